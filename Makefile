@@ -1,0 +1,57 @@
+# One front door: everything a person or a CI machine runs is a target here.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test serve demo test check lint types bench openapi lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(VENV)/run.stamp: requirements/run.txt requirements/build.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gatepost needs Python 3.11 or newer; try make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || { echo "making $(VENV) (once)"; $(PYTHON) -m venv $(VENV); }
+	@$(PIP) -r requirements/build.txt -r requirements/run.txt
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/run.stamp requirements/test.txt
+	@echo "installing what the tests need (once)"
+	@$(PIP) -r requirements/test.txt
+	@touch $@
+
+setup: $(VENV)/run.stamp  ## make .venv with what the service needs
+setup-test: $(VENV)/test.stamp
+
+serve: setup  ## run the service on SQLite, for this machine only
+	@$(BIN)/gatepost serve --dev
+
+demo: setup  ## a token from nothing, explained, in a temporary directory
+	@$(BIN)/python -m examples.demo
+
+test: setup-test  ## run the tests
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: setup-test
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup-test
+	@$(BIN)/mypy
+
+check: lint types test  ## lint, types and tests: what CI runs
+
+bench: setup-test  ## measure the token path beside its limit and its peers
+	@$(BIN)/python -m bench.tokens
+
+openapi: setup  ## write openapi.json from the code
+	@$(BIN)/python -m gatepost.openapi > gatepost/openapi.json
+
+lock: setup-test  ## pin the newest allowed versions, with hashes
+	@$(BIN)/python -m pip --quiet install uv
+	@for one in "pyproject.toml --extra postgres -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
+
+clean:  ## remove what make made
+	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

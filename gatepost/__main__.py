@@ -1,0 +1,5 @@
+"""`python -m gatepost` is the command."""
+
+from gatepost.cli import main
+
+main()

@@ -1,0 +1,156 @@
+"""The composition root: the only file that picks a backend, and the first start of an empty store."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from gatepost import accounts, clock
+from gatepost.errors import BadSetting
+from gatepost.keys import Ring
+from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
+from gatepost.settings import PREFIX, Settings
+from gatepost.store.condition import Condition, schema_problem
+from gatepost.store.sqlite import SqliteStore
+from gatepost.store.text import Dialect
+from gatepost.store.tx import Tx, Unit
+from gatepost.units import accounts as account_units
+from gatepost.units import keys as key_units
+from gatepost.units.accounts import Created
+from gatepost.units.service import Service
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """What a backend offers. The contract suite runs against every one."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T: ...
+    async def read(self, unit: Unit[T]) -> T: ...
+    def run_now(self, unit: Unit[T]) -> T: ...
+    def read_now(self, unit: Unit[T]) -> T: ...
+    def migrate(self) -> list[str]: ...
+    def applied(self) -> dict[int, str]: ...
+    def condition(self) -> Condition: ...
+    def integrity(self) -> list[str]: ...
+    def checkpoint(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Opened(NamedTuple):
+    store: Store
+    service: Service
+    created: Created | None = None  # the first account, when this start made it
+    migrated: tuple[str, ...] = ()  # what this start applied
+
+
+def open_store(settings: Settings) -> Store:
+    if settings.database:
+        try:
+            from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
+        except ImportError:
+            raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
+        return PostgresStore(settings.database, clock.now)
+    return SqliteStore(settings.sqlite_file, clock.now)
+
+
+def open_for_use(settings: Settings) -> Opened:
+    """For a command or a child process: the store must be there, made by a start before."""
+    if not settings.database and not settings.sqlite_file.exists():
+        raise BadSetting(
+            f"there is no store in {settings.data_directory}; start the service once (gatepost serve), "
+            "or point --data or GATEPOST_DATA at the right directory"
+        )
+    store = open_store(settings)
+    try:
+        problem = schema_problem(store.dialect, store.applied())
+        if problem:
+            raise BadSetting(problem)
+        master = Box(master_keys(settings, first_start=False))
+        server_keys = store.read_now(lambda tx: key_units.open_server_keys(tx, master, make=False))
+    except BaseException:
+        store.close()
+        raise
+    return Opened(store, _service(settings, server_keys))
+
+
+def open_for_start(settings: Settings) -> Opened:
+    """For `serve` and `store migrate`: migrate, and make what an empty store lacks."""
+    first = not settings.database and not settings.sqlite_file.exists()
+    if not settings.database:
+        settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    master = Box(master_keys(settings, first_start=first))
+    store = open_store(settings)
+    try:
+        migrated = tuple(store.migrate())
+        server_keys = store.run_now(lambda tx: key_units.open_server_keys(tx, master, make=True))
+        service = _service(settings, server_keys)
+        created = store.run_now(lambda tx: _first_start(tx, service))
+    except BaseException:
+        store.close()
+        raise
+    return Opened(store, service, created, migrated)
+
+
+def _first_start(tx: Tx, service: Service) -> Created | None:
+    account_units.create_operator(tx)
+    key_units.keep(tx, service, key_units.by_service())
+    if len(tx.accounts("", 2)) > 1:
+        return None
+    return account_units.create(tx, service, accounts.FIRST, {})
+
+
+def welcome(created: Created | None) -> str:
+    """What the first start says: the only time that its client's secret is shown."""
+    if created is None or created.secret is None:
+        return ""
+    return (
+        f"This is the first start. The account `{created.account.name}` was made, and its first client:\n"
+        f"  client_id      {created.client}\n"
+        f"  client_secret  {created.secret.reveal()}\n"
+        "The secret is shown this once. The client may do everything in its account.\n"
+    )
+
+
+def _service(settings: Settings, server_keys: ServerKeys) -> Service:
+    return Service(settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev)
+
+
+def master_keys(settings: Settings, *, first_start: bool) -> list[bytes]:
+    """From the setting, else from the key file, which is made only with a new store in its own data directory."""
+    if settings.master_key:
+        return parse_master_keys(settings.master_key)
+    path = settings.key_file
+    if not path.exists():
+        if not first_start or settings.master_key_file:
+            where = "" if settings.database else f" the store in {settings.data_directory} was made with one;"
+            raise BadSetting(
+                f"there is no master key:{where} set {PREFIX}MASTER_KEY, or put the key into {path}. "
+                "A new one: openssl rand -base64 32"
+            )
+        write_key_file(path, new_master_key())
+    _check_permissions(path)
+    return parse_master_keys(path.read_text("ascii"))
+
+
+def write_key_file(path: Path, text: str) -> None:
+    """Readable by its owner alone from the first moment; in place of the old one at once, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def _check_permissions(path: Path) -> None:
+    if path.stat().st_mode & 0o077:
+        raise BadSetting(f"{path} can be read by others; run: chmod 600 {path}")

@@ -1,0 +1,110 @@
+"""What the service does by itself beside answering: seal the ledger, keep the keys, prune, count what was throttled.
+
+Every chore is safe to run in several processes and on several machines at once: its writes decide.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gatepost import clock
+from gatepost.accounts import Account
+from gatepost.app import Opened
+from gatepost.errors import Unavailable
+from gatepost.ledger.seal import BATCH
+from gatepost.observe import SEALED, UNSEALED, log
+from gatepost.store.tx import Tx
+from gatepost.units import authenticate, ledger
+from gatepost.units import keys as key_units
+from gatepost.units.ledger import Prepared
+
+SEAL_EVERY = 0.25
+KEEP_EVERY = 60.0
+PRUNE_EVERY = 300.0
+CHECKPOINT_EVERY = 1.0
+
+
+async def run(opened: Opened) -> None:
+    """Until cancelled. A chore that fails is logged and tried again; it never takes the others with it."""
+    async with asyncio.TaskGroup() as group:
+        for every, chore in (
+            (SEAL_EVERY, seal),
+            (KEEP_EVERY, keep_keys),
+            (PRUNE_EVERY, prune),
+            (CHECKPOINT_EVERY, checkpoint),
+            (10.0, end_failures),
+        ):
+            group.create_task(_repeat(every, chore, opened))
+
+
+async def _repeat(every: float, chore: Callable[[Opened], Awaitable[None]], opened: Opened) -> None:
+    while True:
+        try:
+            await chore(opened)
+        except Unavailable as error:
+            log.warning("chore postponed", chore=chore.__name__, error=str(error))
+        except Exception:  # noqa: BLE001 (a chore that fails is tried again, whatever it was)
+            log.exception("chore failed", chore=chore.__name__)
+        await asyncio.sleep(every)
+
+
+async def seal(opened: Opened) -> None:
+    store = opened.store
+    for account in await store.read(lambda tx: tx.unsealed_accounts()):
+        while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
+            SEALED.inc(await store.run(_add(account, prepared)))
+            if len(prepared.entries) < BATCH:
+                break
+    oldest = await store.read(lambda tx: tx.oldest_unsealed())
+    UNSEALED.set(0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds()))
+
+
+def _prepare(key: bytes, account: str) -> Callable[[Tx], Prepared | None]:
+    return lambda tx: ledger.prepare_seal(tx, key, account)
+
+
+def _add(account: str, prepared: Prepared) -> Callable[[Tx], int]:
+    return lambda tx: ledger.add_seal(tx, account, prepared)
+
+
+async def keep_keys(opened: Opened) -> None:
+    changes = await opened.store.run(lambda tx: key_units.keep(tx, opened.service, key_units.by_service()))
+    for change in changes:
+        log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
+
+
+async def prune(opened: Opened) -> None:
+    """Accounts are looked at by the hundred in a reading unit; only those with something due are written to."""
+    store, key, after = opened.store, opened.service.keys.seal, ""
+    while page := await store.read(_accounts(after)):
+        for account in await store.read(_with_something_due(key, page)):
+            while await store.run(_prune(key, account)):
+                await asyncio.sleep(0)
+        after = page[-1].name
+    while await store.run(lambda tx: tx.forget()) >= 200:
+        await asyncio.sleep(0)
+
+
+def _accounts(after: str) -> Callable[[Tx], list[Account]]:
+    return lambda tx: tx.accounts(after, 100)
+
+
+def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[str]]:
+    return lambda tx: [account.id for account in page if ledger.prune_is_due(tx, key, account.id)]
+
+
+def _prune(key: bytes, account: str) -> Callable[[Tx], int]:
+    return lambda tx: ledger.prune_some(tx, key, account)
+
+
+async def end_failures(opened: Opened) -> None:
+    def unit(tx: Tx) -> int:
+        ended = tx.end_failures(tx.at - authenticate.WINDOW)
+        authenticate.summarise(tx, ended)
+        return len(ended)
+
+    while await opened.store.run(unit) >= 200:
+        await asyncio.sleep(0)
+
+
+async def checkpoint(opened: Opened) -> None:
+    await asyncio.to_thread(opened.store.checkpoint)

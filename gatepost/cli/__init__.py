@@ -1,0 +1,5 @@
+"""The command `gatepost`: one file per noun."""
+
+from gatepost.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,162 @@
+"""`gatepost audit`: read the ledger, verify it, and take it elsewhere."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from gatepost.accounts import Account
+from gatepost.app import Opened
+from gatepost.cli import show
+from gatepost.cli.options import account_option, instant, json_option, with_store
+from gatepost.errors import BadSetting
+from gatepost.ledger import entries, seal
+from gatepost.ledger.entries import Entry
+from gatepost.ledger.seal import Head
+from gatepost.store.tx import Tx
+from gatepost.units import accounts, ledger
+from gatepost.units.ledger import Verdict, Wanted
+
+since_option = click.option(
+    "--since", type=instant, metavar="WHEN", help="From then on: RFC 3339, or 1h for an hour ago."
+)
+until_option = click.option("--until", type=instant, metavar="WHEN", help="Before then.")
+
+
+@click.group()
+def audit() -> None:
+    """Read, verify and export the ledger: every fact of an account, once."""
+
+
+@audit.command("list")
+@account_option
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type; oauth.token.* for all below it.")
+@click.option("--client", default="", metavar="ID", help="Only what this client did.")
+@click.option("--subject", default="", metavar="ID", help="Only what is about this.")
+@since_option
+@until_option
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@with_store
+@json_option
+def list_entries(
+    opened: Opened, name: str, types: tuple[str, ...], client: str, subject: str,
+    since: datetime | None, until: datetime | None, limit: int, as_json: bool,
+) -> None:  # fmt: skip
+    """The newest entries first."""
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    wanted = Wanted(types, client, subject, since, until)
+    found = [entries.shown(each) for each in ledger.newest(opened.store, account.id, wanted, limit)]
+    if as_json:
+        show.document(found)
+        return
+    columns = ("at", "id", "type", "actor", "subject", "data")
+    show.table(columns, [[each[column] for column in columns] for each in found])
+
+
+@audit.command()
+@click.option("--account", "name", metavar="NAME", help="Only this one, by name or id; all accounts if left out.")
+@click.option(
+    "--head", metavar="SEAL:MAC", help="The head of an export: shows if the chain was cut or rewritten since."
+)
+@with_store
+@json_option
+def verify(opened: Opened, name: str | None, head: str | None, as_json: bool) -> None:
+    """Recompute every seal, and name the first entry that differs.
+
+    Keep the head that is printed somewhere else: with --head it shows later that nothing was cut off.
+    """
+    expected = seal.parse_head(head) if head is not None else None
+    if head is not None and (expected is None or name is None):
+        raise BadSetting("--head takes SEAL:MAC, as export and verify print it, together with --account")
+    found = [opened.store.read_now(lambda tx: accounts.named(tx, name))] if name else accounts.every(opened.store)
+    told = []
+    for account in found:
+        verdict = check(opened, account, expected)
+        told.append(_shown(account, verdict))
+        if not as_json:
+            _say(account, verdict)
+    if as_json:
+        show.document(told)
+    if any(each["problem"] for each in told):
+        sys.exit(1)
+
+
+def check(opened: Opened, account: Account, expected: Head | None = None) -> Verdict:
+    total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
+    with show.progress(account.name, total) as passed:
+        return ledger.verify(opened.store, opened.service.keys.seal, account.id, expected, passed)
+
+
+def _shown(account: Account, verdict: Verdict) -> dict[str, Any]:
+    told = verdict._asdict() | {"head": str(verdict.head), "problem": verdict.problem or None}
+    return {"account": account.id, "name": account.name} | told
+
+
+def _say(account: Account, verdict: Verdict) -> None:
+    waiting = f", {verdict.unsealed} not sealed yet" if verdict.unsealed else ""
+    if verdict.problem:
+        click.echo(f"{account.name}: {verdict.problem}")
+        click.echo(f"  intact before it: entries {verdict.entries}, seals {verdict.seals}, head {verdict.head}")
+    else:
+        click.echo(f"{account.name}: intact: entries {verdict.entries}, seals {verdict.seals}{waiting}")
+        click.echo(f"  head {verdict.head}")
+
+
+@audit.command()
+@account_option
+@since_option
+@until_option
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; else standard output.")
+@with_store
+def export(opened: Opened, name: str, since: datetime | None, until: datetime | None, output: Path | None) -> None:
+    """Write every entry as a line of JSON, oldest first, and the head of the chain as the last line.
+
+    Everything exported is sealed under that head: `audit verify --head` shows later if any of it was cut off.
+    """
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
+    last: Entry | None = None
+    with _written(output) as file, show.progress(account.name, total) as passed:
+        for entry in ledger.oldest(opened.store, account.id, Wanted(since=since, until=until)):
+            file.write(msgspec.json.encode(entries.shown(entry)) + b"\n")
+            passed(1)
+            last = entry
+        head = _seal_up_to(opened, account.id, last)
+        told = {"account": account.id, "seal": head.number, "mac": head.mac.hex(), "text": str(head)}
+        file.write(msgspec.json.encode({"head": told}) + b"\n")
+
+
+def _seal_up_to(opened: Opened, account: str, last: Entry | None) -> Head:
+    """The head once every entry up to `last` is sealed. What comes in meanwhile may wait for its own."""
+
+    def unit(tx: Tx) -> Head | None:
+        waiting = tx.unsealed(account, 1)
+        if waiting and last is not None and waiting[0].id <= last.id:
+            ledger.seal_some(tx, opened.service.keys.seal, account)
+            return None
+        return tx.last_seal(account) or Head(0, seal.START)
+
+    while (head := opened.store.run_now(unit)) is None:
+        pass
+    return head
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[BinaryIO]:
+    """Standard output; or the file, which takes its name when it is whole."""
+    if output is None:
+        yield sys.stdout.buffer
+        return
+    part = output.with_name(output.name + ".part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(output)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise BadSetting(f"cannot write {output}: {error.strerror}; choose another place with -o") from None

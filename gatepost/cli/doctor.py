@@ -1,0 +1,208 @@
+"""`gatepost doctor`: the settings, and everything they lead to, looked at without changing any of it."""
+
+import http.client
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gatepost import app, clock
+from gatepost.app import Store
+from gatepost.cli import show
+from gatepost.cli.options import chosen, json_option, settings_options
+from gatepost.cli.show import Check
+from gatepost.errors import BadSetting, GatepostError
+from gatepost.secrets import Box
+from gatepost.settings import LOOPBACK, Settings
+from gatepost.store.condition import schema_problem
+from gatepost.store.tx import Tx
+from gatepost.units import keys as key_units
+
+LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
+SKEW, TOO_MUCH_SKEW = timedelta(seconds=1), timedelta(seconds=10)
+_PATIENCE = 2.0
+
+
+@click.command()
+@settings_options
+@json_option
+def doctor(config: str, data: str | None, database: str | None, as_json: bool) -> None:
+    """Check the settings and what they lead to: keys, store, disk, ports, clock."""
+    show.checks(_checks(config, data, database), as_json=as_json)
+
+
+def _checks(config: str, data: str | None, database: str | None) -> Iterator[Check]:
+    try:
+        settings = chosen(config, data, database)
+    except BadSetting as error:
+        yield Check("settings", "problem", str(error))
+        return
+    yield Check("settings", "ok", "every setting can be used")
+    yield _check_base_url(settings)
+    yield from _check_master_key(settings)
+    if not settings.database:
+        yield _check_disk(settings.data_directory)
+    yield from _check_store(settings)
+    known = "/.well-known/oauth-authorization-server"
+    yield _check_port("public port", settings.host, settings.port, known, {"issuer": settings.issuer})
+    yield _check_port("operations port", settings.ops_host, settings.ops_port, "/readyz", {"status": "ready"})
+
+
+def _check_base_url(settings: Settings) -> Check:
+    name, issuer = "base URL", settings.issuer
+    if settings.dev and (issuer.startswith("https:") or settings.host not in LOOPBACK):
+        return Check(name, "warning", f"{issuer}, with dev on: http and private receivers", "serve without --dev")
+    if issuer.startswith("http:") and not settings.dev:
+        do = "set GATEPOST_BASE_URL to the https:// address that clients see"
+        return Check(name, "warning", f"{issuer} is for this machine only", do)
+    return Check(name, "ok", issuer)
+
+
+def _check_master_key(settings: Settings) -> Iterator[Check]:
+    name, path = "master key", settings.key_file
+    if not settings.master_key and not path.exists() and not settings.database and not settings.sqlite_file.exists():
+        yield Check(name, "ok", f"the first start makes one in {path}")
+        return
+    try:
+        app.master_keys(settings, first_start=False)
+    except BadSetting as error:
+        yield Check(name, "problem", str(error))
+        return
+    except OSError as error:
+        yield Check(name, "problem", f"cannot read {path}: {error.strerror}", "run as the user that it belongs to")
+        return
+    if settings.master_key:
+        yield Check(name, "ok", "from GATEPOST_MASTER_KEY")
+        return
+    yield Check(name, "ok", f"in {path}, which only its owner can read")
+    if path.parent.stat().st_mode & 0o022:
+        yield Check(name, "warning", f"others can replace it in {path.parent}", f"run: chmod go-w {path.parent}")
+
+
+def _check_disk(directory: Path) -> Check:
+    there = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    found = f"{free // 1024**2} MiB free in {there}"
+    if free >= LOW_DISK:
+        return Check("disk", "ok", found)
+    return Check("disk", "problem" if free < NO_DISK else "warning", found, "make room, or move the data directory")
+
+
+# --- the store
+
+
+def _check_store(settings: Settings) -> Iterator[Check]:
+    if not settings.database and not settings.sqlite_file.exists():
+        do = "gatepost serve makes it; or point --data or GATEPOST_DATA at the right directory"
+        yield Check("store", "warning", f"there is none in {settings.data_directory}", do)
+        return
+    try:
+        store = app.open_store(settings)
+    except BadSetting as error:
+        yield Check("store", "problem", str(error))
+        return
+    try:
+        yield from _check_database(store)
+        yield _check_schema(store)
+        yield _check_opens(settings, store)
+    except GatepostError as error:
+        do = (
+            "check that the database runs and that the URL is right"
+            if settings.database
+            else "see `gatepost store check`"
+        )
+        yield Check("store", "problem", str(error), do)
+    finally:
+        store.close()
+
+
+def _check_database(store: Store) -> Iterator[Check]:
+    before = clock.now()
+    condition = store.condition()
+    after = clock.now()
+    yield Check("store", "ok", f"{condition.engine} answers")
+    if condition.dangers:
+        do = "set it back" if condition.clock else "start the service, which sets it; a network share cannot have it"
+        yield Check("durability", "problem", f"{', '.join(condition.dangers)}: a commit can be lost", do)
+    else:
+        yield Check("durability", "ok", "what is committed is on the disk")
+    if condition.clock:
+        yield _check_clock(condition.clock, before, after)
+
+
+def _check_clock(database: datetime, before: datetime, after: datetime) -> Check:
+    skew = max(before - database, database - after, timedelta())
+    if skew <= SKEW:
+        return Check("clock", "ok", "agrees with the database's")
+    status: Any = "problem" if skew > TOO_MUCH_SKEW else "warning"
+    return Check("clock", status, f"{skew} apart from the database's", "keep both machines' time with NTP")
+
+
+def _check_schema(store: Store) -> Check:
+    applied = store.applied()
+    problem = schema_problem(store.dialect, applied)
+    return Check("schema", "problem" if problem else "ok", problem or f"at {max(applied)}, the newest")
+
+
+def _check_opens(settings: Settings, store: Store) -> Check:
+    name = "server keys"
+    try:
+        master = Box(app.master_keys(settings, first_start=False))
+    except (BadSetting, OSError):
+        return Check(name, "problem", "cannot be opened without a master key", "see above")
+
+    def unit(tx: Tx) -> set[bytes]:
+        key_units.open_server_keys(tx, master, make=False)
+        return {master.closed_by(wrapped) for wrapped in tx.server_keys().values()}
+
+    try:
+        under = store.read_now(unit)
+    except BadSetting as error:
+        return Check(name, "problem", str(error))
+    if under != {master.first}:
+        return Check(name, "warning", "not all are under the first master key", "run: gatepost key rewrap")
+    return Check(name, "ok", "the first master key opens them")
+
+
+# --- the ports
+
+
+def _check_port(name: str, host: str, port: int, path: str, ours: dict[str, str]) -> Check:
+    taken = _bind(host, port)
+    if not taken:
+        return Check(name, "ok", f"{host}:{port} is free")
+    answer = _ask(host, port, path)
+    if ours.items() <= answer.items():
+        return Check(name, "ok", f"{host}:{port} is in use by this service")
+    if answer.get("status") == "not ready":
+        return Check(name, "warning", f"the service on {host}:{port} is not ready: {answer.get('because')}", "wait")
+    return Check(name, "problem", f"cannot listen on {host}:{port}: {taken}", "choose another port, or end what has it")
+
+
+def _bind(host: str, port: int) -> str:
+    """Why the port cannot be had; empty when it can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+def _ask(host: str, port: int, path: str) -> dict[str, Any]:
+    """What answers there, if it answers in JSON."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (where it listens, not where we do)
+    connection = http.client.HTTPConnection(reached, port, timeout=_PATIENCE)
+    try:
+        connection.request("GET", path, headers={"Host": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"})
+        return msgspec.json.decode(connection.getresponse().read(64 * 1024), type=dict[str, Any])
+    except (OSError, http.client.HTTPException, msgspec.DecodeError):
+        return {}
+    finally:
+        connection.close()

@@ -1,0 +1,29 @@
+"""`gatepost scope`: what an account's clients may ask for."""
+
+import click
+
+from gatepost import scopes
+from gatepost.app import Opened
+from gatepost.cli import show
+from gatepost.cli.options import account_option, json_option, with_store
+from gatepost.units import accounts
+
+
+@click.group()
+def scope() -> None:
+    """See the scopes of an account."""
+
+
+@scope.command("list")
+@account_option
+@with_store
+@json_option
+def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
+    """The scopes that an account defined, by name. openid, offline_access and gatepost: are in every account."""
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    found = list(accounts.scopes_of(opened.store, account.id))
+    if as_json:
+        show.document([scopes.shown(each) for each in found])
+        return
+    rows = [(each.name, each.status, each.resource, each.max_lifetime, each.description) for each in found]
+    show.table(("name", "status", "resource", "max lifetime", "description"), rows)

@@ -1,0 +1,100 @@
+"""`gatepost store`: bring the schema up to date, and check that everything stored is whole."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import click
+
+from gatepost import app, clock
+from gatepost.app import Opened, Store
+from gatepost.cli import show
+from gatepost.cli.audit import check as verify
+from gatepost.cli.options import json_option, with_settings
+from gatepost.cli.show import Check
+from gatepost.errors import BadSetting, GatepostError
+from gatepost.settings import Settings
+from gatepost.store.condition import schema_problem
+from gatepost.units import accounts
+
+SEALED_WITHIN = timedelta(minutes=1)
+
+
+@click.group()
+def store() -> None:
+    """Migrate and check the store."""
+
+
+@store.command()
+@with_settings
+@json_option
+def migrate(settings: Settings, as_json: bool) -> None:
+    """Bring the schema up to date without serving; on an empty store also make the account `default`.
+
+    The secret of its first client is shown this once.
+    """
+    opened = app.open_for_start(settings)
+    opened.store.close()
+    created, applied = opened.created, list(opened.migrated)
+    if as_json:
+        secret = created.secret.reveal() if created and created.secret else None
+        first = (
+            {"account": created.account.shown(), "client_id": created.client, "client_secret": secret}
+            if created
+            else {}
+        )
+        show.document({"applied": applied} | first)
+        return
+    print("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
+    print(app.welcome(created), end="")
+
+
+@store.command()
+@with_settings
+@json_option
+def check(settings: Settings, as_json: bool) -> None:
+    """Check the schema, the database's own integrity, and the chain of every account's ledger."""
+    if not settings.database and not settings.sqlite_file.exists():
+        raise BadSetting(f"there is no store in {settings.data_directory}; point --data at the right directory")
+    show.checks(_checks(settings), as_json=as_json)
+
+
+def _checks(settings: Settings) -> Iterator[Check]:
+    try:
+        with closing(app.open_store(settings)) as looking:
+            yield from _check_database(looking)
+        opened = app.open_for_use(settings)
+        with closing(opened.store):
+            yield _check_sealing(opened.store)
+            yield from _check_ledgers(opened)
+    except GatepostError as error:
+        yield Check("store", "problem", str(error))
+
+
+def _check_database(looking: Store) -> Iterator[Check]:
+    applied = looking.applied()
+    problem = schema_problem(looking.dialect, applied)
+    yield Check("schema", "problem" if problem else "ok", problem or f"at {max(applied)}, the newest")
+    broken = looking.integrity()
+    if broken:
+        yield Check("integrity", "problem", "; ".join(broken), "restore a backup")
+    else:
+        yield Check("integrity", "ok", f"{looking.condition().engine} finds nothing wrong")
+
+
+def _check_sealing(opened: Store) -> Check:
+    oldest = opened.read_now(lambda tx: tx.oldest_unsealed())
+    age = clock.now() - oldest if oldest else timedelta()
+    if age > SEALED_WITHIN:
+        return Check("sealing", "warning", f"an entry has waited {age} for its seal", "start the service: it seals")
+    return Check("sealing", "ok", "no entry has waited longer than a minute for its seal")
+
+
+def _check_ledgers(opened: Opened) -> Iterator[Check]:
+    for account in accounts.every(opened.store):
+        name, verdict = f"ledger of {account.name}", verify(opened, account)
+        if verdict.problem:
+            yield Check(name, "problem", verdict.problem, "keep a copy of this store as evidence")
+        else:
+            counts = f"entries {verdict.entries}, seals {verdict.seals}, not sealed yet {verdict.unsealed}"
+            yield Check(name, "ok", f"intact: {counts}")

@@ -1,0 +1,74 @@
+"""Everything that can go wrong, in one tree and one table.
+
+    GatepostError
+    ├── BadSetting          a setting, flag or key that cannot be used; the command says it and exits
+    └── Unavailable         the store cannot answer now; 503 with Retry-After
+
+A refusal of a request is not an exception: it is a `Refusal`, returned by the decision and committed with it.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class GatepostError(Exception):
+    """The root of our exceptions."""
+
+
+class BadSetting(GatepostError):
+    """Said to the operator in words that tell what to do."""
+
+
+class Unavailable(GatepostError):
+    """The store is full, locked, gone or restarting. Nothing was written; the same request may work soon."""
+
+
+class Meaning(NamedTuple):
+    status: int
+    meaning: str
+
+
+# code → status and meaning: the reference docs print this table, and a test compares them.
+ERRORS: dict[str, Meaning] = {
+    "invalid_request": Meaning(400, "A parameter or member is missing, repeated, malformed or of the wrong type."),
+    "invalid_client": Meaning(401, "Client authentication failed. Every reason looks the same."),
+    "invalid_grant": Meaning(400, "The code, token or assertion is invalid, expired, revoked or not this client's."),
+    "unauthorized_client": Meaning(400, "The client is not configured for this grant type."),
+    "unsupported_grant_type": Meaning(400, "The grant type is not one this server has."),
+    "invalid_scope": Meaning(400, "A scope is missing, unknown, retired or not among those of the client's grant."),
+    "invalid_target": Meaning(400, "The resource is not that of any scope asked for (RFC 8707)."),
+    "invalid_client_metadata": Meaning(400, "A member of the client's definition is not acceptable (RFC 7591)."),
+    "invalid_redirect_uri": Meaning(400, "A redirect URI is not acceptable (RFC 7591)."),
+    "invalid_token": Meaning(401, "The access token is missing, malformed, expired, revoked or of another audience."),
+    "insufficient_scope": Meaning(403, "The access token does not hold the scope that this operation requires."),
+    "not_found": Meaning(404, "No such path, or no resource with that id in the caller's account."),
+    "method_not_allowed": Meaning(405, "The path exists but not with this method; `Allow` lists those it has."),
+    "conflict": Meaning(409, "The name is taken by another definition; send `redefine: true` to replace it."),
+    "limit_reached": Meaning(409, "The account has as many of these as its settings allow."),
+    "request_too_large": Meaning(413, "The body, a header or a parameter is larger than this operation takes."),
+    "unsupported_media_type": Meaning(415, "The operation takes application/json."),
+    "misdirected_request": Meaning(421, "The operations plane answers only to its own name."),
+    "idempotency_key_reused": Meaning(422, "The Idempotency-Key was used with another body within 24 hours."),
+    "too_many_failures": Meaning(429, "Ten failed authentications a minute for this client and address."),
+    "unsupported_version": Meaning(400, "The Gatepost-Version sent is not one this server speaks."),
+    "not_built": Meaning(501, "The operation is part of the interface but not of this release."),
+    "temporarily_unavailable": Meaning(
+        503, "The store cannot answer now. Try again, with the same Idempotency-Key where there was one."
+    ),
+    "server_error": Meaning(500, "A defect of ours. The request id finds it in the log."),
+}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request is refused: a code of the table, words for a person, and the member that is at fault."""
+
+    code: str
+    detail: str
+    pointer: str = ""
+    retry_after: int = 0
+    rule: str = ""
+
+    @property
+    def status(self) -> int:
+        return ERRORS[self.code].status

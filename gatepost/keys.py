@@ -1,0 +1,181 @@
+"""Signing keys: announced before they sign, retired after, and the ring that signs with them.
+
+One active and one announced key per algorithm, service-wide. The plan is a pure function of the keys and the time:
+    announced ──24 h at least──▶ active ──90 d──▶ retired ──until its last token has expired──▶ purged
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+from gatepost import ids
+from gatepost.secrets import Box
+from gatepost.tokens.jws import b64
+
+ALGORITHMS: Final = ("ES256", "RS256", "EdDSA")
+ANNOUNCE: Final = timedelta(hours=24)
+ROTATE: Final = timedelta(days=90)
+LONGEST_TOKEN: Final = timedelta(hours=24)
+JWKS_MAX_AGE: Final = timedelta(minutes=15)
+
+Status = Literal["announced", "active", "retired", "revoked", "purged"]
+PUBLISHED: Final = ("announced", "active", "retired")
+
+
+class SigningKey(msgspec.Struct, frozen=True):
+    id: str
+    alg: str
+    status: Status
+    public: dict[str, Any]
+    announced_at: datetime
+    activated_at: datetime | None = None
+    retired_at: datetime | None = None
+    purge_at: datetime | None = None
+
+
+class Wrapped(NamedTuple):
+    """A key as it is stored: the private part encrypted, and gone once the key no longer signs."""
+
+    key: SigningKey
+    private: bytes | None
+
+
+class Change(NamedTuple):
+    """One step of one key: what to write, and the ledger's word for it."""
+
+    key: SigningKey
+    event: str | None
+    private: bytes | None = None  # PKCS#8, for a new key only
+    wipe: bool = False
+
+
+def plan(keys: Sequence[SigningKey], at: datetime, *, rotate: frozenset[str] = frozenset()) -> list[Change]:
+    """What is due now. `rotate` names algorithms to rotate at once, whether or not the next key was announced."""
+    changes: list[Change] = []
+    for alg in ALGORITHMS:
+        mine = [key for key in keys if key.alg == alg]
+        active = next((key for key in mine if key.status == "active"), None)
+        announced = next((key for key in mine if key.status == "announced"), None)
+        changes += [_purge(key) for key in mine if key.status == "retired" and key.purge_at and key.purge_at <= at]
+        if active is None or _is_due(active, announced, at) or alg in rotate:
+            taking_over = announced or (generated := generate(alg, at)).key
+            private = None if announced else generated.private
+            if private is not None:
+                changes.append(Change(taking_over, "oauth.key.announced", private))
+            activated = msgspec.structs.replace(taking_over, status="active", activated_at=at)
+            changes.append(Change(activated, "oauth.key.activated"))
+            if active is not None:
+                changes.append(_retire(active, at))
+            announced = None
+        if announced is None:
+            following = generate(alg, at)
+            changes.append(Change(following.key, "oauth.key.announced", following.private))
+    return changes
+
+
+def revoke(keys: Sequence[SigningKey], key: SigningKey, at: datetime) -> list[Change]:
+    """A compromised key leaves JWKS at once; what it signed no longer verifies, and another takes its place."""
+    revoked = Change(
+        msgspec.structs.replace(key, status="revoked", retired_at=key.retired_at or at), "oauth.key.revoked", wipe=True
+    )
+    return [revoked, *plan([each for each in keys if each.id != key.id], at)]
+
+
+def _is_due(active: SigningKey, announced: SigningKey | None, at: datetime) -> bool:
+    if announced is None or active.activated_at is None:
+        return False
+    return active.activated_at + ROTATE <= at and announced.announced_at + ANNOUNCE <= at
+
+
+def _retire(key: SigningKey, at: datetime) -> Change:
+    retired = msgspec.structs.replace(key, status="retired", retired_at=at, purge_at=at + LONGEST_TOKEN + JWKS_MAX_AGE)
+    return Change(retired, "oauth.key.retired", wipe=True)
+
+
+def _purge(key: SigningKey) -> Change:
+    return Change(msgspec.structs.replace(key, status="purged"), None, wipe=True)
+
+
+class Generated(NamedTuple):
+    key: SigningKey
+    private: bytes
+
+
+def generate(alg: str, at: datetime) -> Generated:
+    private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+    public: dict[str, Any]
+    match alg:
+        case "ES256":
+            private = ec.generate_private_key(ec.SECP256R1())
+            public = dict(ECKey.import_key(_pem(private)).as_dict(private=False))
+        case "RS256":
+            private = rsa.generate_private_key(65537, 2048)
+            public = dict(RSAKey.import_key(_pem(private)).as_dict(private=False))
+        case "EdDSA":
+            private = ed25519.Ed25519PrivateKey.generate()
+            public = dict(OKPKey.import_key(_pem(private)).as_dict(private=False))
+        case _:
+            raise ValueError(alg)
+    key_id = ids.new("key")
+    public |= {"kid": key_id, "alg": alg, "use": "sig"}
+    pkcs8 = private.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Generated(SigningKey(key_id, alg, "announced", public, at), pkcs8)
+
+
+def _pem(private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
+    return private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def jwks(keys: Iterable[SigningKey]) -> dict[str, Any]:
+    return {"keys": [key.public for key in keys if key.status in PUBLISHED]}
+
+
+class Ring:
+    """Signs. Private keys are decrypted at first use and stay in memory."""
+
+    __slots__ = ("_box", "_headers", "_keys")
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._keys: dict[str, Any] = {}
+        self._headers: dict[tuple[str, str], bytes] = {}
+
+    def take(self, wrapped: Wrapped) -> None:
+        """Make ready to sign with this key; called while its private part is at hand."""
+        if wrapped.key.id not in self._keys and wrapped.private is not None:
+            der = self._box.open(wrapped.private, wrapped.key.id)
+            self._keys[wrapped.key.id] = serialization.load_der_private_key(der, None)
+
+    def sign(self, key: SigningKey, claims: bytes, typ: str) -> bytes:
+        """A compact JWS (RFC 7515, section 7.1) of the claims given as JSON."""
+        head = self._headers.get((key.id, typ))
+        if head is None:
+            head = b64(msgspec.json.encode({"alg": key.alg, "typ": typ, "kid": key.id}))
+            self._headers[(key.id, typ)] = head
+        signed = head + b"." + b64(claims)
+        return signed + b"." + b64(_signature(self._keys[key.id], signed))
+
+
+_ES256 = ec.ECDSA(hashes.SHA256())
+
+
+def _signature(private: Any, signed: bytes) -> bytes:
+    match private:
+        case ec.EllipticCurvePrivateKey():
+            first, second = utils.decode_dss_signature(private.sign(signed, _ES256))
+            return first.to_bytes(32, "big") + second.to_bytes(32, "big")
+        case rsa.RSAPrivateKey():
+            return private.sign(signed, padding.PKCS1v15(), hashes.SHA256())
+        case ed25519.Ed25519PrivateKey():
+            return private.sign(signed)
+        case _:
+            raise TypeError(type(private).__name__)

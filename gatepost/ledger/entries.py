@@ -1,0 +1,152 @@
+"""Entries of the ledger: every fact once. The table of the service's own types stands here, each with an example."""
+
+import hashlib
+import re
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost import clock, ids
+
+OPERATOR = "operator"
+SERVICE = "gatepost"
+MAX_DATA = 256 * 1024
+RESERVED = ("account.", "oauth.", "webhook.")
+PLATFORM_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+")
+
+
+class Entry(NamedTuple):
+    """One fact. `data` is JSON text, exactly as it is hashed; None once it was erased, when `data_hash` stays."""
+
+    account: str
+    id: bytes
+    type: str
+    at: int
+    actor: str
+    subject: str
+    data: str | None
+    data_hash: bytes | None
+    matched: int
+    keep_days: int
+    request: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return ids.text("evt", self.id)
+
+
+class Origin(NamedTuple):
+    """Where a fact came from: the request and the address, if there was one, and who acted."""
+
+    actor: str
+    request: str = ""
+    source: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def new(
+    type_: str,
+    *,
+    account: str,
+    origin: Origin,
+    subject: str,
+    data: dict[str, Any],
+    at: datetime,
+    keep_days: int,
+    raw_id: bytes | None = None,
+) -> Entry:
+    return Entry(
+        account,
+        raw_id or ids.fresh(),
+        type_,
+        clock.milliseconds(at),
+        origin.actor,
+        subject,
+        _encode(data).decode(),
+        None,
+        0,
+        keep_days,
+        origin.request,
+        origin.source,
+    )
+
+
+def shown(entry: Entry) -> dict[str, Any]:
+    """An entry as people and programs read it."""
+    return {
+        "id": entry.name,
+        "account": entry.account,
+        "type": entry.type,
+        "at": clock.rfc3339(clock.from_milliseconds(entry.at)),
+        "actor": entry.actor,
+        "subject": entry.subject,
+        "data": None if entry.data is None else msgspec.json.decode(entry.data),
+        "matched": entry.matched,
+        "request": entry.request or None,
+        "source": entry.source or None,
+    }
+
+
+def data_hash(entry: Entry) -> bytes:
+    if entry.data is None:
+        return entry.data_hash or b""
+    return hashlib.sha256(entry.data.encode()).digest()
+
+
+# type → an example of its data. Nothing of the service is recorded under a type that is not here.
+TYPES: dict[str, dict[str, Any]] = {
+    "account.created": {"name": "acme", "settings": {}},
+    "account.changed": {"settings": {"access_token_lifetime": 600}},
+    "account.suspended": {"reason": "unpaid"},
+    "account.resumed": {},
+    "oauth.client.created": {
+        "client_name": "Billing",
+        "scope": "invoices:read",
+        "grant_types": ["client_credentials"],
+        "status": "active",
+    },
+    "oauth.client.changed": {"changed": ["status"], "status": "disabled", "scope": "invoices:read"},
+    "oauth.client.refused": {"error": "invalid_client_metadata", "error_description": "…", "member": "scope"},
+    "oauth.scope.created": {"resource": "https://api.example.com"},
+    "oauth.scope.changed": {
+        "changed": ["max_lifetime"],
+        "resource": "https://api.example.com",
+        "status": "active",
+    },
+    "oauth.scope.refused": {"error": "limit_reached", "error_description": "…"},
+    "oauth.token.issued": {
+        "grant_type": "client_credentials",
+        "grant": "grt_…",
+        "sub": "cli_…",
+        "aud": "https://api.example.com",
+        "scope": "invoices:read",
+        "expires_at": 1794700800,
+        "kid": "key_…",
+        "by": "sec_…",
+    },
+    "oauth.token.refused": {
+        "grant_type": "client_credentials",
+        "error": "invalid_scope",
+        "error_description": "…",
+        "rule": "scopes_are_granted",
+        "scope": "invoices:write",
+        "by": "sec_…",
+    },
+    "oauth.token.explained": {
+        "grant_type": "client_credentials",
+        "decision": "issue",
+        "scope": "invoices:read",
+        "by": "sec_…",
+    },
+    "webhook.endpoint.refused": {"error": "insufficient_scope", "error_description": "…", "member": "…"},
+    "webhook.subscription.refused": {"error": "insufficient_scope", "error_description": "…", "member": "…"},
+    "webhook.delivery.refused": {"error": "insufficient_scope", "error_description": "…", "member": "…"},
+    "oauth.key.announced": {"alg": "ES256"},
+    "oauth.key.activated": {"alg": "ES256"},
+    "oauth.key.retired": {"alg": "ES256", "leaves_jwks_at": "2027-02-14T00:15:00.000Z"},
+    "oauth.key.revoked": {"alg": "ES256", "reason": "compromised"},
+}

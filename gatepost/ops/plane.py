@@ -1,0 +1,105 @@
+"""Every URL of the operations plane on one page. It answers only to its own name, so no web page can reach it."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+
+from gatepost import ids
+from gatepost.app import Opened
+from gatepost.errors import Refusal, Unavailable
+from gatepost.observe import SEALED, UNSEALED
+from gatepost.settings import EVERYWHERE, LOOPBACK
+from gatepost.web.answers import NO_STORE, VERSION, Reply, json, problem
+from gatepost.web.requests import Receive, Scope, Send
+
+
+class Plane:
+    """ASGI, served by the supervisor itself: there in every mode, once per machine."""
+
+    def __init__(self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str) -> None:
+        self._opened = opened
+        self._host = host
+        self._port = port
+        self._ready = ready
+        self._shared_metrics = shared_metrics
+        self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+        }
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self._routes)
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        reply = await self._answer(scope)
+        headers = [
+            (b"content-type", reply.media_type.encode()),
+            (b"content-length", str(len(reply.body)).encode()),
+            (b"x-request-id", ids.new("req").encode()),
+            (b"gatepost-version", VERSION.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            *[(name.encode(), value.encode()) for name, value in {**dict([NO_STORE]), **dict(reply.headers)}.items()],
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+
+    async def _answer(self, scope: Scope) -> Reply:
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        if not is_own_name(host, self._host, self._port):
+            return problem(Refusal("misdirected_request", "this listener answers only to its own name"))
+        handler = self._routes.get(scope["path"])
+        if handler is None:
+            return problem(Refusal("not_found", "no such path"))
+        if scope["method"] not in ("GET", "HEAD"):
+            return problem(Refusal("method_not_allowed", "this path takes GET"), ("allow", "GET, HEAD"))
+        return await handler()
+
+    async def _healthz(self) -> Reply:
+        return json(200, {"status": "alive"})
+
+    async def _readyz(self) -> Reply:
+        """Ready: every process is up and the store answers."""
+        waiting = self._ready()
+        try:
+            await self._opened.store.read(lambda tx: tx.signing_keys())
+        except Unavailable as error:
+            waiting = waiting or str(error)
+        if waiting:
+            return json(503, {"status": "not ready", "because": waiting}, ("retry-after", "1"))
+        return json(200, {"status": "ready"})
+
+    async def _metrics(self) -> Reply:
+        registry = CollectorRegistry()
+        for own in (UNSEALED, SEALED):
+            registry.register(own)
+        if self._shared_metrics:
+            multiprocess.MultiProcessCollector(registry, self._shared_metrics)  # type: ignore[no-untyped-call]
+        return Reply(200, generate_latest(registry), (), "text/plain; version=0.0.4; charset=utf-8")
+
+    async def _openapi(self) -> Reply:
+        return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
+
+
+def is_own_name(header: str, host: str, port: int) -> bool:
+    """Whether a Host header names this listener; a name that anybody could point here, as DNS rebinding does, is not.
+
+    Listening everywhere, it is reached by any address of the machine.
+    """
+    name, _, sent_port = header.lower().rpartition(":")
+    name = name.removeprefix("[").removesuffix("]")
+    if sent_port != str(port):
+        return False
+    if name == host or (host in LOOPBACK and name in LOOPBACK):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return host in EVERYWHERE

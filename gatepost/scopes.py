@@ -1,0 +1,195 @@
+"""Scopes: what a client may ask for, and the resource each one is for. Model and rules, no I/O."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gatepost import clock
+from gatepost.errors import Refusal
+
+SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749, section 3.3
+RESERVED = "gatepost:"
+OPERATIONS = {
+    "gatepost:clients": "Create and redefine clients. The admin scope: its holder can obtain every other scope.",
+    "gatepost:scopes": "Create and redefine scopes.",
+    "gatepost:endpoints": "Create and redefine webhook endpoints.",
+    "gatepost:subscriptions": "Create and redefine webhook subscriptions, and replay events.",
+    "gatepost:deliveries": "Read webhook deliveries.",
+    "gatepost:events": "Publish events through the operations plane.",
+}
+BY_CODE = {
+    "openid": "Sign in: an ID token and userinfo.",
+    "offline_access": "Stay signed in: a refresh token.",
+}
+BUILT_IN = BY_CODE | OPERATIONS
+
+MEMBERS = ("name", "description", "resource", "claims", "max_lifetime", "status", "redefine")
+_OIDC_CLAIMS = {  # OIDC Core 1.0, section 5.4
+    "profile": [
+        "name", "family_name", "given_name", "middle_name", "nickname", "preferred_username", "profile", "picture",
+        "website", "gender", "birthdate", "zoneinfo", "locale", "updated_at",
+    ],
+    "email": ["email", "email_verified"],
+    "address": ["address"],
+    "phone": ["phone_number", "phone_number_verified"],
+}  # fmt: skip
+
+
+class Scope(msgspec.Struct, frozen=True):
+    account: str
+    name: str
+    resource: str
+    created_at: datetime
+    updated_at: datetime
+    description: str = ""
+    claims: list[str] = []
+    max_lifetime: int | None = None
+    status: Literal["active", "retired"] = "active"
+
+    def definition(self) -> dict[str, Any]:
+        """What makes two definitions the same: everything but the times."""
+        whole = msgspec.structs.asdict(self)
+        return {key: whole[key] for key in ("description", "resource", "claims", "max_lifetime", "status")}
+
+
+def shown(scope: Scope) -> dict[str, Any]:
+    """The answer of POST /oauth/scopes."""
+    return {
+        "name": scope.name,
+        "account": scope.account,
+        **scope.definition(),
+        "created_at": clock.rfc3339(scope.created_at),
+        "updated_at": clock.rfc3339(scope.updated_at),
+    }
+
+
+def split(text: str) -> list[str]:
+    """The names in a `scope` value, each once, in the order given."""
+    return list(dict.fromkeys(text.split(" "))) if text else []
+
+
+def default_resource(account: str) -> str:
+    return f"urn:gatepost:{account}"
+
+
+def owned_as(resource: str) -> str:
+    """The name under which a resource belongs to an account: many verifiers do not mind a trailing slash."""
+    return resource.rstrip("/")
+
+
+def define(
+    sent: Mapping[str, Any], known: Scope | None, *, account: str, base_url: str, at: datetime
+) -> Scope | Refusal:
+    """The scope that a body of POST /oauth/scopes defines; `known` is the one with that name."""
+    for member in sent:
+        if member not in MEMBERS:
+            return _bad(member, f"unknown member; a scope has {', '.join(MEMBERS)}")
+    name = sent.get("name")
+    if not isinstance(name, str) or not SCOPE_TOKEN.fullmatch(name):
+        return _bad("name", "must be 1 to 128 printable ASCII characters without space, quote or backslash")
+    if name in BUILT_IN or name.startswith(RESERVED):
+        return _bad("name", f"{name} is built in; names with the prefix {RESERVED} are reserved")
+    base = known or Scope(account, name, default_resource(account), at, at, claims=_OIDC_CLAIMS.get(name, []))
+    fields: dict[str, Any] = {}
+    for member, check in _CHECKS.items():
+        if member not in sent:
+            continue
+        if sent[member] is None:
+            fields[member] = _without(member, account, name)
+            continue
+        problem = check(sent[member], base_url)
+        if problem:
+            return _bad(member, problem)
+        fields[member] = sent[member]
+    redefine = sent.get("redefine", False)
+    if not isinstance(redefine, bool):
+        return _bad("redefine", "must be true or false")
+    wanted = msgspec.structs.replace(base, **fields)
+    if known is None or wanted.definition() == known.definition():
+        return wanted
+    if not redefine:
+        return Refusal(
+            "conflict", f"scope {name} exists with another definition; send redefine: true to replace it", "/name"
+        )
+    return msgspec.structs.replace(wanted, updated_at=at)
+
+
+def _bad(member: str, detail: str) -> Refusal:
+    return Refusal("invalid_request", f"{member[:64]}: {detail}", f"/{member[:64]}")
+
+
+def _without(member: str, account: str, name: str) -> Any:
+    return {
+        "description": "",
+        "resource": default_resource(account),
+        "claims": _OIDC_CLAIMS.get(name, []),
+        "max_lifetime": None,
+        "status": "active",
+    }[member]
+
+
+def _description(value: Any, _base_url: str) -> str:
+    return "" if isinstance(value, str) and len(value) <= 500 else "must be a text of at most 500 characters"
+
+
+def resource(value: Any, base_url: str) -> str:
+    """What is wrong with a resource, in words; empty when nothing is. RFC 8707, section 2."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
+        return "must be an absolute URI"
+    if len(value) > 512:
+        return "must have at most 512 characters"
+    try:
+        uri = urlsplit(value)
+        default_port = uri.netloc.endswith(":") or uri.port == {"http": 80, "https": 443}.get(uri.scheme, -1)
+    except ValueError:
+        return "must be an absolute URI"
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", uri.scheme) or not (uri.netloc or uri.path) or "#" in value:
+        return "must be an absolute URI without a fragment, such as https://api.example.com"
+    if uri.scheme in {"http", "https"} and not uri.hostname:
+        return "must be an absolute URI with a host"
+    if not value.startswith(f"{uri.scheme}:") or uri.netloc != uri.netloc.lower() or default_port:
+        return "must have scheme and host in lower case and no default port: it is compared as it is"
+    if value.rstrip("/") == base_url:
+        return "must not be the service's own base URL: that is for the gatepost: scopes"
+    if value.lower().startswith("urn:gatepost:"):  # RFC 8141, section 3.1: the case of a namespace does not count
+        return "must not be in urn:gatepost: leave resource out for the account's own"
+    return ""
+
+
+def _claims(value: Any, _base_url: str) -> str:
+    names = isinstance(value, list) and len(value) <= 50 and all(isinstance(name, str) for name in value)
+    if not names or not all(0 < len(name) <= 128 and name.isprintable() for name in value):
+        return "must be a list of at most 50 claim names"
+    taken = sorted(PROTOCOL_CLAIMS.intersection(value))
+    return f"must not name protocol claims ({', '.join(taken)})" if taken else ""
+
+
+def _max_lifetime(value: Any, _base_url: str) -> str:
+    right = isinstance(value, int) and not isinstance(value, bool) and 60 <= value <= 86400
+    return "" if right else "must be a whole number of seconds from 60 to 86400"
+
+
+def _status(value: Any, _base_url: str) -> str:
+    return "" if value in ("active", "retired") else "must be active or retired"
+
+
+_CHECKS = {
+    "description": _description,
+    "resource": resource,
+    "claims": _claims,
+    "max_lifetime": _max_lifetime,
+    "status": _status,
+}
+
+# Claims that only the service itself may set, in any token.
+PROTOCOL_CLAIMS = frozenset(
+    {
+        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "account", "grant", "auth_time", "acr",
+        "amr", "azp", "nonce", "at_hash", "c_hash", "s_hash", "cnf", "act", "may_act", "sid", "events", "typ",
+        "token_type", "active", "username",
+    }
+)  # fmt: skip

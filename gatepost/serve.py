@@ -1,0 +1,136 @@
+"""The supervisor: one parent with the operations plane and the chores, and the web processes it watches.
+
+A child gets its settings as one line on standard input, and takes the end of that stream as the parent's end: so no
+child outlives its parent, however the parent goes.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+
+import msgspec
+import uvloop
+
+from gatepost import app, chores
+from gatepost.errors import BadSetting, Unavailable
+from gatepost.observe import configure_logs, log
+from gatepost.settings import Settings
+from gatepost.web.listen import listening
+
+METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+DRAIN = 20.0
+_RESTART = (0.2, 5.0)  # the first wait before a child is started again, and the longest
+
+
+def main(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    configure_logs()
+    _check_free(settings.host, settings.port)
+    _check_free(settings.ops_host, settings.ops_port)
+    metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
+    try:
+        opened = app.open_for_start(settings)
+        try:
+            print(app.welcome(opened.created), end="", flush=True)
+            uvloop.run(_supervise(settings, opened, metrics))
+        finally:
+            opened.store.close()
+    finally:
+        shutil.rmtree(metrics, ignore_errors=True)
+
+
+def _check_free(host: str, port: int) -> None:
+    """The server would share the port with another one silently, so ask first."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise BadSetting(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+
+async def _supervise(settings: Settings, opened: app.Opened, metrics: str) -> None:
+    from gatepost.ops.plane import Plane  # noqa: PLC0415 (metrics modules read their directory when imported)
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    count = 0 if settings.only == "deliver" else settings.workers
+    children = [_Child(settings, metrics) for _ in range(count)]
+
+    def waiting() -> str:
+        return "" if all(child.ready for child in children) else "a web process is starting"
+
+    plane = Plane(opened, settings.ops_host, settings.ops_port, waiting, metrics)
+    async with listening(plane, settings.ops_host, settings.ops_port):
+        work = [asyncio.create_task(child.keep_running(stopping)) for child in children]
+        work.append(asyncio.create_task(chores.run(opened)))
+        announce = asyncio.create_task(_announce(settings, children))
+        await stopping.wait()
+        announce.cancel()
+        work[-1].cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        with contextlib.suppress(Unavailable):
+            await chores.seal(opened)
+
+
+async def _announce(settings: Settings, children: list["_Child"]) -> None:
+    while not all(child.ready for child in children):
+        await asyncio.sleep(0.02)
+    print(f"ready {settings.issuer}", flush=True)
+
+
+class _Child:
+    """One web process, started again when it ends by itself."""
+
+    def __init__(self, settings: Settings, metrics: str) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self.ready = False
+
+    async def keep_running(self, stopping: asyncio.Event) -> None:
+        wait = _RESTART[0]
+        while not stopping.is_set():
+            started = asyncio.get_running_loop().time()
+            code = await self._run(stopping)
+            if stopping.is_set():
+                return
+            log.error("web process ended", code=code)
+            if asyncio.get_running_loop().time() - started > 10:
+                wait = _RESTART[0]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), wait)
+            wait = min(wait * 2, _RESTART[1])
+
+    async def _run(self, stopping: asyncio.Event) -> int | None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gatepost.web.process",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, METRICS_DIRECTORY: self._metrics},
+        )  # fmt: skip
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a child needs its pipes")
+        process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
+        ended = asyncio.create_task(process.wait())
+        asked = asyncio.create_task(stopping.wait())
+        said = asyncio.create_task(process.stdout.readline())
+        await asyncio.wait({ended, asked, said}, return_when=asyncio.FIRST_COMPLETED)
+        self.ready = said.done() and said.result() == b"ready\n"
+        await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(asyncio.shield(ended), DRAIN)
+            except TimeoutError:
+                process.kill()
+        self.ready = False
+        for task in (asked, said):
+            task.cancel()
+        return await ended

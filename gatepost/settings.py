@@ -1,0 +1,148 @@
+"""Settings of the service: by flag, environment (`GATEPOST_*`) or TOML file, in that order."""
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gatepost import scopes
+from gatepost.clients import HOST
+from gatepost.errors import BadSetting
+
+PREFIX = "GATEPOST_"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 (only compared with)
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every setting with its default. The reference docs print this table."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    ops_host: str = "127.0.0.1"
+    ops_port: int = 9090
+    data: str = "./gatepost-data"
+    database: str = ""
+    base_url: str = ""
+    protocol: Literal["full", "six"] = "full"
+    workers: int = 1
+    only: Literal["", "web", "deliver"] = ""
+    dev: bool = False
+    master_key: str = ""
+    master_key_file: str = ""
+    shared_resources: list[str] = []
+    trusted_proxies: list[str] = []
+
+    @property
+    def issuer(self) -> str:
+        """The base URL: the issuer of every token, and the start of every link."""
+        if self.base_url:
+            return self.base_url
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def data_directory(self) -> Path:
+        return Path(self.data)
+
+    @property
+    def sqlite_file(self) -> Path:
+        return self.data_directory / "gatepost.db"
+
+    @property
+    def key_file(self) -> Path:
+        return Path(self.master_key_file) if self.master_key_file else self.data_directory / "master.key"
+
+    def __repr__(self) -> str:
+        return f"Settings(issuer={self.issuer!r})"
+
+
+NAMES = [field.name for field in msgspec.structs.fields(Settings)]
+_LISTS = ("shared_resources", "trusted_proxies")
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str = "") -> Settings:
+    """Read and check the settings. What is wrong is said in words that name the setting and where it came from."""
+    environment = os.environ if environment is None else environment
+    values = _from_file(config or environment.get(PREFIX + "CONFIG", ""))
+    values |= _from_environment(environment)
+    values |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSetting(f"settings: {error}") from None
+    _check(settings)
+    return settings
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        values = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise BadSetting(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSetting(f"{path} is not TOML: {error}") from None
+    unknown = sorted(set(values) - set(NAMES))
+    if unknown:
+        raise BadSetting(f"{path}: there is no setting {unknown[0]!r}; there are: {', '.join(NAMES)}")
+    return values
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in NAMES:
+        text = environment.get(PREFIX + name.upper())
+        if text is not None:
+            values[name] = [part for part in text.replace(",", " ").split() if part] if name in _LISTS else text
+    return values
+
+
+def _check(settings: Settings) -> None:
+    for name in ("port", "ops_port"):
+        if not 1 <= getattr(settings, name) <= 65535:
+            raise BadSetting(f"{name}: must be from 1 to 65535")
+    if settings.port == settings.ops_port and settings.host == settings.ops_host:
+        raise BadSetting("ops_port: the operations plane needs a port of its own")
+    if not 1 <= settings.workers <= 64:
+        raise BadSetting("workers: must be from 1 to 64")
+    if settings.database and not settings.database.startswith(("postgresql://", "postgres://")):
+        raise BadSetting("database: must be a postgresql:// URL; leave it out for SQLite in the data directory")
+    if not settings.base_url and settings.host not in LOOPBACK:
+        raise BadSetting(f"base_url: needed when listening beyond loopback ({settings.host})")
+    _check_base_url(settings.issuer)
+    for network in settings.trusted_proxies:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise BadSetting(f"trusted_proxies: {error}") from None
+
+    for resource in settings.shared_resources:
+        problem = scopes.resource(resource, settings.issuer)
+        if problem:
+            raise BadSetting(f"shared_resources: {resource!r} {problem}")
+
+
+def _check_base_url(base_url: str) -> None:
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError:
+        raise BadSetting("base_url: must be https://host or https://host:port") from None
+    if url.scheme not in ("https", "http") or not url.hostname:
+        raise BadSetting("base_url: must be https://host or https://host:port")
+    if url.path or url.query or url.fragment or url.username is not None or base_url.endswith(("?", "#")):
+        raise BadSetting("base_url: must have no path, query, user or trailing slash")
+    if url.scheme == "http" and url.hostname not in LOOPBACK:
+        raise BadSetting("base_url: http is accepted on loopback only; use https")
+    if base_url != base_url.lower():
+        raise BadSetting("base_url: write it in lower case; it is compared byte for byte")
+    if base_url != f"{url.scheme}://{url.netloc}" or not re.fullmatch(HOST, url.netloc):
+        raise BadSetting("base_url: must be https://host or https://host:port, the host a name or an address in ASCII")

@@ -1,0 +1,371 @@
+"""PostgreSQL: a unit is a transaction on a small pool; units that only record share one, since they touch no hot row.
+
+PostgreSQL groups the fsyncs of concurrent commits by itself. Units run in threads, on connections of their own.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from gatepost import ids
+from gatepost.clock import Clock, milliseconds
+from gatepost.errors import BadSetting, Unavailable
+from gatepost.ledger.entries import Entry
+from gatepost.store import text
+from gatepost.store.condition import Condition
+from gatepost.store.tx import NO_WRITING, Again, Cache, Tx, Unit, run_ahead
+from gatepost.store.work import Gathering, Work, settle, waited, waited_alone, waited_here
+
+T = TypeVar("T")
+
+POOL = 4
+MOST_UNITS = 200
+_TRIES = 5
+_RECONNECT = 0.5
+_MIGRATION_LOCK = 0x67617465  # "gate"
+# Unless the URL says otherwise. A server that vanished is noticed while its callers still wait.
+_CONNECTION: dict[str, str | int] = {
+    "application_name": "gatepost", "connect_timeout": 5,
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 9000,
+}  # fmt: skip
+# Nobody's forgotten lock, and none of ours should we be cut off, holds the others up for longer than a caller waits.
+_TIMEOUTS = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'; SET statement_timeout = {}"
+_INSERT_ENTRIES = f"""
+WITH given AS (
+  INSERT INTO entries ({", ".join(Entry._fields)}) SELECT * FROM unnest(
+    %b::bytea[], %b::bytea[], %b::text[], %b::bigint[], %b::text[], %b::text[], %b::text[], %b::bytea[],
+    %b::integer[], %b::integer[], %b::text[], %b::text[])
+  RETURNING account, id)
+INSERT INTO unsealed (account, id) SELECT account, id FROM given
+"""
+_INDEXES = """
+SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+  WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
+"""
+_RETRIED = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+)
+_OWN = (Again, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)  # a unit's, not the store's
+
+
+class _RecordsOnly(Exception):
+    """A unit in the shared transaction wants to write: it gets a transaction of its own."""
+
+
+class _Connection:
+    """A connection as `Tx` sees it."""
+
+    def __init__(self, database: psycopg.Connection[tuple[Any, ...]], statements: dict[str, str], mode: str) -> None:
+        self.database = database
+        self._statements = statements
+        self.mode = mode
+
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        cursor = self.database.execute(self._statements[statement], parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        self._may_write()
+        return self.rows(statement, parameters)
+
+    def write_many(self, statement: str, parameters: list[dict[str, Any]]) -> int:
+        self._may_write()
+        if not parameters:
+            return 0
+        with self.database.cursor() as cursor:
+            cursor.executemany(self._statements[statement], parameters)
+            return cursor.rowcount
+
+    def _may_write(self) -> None:
+        match self.mode:
+            case "records":
+                raise _RecordsOnly
+            case "read":
+                raise TypeError(NO_WRITING)
+
+
+class PostgresStore:
+    dialect: text.Dialect = "postgres"
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._url = url
+        self._clock = clock
+        self._statements = text.statements("postgres")
+        self.unreachable_until = 0.0  # none of our threads tries before
+        self._units: SimpleQueue[Work | None] = SimpleQueue()
+        self._records: SimpleQueue[list[Work] | None] = SimpleQueue()
+        self._gathering = Gathering(self._records.put)
+        self._shared = _Line(self, "records")
+        self._reads: SimpleQueue[Work | None] = SimpleQueue()
+        self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
+        self._threads += [Thread(target=self._run_each, args=(self._reads, "read"), daemon=True) for _ in range(2)]
+        self._threads.append(Thread(target=self._run_together, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    # --- the interface of a store
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T:
+        """Run the unit and return once its commit is durable. `records_only` is a hope, not a promise."""
+        loop = asyncio.get_running_loop()
+        work = Work(unit, loop.create_future())
+        if records_only:
+            work.ahead = run_ahead(unit, self._shared.cache, self._clock())
+            gathering = self._gathering = self._gathering.of(loop)
+            gathering.add(work)
+            return cast(T, await waited(work))
+        self._units.put(work)
+        return cast(T, await waited_alone(work))
+
+    def run_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._units.put(work)
+        return cast(T, waited_here(work))
+
+    async def read(self, unit: Unit[T]) -> T:
+        work = Work(unit, asyncio.get_running_loop().create_future())
+        self._reads.put(work)
+        return cast(T, await waited_alone(work))
+
+    def read_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._reads.put(work)
+        return cast(T, waited_here(work))
+
+    def migrate(self) -> list[str]:
+        """Apply what is missing, one migrator at a time; say what was applied."""
+        try:
+            with self._open() as database:
+                database.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
+                return self._apply(database)
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
+
+    def _apply(self, database: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
+        """Each migration in a transaction of its own."""
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
+        )
+        database.commit()
+        done = dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
+        missing = text.missing("postgres", done)
+        for migration in missing:
+            database.execute(sql.SQL(migration.text))
+            database.execute(
+                "INSERT INTO migrations VALUES (%s, %s, %s, %s)",
+                (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
+            )
+            database.commit()
+        return [migration.name for migration in missing]
+
+    def applied(self) -> dict[int, str]:
+        """The migrations done, by number, with their checksums."""
+        with self._looking() as database:
+            if database.execute("SELECT to_regclass('migrations')").fetchall() == [(None,)]:
+                return {}
+            return dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
+
+    def condition(self) -> Condition:
+        with self._looking() as database:
+            rows = database.execute(
+                "SELECT clock_timestamp(), current_setting('server_version'), current_setting('fsync'), "
+                "current_setting('full_page_writes'), current_setting('synchronous_commit')"
+            ).fetchall()
+        at, version, *switches = rows[0]
+        names = ("fsync", "full_page_writes", "synchronous_commit")
+        off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
+        return Condition(f"PostgreSQL {version}", at, off)
+
+    def integrity(self) -> list[str]:
+        """What PostgreSQL knows to be wrong; where the extension amcheck is installed, it also reads every index."""
+        with self._looking() as database:
+            [(corrupt,)] = database.execute(
+                "SELECT coalesce(checksum_failures, 0) FROM pg_stat_database WHERE datname = current_database()"
+            ).fetchall()
+            found = [f"{corrupt} pages failed their checksum"] if corrupt else []
+            indexes = database.execute(_INDEXES).fetchall()
+            found += [f"index {name} is not valid" for name, valid in indexes if not valid]
+            if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchall():
+                found += [problem for name, _ in indexes if (problem := _examine(database, name))]
+        return found
+
+    def checkpoint(self) -> None:
+        """PostgreSQL does this by itself."""
+
+    def close(self) -> None:
+        self._records.put(None)
+        self._threads[-1].join()  # first, since what it cannot do itself it hands to the others
+        for queue in [self._units] * POOL + [self._reads] * 2:
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    # --- the threads
+
+    def _run_each(self, queue: SimpleQueue[Work | None], mode: str) -> None:
+        """One unit after the other, each in its own transaction."""
+        line = _Line(self, mode)
+        while (work := queue.get()) is not None:
+            if not work.left:
+                self._transact(line, [work])
+            settle([work])
+        line.hang_up()
+
+    def _run_together(self) -> None:
+        """Everything that waits and only records, in one transaction."""
+        while (gathered := self._records.get()) is not None:
+            batch = [work for work in gathered if not work.left]
+            for start in range(0, len(batch), MOST_UNITS):
+                self._transact(self._shared, batch[start : start + MOST_UNITS])
+            own = [work for work in batch if isinstance(work.error, _RecordsOnly)]
+            settle(work for work in gathered if work not in own)
+            for work in own:
+                work.error = None
+                self._units.put(work)
+        self._shared.hang_up()
+
+    def _transact(self, line: "_Line", batch: list[Work]) -> None:
+        """Run the units in one transaction. Afterwards each has its result or its error."""
+        for _ in range(_TRIES):
+            try:
+                with line.transaction() as connection:
+                    entries: list[Entry] = []
+                    for work in batch:
+                        entries += self._run_one(connection, line.cache, work)
+                    if entries:
+                        _insert(connection, entries)
+            except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
+                line.cache.clear()  # it may hold what was rolled back
+                again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
+                apart = line.mode == "records" and (again or own)
+                if not again and not own:
+                    line.hang_up()
+                for work in batch:
+                    work.fail(_RecordsOnly() if apart else error if own else _unavailable(error))
+                if apart or not again:
+                    return
+            else:
+                return
+
+    def _run_one(self, connection: _Connection, cache: Cache, work: Work) -> list[Entry]:
+        if work.ahead is not None and work.ahead.mark is cache.mark:
+            work.result = work.ahead.result
+            return work.ahead.entries
+        tx = Tx(connection, cache, self._clock())
+        work.error = None
+        try:
+            work.result = work.unit(tx)
+            tx.finish()
+        except BaseException as error:
+            if connection.mode != "records" or isinstance(error, psycopg.Error):
+                raise
+            work.fail(_RecordsOnly() if isinstance(error, Again) else error)
+            return []
+        return tx.entries
+
+    @contextmanager
+    def _looking(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """A connection that cannot write, for who wants to know what state the database is in."""
+        with self._open() as database:
+            database.autocommit = True
+            database.execute("SET default_transaction_read_only = on")
+            try:
+                yield database
+            except psycopg.Error as error:
+                raise _unavailable(error) from error
+
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        try:
+            return psycopg.connect(**(_CONNECTION | conninfo_to_dict(self._url)))  # type: ignore[arg-type]
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
+        except psycopg.ProgrammingError:  # whose text may hold the password
+            raise BadSetting("database: PostgreSQL does not understand this URL") from None
+
+
+def _examine(database: psycopg.Connection[tuple[Any, ...]], index: str) -> str:
+    try:
+        database.execute("SELECT bt_index_check(%s::regclass, true)", (index,))
+    except psycopg.errors.InsufficientPrivilege:
+        return ""
+    except psycopg.DatabaseError as error:
+        return f"index {index}: {str(error).strip()}"
+    return ""
+
+
+class _Line:
+    """One thread's connection, made again when it broke, and the cache that goes with it."""
+
+    def __init__(self, store: PostgresStore, mode: str) -> None:
+        self._store = store
+        self.mode = mode
+        self._connection: _Connection | None = None
+        self.cache = Cache()
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Connection]:
+        connection = self._connection or self._connect()
+        with ExitStack() as ends:
+            try:
+                ends.enter_context(connection.database.transaction())
+            except psycopg.OperationalError:  # cut since the last time: nothing was asked of this connection yet
+                self.hang_up()
+                connection = self._connect()
+                ends.enter_context(connection.database.transaction())
+            self.cache.refresh(connection)
+            yield connection
+
+    def _connect(self) -> _Connection:
+        store = self._store
+        if time.monotonic() < store.unreachable_until:
+            raise Unavailable("the store cannot be reached")
+        try:
+            database = store._open()
+        except Unavailable:
+            store.unreachable_until = time.monotonic() + _RECONNECT
+            raise
+        store.unreachable_until = 0.0
+        self._connection = _Connection(database, store._statements, self.mode)
+        self.cache.clear()  # another database may have come to the same version by other changes
+        database.autocommit = True
+        if self.mode == "read":  # one snapshot for all that a unit reads
+            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            database.read_only = True
+        database.execute(sql.SQL(_TIMEOUTS).format(0 if self.mode == "read" else "8s"))
+        return self._connection
+
+    def hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.database.close()
+            self._connection = None
+
+
+def _insert(connection: _Connection, entries: list[Entry]) -> None:
+    """One statement for all entries: a column is an array."""
+    if connection.mode == "read":
+        raise TypeError(NO_WRITING)
+    columns = list(zip(*[(ids.raw(entry.account), *entry[1:]) for entry in entries], strict=True))
+    connection.database.execute(_INSERT_ENTRIES, [list(column) for column in columns], prepare=True)
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether a unit is at fault, and not the server or the way to it."""
+    if isinstance(error, psycopg.ProgrammingError):
+        return error.sqlstate is None  # a value that cannot be sent; else a table or a right that is not there
+    return isinstance(error, _OWN) or not isinstance(error, (psycopg.Error, Unavailable, MemoryError))
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    if isinstance(error, Unavailable):
+        return Unavailable(str(error))
+    return Unavailable(f"the store cannot answer: {type(error).__name__}: {str(error).strip()}")

@@ -1,0 +1,32 @@
+-- name: insert_client
+INSERT INTO clients (account, id, document) VALUES (:account, :id, :document)
+-- name: update_client
+UPDATE clients SET document = :document WHERE account = :account AND id = :id
+-- name: client_by_id
+SELECT document FROM clients WHERE id = :id
+-- name: list_clients
+SELECT document FROM clients WHERE account = :account AND id > :after ORDER BY id LIMIT :limit
+-- name: count_clients
+SELECT count(*) FROM clients WHERE account = :account
+-- name: use_secret
+INSERT INTO secret_uses (account, id, last_used_at) VALUES (:account, :id, :at)
+  ON CONFLICT (account, id) DO UPDATE SET last_used_at = excluded.last_used_at
+  WHERE secret_uses.last_used_at < excluded.last_used_at
+-- name: secret_used
+SELECT last_used_at FROM secret_uses WHERE account = :account AND id = :id
+-- name: use_assertion
+INSERT INTO assertions (client, id, expires_at) VALUES (:client, :id, :expires_at) ON CONFLICT DO NOTHING RETURNING 1
+-- name: forget_assertions
+DELETE FROM assertions WHERE (client, id) IN
+  (SELECT client, id FROM assertions WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
+-- name: count_failure
+INSERT INTO failures (pair, since, count, account, client, source)
+  VALUES (:pair, :since, 1, :account, :client, :source)
+  ON CONFLICT (pair) DO UPDATE SET count = failures.count + 1 RETURNING count, since
+-- name: end_failure
+DELETE FROM failures WHERE pair = :pair AND since <= :before RETURNING pair, account, client, source, count, since
+-- name: end_failures
+DELETE FROM failures WHERE pair IN (SELECT pair FROM failures WHERE since <= :before LIMIT 200)
+  RETURNING pair, account, client, source, count, since
+-- name: throttled
+SELECT pair, since + 60000 FROM failures WHERE count >= 10

@@ -1,0 +1,480 @@
+"""SQLite: the waiting units go into one durable commit, of the event loop when it can, else of a writer thread.
+
+Readers have connections of their own.
+
+Several processes may use one file. Before it begins, a writer passes a turnstile of two locks, gate then write: who
+just wrote queues behind who waits, so nobody starves, and a killed process leaves both free.
+"""
+
+import asyncio
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from gatepost import ids
+from gatepost.clock import Clock, milliseconds
+from gatepost.errors import Unavailable
+from gatepost.ledger.entries import Entry
+from gatepost.store import text
+from gatepost.store.condition import Condition
+from gatepost.store.tx import NO_WRITING, Again, Cache, Tx, Unit, run_ahead
+from gatepost.store.work import Gathering, Work, resolve, settle, waited, waited_here
+
+T = TypeVar("T")
+
+MOST_UNITS = 200
+LONGEST = 0.010  # seconds the write lock is held by one batch, about
+BUSY = timedelta(seconds=5)  # how long to wait for somebody who locks the file and does not take turns
+SLOW = 0.005  # seconds: a commit that takes longer is not for the event loop
+SLOW_FOR = 1.0
+_TRIES = 5
+_MOST_ROWS = 200
+_STATEMENTS = 2 * _MOST_ROWS + 100  # kept prepared: an insertion for each number of rows, and all the others
+_COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
+_OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # a unit's, not the store's
+
+
+class _Connection:
+    """A connection as `Tx` sees it. Writing opens the unit's savepoint; units that only record need none."""
+
+    def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
+        self.database = database
+        self._statements = statements
+        self._writing = writing
+        self.saved = False
+
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return cast(list[tuple[Any, ...]], self.database.execute(self._statements[statement], parameters).fetchall())
+
+    def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        self.save()
+        return self.rows(statement, parameters)
+
+    def write_many(self, statement: str, parameters: list[dict[str, Any]]) -> int:
+        self.save()
+        before = self.database.total_changes()
+        self.database.executemany(self._statements[statement], parameters)
+        return self.database.total_changes() - before
+
+    def save(self) -> None:
+        if not self._writing:
+            raise TypeError(NO_WRITING)
+        if not self.saved:
+            self.database.execute("SAVEPOINT unit")
+            self.saved = True
+
+    def release(self) -> None:
+        if self.saved:
+            self.saved = False
+            self.database.execute("RELEASE unit")
+
+    def undo(self) -> None:
+        if self.saved:
+            self.saved = False
+            self.database.execute("ROLLBACK TO unit")
+            self.database.execute("RELEASE unit")
+
+
+class SqliteStore:
+    dialect: text.Dialect = "sqlite"
+
+    def __init__(self, path: Path, clock: Clock, *, busy: timedelta = BUSY) -> None:
+        self._path = path
+        self._clock = clock
+        self._busy = busy
+        self._statements = text.statements("sqlite")
+        self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
+        self._gathering = Gathering(self._hand_over)
+        self._committing = threading.Lock()
+        self._slow_until = 0.0
+        self._cache = Cache()
+        self._turnstile = Turnstile(path.parent)
+        self._connection: _Connection | None = None
+        self._inode = 0
+        self._readers = ThreadPoolExecutor(2, "gatepost-read")
+        self._local = threading.local()
+        self._writer = threading.Thread(target=self._write_for_ever, name="gatepost-write", daemon=True)
+        self._writer.start()
+
+    # --- the interface of a store
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T:
+        """Run the unit and return once its commit is on the disk."""
+        loop = asyncio.get_running_loop()
+        work = Work(unit, loop.create_future())
+        if records_only:
+            work.ahead = run_ahead(unit, self._cache, self._clock())
+        gathering = self._gathering = self._gathering.of(loop)
+        gathering.add(work)
+        return cast(T, await waited(work))
+
+    def run_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._queue.put([work])
+        return cast(T, waited_here(work))
+
+    async def read(self, unit: Unit[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, unit)
+
+    def read_now(self, unit: Unit[T]) -> T:
+        """Run a unit that only reads, on a snapshot of its own."""
+        with self._reading() as (connection, cache), connection.database:
+            cache.refresh(connection)
+            tx = Tx(connection, cache, self._clock())
+            result = unit(tx)
+            if tx.entries:
+                raise TypeError(NO_WRITING)
+        return result
+
+    def migrate(self) -> list[str]:
+        """Apply what is missing, under the write lock; say what was applied."""
+        turnstile = Turnstile(self._path.parent)  # not the writer's: two threads on one would not wait for each other
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Opened inside: only one at a time can make a new file a write-ahead one, and the others would not wait.
+            with turnstile.passed(), closing(self._open(create=True)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                applied = self._apply(database)
+                database.execute("COMMIT")
+                return applied
+        except (apsw.Error, OSError) as error:
+            raise _unavailable(error) from error
+        finally:
+            turnstile.close()
+
+    def _apply(self, database: apsw.Connection) -> list[str]:
+        missing = text.missing("sqlite", _migrations_done(database))
+        for migration in missing:
+            database.execute(migration.text)
+            database.execute(
+                "INSERT INTO migrations VALUES (?, ?, ?, ?)",
+                (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
+            )
+        return [migration.name for migration in missing]
+
+    def applied(self) -> dict[int, str]:
+        """The migrations done, by number, with their checksums. Looks without touching."""
+        with self._looking() as database:
+            if not database.table_exists("main", "migrations"):
+                return {}
+            rows = database.execute("SELECT number, checksum FROM migrations").fetchall()
+        return dict(cast(list[tuple[int, str]], rows))
+
+    def condition(self) -> Condition:
+        with self._looking() as database:
+            mode = database.pragma("journal_mode")
+        dangers = () if mode == "wal" else (f"journal_mode is {mode}, not wal",)
+        return Condition(f"SQLite {apsw.sqlite_lib_version()}", None, dangers)
+
+    def integrity(self) -> list[str]:
+        """What SQLite's own checks find wrong: nothing, if all is well."""
+        found: list[str] = []
+        with self._looking() as database:
+            try:
+                found += [str(row[0]) for row in database.execute("PRAGMA integrity_check(20)")]
+                for table, row, other, _ in database.execute("PRAGMA foreign_key_check"):
+                    found.append(f"row {row} of {table} names something that is not in {other}")
+            except apsw.CorruptError as error:
+                found.append(str(error))
+        return [each for each in found if each != "ok"]
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the file without making writers wait."""
+        with self._reading() as (connection, _):
+            connection.database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._writer.join()
+        self._readers.shutdown()
+        self._turnstile.close()
+
+    # --- the event loop, when it can
+
+    def _hand_over(self, works: list[Work]) -> None:
+        """Commit right here what was run ahead, if nobody else is writing and the disk is quick.
+
+        Two threads that take turns at one interpreter lock cost more than they give; but a lock that is held, a disk
+        that is slow or a unit that has yet to run must not keep the event loop: those are the writer's.
+        """
+        ready = len(works) <= MOST_UNITS and all(work.ahead is not None for work in works)
+        done = 0
+        if ready and time.monotonic() >= self._slow_until and self._committing.acquire(blocking=False):
+            try:
+                began = time.monotonic()
+                done = self._commit(works, at_once=True)
+                if time.monotonic() - began > SLOW:
+                    self._slow_until = time.monotonic() + SLOW_FOR
+            finally:
+                self._committing.release()
+        if done < len(works):
+            self._queue.put(works[done:])
+        resolve(works[:done])
+
+    # --- the writer
+
+    def _write_for_ever(self) -> None:
+        waiting: list[Work] = []
+        while True:
+            if not waiting:
+                first = self._queue.get()
+                if first is None:
+                    break
+                waiting += first
+            closing = self._take(waiting)
+            settle(work for work in waiting if work.left)
+            waiting = [work for work in waiting if not work.left]
+            batch, later = waiting[:MOST_UNITS], waiting[MOST_UNITS:]
+            with self._committing:
+                done = self._commit(batch) if batch else 0
+            settle(batch[:done])
+            waiting = batch[done:] + later
+            if closing and not waiting:
+                break
+            if closing:
+                self._queue.put(None)
+        self._disconnect()
+
+    def _take(self, waiting: list[Work]) -> bool:
+        """Everything that waits by now; True when the store is closing."""
+        while len(waiting) < MOST_UNITS:
+            try:
+                works = self._queue.get_nowait()
+            except Empty:
+                return False
+            if works is None:
+                return True
+            waiting += works
+        return False
+
+    def _commit(self, batch: list[Work], *, warily: bool = False, at_once: bool = False) -> int:
+        """Run the units in one commit and say how many were reached in the time one batch may take.
+
+        When an entry turns out to be one that no database takes, the batch runs again warily, to find whose it was.
+        With `at_once`, waits for nobody: none are reached when another writes.
+        """
+        try:
+            with self._turnstile.passed(at_once=at_once):
+                connection = self._connected()
+                self._begin(connection.database, at_once=at_once)
+                try:
+                    done = self._run_all(connection, batch, warily=warily)
+                    connection.database.execute("COMMIT")
+                except BaseException:
+                    if connection.database.in_transaction:
+                        connection.database.execute("ROLLBACK")
+                    raise
+        except _NotNow:
+            return 0
+        except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
+            self._cache.clear()
+            self._disconnect()
+            if not warily and _is_own(error):
+                return 0 if at_once else self._commit(batch, warily=True)
+            for work in batch:
+                work.fail(_unavailable(error))
+            return len(batch)
+        return done
+
+    def _begin(self, database: apsw.Connection, *, at_once: bool) -> None:
+        if not at_once:
+            database.execute("BEGIN IMMEDIATE")
+            return
+        database.set_busy_timeout(0)
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            raise _NotNow from None
+        finally:
+            database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
+
+    def _run_all(self, connection: _Connection, batch: list[Work], *, warily: bool) -> int:
+        ends = time.monotonic() + LONGEST
+        self._cache.refresh(connection)
+        entries: list[Entry] = []
+        done = 0
+        for work in batch:
+            if done and time.monotonic() > ends:
+                break
+            if not work.left:  # while we waited for our turn
+                entries += self._run_one(connection, work, warily=warily)
+            done += 1
+        if entries:
+            _insert_entries(connection.database, entries)
+        return done
+
+    def _run_one(self, connection: _Connection, work: Work, *, warily: bool) -> list[Entry]:
+        """One unit: its savepoint makes it whole or nothing, whatever becomes of the others.
+
+        Returns the entries to be written with those of the others; warily, they are written here.
+        """
+        if work.ahead is not None and work.ahead.mark is self._cache.mark:
+            work.result = work.ahead.result
+            return work.ahead.entries
+        for _ in range(_TRIES):
+            tx = Tx(connection, self._cache, self._clock())
+            work.error = None
+            try:
+                if warily:
+                    connection.save()
+                work.result = work.unit(tx)
+                tx.finish()
+                if warily and tx.entries:
+                    _insert_entries(connection.database, tx.entries)
+                connection.release()
+            except BaseException as error:
+                if isinstance(error, apsw.Error) and not isinstance(error, _OWN):
+                    raise
+                connection.undo()
+                self._cache.clear()  # it may hold what was undone
+                work.fail(error)
+                if not isinstance(error, (Again, apsw.ConstraintError)):
+                    break
+            else:
+                return [] if warily else tx.entries
+        return []
+
+    # --- connections
+
+    def _connected(self) -> _Connection:
+        """The writer's connection, to the file that has the name now: one that was replaced is opened anew."""
+        inode = self._path.stat().st_ino
+        if self._connection is None or inode != self._inode:
+            self._disconnect()
+            self._connection = _Connection(self._open(create=False), self._statements, writing=True)
+            self._cache.clear()  # another file may have come to the same version by other changes
+            self._inode = inode
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(apsw.Error):
+                self._connection.database.close(force=True)
+            self._connection = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[_Connection, Cache]]:
+        """This thread's reader; a new one next time if something is wrong with it."""
+        try:
+            yield self._reader()
+        except (apsw.Error, OSError) as error:
+            self._local.reader = None
+            raise _unavailable(error) from error
+
+    def _reader(self) -> tuple[_Connection, Cache]:
+        found: tuple[int, _Connection, Cache] | None = getattr(self._local, "reader", None)
+        inode = self._path.stat().st_ino
+        if found is None or found[0] != inode:
+            found = (inode, _Connection(self._open(create=False), self._statements, writing=False), Cache())
+            self._local.reader = found
+        return found[1], found[2]
+
+    @contextmanager
+    def _looking(self) -> Iterator[apsw.Connection]:
+        """A connection that cannot write, for who wants to know what state the file is in."""
+        try:
+            database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
+            try:
+                database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
+                yield database
+            finally:
+                database.close()
+        except apsw.Error as error:
+            raise _unavailable(error) from error
+
+    def _open(self, *, create: bool) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        database = apsw.Connection(str(self._path), flags=flags, statementcachesize=_STATEMENTS)
+        database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=8000"):
+            database.execute(f"PRAGMA {pragma}")
+        return database
+
+
+class _NotNow(Exception):
+    """Somebody else is writing, and we are not to wait."""
+
+
+class Turnstile:
+    """Two file locks that make the writers of all processes take turns."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._gate = -1
+        self._write = -1
+
+    @contextmanager
+    def passed(self, *, at_once: bool = False) -> Iterator[None]:
+        if self._gate < 0:
+            self._gate = os.open(self._directory / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        if self._write < 0:
+            self._write = os.open(self._directory / "write.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        how = fcntl.LOCK_EX | (fcntl.LOCK_NB if at_once else 0)
+        try:
+            fcntl.flock(self._gate, how)
+            try:
+                fcntl.flock(self._write, how)
+            finally:
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
+        except BlockingIOError:
+            raise _NotNow from None
+        try:
+            yield
+        finally:
+            fcntl.flock(self._write, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        for descriptor in (self._gate, self._write):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._gate = self._write = -1
+
+
+def _insert_entries(database: apsw.Connection, entries: list[Entry]) -> None:
+    rows = [(ids.raw(entry.account), *entry[1:]) for entry in entries]
+    _insert(database, "entries", rows)
+    _insert(database, "unsealed", [row[:2] for row in rows])
+
+
+def _insert(database: apsw.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
+    """One statement for all rows, prepared once for each number of them: it gives up the interpreter lock just once."""
+    for start in range(0, len(rows), _MOST_ROWS):
+        part = rows[start : start + _MOST_ROWS]
+        database.execute(_insertion(table, len(part)), [value for row in part for value in row])
+
+
+@cache
+def _insertion(table: str, rows: int) -> str:
+    columns = _COLUMNS[table]  # by name: the next release may have added some
+    row = f"({', '.join('?' * len(columns))})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([row] * rows)}"
+
+
+def _migrations_done(database: apsw.Connection) -> dict[int, str]:
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
+    )
+    rows = database.execute("SELECT number, checksum FROM migrations").fetchall()
+    return dict(cast(list[tuple[int, str]], rows))
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether a unit is at fault, and not the file, the disk or the machine."""
+    return isinstance(error, _OWN) or not isinstance(error, (apsw.Error, OSError, MemoryError))
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    if isinstance(error, FileNotFoundError):
+        return Unavailable("the store's file is gone")
+    return Unavailable(f"the store cannot answer: {type(error).__name__}: {error}")

@@ -1,0 +1,63 @@
+"""The SQL: one named text per statement, shared by both stores, and the numbered migrations."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+from gatepost.errors import BadSetting
+
+Dialect = Literal["sqlite", "postgres"]
+
+_NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    text: str
+    checksum: str
+
+
+def statements(dialect: Dialect) -> dict[str, str]:
+    """name → text. A PostgreSQL text has psycopg's placeholders."""
+    found: dict[str, str] = {}
+    for file in sorted(files("gatepost.store").joinpath("sql").iterdir(), key=lambda each: each.name):
+        _, *parts = _NAMED.split(file.read_text("utf-8"))
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"two statements are named {name}")
+            ours = _for(dialect, text.strip())
+            found[name] = _PARAMETER.sub(r"%(\1)s", ours) if dialect == "postgres" else ours
+    return found
+
+
+def migrations(dialect: Dialect) -> list[Migration]:
+    found = []
+    for file in sorted(files("gatepost.store").joinpath("migrations").iterdir(), key=lambda each: each.name):
+        if not file.name.endswith(".sql"):
+            continue
+        text = file.read_text("utf-8")
+        number, _, name = file.name.removesuffix(".sql").partition("_")
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        found.append(Migration(int(number), name, _for(dialect, text), checksum))
+    return found
+
+
+def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
+    """What is to be applied to a store on which `done` (number → checksum) was; refused where we do not fit it."""
+    known = migrations(dialect)
+    newest = max(migration.number for migration in known)
+    if max(done, default=0) > newest:
+        raise BadSetting(f"the store is at schema {max(done)}, newer than this release knows ({newest})")
+    for migration in known:
+        if done.get(migration.number, migration.checksum) != migration.checksum:
+            raise BadSetting(f"migration {migration.number} was changed after it was applied")
+    return [migration for migration in known if migration.number not in done]
+
+
+def _for(dialect: Dialect, text: str) -> str:
+    return _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text)

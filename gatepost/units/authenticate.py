@@ -1,0 +1,179 @@
+"""Who is calling: clients at the token endpoint, bearers of our own tokens at the operations."""
+
+import hashlib
+from base64 import urlsafe_b64decode
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost.accounts import Account
+from gatepost.clients import ASSERTION_ALGORITHMS, SECRET_METHODS, Client
+from gatepost.errors import Refusal
+from gatepost.keys import ALGORITHMS, PUBLISHED
+from gatepost.ledger.entries import Origin
+from gatepost.secrets import same
+from gatepost.store.tx import Failure, Tx
+from gatepost.tokens.jws import Unreadable, audiences, instant, is_live, read
+from gatepost.units.service import Caller, Service, record
+
+FAILURES = 10
+UNKNOWN = "unknown"
+WINDOW = timedelta(minutes=1)
+ASSERTION_LIFE = timedelta(minutes=5)
+ASSERTION_TYPES = (None, "JWT", "client-authentication+jwt")
+
+
+class Presented(NamedTuple):
+    """What a client showed to prove who it is."""
+
+    client: str
+    method: str
+    digest: bytes = b""  # of the secret, under the server's key
+    assertion: str = ""
+
+
+class Known(NamedTuple):
+    """A client that authenticated, and by what."""
+
+    client: Client
+    account: Account
+    by: str
+    until: datetime | None = None  # when what it authenticated by ends
+
+    def holds(self, at: datetime) -> bool:
+        return self.until is None or at < self.until
+
+
+def client(tx: Tx, service: Service, presented: Presented, origin: Origin) -> Known | Refusal:
+    """Authenticate. Every failure looks the same; those of a known client are in its account's ledger."""
+
+    def pair() -> bytes:
+        named = f"{presented.client}\0{origin.source}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(named).digest()[:16]
+
+    throttled = tx.throttled_until(pair)
+    found = tx.client(presented.client)
+    account = tx.account(found.account) if found else None
+    reason = "throttled" if throttled else UNKNOWN
+    if throttled is None and found and account:
+        checked = _check(tx, service, found, account, presented)
+        if isinstance(checked, Known):
+            return checked
+        reason = checked
+    failure = Failure(pair(), account.id if account else None, found.id if found else "", origin.source)
+    count, ended = tx.count_failure(failure, limit=FAILURES, window=WINDOW)
+    summarise(tx, ended)
+    if account and count <= FAILURES:
+        data = {"error": "invalid_client", "rule": reason, "method": presented.method}
+        record(tx, account, "oauth.token.refused", origin, presented.client, data)
+    who = "known" if account else UNKNOWN  # for our own count and log: the answers do not show it
+    if throttled or count > FAILURES:  # by what was counted here, too: many at once see no throttle before they count
+        wait = max(1, -((tx.at - throttled) // timedelta(seconds=1))) if throttled else int(WINDOW.total_seconds())
+        return Refusal("too_many_failures", "too many failed authentications; wait", retry_after=wait, rule=who)
+    return Refusal("invalid_client", "client authentication failed", rule=who)
+
+
+def summarise(tx: Tx, ended: list[Failure]) -> None:
+    """What came after the throttle set in is one entry that counts it."""
+    for failure in ended:
+        account = tx.account(failure.account) if failure.account else None
+        if account and failure.count > FAILURES:
+            data = {"error": "too_many_failures", "rule": "throttled", "count": failure.count - FAILURES}
+            record(tx, account, "oauth.token.refused", Origin(failure.client, "", failure.source), failure.client, data)
+
+
+def by_secret(tx: Tx, presented: Presented) -> Known | None:
+    """The client whose secret was shown, with nothing counted or recorded when it is not."""
+    found = tx.client(presented.client) if presented.method in SECRET_METHODS else None
+    account = tx.account(found.account) if found else None
+    checked = _check_secret(tx, found, account, presented) if found and account else None
+    return checked if isinstance(checked, Known) and not _stopped(checked.client, checked.account) else None
+
+
+def _check(tx: Tx, service: Service, found: Client, account: Account, presented: Presented) -> Known | str:
+    """The client as known, or why not: a word for the ledger."""
+    checked: Known | str = Known(found, account, "")
+    if presented.method != found.token_endpoint_auth_method:
+        return f"method_is_{found.token_endpoint_auth_method}"
+    if presented.method in SECRET_METHODS:
+        checked = _check_secret(tx, found, account, presented)
+    elif presented.method == "private_key_jwt":
+        by, reason = _check_assertion(tx, service, found, presented.assertion)
+        checked = reason or Known(found, account, by)
+    return checked if isinstance(checked, str) else _stopped(found, account) or checked
+
+
+def _check_secret(tx: Tx, found: Client, account: Account, presented: Presented) -> Known | str:
+    if presented.method != found.token_endpoint_auth_method:
+        return f"method_is_{found.token_endpoint_auth_method}"
+    for secret in found.secrets:
+        if secret.live(tx.at) and same(secret.hash, presented.digest):
+            return Known(found, account, secret.id, secret.expires_at)
+    return "wrong_secret"
+
+
+def _stopped(found: Client, account: Account) -> str:
+    if not found.active:
+        return "client_disabled"
+    return "" if account.active else "account_suspended"
+
+
+def _check_assertion(tx: Tx, service: Service, found: Client, assertion: str) -> tuple[str, str]:
+    """RFC 7523, section 3, with the audience of RFC 7523bis. Returns what it authenticated by, and why not."""
+    try:
+        claims = read(assertion, found.jwks or {}, algorithms=ASSERTION_ALGORITHMS, typ=ASSERTION_TYPES)
+        if claims.get("iss") != found.id or claims.get("sub") != found.id:
+            return "", "assertion_of_another"
+        if claims.get("aud") not in _accepted(service.base_url, service.token_endpoint):
+            return "", "assertion_audience"
+        if not is_live(claims, tx.at):
+            return "", "assertion_expired"
+        issued, expires = instant(claims, "iat"), instant(claims, "exp")
+    except Unreadable as error:
+        return "", f"assertion_unreadable ({error})"
+    now = tx.at.timestamp()
+    ends = min(expires or 0, (issued + ASSERTION_LIFE.total_seconds()) if issued else expires or 0)
+    if ends <= now or (issued is None and ends > now + ASSERTION_LIFE.total_seconds()):
+        return "", "assertion_too_old"
+    assertion_id = claims.get("jti")
+    if not isinstance(assertion_id, str) or not 0 < len(assertion_id) <= 256:
+        return "", "assertion_without_jti"
+    if not tx.use_assertion(found.id, assertion_id, tx.at + timedelta(seconds=ends - now + 60)):
+        return "", "assertion_replayed"
+    return "private_key_jwt", ""
+
+
+def _accepted(*audience: str) -> list[Any]:
+    return [*audience, *([each] for each in audience)]
+
+
+def bearer(tx: Tx, service: Service, token: str) -> Caller | Refusal:
+    """The caller whose access token, of our own making and for ourselves, this is. RFC 6750, RFC 9068 section 4."""
+    published = {"keys": [each.key.public for each in tx.signing_keys() if each.key.status in PUBLISHED]}
+    try:
+        claims = read(token, published, algorithms=ALGORITHMS, typ=("at+jwt",))
+        right = claims.get("iss") == service.base_url and service.base_url in audiences(claims)
+        if not right or not is_live(claims, tx.at):
+            return Refusal("invalid_token", "the access token is expired or not for this service")
+    except Unreadable:
+        return Refusal("invalid_token", "the access token cannot be verified")
+    found = tx.client(str(claims.get("client_id")))
+    account = tx.account(found.account) if found else None
+    if found is None or account is None or not found.active or not account.active:
+        return Refusal("invalid_token", "the access token no longer works")
+    held = frozenset(str(claims.get("scope", "")).split(" "))
+    return Caller(account.id, found.id, held, str(claims.get("jti")))
+
+
+def client_named_in(assertion: str) -> str:
+    """The client an assertion claims to be of, unverified: only to look up the keys that verify it."""
+    parts = assertion.split(".")
+    if len(assertion) > 16 * 1024 or len(parts) != 3:
+        return ""
+    try:
+        claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return ""
+    subject = claims.get("sub") if isinstance(claims, dict) else None
+    return subject if isinstance(subject, str) else ""

@@ -1,0 +1,69 @@
+"""What every unit may know about the service it runs in, and the answers that units give."""
+
+from typing import Any, NamedTuple
+
+from gatepost import scopes
+from gatepost.accounts import Account
+from gatepost.errors import Refusal
+from gatepost.keys import Ring
+from gatepost.ledger.entries import TYPES, Entry, Origin, new
+from gatepost.secrets import ServerKeys
+from gatepost.store.tx import Tx
+
+
+class Service(NamedTuple):
+    base_url: str
+    keys: ServerKeys
+    ring: Ring
+    shared_resources: tuple[str, ...] = ()
+    dev: bool = False
+
+    @property
+    def token_endpoint(self) -> str:
+        return f"{self.base_url}/oauth/tokens"
+
+
+class Caller(NamedTuple):
+    """Who calls an operation: the client, its account, and the scopes of the token it showed."""
+
+    account: str
+    client: str
+    scopes: frozenset[str]
+    token: str = ""
+
+    def origin(self, request: str, source: str) -> Origin:
+        return Origin(self.client, request, source)
+
+
+def operator(account: str) -> Caller:
+    """A person with the command line: may do anything in the account."""
+    return Caller(account, "operator", frozenset(scopes.OPERATIONS))
+
+
+class Answer(NamedTuple):
+    """A resource as it now is, or why not; and the entry that records it."""
+
+    status: int
+    body: dict[str, Any]
+    event: str | None
+    refusal: Refusal | None = None
+    secret: bool = False
+
+
+def record(tx: Tx, account: Account, type_: str, origin: Origin, subject: str, data: dict[str, Any]) -> Entry:
+    """Write one fact about the account into its ledger, in this commit."""
+    if type_ not in TYPES:
+        raise ValueError(f"{type_} is not among the ledger's types")
+    keep_days = account.seconds("audit_retention") // 86400
+    return tx.record(
+        new(type_, account=account.id, origin=origin, subject=subject, data=data, at=tx.at, keep_days=keep_days)
+    )
+
+
+def refused(tx: Tx, account: Account, type_: str, origin: Origin, refusal: Refusal, **data: Any) -> Answer:
+    """A refusal of an authenticated caller: ledgered, and answered with the entry's id."""
+    told = {"error": refusal.code, "error_description": refusal.detail} | data
+    if refusal.pointer:
+        told["member"] = refusal.pointer.lstrip("/")
+    entry = record(tx, account, type_, origin, origin.actor, told)
+    return Answer(refusal.status, {}, entry.name, refusal)

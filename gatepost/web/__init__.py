@@ -1,0 +1,1 @@
+"""The public listener: ASGI in, values to the units, answers out."""

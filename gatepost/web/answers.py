@@ -1,0 +1,73 @@
+"""Writing answers: JSON, OAuth errors (RFC 6749, 6750, 7591) and problem details (RFC 9457)."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost.errors import ERRORS, Refusal
+
+VERSION = "2026-11-15"
+DOCS = "https://gatepost.example/docs/reference/errors#"
+NO_STORE = ("cache-control", "no-store")
+_encode = msgspec.json.Encoder().encode
+
+Header = tuple[str, str]
+
+
+class Reply(NamedTuple):
+    status: int
+    body: bytes
+    headers: tuple[Header, ...] = ()
+    media_type: str = "application/json"
+
+
+def json(status: int, body: Any, *headers: Header) -> Reply:
+    return Reply(status, _encode(body), headers)
+
+
+def oauth_error(refusal: Refusal, *headers: Header) -> Reply:
+    """`error`, `error_description` and `error_uri`; the description is ASCII, as RFC 6749 section 5.2 has it."""
+    body = {
+        "error": refusal.code,
+        "error_description": _plain(refusal.detail),
+        "error_uri": DOCS + refusal.code,
+    }
+    return json(refusal.status, body, NO_STORE, *_retry_after(refusal), *headers)
+
+
+def problem(refusal: Refusal, *headers: Header) -> Reply:
+    """RFC 9457 problem details, with the members at fault."""
+    body: dict[str, Any] = {
+        "type": DOCS + refusal.code,
+        "title": ERRORS[refusal.code].meaning,
+        "status": refusal.status,
+        "detail": refusal.detail,
+        "code": refusal.code,
+    }
+    if refusal.pointer.startswith("/"):
+        body["errors"] = [{"pointer": refusal.pointer, "detail": refusal.detail}]
+    return Reply(
+        refusal.status, _encode(body), (NO_STORE, *_retry_after(refusal), *headers), "application/problem+json"
+    )
+
+
+def refuse(path: str, refusal: Refusal, *headers: Header) -> Reply:
+    """In the form of the area that the path belongs to."""
+    return (oauth_error if path.startswith("/oauth/") else problem)(refusal, *headers)
+
+
+def challenge(refusal: Refusal, base_url: str, scope: str) -> Header:
+    """WWW-Authenticate of RFC 6750 section 3 with the `resource_metadata` of RFC 9728 section 5.1."""
+    parts = [f'resource_metadata="{base_url}/.well-known/oauth-protected-resource"']
+    if refusal.detail:
+        parts = [f'error="{refusal.code}"', f'error_description="{_plain(refusal.detail)}"', *parts]
+    parts.append(f'scope="{scope}"')
+    return "www-authenticate", "Bearer " + ", ".join(parts)
+
+
+def _retry_after(refusal: Refusal) -> tuple[Header, ...]:
+    return (("retry-after", str(refusal.retry_after)),) if refusal.retry_after else ()
+
+
+def _plain(text: str) -> str:
+    return "".join(char if " " <= char <= "~" and char not in '"\\' else "'" if char in '"\\' else "?" for char in text)

@@ -1,0 +1,140 @@
+"""Every URL of the public listener on one page, and the ASGI application that serves them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple
+
+from gatepost import discovery, ids
+from gatepost.errors import Refusal, Unavailable
+from gatepost.keys import JWKS_MAX_AGE
+from gatepost.observe import log
+from gatepost.web import definitions, tokens
+from gatepost.web.answers import VERSION, Header, Reply, json, refuse
+from gatepost.web.requests import Receive, Request, Scope, Send, body, fields, source
+from gatepost.web.surface import Surface
+
+Handler = Callable[[Surface, Request], Awaitable[Reply]]
+
+
+class Route(NamedTuple):
+    """`six`: one of the six operations; `always`: protocol that the six need; `full`: the rest of the standards."""
+
+    surface: Literal["six", "always", "full"]
+    methods: dict[str, Handler]
+
+
+async def jwks(surface: Surface, _request: Request) -> Reply:
+    fresh = ("cache-control", f"public, max-age={int(JWKS_MAX_AGE.total_seconds())}")
+    found = json(200, await surface.jwks(), fresh)
+    return found._replace(media_type="application/jwk-set+json")
+
+
+async def authorization_server(surface: Surface, _request: Request) -> Reply:
+    return json(200, discovery.authorization_server(surface.service.base_url), _DOCUMENT)
+
+
+async def protected_resource(surface: Surface, _request: Request) -> Reply:
+    return json(200, discovery.protected_resource(surface.service.base_url), _DOCUMENT)
+
+
+_DOCUMENT: Header = ("cache-control", "public, max-age=900")
+
+ROUTES: dict[str, Route] = {
+    "/oauth/clients": Route("six", {"POST": definitions.perform(definitions.CLIENTS)}),
+    "/oauth/scopes": Route("six", {"POST": definitions.perform(definitions.SCOPES)}),
+    "/oauth/tokens": Route("six", {"POST": tokens.answer}),
+    "/webhooks/endpoints": Route("six", {"POST": definitions.perform(definitions.ENDPOINTS)}),
+    "/webhooks/subscriptions": Route("six", {"POST": definitions.perform(definitions.SUBSCRIPTIONS)}),
+    "/webhooks/deliveries": Route("six", {"GET": definitions.perform(definitions.DELIVERIES)}),
+    "/oauth/jwks": Route("always", {"GET": jwks}),
+    "/.well-known/oauth-authorization-server": Route("always", {"GET": authorization_server}),
+    "/.well-known/oauth-protected-resource": Route("always", {"GET": protected_resource}),
+}
+
+_EXPOSED = "WWW-Authenticate, DPoP-Nonce, Retry-After, Gatepost-Event, X-Request-Id"
+_EVERY_ANSWER = [
+    (b"gatepost-version", VERSION.encode()),
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", _EXPOSED.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+class Application:
+    """Plain ASGI: any ASGI server runs it."""
+
+    def __init__(
+        self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = ()
+    ) -> None:
+        self._surface = surface
+        self._routes = {
+            path: route.methods for path, route in ROUTES.items() if protocol == "full" or route.surface != "full"
+        }
+        self._trusted = trusted_proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request_id = ids.new("req")
+        reply = await self._answer(scope, receive, request_id)
+        head = scope["method"] == "HEAD"
+        headers = [
+            (b"content-type", reply.media_type.encode()),
+            (b"content-length", str(len(reply.body)).encode()),
+            (b"x-request-id", request_id.encode()),
+            *_EVERY_ANSWER,
+            *[(name.encode(), value.encode("ascii", "replace")) for name, value in reply.headers],
+        ]
+        if reply.status == 204:
+            del headers[:2]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if head else reply.body})
+
+    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
+        path: str = scope["path"]
+        method: str = scope["method"]
+        methods = self._routes.get(path)
+        if methods is None:
+            return refuse(path, Refusal("not_found", "no such path"))
+        if method == "OPTIONS":
+            return _preflight(methods)
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            allow = ("allow", ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]))
+            return refuse(path, Refusal("method_not_allowed", f"this path takes {allow[1]}"), allow)
+        headers = fields(scope["headers"])
+        if isinstance(headers, Refusal):
+            return refuse(path, headers)
+        if headers.get("gatepost-version", VERSION) != VERSION:
+            return refuse(path, Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
+        sent = b"" if method in ("GET", "HEAD") else await body(receive, headers.get("content-length"))
+        if isinstance(sent, Refusal):
+            return refuse(path, sent)
+        peer = scope["client"][0] if scope.get("client") else ""
+        request = Request(
+            method, path, scope["query_string"].decode("latin-1"), headers, sent,
+            source(peer, headers, self._trusted), request_id,
+        )  # fmt: skip
+        try:
+            return await handler(self._surface, request)
+        except Unavailable as error:
+            log.error("store unavailable", request=request_id, path=path, error=str(error))
+            return refuse(path, Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
+        except Exception:  # noqa: BLE001 (the last line of defence: no caller sees a stack)
+            log.exception("defect", request=request_id, path=path)
+            return refuse(path, Refusal("server_error", "a defect of ours; the request id finds it in the log"))
+
+
+def _preflight(methods: dict[str, Handler]) -> Reply:
+    return Reply(
+        204,
+        b"",
+        (
+            ("access-control-allow-methods", ", ".join(methods)),
+            (
+                "access-control-allow-headers",
+                "Authorization, Content-Type, DPoP, Idempotency-Key, Prefer, Gatepost-Version",
+            ),
+            ("access-control-max-age", "3600"),
+        ),
+    )

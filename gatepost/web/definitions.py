@@ -1,0 +1,91 @@
+"""The operations that take our own bearer tokens: defining clients and scopes, and the webhook area to come."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from gatepost.errors import Refusal
+from gatepost.store.tx import Tx
+from gatepost.units import authenticate, definitions
+from gatepost.units.definitions import Call, Define
+from gatepost.units.service import Answer, Caller, refused
+from gatepost.web.answers import NO_STORE, Header, Reply, challenge, json, refuse
+from gatepost.web.requests import Request, json_object
+from gatepost.web.surface import Surface
+
+
+class Operation(NamedTuple):
+    noun: str  # the ledger's word: what is refused is `<noun>.refused`
+    scope: str
+    define: Define | None
+
+
+CLIENTS = Operation("oauth.client", "gatepost:clients", definitions.client)
+SCOPES = Operation("oauth.scope", "gatepost:scopes", definitions.scope)
+ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", None)
+SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", None)
+DELIVERIES = Operation("webhook.delivery", "gatepost:deliveries", None)
+
+
+_KEY = re.compile(r"[ -~]{1,255}")
+
+
+def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Reply]]:
+    async def answer(surface: Surface, request: Request) -> Reply:
+        token = _bearer(request.headers.get("authorization"))
+        if token is None:
+            unauthenticated = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
+            bare = challenge(Refusal("invalid_token", ""), surface.service.base_url, operation.scope)
+            return refuse(request.path, unauthenticated, bare)
+        key = request.headers.get("idempotency-key", "")
+        body = json_object(request) if request.method == "POST" else {}
+        if "idempotency-key" in request.headers and not _KEY.fullmatch(key):
+            body = Refusal("invalid_request", "Idempotency-Key: must be 1 to 255 printable ASCII characters")
+
+        def unit(tx: Tx) -> Answer | Refusal:
+            caller = authenticate.bearer(tx, surface.service, token)
+            if isinstance(caller, Refusal):
+                return caller
+            return _answer(tx, surface, operation, caller, request, body, key)
+
+        outcome = await surface.store.run(unit)
+        return _reply(surface, request, operation, outcome)
+
+    return answer
+
+
+def _answer(
+    tx: Tx, surface: Surface, operation: Operation, caller: Caller, request: Request,
+    body: dict[str, object] | Refusal, key: str,
+) -> Answer:  # fmt: skip
+    account = tx.account(caller.account)
+    if account is None:
+        raise LookupError(caller.account)
+    if operation.scope not in caller.scopes:
+        body = Refusal("insufficient_scope", f"this operation needs the scope {operation.scope}", operation.scope)
+    elif operation.define is None:
+        body = Refusal("not_built", "the webhook area is not in this release")
+    if isinstance(body, Refusal) or operation.define is None:
+        why = body if isinstance(body, Refusal) else Refusal("not_built", "")
+        return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
+    call = Call(caller, body, request.id, request.source, key, request.body)
+    return definitions.once(tx, surface.service, call, operation.noun, operation.define)
+
+
+def _reply(surface: Surface, request: Request, operation: Operation, outcome: Answer | Refusal) -> Reply:
+    refusal = outcome if isinstance(outcome, Refusal) else outcome.refusal
+    event = None if isinstance(outcome, Refusal) else outcome.event
+    headers: tuple[Header, ...] = (("gatepost-event", event),) if event else ()
+    if refusal is not None:
+        if refusal.status in (401, 403):
+            needed = refusal.pointer if refusal.code == "insufficient_scope" else operation.scope
+            headers = (challenge(refusal, surface.service.base_url, needed), *headers)
+        return refuse(request.path, refusal, *headers)
+    if isinstance(outcome, Refusal):
+        raise TypeError(outcome.code)
+    return json(outcome.status, outcome.body, NO_STORE, *headers)
+
+
+def _bearer(authorization: str | None) -> str | None:
+    kind, _, token = (authorization or "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" and token.strip() else None

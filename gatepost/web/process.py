@@ -1,0 +1,69 @@
+"""A web process: the public listener and nothing else. Its settings come on standard input; their end is its own."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+
+import msgspec
+import uvloop
+
+from gatepost import app, clock
+from gatepost.errors import Unavailable
+from gatepost.observe import configure_logs, log
+from gatepost.settings import Settings
+from gatepost.web.app import Application
+from gatepost.web.listen import listening
+from gatepost.web.surface import Surface
+
+WRITE_USES_EVERY = 15.0
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    configure_logs()
+    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
+    opened = app.open_for_use(settings)
+    _collect_rarely()
+    try:
+        uvloop.run(_serve(settings, opened))
+    finally:
+        opened.store.close()
+
+
+def _collect_rarely() -> None:
+    """Requests under way are many short-lived objects without cycles; looking for some took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+async def _serve(settings: Settings, opened: app.Opened) -> None:
+    surface = Surface(opened.store, opened.service, clock.now)
+    application = Application(surface, protocol=settings.protocol, trusted_proxies=tuple(settings.trusted_proxies))
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    loop.add_reader(sys.stdin.fileno(), stopping.set)  # nothing more is sent: readable means the parent is gone
+    async with listening(application, settings.host, settings.port):
+        os.write(sys.stdout.fileno(), b"ready\n")
+        uses = asyncio.create_task(_write_uses(surface))
+        await stopping.wait()
+    uses.cancel()
+    with contextlib.suppress(Unavailable):
+        await surface.write_uses()
+
+
+async def _write_uses(surface: Surface) -> None:
+    while True:
+        await asyncio.sleep(WRITE_USES_EVERY)
+        try:
+            await surface.write_uses()
+        except Unavailable as error:
+            log.warning("last use of secrets not written", error=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""POST /oauth/tokens: read what was shown and asked, have it answered, sign what was decided. RFC 6749, section 5."""
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from gatepost import scopes
+from gatepost.errors import Refusal
+from gatepost.grants import GRANTS
+from gatepost.observe import UNKNOWN_CLIENTS, log, token_counter
+from gatepost.secrets import digest
+from gatepost.tokens import issue
+from gatepost.tokens.issue import Token
+from gatepost.units import tokens
+from gatepost.units.authenticate import UNKNOWN, Presented, client_named_in
+from gatepost.units.tokens import Explained, Issued, Refused
+from gatepost.web.answers import NO_STORE, Header, Reply, json, oauth_error
+from gatepost.web.requests import Request, form
+from gatepost.web.surface import Surface
+
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
+_NO_PARAMETERS: dict[str, list[str]] = {}
+_encode = msgspec.json.Encoder().encode
+
+
+async def answer(surface: Surface, request: Request) -> Reply:
+    parsed = form(request, repeatable=("resource", "audience"))
+    sent = _NO_PARAMETERS if isinstance(parsed, Refusal) else parsed
+    presented = credentials(surface.service.keys.hash, request.headers, sent)
+    if isinstance(presented, Refusal):
+        if isinstance(parsed, Refusal) and presented.code == "invalid_client":
+            return oauth_error(parsed)
+        UNKNOWN_CLIENTS.inc()
+        return _refuse(presented)
+    asked = parsed if isinstance(parsed, Refusal) else _asked(request, sent)
+    outcome = await surface.store.run(
+        lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source), records_only=True
+    )
+    way = asked.grant_type if isinstance(asked, issue.Request) and asked.grant_type in GRANTS else ""
+    match outcome:
+        case Issued():
+            surface.note_use(*outcome.used)
+            token_counter(way, "issued").inc()
+            signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
+            return issued(outcome.token, signed, outcome.event)
+        case Explained():
+            token_counter(way, "explained").inc()
+            told = json(200, outcome.told, NO_STORE, ("preference-applied", "explain"))
+            return told._replace(headers=(*told.headers, ("gatepost-event", outcome.event)))
+        case Refused():
+            if outcome.event is None:
+                if outcome.refusal.rule == UNKNOWN:
+                    UNKNOWN_CLIENTS.inc()
+                who = outcome.refusal.rule
+                log.warning("client authentication failed", client=who, source=request.source, request=request.id)
+            token_counter(way, outcome.refusal.code).inc()
+            return _refuse(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
+
+
+def issued(token: Token, signed: bytes, event: str) -> Reply:
+    body = {
+        "access_token": signed.decode(),
+        "token_type": "Bearer",
+        "expires_in": token.lifetime,
+        "scope": token.scope,
+    }
+    return Reply(200, _encode(body), (NO_STORE, ("pragma", "no-cache"), ("gatepost-event", event)))
+
+
+def _refuse(refusal: Refusal, *headers: Header) -> Reply:
+    return oauth_error(refusal, *((_BASIC,) if refusal.status == 401 else ()), *headers)
+
+
+def credentials(key: bytes, headers: Mapping[str, str], sent: Mapping[str, list[str]]) -> Presented | Refusal:
+    """How the client authenticates. RFC 6749, section 2.3: by one method, never two."""
+    authorization = headers.get("authorization")
+    basic = _basic(key, authorization) if authorization is not None else None
+    if isinstance(basic, Refusal):
+        return basic
+    ways = [basic is not None, "client_secret" in sent, "client_assertion" in sent]
+    if sum(ways) > 1:
+        return Refusal("invalid_request", "authenticate by one method, not several")
+    named = sent.get("client_id", [""])[0]
+    if basic is not None:
+        if named and named != basic.client:
+            return Refusal("invalid_request", "client_id: differs from that of the Authorization header", "client_id")
+        return basic
+    if "client_assertion" in sent:
+        if sent.get("client_assertion_type") != [ASSERTION_TYPE]:
+            return Refusal("invalid_request", f"client_assertion_type: must be {ASSERTION_TYPE}")
+        assertion = sent["client_assertion"][0]
+        client = client_named_in(assertion)
+        if named and named != client:
+            return Refusal("invalid_request", "client_id: differs from the assertion's subject", "client_id")
+        return Presented(client, "private_key_jwt", assertion=assertion)
+    if "client_secret" in sent:
+        return Presented(named, "client_secret_post", digest=digest(key, sent["client_secret"][0]))
+    if named:
+        return Presented(named, "none")
+    return Refusal("invalid_client", "client authentication failed")
+
+
+def _basic(key: bytes, authorization: str) -> Presented | Refusal:
+    """RFC 6749, section 2.3.1: id and secret are form-encoded inside the Basic credentials."""
+    kind, _, encoded = authorization.partition(" ")
+    failed = Refusal("invalid_client", "client authentication failed")
+    if kind.lower() != "basic":
+        return failed
+    try:
+        client, colon, secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+        if "%" in client or "+" in client:
+            client = unquote_plus(client, errors="strict")
+        if "%" in secret or "+" in secret:
+            secret = unquote_plus(secret, errors="strict")
+    except ValueError:
+        return failed
+    return Presented(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
+
+
+def _asked(request: Request, sent: Mapping[str, list[str]]) -> issue.Request | Refusal:
+    grant_type = sent.get("grant_type")
+    if grant_type is None:
+        return Refusal("invalid_request", "grant_type: missing", "grant_type")
+    prefer = request.headers.get("prefer")
+    return issue.Request(
+        grant_type[0],
+        tuple(scopes.split(sent["scope"][0])) if "scope" in sent else (),
+        tuple(sent.get("resource", ())),
+        explain=prefer is not None and "explain" in [part.strip().lower() for part in re.split("[,;]", prefer)],
+    )
