@@ -1,0 +1,112 @@
+"""Threads that ask a service for tokens, one after the other, and keep every answer."""
+
+import json
+import threading
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import requests
+
+from gatepost import ids
+from gatepost.ledger.entries import Entry
+from gatepost.units import ledger
+from tests.service import Client, Service
+
+LONG = 40.0  # seconds: never reached unless something is wrong
+SCOPE = "gatepost:deliveries"
+
+
+class Token(NamedTuple):
+    """What a client has in hand: the token's claims, and the event it was told."""
+
+    claims: dict[str, Any]
+    event: str
+
+
+class Load:
+    """Asks from several connections until it is left. A connection that breaks is made again."""
+
+    def __init__(self, service: Service, client: Client, threads: int = 6) -> None:
+        self._service, self._client = service, client
+        self._stop = threading.Event()
+        self.tokens: list[Token] = []
+        self.unavailable = 0
+        self.broken = 0
+        self.unexpected: list[str] = []
+        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(LONG)
+
+    def wait_for_tokens(self, more: int) -> None:
+        wanted = len(self.tokens) + more
+        wait_until(lambda: len(self.tokens) >= wanted, f"{more} more tokens, after {self}")
+
+    def __str__(self) -> str:
+        return f"{len(self.tokens)} tokens, {self.unavailable} times 503, {self.broken} broken connections"
+
+    def _ask(self) -> None:
+        session = requests.Session()
+        while not self._stop.is_set():
+            try:
+                answer = session.post(
+                    f"{self._service.url}/oauth/tokens",
+                    data={"grant_type": "client_credentials", "scope": SCOPE},
+                    headers={"Authorization": self._client.basic},
+                    timeout=LONG,
+                )
+            except requests.ConnectionError:
+                self.broken += 1
+                session.close()
+                self._stop.wait(0.01)
+                continue
+            self._keep(answer)
+        session.close()
+
+    def _keep(self, answer: requests.Response) -> None:
+        if answer.status_code == 200:
+            self.tokens.append(Token(claims(answer.json()["access_token"]), answer.headers["Gatepost-Event"]))
+        elif answer.status_code == 503 and answer.headers.get("Retry-After", "").isdigit():
+            self.unavailable += 1
+            self._stop.wait(0.01)
+        else:
+            self.unexpected.append(f"{answer.status_code} {dict(answer.headers)} {answer.text}")
+
+
+def claims(token: str) -> dict[str, Any]:
+    part = token.split(".")[1]
+    found: dict[str, Any] = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        time.sleep(0.005)
+
+
+def check_ledger(service: Service, load: Load) -> None:
+    """Every token that somebody has in hand is in the ledger, and nobody touched that."""
+    store, key = service.opened.store, service.opened.service.keys.seal
+    assert load.unexpected == []
+    assert load.tokens
+    account = load.tokens[0].claims["account"]
+    found: dict[str, Entry] = {entry.name: entry for entry in ledger.oldest(store, account, ledger.Wanted())}
+    for token in load.tokens:
+        entry = found[token.event]
+        assert (entry.type, entry.subject) == ("oauth.token.issued", token.claims["jti"])
+        assert ids.raw(entry.subject) == entry.id
+    wait_until(lambda: store.read_now(lambda tx: tx.unsealed_accounts()) == [], "everything sealed")
+    verdict = ledger.verify(store, key, account)
+    assert verdict.problem == ""
+    assert verdict.entries >= len(load.tokens)

@@ -1,0 +1,50 @@
+"""The gatepost command on a store that nobody serves: for tests that need no server."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+
+from tests import service
+
+
+@dataclass
+class Alone:
+    """A store and the environment in which commands find it. `execute` is the hand of an intruder."""
+
+    directory: Path
+    database: str
+    environment: dict[str, str]
+
+    def cli(self, *arguments: str, check: bool = True, **settings: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gatepost", *arguments], capture_output=True, text=True, timeout=60, check=check,
+            env=self.environment | {f"GATEPOST_{name.upper()}": value for name, value in settings.items()},
+        )  # fmt: skip
+
+    def cli_json(self, *arguments: str) -> Any:
+        return json.loads(self.cli(*arguments, "--json").stdout)
+
+    def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        if self.database:
+            with psycopg.connect(self.database, autocommit=True) as database:
+                cursor = database.execute(statement.replace("?", "%s").encode(), parameters)
+                return cursor.fetchall() if cursor.description else []
+        connection = apsw.Connection(str(self.directory / "gatepost.db"))
+        try:
+            connection.set_busy_timeout(5000)
+            return list(connection.execute(statement, parameters))
+        finally:
+            connection.close()
+
+
+def alone(directory: Path, database: str = "", **settings: str) -> Alone:
+    """Nothing is made yet; `store migrate` does. The ports are free ones."""
+    port, ops_port = service.free_ports(2)
+    ports = {"port": str(port), "ops_port": str(ops_port)}
+    return Alone(directory, database, service.environment(directory, database, **(ports | settings)))

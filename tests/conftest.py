@@ -1,0 +1,53 @@
+"""Fixtures shared by all folders: a PostgreSQL server per test process, and a running Gatepost on each store."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import postgres, service
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Server) -> Iterator[str]:
+    """A database of its own."""
+    name = f"test_{next(_numbers)}"
+    url = postgres_server.create_database(name)
+    yield url
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def sqlite_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    with service.running(tmp_path_factory.mktemp("gatepost") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres_gatepost(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: postgres.Server
+) -> Iterator[service.Service]:
+    directory: Path = tmp_path_factory.mktemp("gatepost") / "data"
+    with service.running(directory, postgres_server.create_database("gatepost")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def gatepost(request: pytest.FixtureRequest) -> service.Service:
+    """One running service per store, shared by all tests of a process: each test makes accounts of its own."""
+    found: service.Service = request.getfixturevalue(f"{request.param}_gatepost")
+    return found
+
+
+@pytest.fixture
+def account_name() -> str:
+    return f"t-{next(_numbers)}"

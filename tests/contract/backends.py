@@ -1,0 +1,82 @@
+"""The databases under test: each opens as many stores as a test wants, and can be spoken to past them."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+import psycopg
+
+from gatepost import clock
+from gatepost.app import Store
+from gatepost.store.postgres import PostgresStore
+from gatepost.store.sqlite import SqliteStore
+
+
+class Watch:
+    """A clock that goes only when it is set forward."""
+
+    def __init__(self) -> None:
+        self.at = clock.now()
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def forward(self, duration: timedelta) -> None:
+        self.at += duration
+
+
+class Backend(Protocol):
+    """One database. `execute` is the hand of somebody else: an intruder, an operator, another release."""
+
+    def open(self) -> Store: ...
+    def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]: ...
+
+
+@dataclass
+class Sqlite:
+    path: Path
+    watch: Watch
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self, **options: Any) -> Store:
+        self.opened.append(SqliteStore(self.path, self.watch, **options))
+        return self.opened[-1]
+
+    def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with closing(self.connect()) as database:
+            return list(database.execute(statement, parameters))
+
+    def connect(self) -> apsw.Connection:
+        """By the same library as the store's: two copies of SQLite in one process break each other's locks."""
+        database = apsw.Connection(str(self.path))
+        database.set_busy_timeout(5000)
+        return database
+
+
+@dataclass
+class Postgres:
+    url: str
+    watch: Watch
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self) -> Store:
+        self.opened.append(PostgresStore(self.url, self.watch))
+        return self.opened[-1]
+
+    def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as database:
+            cursor = database.execute(statement.replace("?", "%s").encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def closed_in_the_end(backend: Sqlite | Postgres) -> Iterator[Sqlite | Postgres]:
+    try:
+        yield backend
+    finally:
+        for store in backend.opened:
+            store.close()

@@ -1,0 +1,66 @@
+"""Every test here runs on every store."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gatepost import accounts
+from gatepost.app import Store
+from tests import postgres
+from tests.contract.backends import Backend, Postgres, Sqlite, Watch, closed_in_the_end
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres_server: postgres.Server) -> str:
+    return postgres_server.create_database("contract")
+
+
+@pytest.fixture
+def schema_url(shared_database: str) -> Iterator[str]:
+    """An empty schema, which costs a tenth of what an empty database does."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(shared_database, autocommit=True) as database:
+        database.execute(f"CREATE SCHEMA {name}".encode())
+        yield f"{shared_database}&options=-csearch_path%3D{name}"
+        database.execute(f"DROP SCHEMA {name} CASCADE".encode())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, watch: Watch) -> Iterator[Backend]:
+    """An empty database."""
+    if request.param == "sqlite":
+        found: Sqlite | Postgres = Sqlite(tmp_path / "gatepost.db", watch)
+    else:
+        found = Postgres(request.getfixturevalue("schema_url"), watch)
+    with closed_in_the_end(found):
+        yield found
+
+
+@pytest.fixture
+def store(backend: Backend) -> Store:
+    opened = backend.open()
+    opened.migrate()
+    return opened
+
+
+@pytest.fixture
+def other(store: Store, backend: Backend) -> Store:
+    """A second store object on the same database, as another process has."""
+    return backend.open()
+
+
+@pytest.fixture
+def account(store: Store, watch: Watch) -> str:
+    made = accounts.new("acme", watch())
+    assert store.run_now(lambda tx: tx.add_account(made))
+    return made.id

@@ -1,0 +1,307 @@
+"""Definitions are cached, and every transaction knows by its first statement which of them changed, and where."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatepost import accounts, clock, ids, keys
+from gatepost.app import Store
+from gatepost.store.tx import Again, Cache, Failure, Tx, Unit
+from tests.contract import things, together
+from tests.contract.backends import Backend, Watch
+
+MANY = 24  # more than any store has connections
+PAIR = b"p" * 16
+
+
+def everywhere(store: Store, unit: Unit[Any]) -> list[Any]:
+    """What the unit comes to on each of a store's paths, so often that every connection of each has its turn."""
+
+    async def reads() -> list[Any]:
+        return await asyncio.gather(*[store.read(unit) for _ in range(MANY)])
+
+    return [
+        *together.run(store, [unit] * MANY),
+        *together.run(store, [unit] * MANY, records_only=True),
+        *asyncio.run(reads()),
+        store.read_now(unit),
+        store.run_now(unit),
+    ]
+
+
+def only(outcomes: Sequence[Any]) -> Any:
+    """The one value that they all are."""
+    [value] = {msgspec.json.encode(outcome): outcome for outcome in outcomes}.values()
+    return value
+
+
+# --- a change by another process
+
+
+def test_a_disabled_client_is_disabled_everywhere_at_once(store: Store, other: Store, account: str) -> None:
+    made = store.run_now(lambda tx: things.client(tx, account))
+
+    def status(tx: Tx) -> str | None:
+        found = tx.client(made.id)
+        return found.status if found else None
+
+    assert only(everywhere(other, status)) == "active"
+    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(made, status="disabled")))
+    assert only(everywhere(other, status)) == "disabled"
+    assert only(everywhere(store, status)) == "disabled"
+
+
+def test_a_changed_scope_is_changed_everywhere_at_once(store: Store, other: Store, account: str) -> None:
+    made = store.run_now(lambda tx: things.scope(tx, account, "read"))
+
+    def lifetime(tx: Tx) -> int | None:
+        found = tx.scope(account, "read")
+        return found.max_lifetime if found else None
+
+    assert only(everywhere(other, lifetime)) is None
+    for seconds in (60, 120):
+        changed = msgspec.structs.replace(made, max_lifetime=seconds)
+        store.run_now(lambda tx, changed=changed: tx.put_scope(changed))  # type: ignore[misc]
+        assert only(everywhere(other, lifetime)) == seconds
+
+
+def test_a_suspended_account_is_suspended_everywhere_at_once(store: Store, other: Store, account: str) -> None:
+    def active(tx: Tx) -> bool:
+        found = tx.account(account)
+        return found is not None and found.active
+
+    assert only(everywhere(other, active)) is True
+
+    def suspend(tx: Tx) -> None:
+        found = tx.lock_account(account)
+        assert found is not None
+        tx.put_account(msgspec.structs.replace(found, status="suspended"))
+
+    store.run_now(suspend)
+    assert only(everywhere(other, active)) is False
+
+
+def test_a_key_is_known_everywhere_at_once(store: Store, other: Store, watch: Watch) -> None:
+    def known(tx: Tx) -> list[tuple[str, str]]:
+        return [(each.key.id, each.key.status) for each in tx.signing_keys()]
+
+    assert only(everywhere(other, known)) == []
+    first, second = (keys.generate("ES256", watch()) for _ in range(2))
+    store.run_now(lambda tx: tx.add_signing_key(first.key, b"wrapped"))
+    assert only(everywhere(other, known)) == [(first.key.id, "announced")]
+    store.run_now(lambda tx: tx.add_signing_key(second.key, b"wrapped"))
+    store.run_now(lambda tx: tx.put_signing_key(msgspec.structs.replace(first.key, status="revoked"), wipe=True))
+    assert only(everywhere(other, known)) == [(first.key.id, "revoked"), (second.key.id, "announced")]
+
+
+def test_a_decision_falls_with_the_definition_it_was_derived_from(store: Store, other: Store, account: str) -> None:
+    def exists(tx: Tx) -> bool:
+        return tx.derived((account, "does read exist?"), lambda: tx.scope(account, "read") is not None)
+
+    def lifetime(tx: Tx) -> int:
+        found = tx.scope(account, "read")
+        return tx.derived((account, "for how long?"), lambda: (found.max_lifetime if found else None) or 0)
+
+    assert only(everywhere(other, exists)) is False
+    made = store.run_now(lambda tx: things.scope(tx, account, "read"))
+    assert only(everywhere(other, exists)) is True
+    assert only(everywhere(other, lifetime)) == 0
+    store.run_now(lambda tx: tx.put_scope(msgspec.structs.replace(made, max_lifetime=60)))
+    assert only(everywhere(other, lifetime)) == 60
+
+
+@pytest.mark.parametrize("refusal", ["returned", "raised"])
+def test_what_a_unit_decided_too_early_does_not_stand(store: Store, other: Store, account: str, refusal: str) -> None:
+    """It comes to a result with what this process knows, and another was told 200 for a change before."""
+    made = store.run_now(lambda tx: things.client(tx, account))
+
+    def issue(tx: Tx) -> str:
+        found = tx.client(made.id)
+        outcome = "issued" if found and found.active else "refused"
+        things.record(tx, account, outcome)
+        if refusal == "raised" and outcome == "refused":
+            raise Failed
+        return outcome
+
+    assert only(everywhere(other, lambda tx: tx.client(made.id))) == made
+    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(made, status="disabled")))
+    refused = together.run(other, [issue] * 5, records_only=True)
+    assert all(isinstance(each, Failed) if refusal == "raised" else each == "refused" for each in refused)
+    store.run_now(lambda tx: tx.put_client(made))
+    assert together.run(other, [issue] * 5, records_only=True) == ["issued"] * 5
+    kept = ["refused"] * 5 * (refusal == "returned") + ["issued"] * 5
+    assert sorted(other.read_now(lambda tx: things.subjects(tx, account))) == sorted(kept)
+
+
+# --- what the cache must not keep
+
+
+class Failed(Exception):
+    """What the units of these tests raise."""
+
+
+def _raise(_tx: Tx, _account: str) -> None:
+    raise Failed
+
+
+def _never_first(_tx: Tx, _account: str) -> None:
+    raise Again("for ever")
+
+
+def _take_a_taken_name(tx: Tx, account: str) -> None:
+    things.scope(tx, account, "taken")
+
+
+def _record_what_no_database_takes(tx: Tx, account: str) -> None:
+    tx.record(things.record(tx, account)._replace(id=ids.fresh(), subject=None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
+@pytest.mark.parametrize("end", [_raise, _never_first, _take_a_taken_name, _record_what_no_database_takes])
+def test_what_was_rolled_back_was_never_known(
+    store: Store, account: str, end: Callable[[Tx, str], None], *, records_only: bool
+) -> None:
+    store.run_now(lambda tx: things.scope(tx, account, "taken"))
+    kept = store.run_now(lambda tx: things.client(tx, account))
+    lost = []
+
+    def unit(tx: Tx) -> None:
+        made = things.client(tx, account)
+        lost.append(made.id)
+        assert tx.client(made.id) == made
+        tx.put_client(msgspec.structs.replace(kept, status="disabled"))
+        assert tx.client(kept.id) != kept
+        end(tx, account)
+
+    looking: Unit[Any] = lambda tx: tx.client(kept.id)  # noqa: E731 (a unit like the one above)
+    outcomes = together.run_in_one_batch(store, [looking, unit, looking], records_only=records_only)
+    assert outcomes[::2] == [kept, kept]
+    assert isinstance(outcomes[1], Exception)
+    assert only(everywhere(store, lambda tx: [tx.client(each) for each in lost])) == [None] * len(lost)
+    assert only(everywhere(store, lambda tx: tx.client(kept.id))) == kept
+
+
+def test_a_unit_sees_its_own_changes(store: Store, account: str) -> None:
+    made = store.run_now(lambda tx: things.client(tx, account))
+
+    def unit(tx: Tx) -> str | None:
+        assert tx.client(made.id) == made
+        tx.put_client(msgspec.structs.replace(made, client_name="changed"))
+        found = tx.client(made.id)
+        return found.client_name if found else None
+
+    assert store.run_now(unit) == "changed"
+
+
+def test_what_is_not_there_is_not_remembered(store: Store, other: Store, watch: Watch) -> None:
+    made = accounts.new("late", watch())
+    assert only(everywhere(other, lambda tx: tx.account(made.id))) is None
+    store.run_now(lambda tx: tx.add_account(made))
+    assert only(everywhere(other, lambda tx: tx.account(made.id))) == made
+
+
+def test_the_cache_has_an_end(store: Store, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cache, "LIMIT", 10)
+    made = [store.run_now(lambda tx: things.client(tx, account)).id for _ in range(25)]
+
+    def sizes(tx: Tx) -> list[int]:
+        found = []
+        for client in made:
+            assert tx.client(client) is not None
+            tx.derived(client, lambda: True)
+            found.append(max(len(tx._cache.things), len(tx._cache.derived)))
+        return found
+
+    for outcome in everywhere(store, sizes):
+        assert max(outcome) <= 10
+
+
+# --- the list of changes
+
+
+def test_a_cache_that_missed_too_many_changes_starts_anew(store: Store, other: Store, account: str) -> None:
+    names = [f"{number:04}" for number in range(1002)]
+    made = store.run_now(lambda tx: [things.scope(tx, account, name) for name in names])
+    assert only(everywhere(other, lambda tx: tx.scope(account, "0000"))) == made[0]
+    changed = [msgspec.structs.replace(scope, max_lifetime=60) for scope in made]
+
+    def change(tx: Tx) -> None:
+        for scope in changed:
+            tx.put_scope(scope)
+
+    store.run_now(change)
+    assert only(everywhere(other, lambda tx: tx.scope(account, "0000"))) == changed[0]
+    assert only(everywhere(other, lambda tx: tx.scope(account, "1001"))) == changed[-1]
+
+
+@pytest.mark.parametrize(
+    "forgotten", [">= max(version) - 2", "= max(version) - 2", "= max(version) - 1", "= max(version)"]
+)
+def test_a_cache_that_finds_changes_forgotten_starts_anew(
+    store: Store, other: Store, backend: Backend, account: str, forgotten: str
+) -> None:
+    """Also in the middle: two machines' clocks differ, and changes are forgotten by their time."""
+    made = store.run_now(lambda tx: [things.scope(tx, account, name) for name in "abc"])
+    assert only(everywhere(other, lambda tx: [tx.scope(account, name) for name in "abc"])) == made
+    changed = [msgspec.structs.replace(scope, max_lifetime=60) for scope in made]
+    for scope in changed:
+        store.run_now(lambda tx, scope=scope: tx.put_scope(scope))  # type: ignore[misc]
+    how, which = forgotten.split(" ", 1)
+    backend.execute(f"DELETE FROM changes WHERE version {how} (SELECT {which} FROM changes)")
+    assert only(everywhere(other, lambda tx: [tx.scope(account, name) for name in "abc"])) == changed
+
+
+def test_changes_are_forgotten_after_an_hour(store: Store, backend: Backend, account: str, watch: Watch) -> None:
+    made = store.run_now(lambda tx: things.scope(tx, account, "read"))
+    watch.forward(timedelta(minutes=59))
+    store.run_now(lambda tx: tx.put_scope(made))
+    assert store.run_now(lambda tx: tx.forget()) == 0
+    watch.forward(timedelta(minutes=2))
+    assert store.run_now(lambda tx: tx.forget()) == 1
+    assert len(backend.execute("SELECT version FROM changes")) == 1
+
+
+# --- throttling
+
+
+def _fail(tx: Tx) -> int:
+    failure = Failure(PAIR, None, "cli_1", "192.0.2.1")
+    return tx.count_failure(failure, limit=10, window=timedelta(minutes=1))[0]
+
+
+def _throttled(tx: Tx) -> str | None:
+    until = tx.throttled_until(lambda: PAIR)
+    return clock.rfc3339(until) if until else None
+
+
+def test_a_throttle_holds_everywhere_and_ends(store: Store, other: Store, backend: Backend, watch: Watch) -> None:
+    assert [store.run_now(_fail) for _ in range(9)] == list(range(1, 10))
+    assert only(everywhere(other, _throttled)) is None
+    assert store.run_now(_fail) == 10
+    until = clock.rfc3339(watch() + timedelta(minutes=1))
+    assert only(everywhere(store, _throttled)) == until
+    assert only(everywhere(other, _throttled)) == until
+    assert only(everywhere(backend.open(), _throttled)) == until  # one that was not there when it set in
+    watch.forward(timedelta(seconds=59))
+    assert only(everywhere(other, _throttled)) == until
+    watch.forward(timedelta(seconds=1))
+    assert only(everywhere(other, _throttled)) is None
+
+
+def test_a_window_that_ended_is_told_once(store: Store, other: Store, watch: Watch) -> None:
+    for _ in range(12):
+        store.run_now(_fail)
+    watch.forward(timedelta(minutes=1))
+    failure = Failure(PAIR, None, "cli_1", "192.0.2.1")
+    outcomes = together.run(
+        [store, other], [lambda tx: tx.count_failure(failure, limit=10, window=timedelta(minutes=1))] * 10
+    )
+    assert sorted(count for count, _ in outcomes) == list(range(1, 11))
+    [ended] = [each for _, told in outcomes for each in told]
+    assert ended.count == 12
+    assert store.run_now(lambda tx: tx.end_failures(watch())) != []
+    assert store.run_now(lambda tx: tx.end_failures(watch())) == []

@@ -1,0 +1,266 @@
+"""The ledger in the store: its order, its pages, its retention, and what verification makes of all that."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from gatepost import accounts, clock, ids
+from gatepost.app import Store
+from gatepost.ledger import entries, seal
+from gatepost.ledger.entries import MAX_DATA, Entry
+from gatepost.ledger.seal import Head
+from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.units import ledger
+from gatepost.units.ledger import Wanted
+from tests.contract import things, together
+from tests.contract.backends import Watch
+
+KEY = b"k" * 32
+
+
+def seal_all(store: Store, account: str) -> None:
+    while store.run_now(lambda tx: ledger.seal_some(tx, KEY, account)):
+        pass
+
+
+def prune_all(store: Store, account: str) -> None:
+    while store.run_now(lambda tx: ledger.prune_some(tx, KEY, account)):
+        pass
+
+
+def record(store: Store, account: str, count: int, keep_days: int = 30) -> list[Entry]:
+    return store.run_now(
+        lambda tx: [things.record(tx, account, str(number), keep_days=keep_days) for number in range(count)]
+    )
+
+
+def left(store: Store, account: str) -> list[Entry]:
+    return store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 10_000))
+
+
+# --- what is kept
+
+
+def test_an_entry_comes_back_as_it_was(store: Store, account: str) -> None:
+    text = 'a "quoted" \\ line\nwith ünïcödé, 雪 and 🜁'
+
+    def unit(tx: Tx) -> Entry:
+        return things.record(tx, account, text, one=text, none=None, number=-(2**63), half=0.5, deep=[{"a": []}])
+
+    made = store.run_now(unit)
+    found = store.read_now(lambda tx: tx.entry(account, made.id))
+    assert found == made
+    assert entries.shown(made)["data"]["one"] == text
+
+
+@pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
+def test_data_may_be_large(store: Store, account: str, *, records_only: bool) -> None:
+    large = "x" * (MAX_DATA - len('{"large":""}'))
+    units = [lambda tx, number=number: things.record(tx, account, str(number), large=large) for number in range(20)]
+    made = together.run(store, units, records_only=records_only)
+    assert [len(entry.data or "") for entry in left(store, account)] == [MAX_DATA] * 20
+    assert {entry.id for entry in left(store, account)} == {entry.id for entry in made}
+    seal_all(store, account)
+    assert ledger.verify(store, KEY, account).problem == ""
+
+
+def test_entries_of_another_account_do_not_exist(store: Store, account: str, watch: Watch) -> None:
+    other = accounts.new("other", watch())
+    store.run_now(lambda tx: tx.add_account(other))
+    [made] = record(store, account, 1)
+    assert store.read_now(lambda tx: tx.entry(other.id, made.id)) is None
+    assert list(ledger.oldest(store, other.id, Wanted())) == []
+    assert store.read_now(lambda tx: tx.unsealed_accounts()) == [account]
+    record(store, other.id, 1)
+    assert store.read_now(lambda tx: tx.unsealed_accounts()) == sorted([account, other.id])
+
+
+# --- order and pages
+
+
+def test_ids_sort_by_time_as_bytes_and_as_text(store: Store, account: str) -> None:
+    made = [record(store, account, 3) for _ in range(50)]
+    names = [entry.name for batch in made for entry in batch]
+    assert names == sorted(names)
+    assert [entry.name for entry in left(store, account)] == names
+
+
+def test_reading_goes_page_by_page_from_either_end(store: Store, account: str) -> None:
+    names = [entry.name for _ in range(12) for entry in record(store, account, 100)]
+    assert [entry.name for entry in ledger.oldest(store, account, Wanted())] == names
+    assert [entry.name for entry in ledger.newest(store, account, Wanted(), 2000)] == names[::-1]
+    assert [entry.name for entry in ledger.newest(store, account, Wanted(), 700)] == names[:-701:-1]
+    assert [entry.name for entry in ledger.newest(store, account, Wanted(subject="7"), 3)] == names[-93::-100][:3]
+    assert list(ledger.newest(store, account, Wanted(types=("invoice.*",), actor="nobody"), 10)) == []
+    assert len(list(ledger.oldest(store, account, Wanted(types=("invoice.*",))))) == 1200
+
+
+def test_reading_has_a_beginning_and_an_end(store: Store, account: str) -> None:
+    instants = [clock.from_milliseconds(1_700_000_000_000 + 1000 * number) for number in range(10)]
+
+    def unit(tx: Tx) -> None:
+        for at in instants:
+            raw_id = clock.milliseconds(at).to_bytes(6, "big") + ids.fresh()[6:]
+            things.record(tx, account, str(instants.index(at)), raw_id=raw_id)
+
+    store.run_now(unit)
+    wanted = Wanted(since=instants[3], until=instants[6])
+    assert [entry.subject for entry in ledger.oldest(store, account, wanted)] == ["3", "4", "5"]
+    assert [entry.subject for entry in ledger.newest(store, account, wanted, 10)] == ["5", "4", "3"]
+
+
+def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None:
+    names = sorted(f"a{number}" for number in range(25))
+    store.run_now(lambda tx: [tx.add_account(accounts.new(name, watch())) for name in names])
+    store.run_now(lambda tx: [things.scope(tx, account, name) for name in names])
+    clients = sorted(store.run_now(lambda tx: [things.client(tx, account).id for _ in names]))
+
+    def pages(page: Callable[[Tx, str], list[str]]) -> list[str]:
+        found: list[str] = []
+        while part := store.read_now(lambda tx, after=found[-1] if found else "": page(tx, after)):  # type: ignore[misc]
+            assert len(part) <= 10
+            found += part
+        return found
+
+    assert pages(lambda tx, after: [each.name for each in tx.accounts(after, 10)]) == sorted([*names, "acme"])
+    assert pages(lambda tx, after: [each.name for each in tx.scopes(account, after, 10)]) == names
+    assert (
+        pages(lambda tx, after: [each.id for each in tx.clients(account, ids.raw(after) if after else b"", 10)])
+        == clients
+    )
+    assert store.read_now(lambda tx: (tx.count_scopes(account), tx.count_clients(account))) == (25, 25)
+
+
+# --- retention
+
+
+def test_entries_go_when_their_time_is_over_and_not_before(store: Store, account: str, watch: Watch) -> None:
+    made = {days: record(store, account, 5, days) for days in (7, 30, 90, 400, 2555)}
+    seal_all(store, account)
+    for days, those in made.items():
+        watch.at = ids.made_at(those[0].id) + timedelta(days=days, milliseconds=-1)
+        prune_all(store, account)
+        assert set(those) <= set(left(store, account))
+        assert ledger.verify(store, KEY, account).problem == ""
+        watch.at = ids.made_at(those[-1].id) + timedelta(days=days, milliseconds=1)
+        prune_all(store, account)
+        expected = [entry for longer, others in made.items() if longer > days for entry in others]
+        assert left(store, account) == expected
+        verdict = ledger.verify(store, KEY, account)
+        assert verdict.problem == ""
+        assert verdict.entries == len(expected)
+    assert store.read_now(lambda tx: tx.seals(account, 0, 10)) == []
+
+
+def test_seals_go_only_from_the_start_and_leave_an_anchor(store: Store, account: str, watch: Watch) -> None:
+    for days in (7, 7, 400, 7):
+        record(store, account, 5, days)
+        seal_all(store, account)
+    third = store.read_now(lambda tx: tx.seals(account, 2, 1))[0]
+    watch.forward(timedelta(days=8))
+    prune_all(store, account)
+    seals, anchor = store.read_now(lambda tx: (tx.seals(account, 0, 10), tx.anchor(account)))
+    assert [each.number for each in seals] == [3, 4]
+    assert seals[0] == third
+    assert anchor == seal.anchor(KEY, account, anchor) if anchor else False
+    assert anchor is not None
+    assert anchor.number == 2
+    verdict = ledger.verify(store, KEY, account)
+    assert (verdict.problem, verdict.seals, verdict.entries, verdict.pruned) == ("", 2, 5, 5)
+
+
+def test_the_chain_goes_on_after_everything_was_pruned(store: Store, account: str, watch: Watch) -> None:
+    record(store, account, 450, 7)
+    seal_all(store, account)
+    head = ledger.verify(store, KEY, account).head
+    watch.forward(timedelta(days=8))
+    prune_all(store, account)
+    verdict = ledger.verify(store, KEY, account, head)
+    assert (verdict.problem, verdict.seals, verdict.head) == ("", 0, head)
+    record(store, account, 5, 30)
+    seal_all(store, account)
+    verdict = ledger.verify(store, KEY, account, head)
+    assert (verdict.problem, verdict.seals, verdict.head.number) == ("", 1, head.number + 1)
+    assert "rewritten" in ledger.verify(store, KEY, account, Head(head.number, b"x" * 32)).problem
+
+
+def test_pruning_goes_in_slices(store: Store, account: str, watch: Watch) -> None:
+    for _ in range(3):
+        record(store, account, 150, 7)
+        seal_all(store, account)
+    assert not store.read_now(lambda tx: ledger.prune_is_due(tx, KEY, account))
+    watch.forward(timedelta(days=8))
+    slices = []
+    while store.read_now(lambda tx: ledger.prune_is_due(tx, KEY, account)):
+        slices.append(store.run_now(lambda tx: ledger.prune_some(tx, KEY, account)))
+        assert ledger.verify(store, KEY, account).problem == ""
+    assert slices == [200, 200, 50, 1, 1, 1]
+    assert store.run_now(lambda tx: ledger.prune_some(tx, KEY, account)) == 0
+
+
+def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, account: str, watch: Watch) -> None:
+    """The service was down for longer than its shortest retention."""
+    record(store, account, 5, 7)
+    [kept] = record(store, account, 1, 30)
+    watch.forward(timedelta(days=8))
+    prune_all(store, account)
+    assert left(store, account) == [kept]
+    assert store.read_now(lambda tx: tx.count_unsealed(account)) == 1
+    assert ledger.verify(store, KEY, account).problem == ""
+    seal_all(store, account)
+    assert store.read_now(lambda tx: tx.oldest_unsealed()) is None
+    assert ledger.verify(store, KEY, account).problem == ""
+
+
+def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, account: str, watch: Watch) -> None:
+    """A machine whose clock was wrong for a moment."""
+    record(store, account, 5, 7)
+    seal_all(store, account)
+    watch.forward(timedelta(days=8))
+    prune_all(store, account)
+    old = bytes(6) + ids.fresh()[6:]
+    store.run_now(lambda tx: things.record(tx, account, "old", keep_days=7, raw_id=old))
+    seal_all(store, account)
+    prune_all(store, account)
+    assert left(store, account) == []
+    assert ledger.verify(store, KEY, account).problem == ""
+
+
+# --- erasing
+
+
+def test_erased_data_still_verifies(store: Store, account: str) -> None:
+    made = record(store, account, 10)
+    erased, unsealed = made[3], record(store, account, 1)[0]
+    for entry in (erased, unsealed):
+        store.run_now(lambda tx, entry=entry: tx.erase_data(account, entry.id, entries.data_hash(entry)))  # type: ignore[misc]
+        seal_all(store, account)
+    found = store.read_now(lambda tx: tx.entry(account, erased.id))
+    assert found is not None
+    assert (found.data, found.data_hash) == (None, hashlib.sha256((erased.data or "").encode()).digest())
+    assert ledger.verify(store, KEY, account).problem == ""
+    store.run_now(lambda tx: tx.erase_data(account, erased.id, b"another"))
+    assert store.read_now(lambda tx: tx.entry(account, erased.id)) == found
+
+
+def test_data_erased_with_a_false_hash_does_not_verify(store: Store, account: str) -> None:
+    made = record(store, account, 10)
+    seal_all(store, account)
+    store.run_now(lambda tx: tx.erase_data(account, made[3].id, hashlib.sha256(b"other").digest()))
+    assert made[3].name in ledger.verify(store, KEY, account).problem
+
+
+def test_documents_keep_their_types(store: Store, account: str, watch: Watch) -> None:
+    """What is stored as JSON comes back equal: instants, bytes, lists."""
+    made = store.run_now(
+        lambda tx: things.client(tx, account, metadata={"a": "b"}, redirect_uris=["https://a.example"])
+    )
+    assert store.read_now(lambda tx: tx.client(made.id)) == made
+    scope = store.run_now(lambda tx: things.scope(tx, account, "read", claims=["email"]))
+    assert store.read_now(lambda tx: tx.scope(account, "read")) == scope
+    changed = msgspec.structs.replace(made, updated_at=watch() + timedelta(milliseconds=1))
+    store.run_now(lambda tx: tx.put_client(changed))
+    assert store.read_now(lambda tx: tx.client(made.id)) == changed

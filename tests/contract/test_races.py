@@ -1,0 +1,283 @@
+"""The write decides the race: between the units of one store, and between two stores on one database."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gatepost import accounts, ids
+from gatepost.app import Store
+from gatepost.ledger import seal
+from gatepost.store.tx import Failure, Tx, Unit
+from gatepost.units import ledger
+from tests.contract import things, together
+from tests.contract.backends import Postgres, Watch, closed_in_the_end
+
+KEY = b"k" * 32
+
+
+# --- single use
+
+
+def test_an_assertion_is_used_once(store: Store, other: Store, account: str, watch: Watch) -> None:
+    client = store.run_now(lambda tx: things.client(tx, account))
+    expires = watch() + timedelta(minutes=5)
+    outcomes = together.run([store, other], [lambda tx: tx.use_assertion(client.id, "jti", expires)] * 50)
+    assert sorted(outcomes) == [False] * 49 + [True]
+    assert store.run_now(lambda tx: tx.use_assertion(client.id, "another", expires))
+
+
+def test_an_assertion_is_forgotten_only_when_it_has_expired(store: Store, account: str, watch: Watch) -> None:
+    client = store.run_now(lambda tx: things.client(tx, account))
+    expires = watch() + timedelta(minutes=5)
+    assert store.run_now(lambda tx: tx.use_assertion(client.id, "jti", expires))
+    watch.forward(timedelta(minutes=5))
+    store.run_now(lambda tx: tx.forget())
+    assert not store.run_now(lambda tx: tx.use_assertion(client.id, "jti", expires))
+    watch.forward(timedelta(milliseconds=1))
+    store.run_now(lambda tx: tx.forget())
+    assert store.run_now(lambda tx: tx.use_assertion(client.id, "jti", expires))
+
+
+def test_a_resource_belongs_to_the_first(store: Store, other: Store, watch: Watch) -> None:
+    ours, theirs = (accounts.new(name, watch()) for name in ("ours", "theirs"))
+    store.run_now(lambda tx: [tx.add_account(each) for each in (ours, theirs)])
+
+    def claiming(account: str) -> Callable[[Tx], tuple[str, bool]]:
+        return lambda tx: (account, tx.claim_resource("https://api.example", account))
+
+    outcomes = together.run([store, other], [claiming(each.id) for each in (ours, theirs)] * 20)
+    owner = store.read_now(lambda tx: tx.resource_owner("https://api.example"))
+    assert owner in (ours.id, theirs.id)
+    assert set(outcomes) == {(each.id, each.id == owner) for each in (ours, theirs)}
+
+
+def test_a_name_is_given_once(store: Store, other: Store, watch: Watch) -> None:
+    outcomes = together.run(
+        [store, other], [lambda tx: tx.add_account(accounts.new("acme", watch())) for _ in range(30)]
+    )
+    assert sorted(outcomes) == [False] * 29 + [True]
+    assert len(store.read_now(lambda tx: tx.accounts("", 10))) == 1
+
+
+def test_an_answer_is_kept_once(store: Store, other: Store, account: str, watch: Watch) -> None:
+    def answering(number: int) -> Callable[[Tx], str]:
+        def unit(tx: Tx) -> str:
+            kept = tx.answer(account, "cli_1", "oauth.client", b"key")
+            if kept is not None:
+                return kept[2]
+            things.record(tx, account, str(number))
+            tx.keep_answer(account, "cli_1", "oauth.client", b"key", b"body", 201, str(number))
+            return str(number)
+
+        return unit
+
+    outcomes = together.run([store, other], [answering(number) for number in range(30)])
+    assert len(set(outcomes)) == 1
+    assert store.read_now(lambda tx: things.subjects(tx, account)) == outcomes[:1]
+    watch.forward(timedelta(hours=24))
+    assert store.run_now(answering(99)) == "99"
+
+
+def test_a_limit_holds(store: Store, other: Store, account: str) -> None:
+    def unit(tx: Tx) -> bool:
+        tx.lock_account(account)
+        if tx.count_clients(account) >= 5:
+            return False
+        things.client(tx, account)
+        return True
+
+    outcomes = together.run([store, other], [unit] * 30)
+    assert sorted(outcomes) == [False] * 25 + [True] * 5
+
+
+def test_every_failure_counts(store: Store, other: Store) -> None:
+    failure = Failure(b"p" * 16, None, "cli_1", "192.0.2.1")
+    outcomes = together.run(
+        [store, other], [lambda tx: tx.count_failure(failure, limit=10, window=timedelta(minutes=1))] * 40
+    )
+    assert sorted(count for count, _ in outcomes) == list(range(1, 41))
+
+
+def test_the_last_use_of_a_secret_never_goes_back(store: Store, other: Store, account: str, watch: Watch) -> None:
+    secret = ids.new("sec")
+    times = [watch() + timedelta(minutes=number) for number in range(30)]
+    units = [lambda tx, at=at: tx.use_secret(account, secret, at) for at in [*times[::2], *times[:0:-2]]]
+    assert together.failures(together.run([store, other], units)) == []
+    found: Any = store.run_now(lambda tx: tx._one("secret_used", account=ids.raw(account), id=ids.raw(secret)))
+    assert found[0] == int(times[-1].timestamp() * 1000)
+
+
+# --- sealing and pruning
+
+
+def test_several_sealers_make_one_chain(store: Store, other: Store, account: str) -> None:
+    recording = [lambda tx, number=number: things.record(tx, account, str(number)) for number in range(1500)]
+
+    sealed: list[int] = []
+
+    def record() -> None:
+        assert together.failures(together.run(store, recording, records_only=True)) == []
+
+    def adding(prepared: ledger.Prepared) -> Unit[int]:
+        return lambda tx: ledger.add_seal(tx, account, prepared)
+
+    def keep_sealing(by: Store) -> None:
+        while sum(sealed) < 1500:
+            prepared = by.read_now(lambda tx: ledger.prepare_seal(tx, KEY, account))
+            if prepared is not None:
+                outcomes = together.run(by, [*[adding(prepared)] * 2, lambda tx: ledger.seal_some(tx, KEY, account)])
+                assert together.failures(outcomes) == []
+                sealed.extend(outcomes)
+
+    together.in_threads([record, lambda: keep_sealing(store), lambda: keep_sealing(other)])
+    assert sum(sealed) == 1500
+    seals = store.read_now(lambda tx: tx.seals(account, 0, 10_000))
+    assert [each.number for each in seals] == list(range(1, len(seals) + 1))
+    leaves = [leaf.id for each in seals for leaf in seal.unpack(each.leaves)]
+    assert len(leaves) == len(set(leaves)) == 1500
+    verdict = ledger.verify(store, KEY, account)
+    assert (verdict.problem, verdict.entries, verdict.unsealed) == ("", 1500, 0)
+
+
+def test_several_pruners_leave_a_whole_chain(store: Store, other: Store, account: str, watch: Watch) -> None:
+    for number in range(40):
+        store.run_now(lambda tx: [things.record(tx, account, keep_days=7) for _ in range(3)])
+        store.run_now(lambda tx: ledger.seal_some(tx, KEY, account))
+        if number % 10 == 9:
+            store.run_now(lambda tx: [things.record(tx, account, keep_days=90)])
+    watch.forward(timedelta(days=8))
+    for _ in range(12):
+        outcomes = together.run([store, other], [lambda tx: ledger.prune_some(tx, KEY, account)] * 8)
+        assert together.failures(outcomes) == []
+        assert ledger.verify(store, KEY, account).problem == ""
+    assert store.read_now(lambda tx: tx.count_entries(account)) == 4
+
+
+def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, account: str, watch: Watch) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            units = [lambda tx: things.record(tx, account, keep_days=7)] * 20
+            together.run(store, units, records_only=True)
+            store.run_now(lambda tx: ledger.seal_some(tx, KEY, account))
+            while store.run_now(lambda tx: ledger.prune_some(tx, KEY, account)):
+                pass
+            watch.forward(timedelta(hours=4))
+
+    def verify() -> list[str]:
+        try:
+            return [ledger.verify(store, KEY, account).problem for _ in range(20)]
+        finally:
+            stop.set()
+
+    _, problems = together.in_threads([work, verify])
+    assert set(problems or ()) == {""}
+
+
+# --- on PostgreSQL, where transactions overlap, the worst moment is made to come
+
+
+class Pause:
+    """A place in a unit where the first to come there waits until others have been at work."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.over = threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        self.over.wait(together.LONG)
+
+
+def _meanwhile(store: Store, unit: Callable[[Tx], Any], pause: Pause, work: Callable[[], Any]) -> Any:
+    """The outcome of the unit, with the work done while it pauses."""
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(store.run_now(unit)))
+    thread.start()
+    assert pause.reached.wait(together.LONG)
+    work()
+    pause.over.set()
+    thread.join(together.LONG)
+    return result[0]
+
+
+@pytest.fixture
+def pair(schema_url: str, watch: Watch) -> Any:
+    with closed_in_the_end(Postgres(schema_url, watch)) as backend:
+        stores = [backend.open(), backend.open()]
+        stores[0].migrate()
+        yield stores
+
+
+def _account(store: Store, watch: Watch, name: str = "acme") -> str:
+    made = accounts.new(name, watch())
+    store.run_now(lambda tx: tx.add_account(made))
+    return made.id
+
+
+def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watch: Watch) -> None:
+    account = _account(pair[0], watch)
+    pair[0].run_now(lambda tx: [things.record(tx, account, str(number)) for number in range(10)])
+    pause = Pause()
+
+    def slow(tx: Tx) -> int:
+        entries = tx.unsealed(account, 100)
+        pause()
+        previous = tx.last_seal(account) or seal.Head(0, seal.START)  # in the order in which it would go wrong
+        if entries:
+            tx.add_seal(account, seal.follow(KEY, account, previous, entries, 0), entries)
+        return len(entries)
+
+    sealed = _meanwhile(pair[0], slow, pause, lambda: pair[1].run_now(lambda tx: ledger.seal_some(tx, KEY, account)))
+    assert sealed == 0
+    assert [each.number for each in pair[0].read_now(lambda tx: tx.seals(account, 0, 10))] == [1]
+
+
+def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[Store], watch: Watch) -> None:
+    account = _account(pair[0], watch)
+    for number in range(4):
+        pair[0].run_now(lambda tx, number=number: things.record(tx, account, str(number), keep_days=7))  # type: ignore[misc]
+        pair[0].run_now(lambda tx: ledger.seal_some(tx, KEY, account))
+    watch.forward(timedelta(days=8))
+    assert pair[0].run_now(lambda tx: ledger.prune_some(tx, KEY, account)) == 4
+    pause = Pause()
+
+    def slow(tx: Tx) -> None:
+        [oldest] = tx.seals(account, 0, 1)
+        pause()
+        tx.drop_seal(account, seal.anchor(KEY, account, oldest))
+
+    def overtake() -> None:
+        for _ in range(3):
+            pair[1].run_now(lambda tx: ledger.prune_some(tx, KEY, account))
+
+    _meanwhile(pair[0], slow, pause, overtake)
+    anchor = pair[0].read_now(lambda tx: tx.anchor(account))
+    assert anchor is not None
+    assert anchor.number == 3
+    assert ledger.verify(pair[0], KEY, account).problem == ""
+
+
+def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], watch: Watch) -> None:
+    one, two = _account(pair[0], watch, "one"), _account(pair[0], watch, "two")
+    both, runs = threading.Barrier(2), []
+
+    def locking(first: str, second: str) -> Callable[[Tx], str]:
+        def unit(tx: Tx) -> str:
+            tx.lock_account(first)
+            runs.append(first)
+            if runs.count(first) == 1:
+                both.wait(together.LONG)
+            tx.lock_account(second)
+            things.record(tx, first, "done")
+            return "done"
+
+        return unit
+
+    assert together.run(pair, [locking(one, two), locking(two, one)]) == ["done", "done"]
+    assert len(runs) > 2
+    assert [pair[0].read_now(lambda tx, each=each: tx.count_entries(each)) for each in (one, two)] == [1, 1]  # type: ignore[misc]

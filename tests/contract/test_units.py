@@ -1,0 +1,379 @@
+"""A unit of work is whole or nothing, is answered after its commit, and is nobody else's trouble."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gatepost import ids
+from gatepost.app import Store
+from gatepost.errors import Refusal, Unavailable
+from gatepost.store import work
+from gatepost.store.tx import Again, Tx, Unit
+from tests.contract import things, together
+
+both_ways = pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
+
+
+class Failed(Exception):
+    """What the units of these tests raise."""
+
+
+def recording(account: str, subject: str) -> Unit[str]:
+    return lambda tx: things.record(tx, account, subject).subject
+
+
+def writing(account: str, name: str, then: Callable[[], None] = lambda: None) -> Unit[str]:
+    """Writes a scope and an entry about it."""
+
+    def unit(tx: Tx) -> str:
+        things.scope(tx, account, name)
+        things.record(tx, account, name)
+        then()
+        return name
+
+    return unit
+
+
+def fail() -> None:
+    raise Failed
+
+
+def written(store: Store, account: str) -> tuple[list[str], list[str]]:
+    """The names of all scopes and the subjects of all entries."""
+    return store.read_now(
+        lambda tx: ([scope.name for scope in tx.scopes(account, "", 10_000)], sorted(things.subjects(tx, account)))
+    )
+
+
+# --- whole
+
+
+@both_ways
+def test_what_a_unit_returned_is_in_the_database(
+    store: Store, other: Store, account: str, *, records_only: bool
+) -> None:
+    [name] = together.run(store, [writing(account, "one")], records_only=records_only)
+    assert name == "one"
+    assert written(other, account) == (["one"], ["one"])
+
+
+def test_a_plain_thread_may_run_a_unit(store: Store, other: Store, account: str) -> None:
+    assert store.run_now(writing(account, "one")) == "one"
+    assert written(other, account) == (["one"], ["one"])
+
+
+def test_a_refusal_is_a_value_and_commits(store: Store, other: Store, account: str) -> None:
+    def unit(tx: Tx) -> Refusal:
+        things.scope(tx, account, "alarm")
+        things.record(tx, account, "alarm")
+        return Refusal("invalid_grant", "the token was used before")
+
+    [refused] = together.run(store, [unit])
+    assert refused == Refusal("invalid_grant", "the token was used before")
+    assert written(other, account) == (["alarm"], ["alarm"])
+
+
+def test_entries_wait_for_their_seal(store: Store, account: str) -> None:
+    together.run(store, [recording(account, str(number)) for number in range(50)], records_only=True)
+    waiting, counted = store.read_now(lambda tx: (tx.unsealed(account, 100), tx.count_unsealed(account)))
+    assert len({entry.id for entry in waiting}) == counted == 50
+
+
+# --- or nothing
+
+
+@both_ways
+def test_a_unit_that_raises_writes_nothing(store: Store, other: Store, account: str, *, records_only: bool) -> None:
+    [failed] = together.run(store, [writing(account, "one", fail)], records_only=records_only)
+    assert isinstance(failed, Failed)
+    with pytest.raises(Failed):
+        store.run_now(writing(account, "one", fail))
+    assert written(other, account) == ([], [])
+
+
+@both_ways
+def test_units_that_raise_leave_the_others_of_their_commit_alone(
+    store: Store, account: str, *, records_only: bool
+) -> None:
+    names = [f"{number:03}" for number in range(200)]
+    units = [writing(account, name, fail if number % 2 else lambda: None) for number, name in enumerate(names)]
+    outcomes = together.run_in_one_batch(store, units, records_only=records_only)
+    assert [type(outcome) for outcome in outcomes] == [str, Failed] * 100
+    assert written(store, account) == (names[::2], names[::2])
+
+
+def test_units_that_only_record_and_raise_leave_no_entry(store: Store, account: str) -> None:
+    def unit(tx: Tx) -> None:
+        things.record(tx, account, "gone")
+        raise Failed
+
+    units = [unit if number % 2 else recording(account, str(number)) for number in range(100)]
+    outcomes = together.run_in_one_batch(store, units, records_only=True)
+    assert len(together.failures(outcomes)) == 50
+    assert "gone" not in written(store, account)[1]
+    assert len(written(store, account)[1]) == 50
+
+
+def _no_subject(tx: Tx, account: str) -> None:
+    tx.record(things.record(tx, account)._replace(id=ids.fresh(), subject=None))  # type: ignore[arg-type]
+
+
+def _same_id_twice(tx: Tx, account: str) -> None:
+    tx.record(things.record(tx, account)._replace(subject="twin"))
+
+
+def _id_of_another(tx: Tx, account: str) -> None:
+    things.record(tx, account, raw_id=tx.oldest_entries(account, b"\0" * 16, b"\xff" * 16, 1)[0].id)
+
+
+def _half_a_character(tx: Tx, account: str) -> None:
+    things.record(tx, account, subject="\ud800", data=1)
+
+
+def _lookup_of_half_a_character(tx: Tx, account: str) -> None:
+    tx.scope(account, "\ud800")
+
+
+def _wrong_type(tx: Tx, account: str) -> None:
+    tx.add_server_key("one", object())  # type: ignore[arg-type]
+
+
+def _no_such_account(tx: Tx, _account: str) -> None:
+    things.client(tx, ids.new("acc"))
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "bad",
+    [
+        _no_subject,
+        _same_id_twice,
+        _id_of_another,
+        _half_a_character,
+        _lookup_of_half_a_character,
+        _wrong_type,
+        _no_such_account,
+    ],
+)
+def test_what_no_database_takes_is_the_trouble_of_its_unit_alone(
+    store: Store, account: str, bad: Callable[[Tx, str], None], *, records_only: bool
+) -> None:
+    store.run_now(recording(account, "first"))
+    units: list[Unit[Any]] = [recording(account, str(number)) for number in range(20)]
+    units.insert(10, lambda tx: bad(tx, account))
+    outcomes = together.run_in_one_batch(store, units, records_only=records_only)
+    assert outcomes[:10] + outcomes[11:] == [str(number) for number in range(20)]
+    assert isinstance(outcomes[10], Exception)
+    assert not isinstance(outcomes[10], Unavailable)  # it would fail again: nobody should be told to try
+    assert sorted(written(store, account)[1]) == sorted(["first", *map(str, range(20))])
+
+
+@both_ways
+def test_two_units_that_record_the_same_id_share_a_commit(store: Store, account: str, *, records_only: bool) -> None:
+    """The second runs again and sees what the first did: how a publisher's own event id is kept once."""
+    raw_id = ids.fresh()
+
+    def unit(tx: Tx) -> str:
+        if tx.entry(account, raw_id):
+            return "known"
+        things.record(tx, account, "once", raw_id=raw_id)
+        return "new"
+
+    outcomes = together.run_in_one_batch(store, [unit] * 10, records_only=records_only)
+    assert sorted(outcomes) == ["known"] * 9 + ["new"]
+    assert written(store, account)[1] == ["once"]
+
+
+# --- again
+
+
+@both_ways
+def test_a_unit_runs_again_when_another_was_first(store: Store, account: str, *, records_only: bool) -> None:
+    runs: list[Any] = []
+
+    def unit(tx: Tx) -> int:
+        runs.append(things.record(tx, account, str(len(runs))))
+        things.scope(tx, account, "once")
+        if len(runs) < 3:
+            raise Again("not yet")
+        return len(runs)
+
+    outcomes = together.run_in_one_batch(store, [recording(account, "a"), unit], records_only=records_only)
+    assert outcomes == ["a", len(runs)]
+    assert written(store, account) == (["once"], [str(len(runs) - 1), "a"])
+
+
+@both_ways
+def test_a_unit_that_never_comes_first_is_told_so(store: Store, account: str, *, records_only: bool) -> None:
+    def unit(tx: Tx) -> None:
+        things.record(tx, account, "never")
+        raise Again("for ever")
+
+    outcomes = together.run_in_one_batch(store, [recording(account, "a"), unit], records_only=records_only)
+    assert outcomes[0] == "a"
+    assert isinstance(outcomes[1], Again)
+    assert written(store, account)[1] == ["a"]
+
+
+# --- reading
+
+
+def _writes(tx: Tx, account: str) -> None:
+    things.scope(tx, account, "one")
+
+
+def _records(tx: Tx, account: str) -> None:
+    things.record(tx, account, "one")
+
+
+@pytest.mark.parametrize("forbidden", [_writes, _records])
+def test_a_reading_unit_writes_nothing(store: Store, account: str, forbidden: Callable[[Tx, str], None]) -> None:
+    with pytest.raises(TypeError, match="a reading unit writes nothing"):
+        store.read_now(lambda tx: forbidden(tx, account))
+    with pytest.raises(TypeError, match="a reading unit writes nothing"):
+        asyncio.run(store.read(lambda tx: forbidden(tx, account)))
+    assert written(store, account) == ([], [])
+
+
+def test_a_reading_unit_sees_one_instant(store: Store, other: Store, account: str) -> None:
+    def unit(tx: Tx) -> tuple[int, int]:
+        before = tx.count_entries(account)
+        together.in_threads([lambda: other.run_now(recording(account, "meanwhile"))])
+        return before, tx.count_entries(account)
+
+    assert store.read_now(unit) == (0, 0)
+    assert store.read_now(lambda tx: tx.count_entries(account)) == 1
+
+
+# --- callers
+
+
+@both_ways
+def test_every_caller_is_answered_whatever_one_unit_raises(store: Store, account: str, *, records_only: bool) -> None:
+    """A future takes no StopIteration; the callers that share its commit must not wait for ever because of it."""
+
+    def unit(tx: Tx) -> None:
+        next(iter(tx.clients(account, b"", 1)))
+
+    def leave(tx: Tx) -> None:
+        tx.count_entries(account)
+        raise SystemExit
+
+    units: list[Unit[Any]] = [unit, leave, *[recording(account, str(number)) for number in range(10)]]
+    outcomes = together.run_in_one_batch(store, units, records_only=records_only)
+    assert outcomes[2:] == [str(number) for number in range(10)]
+    assert all(isinstance(outcome, RuntimeError) for outcome in outcomes[:2])
+
+
+@both_ways
+def test_a_unit_whose_caller_went_away_is_not_begun(store: Store, account: str, *, records_only: bool) -> None:
+    async def story() -> None:
+        busy = [together.Busy() for _ in range(4)]
+        at_work = [asyncio.ensure_future(store.run(each)) for each in busy]
+        for each in busy:
+            await asyncio.to_thread(each.begun.wait, 0.2)  # as many as the store has threads for
+        stayed = asyncio.ensure_future(store.run(writing(account, "stayed"), records_only=records_only))
+        left = asyncio.ensure_future(store.run(writing(account, "left"), records_only=records_only))
+        await asyncio.sleep(0.05)  # so that it was handed over; were it later, the test would prove less
+        left.cancel()
+        await asyncio.sleep(0)
+        for each in busy:
+            each.over.set()
+        await asyncio.gather(stayed, *at_work)
+        assert await store.run(writing(account, "next"), records_only=records_only) == "next"
+
+    asyncio.run(asyncio.wait_for(story(), together.LONG))
+    assert written(store, account) == (["next", "stayed"], ["next", "stayed"])
+
+
+@both_ways
+def test_nobody_waits_longer_than_patience(
+    store: Store, account: str, monkeypatch: pytest.MonkeyPatch, *, records_only: bool
+) -> None:
+    monkeypatch.setattr(work, "PATIENCE", 0.3)
+    busy = [together.Busy() for _ in range(4)]
+
+    async def story() -> None:
+        at_work = [asyncio.ensure_future(store.run(each, records_only=records_only)) for each in busy]
+        await asyncio.to_thread(busy[0].begun.wait, together.LONG)
+        for _ in range(2):  # the second comes when the store is known to be slow
+            with pytest.raises(Unavailable):
+                await store.run(writing(account, "impatient"), records_only=records_only)
+        for each in busy:
+            each.over.set()
+        await asyncio.gather(*at_work, return_exceptions=True)
+        monkeypatch.undo()
+        assert await store.run(writing(account, "next"), records_only=records_only) == "next"
+
+    asyncio.run(asyncio.wait_for(story(), together.LONG))
+    assert written(store, account) == (["next"], ["next"])
+
+
+def test_a_plain_thread_does_not_wait_longer_either(
+    store: Store, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [together.Busy() for _ in range(4)]
+    threads = [threading.Thread(target=store.run_now, args=(each,)) for each in busy]
+    for thread in threads:
+        thread.start()
+    busy[0].begun.wait(together.LONG)
+    monkeypatch.setattr(work, "PATIENCE", 0.3)
+    with pytest.raises(Unavailable):
+        store.run_now(writing(account, "impatient"))
+    monkeypatch.undo()
+    for each in busy:
+        each.over.set()
+    for thread in threads:
+        thread.join(together.LONG)
+    assert store.run_now(writing(account, "next")) == "next"
+    assert written(store, account) == (["next"], ["next"])
+
+
+@both_ways
+def test_a_loop_that_ends_with_units_under_way_leaves_the_store_to_the_next(
+    store: Store, account: str, *, records_only: bool
+) -> None:
+    busy = together.Busy()
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(store.run(busy, records_only=records_only))
+        await asyncio.to_thread(busy.begun.wait, together.LONG)
+        task.cancel()
+
+    asyncio.run(leave())
+    busy.over.set()
+    units = [recording(account, str(number)) for number in range(10)]
+    assert together.run(store, units, records_only=records_only) == [str(number) for number in range(10)]
+
+
+@both_ways
+def test_several_loops_may_share_a_store(store: Store, account: str, *, records_only: bool) -> None:
+    def one_loop(name: str) -> list[Any]:
+        units = [recording(account, f"{name}{number}") for number in range(100)]
+        return together.run(store, units, records_only=records_only)
+
+    outcomes = together.in_threads([lambda name=name: one_loop(name) for name in "abc"])  # type: ignore[misc]
+    expected = [[f"{name}{number}" for number in range(100)] for name in "abc"]
+    assert outcomes == expected
+    assert sorted(written(store, account)[1]) == sorted(subject for names in expected for subject in names)
+
+
+@both_ways
+def test_closing_finishes_what_waits(store: Store, other: Store, account: str, *, records_only: bool) -> None:
+    async def story() -> list[Any]:
+        busy = together.Busy()
+        units: list[Unit[Any]] = [busy, *[writing(account, name) for name in names]]
+        given = [asyncio.ensure_future(store.run(unit, records_only=records_only)) for unit in units]
+        await asyncio.to_thread(busy.begun.wait, together.LONG)
+        closing = asyncio.ensure_future(asyncio.to_thread(store.close))
+        await asyncio.sleep(0.05)  # so that it is closing while they wait; were it later, the test would prove less
+        busy.over.set()
+        await closing
+        return (await asyncio.gather(*given, return_exceptions=True))[1:]
+
+    names = [f"{number:02}" for number in range(20)]
+    assert asyncio.run(asyncio.wait_for(story(), together.LONG)) == names
+    assert written(other, account) == (names, names)

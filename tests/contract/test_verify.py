@@ -1,0 +1,287 @@
+"""Verification finds whatever somebody with the database in hand, but without the key, did to the ledger."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+from gatepost import accounts, ids
+from gatepost.app import Store
+from gatepost.ledger import seal
+from gatepost.ledger.entries import Entry
+from gatepost.ledger.seal import Head, Seal
+from gatepost.units import ledger
+from tests.contract import things
+from tests.contract.backends import Backend, Watch
+
+KEY = b"k" * 32
+NOBODY = ids.raw(ids.new("acc"))
+
+
+class Ledger(NamedTuple):
+    """Four seals of five entries each, and three entries that wait for theirs."""
+
+    store: Store
+    backend: Backend
+    account: str
+    entries: list[Entry]
+    waiting: list[Entry]
+
+    def seals(self) -> list[Seal]:
+        return self.store.read_now(lambda tx: tx.seals(self.account, 0, 100))
+
+    def problem(self, expected: Head | None = None) -> str:
+        return ledger.verify(self.store, KEY, self.account, expected).problem
+
+    def execute(self, statement: str, *parameters: object) -> None:
+        self.backend.execute(statement, *parameters)
+
+
+@pytest.fixture
+def intact(store: Store, backend: Backend, account: str) -> Ledger:
+    entries: list[Entry] = []
+    for _ in range(4):
+        entries += store.run_now(lambda tx: [things.record(tx, account, str(number)) for number in range(5)])
+        store.run_now(lambda tx: ledger.seal_some(tx, KEY, account))
+    waiting = store.run_now(lambda tx: [things.record(tx, account, "waiting") for _ in range(3)])
+    made = Ledger(store, backend, account, entries, waiting)
+    assert made.problem() == ""
+    return made
+
+
+# --- entries
+
+
+@pytest.mark.parametrize("value", [
+    "type = 'invoice.unpaid'", "at = at + 1", "actor = 'somebody'", "subject = 'else'", "data = '{}'", "matched = 1",
+    "keep_days = 7", "request = 'req_2'", "source = '192.0.2.2'", "data = NULL",
+])  # fmt: skip
+def test_an_altered_entry(intact: Ledger, value: str) -> None:
+    victim = intact.entries[7]
+    intact.execute(f"UPDATE entries SET {value} WHERE id = ?", victim.id)
+    assert intact.problem() == f"entry {victim.name} (seal 2) differs from what was sealed"
+
+
+def test_the_first_of_several_altered_entries_is_named(intact: Ledger) -> None:
+    for number in (17, 3, 12):
+        intact.execute("UPDATE entries SET subject = 'x' WHERE id = ?", intact.entries[number].id)
+    assert intact.problem() == f"entry {intact.entries[3].name} (seal 1) differs from what was sealed"
+
+
+def test_a_removed_entry(intact: Ledger) -> None:
+    victim = intact.entries[7]
+    intact.execute("DELETE FROM entries WHERE id = ?", victim.id)
+    assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its time"
+
+
+@pytest.mark.parametrize("column", ["id", "account"])
+def test_an_entry_under_another_name(intact: Ledger, column: str) -> None:
+    victim = intact.entries[7]
+    intact.execute(f"UPDATE entries SET {column} = ? WHERE id = ?", NOBODY, victim.id)
+    assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its time"
+
+
+def _copy(made: Ledger, raw_id: bytes) -> None:
+    """An entry that never came through the service."""
+    made.execute(
+        "INSERT INTO entries SELECT account, ?, type, at, actor, subject, data, data_hash, matched, keep_days, "
+        "request, source FROM entries WHERE id = ?", raw_id, made.entries[0].id,
+    )  # fmt: skip
+
+
+def test_a_forged_entry(intact: Ledger) -> None:
+    raw_id = ids.fresh()
+    _copy(intact, raw_id)
+    assert intact.problem() == f"entry {ids.text('evt', raw_id)} was never sealed: it did not come through the service"
+
+
+def test_a_forged_entry_hidden_by_a_false_count(intact: Ledger) -> None:
+    _copy(intact, ids.fresh())
+    intact.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(intact.account), ids.fresh())
+    assert intact.problem() != ""
+
+
+def test_a_forged_entry_in_place_of_a_waiting_one(intact: Ledger) -> None:
+    _copy(intact, ids.fresh())
+    intact.execute("DELETE FROM entries WHERE id = ?", intact.waiting[0].id)
+    assert intact.problem() != ""
+
+
+def test_a_waiting_entry_removed(intact: Ledger) -> None:
+    intact.execute("DELETE FROM entries WHERE id = ?", intact.waiting[1].id)
+    assert intact.problem() == f"entry {intact.waiting[1].name} was removed before it was sealed"
+
+
+def test_a_waiting_entry_that_no_longer_waits(intact: Ledger) -> None:
+    intact.execute("DELETE FROM unsealed WHERE id = ?", intact.waiting[1].id)
+    assert intact.waiting[1].name in intact.problem()
+
+
+def test_an_altered_entry_put_back_to_be_sealed_again(intact: Ledger) -> None:
+    victim = intact.entries[7]
+    intact.execute("UPDATE entries SET subject = 'x' WHERE id = ?", victim.id)
+    intact.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(intact.account), victim.id)
+    intact.store.run_now(lambda tx: ledger.seal_some(tx, KEY, intact.account))
+    assert intact.problem() == f"entry {victim.name} (seal 2) differs from what was sealed"
+
+
+# --- seals
+
+
+def _without_a_leaf(made: Ledger) -> None:
+    leaves = made.seals()[1].leaves[seal.LEAF :]
+    made.execute("UPDATE seals SET leaves = ? WHERE number = 2", leaves)
+    made.execute("DELETE FROM entries WHERE id = ?", made.entries[5].id)
+
+
+def _leaf_of_an_altered_entry(made: Ledger) -> None:
+    made.execute("UPDATE entries SET subject = 'x' WHERE id = ?", made.entries[5].id)
+    altered = made.store.read_now(lambda tx: tx.entry(made.account, made.entries[5].id))
+    assert altered is not None
+    made.execute(
+        "UPDATE seals SET leaves = ? WHERE number = 2", seal.pack(map(seal.leaf, [altered, *made.entries[6:10]]))
+    )
+
+
+def _another_mac(made: Ledger) -> None:
+    made.execute("UPDATE seals SET mac = ? WHERE number = 2", b"x" * 32)
+
+
+def _another_time(made: Ledger) -> None:
+    made.execute("UPDATE seals SET at = at + 1 WHERE number = 2")
+
+
+def _two_exchanged(made: Ledger) -> None:
+    for before, after in ((2, 99), (3, 2), (99, 3)):
+        made.execute("UPDATE seals SET number = ? WHERE number = ?", after, before)
+
+
+@pytest.mark.parametrize(
+    "tamper", [_without_a_leaf, _leaf_of_an_altered_entry, _another_mac, _another_time, _two_exchanged]
+)
+def test_an_altered_seal(intact: Ledger, tamper: Callable[[Ledger], None]) -> None:
+    tamper(intact)
+    assert intact.problem() == "seal 2 was altered, or the chain before it was"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_removed_seal(intact: Ledger, number: int) -> None:
+    intact.execute("DELETE FROM seals WHERE number = ?", number)
+    assert intact.problem() == f"seal {number} is missing"
+
+
+def test_a_removed_seal_with_the_others_moved_up(intact: Ledger) -> None:
+    intact.execute("DELETE FROM seals WHERE number = 2")
+    for number in (3, 4):
+        intact.execute("UPDATE seals SET number = ? WHERE number = ?", number - 1, number)
+    assert intact.problem() == "seal 2 was altered, or the chain before it was"
+
+
+def test_a_chain_made_anew_with_another_key(intact: Ledger) -> None:
+    intact.execute("UPDATE entries SET subject = 'x' WHERE id = ?", intact.entries[5].id)
+    entries = intact.store.read_now(lambda tx: [tx.entry(intact.account, each.id) for each in intact.entries])
+    previous = Head(0, seal.START)
+    for start in range(0, 20, 5):
+        those = [entry for entry in entries[start : start + 5] if entry]
+        made = seal.follow(b"another key".ljust(32), intact.account, previous, those, 0)
+        intact.execute(
+            "UPDATE seals SET at = 0, leaves = ?, mac = ? WHERE number = ?", made.leaves, made.mac, made.number
+        )
+        previous = Head(made.number, made.mac)
+    assert intact.problem() == "seal 1 was altered, or the chain before it was"
+
+
+def test_the_seals_of_another_account(intact: Ledger, watch: Watch) -> None:
+    """A chain cannot be shown as that of somebody else."""
+    other = accounts.new("other", watch())
+    intact.store.run_now(lambda tx: tx.add_account(other))
+    for table in ("entries", "unsealed", "seals"):
+        intact.execute(f"UPDATE {table} SET account = ?", ids.raw(other.id))
+    assert ledger.verify(intact.store, KEY, other.id).problem == "seal 1 was altered, or the chain before it was"
+
+
+# --- the end of the chain
+
+
+def test_a_tail_cut_off_leaves_entries_without_a_seal(intact: Ledger) -> None:
+    intact.execute("DELETE FROM seals WHERE number = 4")
+    assert intact.problem() == f"entry {intact.entries[15].name} was never sealed: it did not come through the service"
+
+
+def test_a_tail_cut_off_with_its_entries_shows_against_an_exported_head(intact: Ledger) -> None:
+    head = ledger.verify(intact.store, KEY, intact.account).head
+    intact.execute("DELETE FROM seals WHERE number = 4")
+    for entry in intact.entries[15:]:
+        intact.execute("DELETE FROM entries WHERE id = ?", entry.id)
+    assert intact.problem() == ""
+    assert intact.problem(head) == ("the chain ends at seal 3, before the exported head 4: its tail was cut off")
+
+
+def test_a_tail_cut_off_and_grown_again_shows_against_an_exported_head(intact: Ledger) -> None:
+    head = ledger.verify(intact.store, KEY, intact.account).head
+    intact.execute("DELETE FROM seals WHERE number = 4")
+    for entry in intact.entries[15:]:
+        intact.execute("DELETE FROM entries WHERE id = ?", entry.id)
+    intact.store.run_now(lambda tx: ledger.seal_some(tx, KEY, intact.account))
+    assert intact.problem() == ""
+    assert intact.problem(head) == "seal 4 is not the one that was exported: the chain was rewritten"
+
+
+def test_everything_removed_shows_against_an_exported_head(intact: Ledger) -> None:
+    head = ledger.verify(intact.store, KEY, intact.account).head
+    for table in ("entries", "unsealed", "seals"):
+        intact.execute(f"DELETE FROM {table}")
+    assert intact.problem(head).startswith("the chain ends at seal 0, before the exported head 4")
+
+
+def test_an_older_exported_head_is_still_good(intact: Ledger) -> None:
+    for each in intact.seals():
+        assert intact.problem(Head(each.number, each.mac)) == ""
+
+
+# --- the start of the chain
+
+
+def _cut_the_start(made: Ledger) -> Seal:
+    first = made.seals()[0]
+    made.execute("DELETE FROM seals WHERE number = 1")
+    for entry in made.entries[:5]:
+        made.execute("DELETE FROM entries WHERE id = ?", entry.id)
+    return first
+
+
+def test_a_start_cut_off(intact: Ledger) -> None:
+    _cut_the_start(intact)
+    assert intact.problem() == "seal 1 is missing"
+
+
+def test_a_start_cut_off_with_a_forged_anchor(intact: Ledger) -> None:
+    first = _cut_the_start(intact)
+    for proof in (b"", b"x" * 32, seal.anchor(b"another key".ljust(32), intact.account, first).proof):
+        intact.execute("DELETE FROM anchors")
+        intact.execute(
+            "INSERT INTO anchors VALUES (?, ?, ?, ?)", ids.raw(intact.account), first.number, first.mac, proof
+        )
+        assert intact.problem() == "the seals up to 1 were removed, but not by pruning"
+
+
+def test_an_anchor_removed_or_moved(intact: Ledger, watch: Watch) -> None:
+    watch.forward(timedelta(days=31))
+    while len(intact.seals()) > 1:
+        intact.store.run_now(lambda tx: ledger.prune_some(tx, KEY, intact.account))
+    assert intact.problem() == ""
+    intact.execute("UPDATE anchors SET number = 2")
+    assert intact.problem() == "the seals up to 2 were removed, but not by pruning"
+    intact.execute("DELETE FROM anchors")
+    assert intact.problem() == "seal 1 is missing"
+
+
+def test_a_seal_altered_to_end_sooner_is_not_pruned(intact: Ledger) -> None:
+    """Who has the database but not the key cannot make the service delete entries and sign for it."""
+    first = intact.seals()[0]
+    sooner = seal.pack(leaf._replace(keep_days=0) for leaf in seal.unpack(first.leaves))
+    intact.execute("UPDATE seals SET leaves = ? WHERE number = ?", sooner, first.number)
+    assert not intact.store.read_now(lambda tx: ledger.prune_is_due(tx, KEY, intact.account))
+    assert intact.store.run_now(lambda tx: ledger.prune_some(tx, KEY, intact.account)) == 0
+    assert f"seal {first.number} was altered" in intact.problem()

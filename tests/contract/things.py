@@ -1,0 +1,38 @@
+"""What tests put into a store, each in its smallest form."""
+
+from typing import Any
+
+from gatepost import ids
+from gatepost.clients import Client
+from gatepost.ledger import entries
+from gatepost.ledger.entries import Entry, Origin
+from gatepost.scopes import Scope
+from gatepost.store.tx import Tx
+
+
+def record(
+    tx: Tx, account: str, subject: str = "", *, keep_days: int = 30, raw_id: bytes | None = None, **data: Any
+) -> Entry:
+    """One fact, of a type that no rule of the service is about."""
+    entry = entries.new(
+        "invoice.paid", account=account, origin=Origin("operator", "req_1", "192.0.2.1"), subject=subject,
+        data=data or {"subject": subject}, at=tx.at, keep_days=keep_days, raw_id=raw_id,
+    )  # fmt: skip
+    return tx.record(entry)
+
+
+def client(tx: Tx, account: str, **members: Any) -> Client:
+    made = Client(ids.new("cli"), account, tx.at, tx.at, **members)
+    tx.add_client(made)
+    return made
+
+
+def scope(tx: Tx, account: str, name: str, **members: Any) -> Scope:
+    made = Scope(account, name, "https://api.example", tx.at, tx.at, **members)
+    tx.add_scope(made)
+    return made
+
+
+def subjects(tx: Tx, account: str) -> list[str]:
+    """Of every entry, oldest first."""
+    return [entry.subject for entry in tx.oldest_entries(account, b"\0" * 16, b"\xff" * 16, 100_000)]

@@ -1,0 +1,122 @@
+"""Nobody gets at a client that can do more with the service than they can: not to make, change, rotate or read it."""
+
+from typing import Any
+
+import pytest
+from joserfc.jwk import ECKey
+
+from gatepost.scopes import OPERATIONS
+from tests.service import Client, Service
+from tests.wire import check_refusal
+
+OTHERS = [name for name in OPERATIONS if name != "gatepost:clients"]
+KEY = dict(ECKey.generate_key("P-256").as_dict(private=False))
+CREDENTIALS: dict[str, Any] = {"grant_type": "client_credentials"}
+
+
+class Limited:
+    """A caller with gatepost:clients alone, and for each other scope of the service a client that has it."""
+
+    def __init__(self, gatepost: Service) -> None:
+        self.gatepost = gatepost
+        self.account, self.first = gatepost.account("escalation")
+        self.everything = gatepost.token(self.first, " ".join(OPERATIONS))
+        self.admin = gatepost.define_client(self.everything, scope="gatepost:clients")
+        self.token = gatepost.token(self.admin, "gatepost:clients")
+        self.holders = {name: gatepost.define_client(self.everything, scope=name) for name in OTHERS}
+
+    def check_refused(self, body: dict[str, Any], needed: str) -> None:
+        answer = self.gatepost.post("/oauth/clients", self.token, body)
+        check_refusal(answer, "/oauth/clients", "insufficient_scope", needed)
+        challenge = answer.headers["WWW-Authenticate"]
+        assert challenge.startswith('Bearer error="insufficient_scope", ')
+        assert f'scope="{needed}"' in challenge
+        assert f'resource_metadata="{self.gatepost.url}/.well-known/oauth-protected-resource"' in challenge
+        assert answer.headers["Gatepost-Event"].startswith("evt_")
+        assert "client_id" not in answer.json()
+
+    def shown(self, client: Client) -> dict[str, Any]:
+        return dict(self.gatepost.post("/oauth/clients", self.everything, {"client_id": client.id}).json())
+
+
+@pytest.fixture(scope="module")
+def limited(gatepost: Service) -> Limited:
+    return Limited(gatepost)
+
+
+@pytest.mark.parametrize("needed", OTHERS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"client_name": "mine"},
+        {"status": "disabled"},
+        {"rotate_secret": True},
+        {"rotate_secret": {"overlap": 0}},
+        {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [KEY]}},
+        {"token_endpoint_auth_method": "client_secret_post"},
+        {"scope": ""},
+        {"scope": None},
+        {"scope": "gatepost:clients"},
+        {"grants": [CREDENTIALS | {"scopes": []}]},
+        {"unknown": "member"},
+    ],
+)
+def test_a_client_that_can_do_more(limited: Limited, needed: str, change: dict[str, Any]) -> None:
+    holder = limited.holders[needed]
+    before = limited.shown(holder)
+    limited.check_refused({"client_id": holder.id} | change, needed)
+    assert limited.shown(holder) == before
+    assert limited.gatepost.token_answer(holder, needed).status_code == 200
+
+
+@pytest.mark.parametrize("needed", OTHERS)
+@pytest.mark.parametrize("by", ["scope", "grants", "both"])
+def test_a_new_client_that_could_do_more(limited: Limited, needed: str, by: str) -> None:
+    scope = f"gatepost:clients {needed}"
+    grants: dict[str, Any] = {"grants": [CREDENTIALS | {"scopes": scope.split()}]}
+    members = {"scope": {"scope": scope}, "grants": grants, "both": grants | {"scope": scope}}[by]
+    limited.check_refused({"grant_types": ["client_credentials"]} | members, needed)
+
+
+@pytest.mark.parametrize("needed", OTHERS)
+def test_raising_oneself_or_a_client_of_ones_own(limited: Limited, needed: str) -> None:
+    own = limited.gatepost.define_client(limited.token, scope="")
+    for client in (limited.admin, own):
+        limited.check_refused({"client_id": client.id, "scope": f"gatepost:clients {needed}"}, needed)
+        grants = [CREDENTIALS | {"scopes": [needed]}]
+        limited.check_refused({"client_id": client.id, "scope": None, "grants": grants}, needed)
+    assert limited.shown(limited.admin)["scope"] == "gatepost:clients"
+
+
+def test_the_token_decides_not_the_client(limited: Limited) -> None:
+    """The first client holds everything, but a narrower token of its own does not."""
+    narrow = limited.gatepost.token(limited.first, "gatepost:clients gatepost:scopes")
+    answer = limited.gatepost.post("/oauth/clients", narrow, {"client_id": limited.first.id})
+    check_refusal(answer, "/oauth/clients", "insufficient_scope", "gatepost:endpoints")
+
+
+def test_what_it_may_do(limited: Limited) -> None:
+    made = limited.gatepost.define_client(limited.token, scope="gatepost:clients")
+    for change in ({"client_name": "renamed"}, {"rotate_secret": True}, {"status": "disabled"}, {}):
+        answer = limited.gatepost.post("/oauth/clients", limited.token, {"client_id": made.id} | change)
+        assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "needed"),
+    [
+        ("/oauth/scopes", "gatepost:scopes"),
+        ("/webhooks/endpoints", "gatepost:endpoints"),
+        ("/webhooks/subscriptions", "gatepost:subscriptions"),
+        ("/webhooks/deliveries", "gatepost:deliveries"),
+    ],
+)
+def test_each_operation_needs_its_scope(limited: Limited, path: str, needed: str) -> None:
+    method = "GET" if path == "/webhooks/deliveries" else "POST"
+    headers = {"Authorization": f"Bearer {limited.token}"}
+    url = f"{limited.gatepost.url}{path}"
+    answer = limited.gatepost.session.request(method, url, json={"name": "a"}, headers=headers)
+    check_refusal(answer, path, "insufficient_scope", needed)
+    assert f'scope="{needed}"' in answer.headers["WWW-Authenticate"]
+    assert answer.headers["Gatepost-Event"].startswith("evt_")

@@ -1,0 +1,127 @@
+"""Every path of the public listener: the methods it takes, what a browser may do with it, the version it speaks."""
+
+import pytest
+import requests
+
+from gatepost.web.answers import VERSION
+from gatepost.web.app import ROUTES
+from tests.service import Service
+from tests.wire import check_every_answer, check_refusal, exchange, request
+
+UNKNOWN = [
+    "/", "/oauth", "/oauth/", "/oauth/client", "/oauth/clients/", "/oauth/clients/cli_1", "/OAUTH/clients",
+    "//oauth/clients", "/oauth/clients;x", "/oauth/%ff", "/oauth/%00", "/oauth/../oauth/clients", "/webhooks/",
+    "/webhooks/endpoints/ep_1", "/events", "/metrics", "/healthz", "/openapi.json", "/console/", "/favicon.ico",
+]  # fmt: skip
+
+
+def lower(answer: requests.Response) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.headers.items()}
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_an_unknown_path(gatepost: Service, method: str, path: str) -> None:
+    answer = exchange(gatepost.url, request(f"{method} {path} HTTP/1.1"))
+    check_refusal(answer, path, "not_found", "no such path")
+
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
+OTHER = [(path, method) for path, route in ROUTES.items() for method in METHODS if method not in route.methods]
+
+
+@pytest.mark.parametrize(("path", "method"), OTHER)
+def test_another_method(gatepost: Service, path: str, method: str) -> None:
+    answer = gatepost.session.request(method, f"{gatepost.url}{path}")
+    check_refusal(answer, path, "method_not_allowed")
+    allowed = {*ROUTES[path].methods, "OPTIONS"} | ({"HEAD"} if "GET" in ROUTES[path].methods else set())
+    assert set(answer.headers["Allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_head_is_get_without_the_body(gatepost: Service, path: str) -> None:
+    head = gatepost.session.head(f"{gatepost.url}{path}")
+    get = gatepost.session.get(f"{gatepost.url}{path}")
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    differ = ("x-request-id", "date")
+    told, shown = lower(head), lower(get)
+    assert {name: told[name] for name in told if name not in differ} == {
+        name: shown[name] for name in shown if name not in differ
+    }
+    assert head.status_code == (
+        200 if ROUTES[path].surface == "always" else 401 if "GET" in ROUTES[path].methods else 405
+    )
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_a_browser_may_ask_from_anywhere_but_without_credentials(gatepost: Service, path: str) -> None:
+    asked = {
+        "Origin": "https://app.example.com",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type, idempotency-key",
+    }
+    preflight = gatepost.session.options(f"{gatepost.url}{path}", headers=asked)
+    assert preflight.status_code == 204
+    assert preflight.content == b""
+    check_every_answer(lower(preflight))
+    assert preflight.headers["Access-Control-Allow-Methods"] == ", ".join(ROUTES[path].methods)
+    allowed = {name.strip().lower() for name in preflight.headers["Access-Control-Allow-Headers"].split(",")}
+    assert {"authorization", "content-type", "dpop", "idempotency-key", "prefer", "gatepost-version"} <= allowed
+    for method in ROUTES[path].methods:
+        answer = gatepost.session.request(
+            method, f"{gatepost.url}{path}", headers={"Origin": "https://app.example.com", "Cookie": "a=b"}
+        )
+        check_every_answer(lower(answer))
+        assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("version", ["2026-11-14", "1", "latest", "", "\xe9", VERSION + " x"])
+def test_an_unknown_version(gatepost: Service, path: str, version: str) -> None:
+    [method] = ROUTES[path].methods
+    answer = gatepost.session.request(method, f"{gatepost.url}{path}", headers={"Gatepost-Version": version})
+    check_refusal(answer, path, "unsupported_version", VERSION)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_the_version_it_speaks(gatepost: Service, path: str) -> None:
+    [method] = ROUTES[path].methods
+    answer = gatepost.session.request(method, f"{gatepost.url}{path}", headers={"Gatepost-Version": VERSION})
+    assert "unsupported_version" not in answer.text
+    check_every_answer(lower(answer))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"GET /oauth/jwks HTTP/9.9\r\nHost: a\r\n\r\n",
+        request("GET /oauth/jwks HTTP/1.1", "X-Nul: a\0b"),
+        request("GET /oauth/jwks\0 HTTP/1.1"),
+        b"POST /oauth/tokens HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
+        b"POST /oauth/tokens HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde",
+        b"POST /oauth/tokens HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    ],
+)
+def test_what_is_not_http(gatepost: Service, raw: bytes) -> None:
+    """Refused by the HTTP server or by us, and the service lives on."""
+    assert exchange(gatepost.url, raw).status == 400
+    assert gatepost.session.get(f"{gatepost.url}/oauth/jwks").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "Host: evil.example",
+        "X-Forwarded-Host: evil.example",
+        "Forwarded: host=evil.example;proto=https",
+        "X-Forwarded-Proto: https",
+    ],
+)
+def test_headers_change_no_link(gatepost: Service, field: str) -> None:
+    name, _, value = field.partition(": ")
+    url = f"{gatepost.url}/.well-known/oauth-authorization-server"
+    plain = gatepost.session.get(url)
+    assert plain.json()["issuer"] == gatepost.url
+    assert gatepost.session.get(url, headers={name: value}).content == plain.content

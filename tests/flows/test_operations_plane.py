@@ -1,0 +1,50 @@
+"""The operations plane: health, readiness, metrics and the interface's description; only under its own name."""
+
+import time
+
+from tests.service import Client, Service
+
+
+def test_health_and_readiness(gatepost: Service) -> None:
+    assert gatepost.session.get(f"{gatepost.ops}/healthz").json() == {"status": "alive"}
+    assert gatepost.session.get(f"{gatepost.ops}/readyz").json() == {"status": "ready"}
+
+
+def test_another_name_is_refused(gatepost: Service) -> None:
+    for host in ("evil.example", "evil.example:9090", "127.0.0.1", ""):
+        answer = gatepost.session.get(f"{gatepost.ops}/healthz", headers={"Host": host})
+        assert answer.status_code in (400, 421), host
+
+
+def test_unknown_paths_and_methods(gatepost: Service) -> None:
+    assert gatepost.session.get(f"{gatepost.ops}/oauth/tokens").status_code == 404
+    answer = gatepost.session.post(f"{gatepost.ops}/healthz")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_the_interface_is_described(gatepost: Service) -> None:
+    document = gatepost.session.get(f"{gatepost.ops}/openapi.json").json()
+    assert sum(len(operations) for operations in document["paths"].values()) == 6
+
+
+def test_metrics_count_what_happened(gatepost: Service, account_name: str) -> None:
+    def value(name: str) -> float:
+        lines = gatepost.session.get(f"{gatepost.ops}/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    issued = 'gatepost_token_requests_total{grant_type="client_credentials",outcome="issued"}'
+    before, unknown, sealed = (
+        value(issued),
+        value("gatepost_unknown_client_total"),
+        value("gatepost_sealed_entries_total"),
+    )
+    _, admin = gatepost.account(account_name)
+    gatepost.token(admin, "gatepost:clients")
+    gatepost.token_answer(Client("cli_nobody", "x"), "read")
+    assert value(issued) == before + 1
+    assert value("gatepost_unknown_client_total") == unknown + 1
+    deadline = time.monotonic() + 10
+    while value("gatepost_sealed_entries_total") <= sealed and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert value("gatepost_sealed_entries_total") > sealed
+    assert "gatepost_unsealed_age_seconds" in gatepost.session.get(f"{gatepost.ops}/metrics").text

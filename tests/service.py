@@ -1,0 +1,179 @@
+"""A real Gatepost for tests: the command itself in a process of its own, and small ways to speak to it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from gatepost import app
+from gatepost.ledger import entries
+from gatepost.settings import load
+from gatepost.units import accounts as account_units
+from gatepost.units import ledger
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client of an account, with its secret."""
+
+    id: str
+    secret: str
+
+    @property
+    def basic(self) -> str:
+        return "Basic " + b64encode(f"{self.id}:{self.secret}".encode()).decode()
+
+
+@dataclass
+class Service:
+    """A running Gatepost. `directory` holds its data; `database` is a PostgreSQL URL or empty."""
+
+    url: str
+    ops: str
+    directory: Path
+    database: str
+    process: subprocess.Popen[str]
+    environment: dict[str, str]
+    first: Client | None
+    session: requests.Session = field(default_factory=requests.Session)
+
+    def cli(self, *arguments: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a gatepost command beside the server, on the same store."""
+        return subprocess.run(
+            [sys.executable, "-m", "gatepost", *arguments],
+            env=self.environment, check=check, capture_output=True, text=True, input=stdin, timeout=60,
+        )  # fmt: skip
+
+    def cli_json(self, *arguments: str) -> Any:
+        return json.loads(self.cli(*arguments, "--json").stdout)
+
+    @cached_property
+    def opened(self) -> app.Opened:
+        """The same store, opened in this process as a command beside the server opens it."""
+        return app.open_for_use(load({}, self.environment))
+
+    def account(self, name: str, *settings: str) -> tuple[str, Client]:
+        """Make an account as `account create` does, without the price of a process; its id and its first client."""
+        changes = dict(each.split("=", 1) for each in settings)
+        store, service = self.opened.store, self.opened.service
+        made = store.run_now(lambda tx: account_units.create(tx, service, name, changes))
+        assert made.secret is not None
+        return made.account.id, Client(made.client, made.secret.reveal())
+
+    def entries(self, account: str, limit: int = 100) -> list[dict[str, Any]]:
+        """The account's newest ledger entries, as `audit list --json` shows them."""
+        return [entries.shown(each) for each in ledger.newest(self.opened.store, account, ledger.Wanted(), limit)]
+
+    def close(self) -> None:
+        self.session.close()
+        if "opened" in self.__dict__:
+            self.opened.store.close()
+
+    def token_answer(
+        self, client: Client, scope: str | None, headers: Mapping[str, str] | None = None, **form: str
+    ) -> requests.Response:
+        body = {"grant_type": "client_credentials"} | ({"scope": scope} if scope is not None else {}) | form
+        return self.session.post(
+            f"{self.url}/oauth/tokens", data=body, headers={"Authorization": client.basic} | dict(headers or {})
+        )
+
+    def token(self, client: Client, scope: str, **form: str) -> str:
+        answer = self.token_answer(client, scope, None, **form)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["access_token"])
+
+    def post(self, path: str, token: str, body: Any, **headers: str) -> requests.Response:
+        sent = {"Authorization": f"Bearer {token}"} | {name.replace("_", "-"): text for name, text in headers.items()}
+        return self.session.post(f"{self.url}{path}", json=body, headers=sent)
+
+    def define_client(self, token: str, **members: Any) -> Client:
+        """A machine client with a secret."""
+        body = {"grant_types": ["client_credentials"]} | members
+        answer = self.post("/oauth/clients", token, body)
+        assert answer.status_code == 201, answer.text
+        return Client(answer.json()["client_id"], answer.json().get("client_secret", ""))
+
+    def web_processes(self) -> list[int]:
+        """Process ids of the web children, by asking the kernel."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(each) for each in children]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=40)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+def environment(directory: Path, database: str, **settings: str) -> dict[str, str]:
+    """The environment of a command: ours and nothing of the machine's own GATEPOST_ settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEPOST_")}
+    kept |= {"GATEPOST_DATA": str(directory), "PYTHONWARNINGS": "default"}
+    if database:
+        kept |= {"GATEPOST_DATABASE": database, "GATEPOST_MASTER_KEY": "q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k="}
+    return kept | {f"GATEPOST_{name.upper()}": value for name, value in settings.items()}
+
+
+@contextmanager
+def running(directory: Path, database: str = "", *, dev: bool = True, **settings: str) -> Iterator[Service]:
+    """Start `gatepost serve` and yield once it says it is ready; stop it in the end."""
+    port, ops_port = free_ports(2)
+    variables = environment(directory, database, port=str(port), ops_port=str(ops_port), **settings)
+    if dev:
+        variables["GATEPOST_DEV"] = "true"
+    log = (directory.parent / f"{directory.name}.log").open("a+")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gatepost", "serve"],
+        env=variables, stdout=subprocess.PIPE, stderr=log, text=True,
+    )  # fmt: skip
+    said: list[str] = []
+    try:
+        assert process.stdout is not None
+        deadline = time.monotonic() + 60
+        while not any(line.startswith("ready ") for line in said):
+            line = process.stdout.readline()
+            if not line or time.monotonic() > deadline:
+                log.seek(0)
+                raise AssertionError(f"gatepost did not start: {said} {log.read()[-4000:]}")
+            said.append(line.rstrip("\n"))
+        words = {line.split()[0]: line.split()[1] for line in said if len(line.split()) == 2}
+        first = Client(words["client_id"], words["client_secret"]) if "client_id" in words else None
+        service = Service(
+            next(line.removeprefix("ready ") for line in said if line.startswith("ready ")),
+            f"http://127.0.0.1:{ops_port}", directory, database, process, variables, first,
+        )  # fmt: skip
+        with closing(service):
+            yield service
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout:
+            process.stdout.close()
+        log.close()

@@ -1,0 +1,179 @@
+"""The shape of the code: imports go one way, clocks and dice are arguments, the surface is the contract's."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from gatepost.ledger import entries
+from gatepost.store import text
+from gatepost.web.app import ROUTES
+
+PACKAGE = Path(__file__).parents[1] / "gatepost"
+
+# Lower never imports higher; equals may import each other only inside one folder. First match wins.
+RANKS = [
+    (0, ("clock", "ids", "errors")),
+    (1, ("secrets",)),
+    (2, ("tokens.jws",)),
+    (3, ("accounts", "scopes", "clients", "keys", "ledger")),
+    (4, ("settings",)),
+    (5, ("tokens",)),
+    (6, ("grants",)),
+    (7, ("discovery", "store")),
+    (8, ("units",)),
+    (9, ("observe",)),
+    (10, ("app",)),
+    (11, ("web",)),
+    (12, ("chores", "ops", "openapi")),
+    (13, ("serve",)),
+    (14, ("cli",)),
+    (15, ("__main__",)),
+]
+
+# The contract's table of the three surfaces: a route that is not here is not served.
+SIX = {
+    "/oauth/clients": "POST",
+    "/oauth/scopes": "POST",
+    "/oauth/tokens": "POST",
+    "/webhooks/endpoints": "POST",
+    "/webhooks/subscriptions": "POST",
+    "/webhooks/deliveries": "GET",
+}
+ALWAYS = {
+    "/oauth/jwks",
+    "/.well-known/oauth-authorization-server",
+    "/.well-known/oauth-protected-resource",
+}
+STANDARD = {
+    "/.well-known/openid-configuration",
+    "/oauth/authorize",
+    "/oauth/par",
+    "/oauth/userinfo",
+    "/oauth/introspect",
+    "/oauth/revoke",
+}
+OPERATIONS_PLANE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/console/", "/events"}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+def rank(module: str) -> int | None:
+    for number, names in RANKS:
+        if any(module == name or module.startswith(f"{name}.") for name in names):
+            return number
+    return None
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports, at any depth of the file."""
+    found: set[str] = set()
+    known = modules()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "gatepost":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == "gatepost"]
+        for name in names:
+            module = name.removeprefix("gatepost").removeprefix(".")
+            while module and module not in known:
+                module = module.rpartition(".")[0]
+            if module:
+                found.add(module)
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(name for name in modules() if name))
+def test_imports_go_one_way(module: str) -> None:
+    own = rank(module)
+    assert own is not None, f"{module} has no rank: say where it belongs"
+    for other in imported(modules()[module]):
+        theirs = rank(other)
+        assert theirs is not None
+        assert theirs <= own, f"{module} imports {other}, which stands above it"
+        if theirs == own and own not in (0, rank("accounts")):
+            assert module.partition(".")[0] == other.partition(".")[0], f"{module} and {other} are not one folder"
+
+
+def test_no_import_cycles() -> None:
+    graph = {name: imported(path) - {name} for name, path in modules().items()}
+    done: set[str] = set()
+
+    def walk(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, f"cycle: {' -> '.join([*trail[trail.index(name) :], name])}"
+        if name in done:
+            return
+        for other in graph[name]:
+            walk(other, (*trail, name))
+        done.add(name)
+
+    for name in graph:
+        walk(name, ())
+
+
+BANNED = {
+    "clock": r"datetime\.now|datetime\.utcnow|time\.time\b|time\.time_ns",
+    "ids": r"\buuid[147]\b|uuid_utils",
+    "secrets": r"\bimport random\b|token_bytes|token_urlsafe|token_hex|os\.urandom|^import secrets",
+}
+
+
+@pytest.mark.parametrize("home", BANNED)
+def test_clock_and_dice_have_one_home(home: str) -> None:
+    for name, path in modules().items():
+        if name != home:
+            found = re.search(BANNED[home], path.read_text(), re.MULTILINE)
+            assert not found, f"{name} uses {found and found[0]}: that is {home}'s to give"
+
+
+def test_the_ban_finds_what_it_bans() -> None:
+    assert all(re.search(pattern, modules()[home].read_text(), re.MULTILINE) for home, pattern in BANNED.items())
+
+
+def test_every_public_route_is_in_the_contract() -> None:
+    assert {path: next(iter(route.methods)) for path, route in ROUTES.items() if route.surface == "six"} == SIX
+    assert all(len(route.methods) == 1 for route in ROUTES.values() if route.surface == "six")
+    assert {path for path, route in ROUTES.items() if route.surface == "always"} == ALWAYS
+    assert {path for path, route in ROUTES.items() if route.surface == "full"} <= STANDARD
+    assert not any("{" in path or "<" in path for path in ROUTES), "no path parameters"
+
+
+def test_every_operations_route_is_in_the_contract() -> None:
+    source = (PACKAGE / "ops" / "plane.py").read_text()
+    served = set(re.findall(r'^            "(/[^"]*)":', source, re.MULTILINE))
+    assert served
+    assert served <= OPERATIONS_PLANE
+
+
+def test_every_recorded_type_is_in_the_table() -> None:
+    named = set()
+    for path in modules().values():
+        named |= set(re.findall(r'"((?:account|oauth|webhook)\.[a-z]+(?:\.[a-z]+)?)"', path.read_text()))
+    nouns = {f"oauth.{noun}" for noun in ("client", "scope")} | {
+        f"webhook.{noun}" for noun in ("endpoint", "subscription", "delivery")
+    }
+    assert named - nouns == set(entries.TYPES)
+
+
+def test_every_statement_is_used() -> None:
+    used = "".join(path.read_text() for path in (PACKAGE / "store").glob("*.py"))
+    unused = [name for name in text.statements("sqlite") if f'"{name}"' not in used]
+    assert not unused
+
+
+def test_both_stores_have_the_same_statements() -> None:
+    assert text.statements("sqlite").keys() == text.statements("postgres").keys()
+    assert not any("/*" in statement for statement in text.statements("sqlite").values())
+
+
+def test_files_stay_small() -> None:
+    long = {name: count for name, path in modules().items() if (count := len(path.read_text().splitlines())) > 600}
+    assert not long, "would two names say it better?"

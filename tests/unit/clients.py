@@ -1,0 +1,41 @@
+"""Bodies of POST /oauth/clients in their smallest form, and what defining them gives."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from joserfc.jwk import ECKey
+
+from gatepost import clients
+from gatepost.clients import Client, Definition
+from gatepost.errors import Refusal
+
+NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
+BASE_URL = "https://gatepost.example"
+ACCOUNT = "acc_06d8un0u5du3r3ifb9lnp3culs"
+
+MACHINE: dict[str, Any] = {"grant_types": ["client_credentials"]}
+WEB: dict[str, Any] = {"redirect_uris": ["https://app.example.com/callback"]}
+NATIVE: dict[str, Any] = {"redirect_uris": ["com.example.app:/callback"], "application_type": "native"}
+PUBLIC: dict[str, Any] = WEB | {"token_endpoint_auth_method": "none"}
+KEY: dict[str, Any] = dict(ECKey.generate_key("P-256").as_dict(private=False))
+KEYED: dict[str, Any] = MACHINE | {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [KEY]}}
+
+
+def define(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW) -> Definition | Refusal:
+    return clients.define(sent, known, account=ACCOUNT, base_url=BASE_URL, at=at)
+
+
+def definition(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW) -> Definition:
+    found = define(sent, known, at)
+    assert isinstance(found, Definition), found
+    return found
+
+
+def defined(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW) -> Client:
+    return definition(sent, known, at).client
+
+
+def refused(sent: dict[str, Any], known: Client | None = None) -> Refusal:
+    found = define(sent, known)
+    assert isinstance(found, Refusal), found
+    return found

@@ -1,0 +1,339 @@
+"""Clients: every member right and wrong, what is left out, and what must hold for the whole after each change."""
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+from joserfc.jwk import OKPKey, RSAKey
+
+from gatepost import clients, ids
+from gatepost.clients import JWT_BEARER, TOKEN_EXCHANGE, Client
+from gatepost.scopes import PROTOCOL_CLAIMS
+from tests.unit.clients import (
+    ACCOUNT,
+    BASE_URL,
+    KEY,
+    KEYED,
+    MACHINE,
+    NATIVE,
+    NOW,
+    PUBLIC,
+    WEB,
+    defined,
+    definition,
+    refused,
+)
+
+RSA: dict[str, Any] = dict(RSAKey.generate_key(2048).as_dict(private=False))
+OKP: dict[str, Any] = dict(OKPKey.generate_key("Ed25519").as_dict(private=False))
+PAGES = ("client_uri", "logo_uri", "tos_uri", "policy_uri")
+
+RIGHT: list[tuple[str, list[Any]]] = [
+    ("client_name", ["a", "Größe 😀", "a" * 200]),
+    ("software_id", ["4NRB1-0XZABZI9E6-5SM3R", "a" * 200]),
+    ("software_version", ["2.1", "a" * 200]),
+    ("contacts", [["ops@example.com"], ["a" * 320] * 20]),
+    *[(page, ["https://example.com", "http://example.com/a?b#c", "https://[::1]:8/", "https://e/" + "a" * 2038])
+      for page in PAGES],
+    ("application_type", ["web", "native"]),
+    ("id_token_signed_response_alg", ["RS256", "ES256", "EdDSA"]),
+    ("dpop_bound_access_tokens", [False]),
+    ("access_token_lifetime", [60, 86_400]),
+    ("refresh_token_lifetime", [3600, 365 * 86_400]),
+    ("serves", [["https://api.example.com"], ["urn:example:api", "https://a"], [f"urn:gatepost:{ACCOUNT}"],
+                [f"https://a/{n}" for n in range(50)]]),
+    ("claims", [{"team": "blue"}, {"a": [1, {"b": None}]}, {str(n): n for n in range(20)}, {"a" * 128: 1},
+                {"a": "b" * 4088}]),
+    ("require_pkce", [True, False]),
+    ("status", ["active", "disabled"]),
+    ("metadata", [{"a": ""}, {"a" * 64: "b" * 512}, {str(n): "" for n in range(50)}]),
+    ("jwks", [{"keys": [KEY]}, {"keys": [RSA]}, {"keys": [OKP]}, {"keys": [KEY | {"alg": "ES256", "use": "sig"}]},
+              {"keys": [KEY | {"kid": "1"}, RSA | {"kid": "2"}, OKP | {"kid": "3"}]},
+              {"keys": [KEY | {"kid": str(n)} for n in range(20)]}]),
+    ("token_endpoint_auth_method", ["client_secret_basic", "client_secret_post"]),
+]  # fmt: skip
+WRONG: list[tuple[str, list[Any]]] = [
+    ("client_name", ["", "a" * 201, 5, ["a"], {}, True]),
+    ("software_id", ["", "a" * 201, 5]),
+    ("software_version", ["", "a" * 201, 2.1]),
+    ("contacts", ["ops@example.com", [""], [5], ["a"] * 21, ["a" * 321], {}]),
+    *[(page, ["", "example.com", "//example.com", "ftp://example.com", "javascript:alert(1)", "https://", "https://a b",
+              "https://user@example.com", "HTTPS://example.com", "https://é.example", "https://a\n", 5,
+              "https://example.com/" + "a" * 2048])
+      for page in PAGES],
+    ("application_type", ["Web", "", "service", 5, ["web"]]),
+    ("id_token_signed_response_alg", ["none", "HS256", "rs256", "", 5]),
+    ("dpop_bound_access_tokens", [True, 0, 1, "false"]),
+    ("access_token_lifetime", [59, 86_401, 0, -1, 60.0, "60", True, [60], 1 << 70]),
+    ("refresh_token_lifetime", [3599, 365 * 86_400 + 1, 0, "3600", False]),
+    ("serves", ["https://a", ["api"], [""], [5], ["https://a#b"], ["https://a"] * 51, [BASE_URL], [BASE_URL + "/"],
+                ["urn:gatepost:acc_other"], ["urn:gatepost:"], ["urn:Gatepost:acc_other"]]),
+    ("claims", [[], "a", {"": 1}, {"a" * 129: 1}, {str(n): n for n in range(21)}, {"a": "b" * 4089}]),
+    ("require_pkce", [0, 1, "false", []]),
+    ("status", ["retired", "Active", "", 1]),
+    ("metadata", [[], {"a": 1}, {"a": None}, {"": "a"}, {"a" * 65: ""}, {"a": "b" * 513},
+                  {str(n): "" for n in range(51)}]),
+    ("grant_types", [[], "client_credentials", ["password"], ["implicit"], ["client_credentials"] * 2, [5], [[]]]),
+    ("response_types", [[], "code", ["token"], ["id_token"], ["code", "token"], ["code", "code"], ["code id_token"]]),
+    ("scope", [["a"], 5, "a  b", " a", "a ", "a a", 'a"b', "a\\b", "é", "a\tb", "a" * 129, " ",
+               " ".join(f"{n:0>128}" for n in range(125))]),
+    ("token_endpoint_auth_method", ["client_secret_jwt", "tls_client_auth", "", "None", 5, ["none"]]),
+    ("jwks_uri", ["https://example.com/jwks", "", 5]),
+]  # fmt: skip
+
+
+def flat(table: list[tuple[str, list[Any]]]) -> list[tuple[str, Any]]:
+    return [(member, value) for member, values in table for value in values]
+
+
+class TestMembers:
+    @pytest.mark.parametrize(("member", "value"), flat(RIGHT))
+    def test_right_is_kept_and_shown(self, member: str, value: Any) -> None:
+        made = defined(MACHINE | {member: value})
+        assert getattr(made, member) == value
+        assert clients.shown(made, {})[member] == value
+
+    @pytest.mark.parametrize(("member", "value"), flat(WRONG))
+    def test_wrong_is_refused_by_name(self, member: str, value: Any) -> None:
+        for known in (None, defined(MACHINE)):
+            found = refused(MACHINE | {member: value}, known)
+            assert (found.code, found.status, found.pointer) == ("invalid_client_metadata", 400, f"/{member}")
+            assert found.detail.startswith(f"{member}: ")
+            assert len(found.detail) < 400
+
+    def test_every_member_stands_in_both_tables(self) -> None:
+        """But those that have tests of their own."""
+        right, wrong = {member for member, _ in RIGHT}, {member for member, _ in WRONG}
+        assert set(clients.MEMBERS) - right == {"redirect_uris", "grant_types", "response_types", "scope"}
+        assert set(clients.MEMBERS) - wrong == {"redirect_uris", "jwks"}
+
+    @pytest.mark.parametrize("claim", sorted(PROTOCOL_CLAIMS))
+    def test_fixed_claims_are_never_protocol_claims(self, claim: str) -> None:
+        found = refused(MACHINE | {"claims": {"team": "blue", claim: "x"}})
+        assert found.detail == f"claims: must not set protocol claims ({claim})"
+
+
+def padded(number: bytes) -> str:
+    return base64.urlsafe_b64encode(number).rstrip(b"=").decode()
+
+
+class TestKeys:
+    @pytest.mark.parametrize("key", [KEY, RSA, OKP])
+    @pytest.mark.parametrize("part", ["d", "k", "p", "q", "dp", "dq", "qi", "oth"])
+    def test_private_keys_are_refused(self, key: dict[str, Any], part: str) -> None:
+        found = refused(KEYED | {"jwks": {"keys": [key | {part: "AA"}]}})
+        assert (found.pointer, found.detail) == ("/jwks", "jwks: must hold public keys only")
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            {}, {"kty": "oct"}, {"kty": "oct", "alg": "HS256"}, {"kty": "EC"}, KEY | {"crv": "P-384"},
+            KEY | {"crv": "secp256k1"}, OKP | {"crv": "Ed448"}, OKP | {"crv": "X25519"}, KEY | {"kty": ["EC"]},
+            RSA | {"n": 5}, RSA | {"n": ""}, RSA | {"n": "é" * 400}, {"kty": "RSA", "e": "AQAB"},
+            RSA | {"n": padded((1 << 2046 | 1).to_bytes(256, "big"))},
+            RSA | {"n": padded(b"\0" * 128 + (1 << 1023 | 1).to_bytes(128, "big"))},
+        ],
+    )  # fmt: skip
+    def test_weak_and_unknown_keys_are_refused(self, key: dict[str, Any]) -> None:
+        found = refused(KEYED | {"jwks": {"keys": [key]}})
+        assert found.detail == "jwks: keys must be EC P-256, OKP Ed25519 or RSA of 2048 bits or more"
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            KEY | {"x": 5}, KEY | {"x": "AA"}, KEY | {"x": KEY["y"], "y": KEY["x"]}, KEY | {"x": "A" * 5000},
+            {name: KEY[name] for name in ("kty", "crv", "x")}, RSA | {"e": "AQ"}, RSA | {"e": "Ag"}, RSA | {"e": None},
+            {name: RSA[name] for name in ("kty", "n")}, OKP | {"x": "AA"}, OKP | {"x": OKP["x"] + "AA"},
+            KEY | {"kid": 5}, KEY | {"kid": []},
+        ],
+    )  # fmt: skip
+    def test_what_is_no_key_is_refused(self, key: dict[str, Any]) -> None:
+        assert refused(KEYED | {"jwks": {"keys": [key]}}).detail.startswith("jwks: has a key that cannot be read")
+
+    @pytest.mark.parametrize("alg", ["none", "HS256", "ES384", "RS1", "", 5, ["ES256"]])
+    def test_a_key_is_for_an_algorithm_we_take(self, alg: Any) -> None:
+        assert refused(KEYED | {"jwks": {"keys": [KEY | {"alg": alg}]}}).detail.startswith("jwks: alg must be one of")
+
+    @pytest.mark.parametrize("jwks", [{}, [], "x", 5, {"keys": []}, {"keys": {}}, {"keys": [5]}, {"keys": [KEY] * 21}])
+    def test_what_is_no_key_set_is_refused(self, jwks: Any) -> None:
+        assert refused(KEYED | {"jwks": jwks}).detail == "jwks: must be a JWK set with 1 to 20 keys"
+
+    @pytest.mark.parametrize("kids", [["1", "1"], ["1", None], [None, None]])
+    def test_several_keys_are_told_apart_by_kid(self, kids: list[str | None]) -> None:
+        keys = [KEY | ({"kid": kid} if kid else {}) for kid in kids]
+        assert refused(KEYED | {"jwks": {"keys": keys}}).detail == "jwks: several keys need a kid each, all different"
+
+    def test_private_key_jwt_needs_a_key(self) -> None:
+        without = {name: value for name, value in KEYED.items() if name != "jwks"}
+        assert refused(without).pointer == "/jwks"
+        assert refused(KEYED | {"jwks": None}).pointer == "/jwks"
+        assert not definition(KEYED).wants_secret
+
+
+class TestCreating:
+    def test_what_is_left_out(self) -> None:
+        """RFC 7591, section 2, and the contract's own defaults."""
+        made = defined(WEB)
+        assert clients.shown(made, {}) == {
+            "client_id": made.id,
+            "client_id_issued_at": 1_794_729_600,
+            "account": ACCOUNT,
+            "redirect_uris": ["https://app.example.com/callback"],
+            "grant_types": ["authorization_code"],
+            "response_types": ["code"],
+            "scope": "",
+            "token_endpoint_auth_method": "client_secret_basic",
+            "application_type": "web",
+            "id_token_signed_response_alg": "RS256",
+            "dpop_bound_access_tokens": False,
+            "require_pkce": True,
+            "status": "active",
+            "grants": [
+                {"id": made.grants[0].id, "grant_type": "authorization_code", "scopes": [], "status": "active",
+                 "access_token_lifetime": None, "refresh_token_lifetime": None},
+            ],
+        }  # fmt: skip
+
+    def test_where_a_machine_sends_people_is_said_to_be_nowhere(self) -> None:
+        assert clients.shown(defined(MACHINE), {})["redirect_uris"] == []
+
+    def test_the_id_is_ours_to_choose(self) -> None:
+        made = defined(MACHINE | {"client_id": "https://evil.example", "id": "cli_x", "account": "acc_other"})
+        assert ids.parse("cli", made.id) is not None
+        assert made.account == ACCOUNT
+        assert (made.created_at, made.updated_at) == (NOW, NOW)
+
+    @pytest.mark.parametrize("member", ["secrets", "explicit_grants", "created_at", "first_party", "x", ""])
+    def test_unknown_members_are_ignored(self, member: str) -> None:
+        made = defined(MACHINE | {member: "x"})
+        assert member not in clients.shown(made, {})
+        assert (made.secrets, made.explicit_grants, made.created_at) == ([], False, NOW)
+
+    @pytest.mark.parametrize("member", [*clients.MEMBERS, "jwks_uri", "rotate_secret", "grants"])
+    def test_null_is_as_if_left_out(self, member: str) -> None:
+        """Ids are new each time; all else is the same."""
+        body = WEB if member == "grant_types" else MACHINE
+        one, other = defined({**body, member: None}), defined(body)
+        same = {"id": "", "grants": []}
+        assert msgspec.structs.replace(one, **same) == msgspec.structs.replace(other, **same)
+
+    def test_response_types_are_those_of_the_grant_types(self) -> None:
+        """RFC 7591, section 2.1: never inconsistent, so that the answer may differ from what was sent."""
+        for sent in ({}, {"response_types": ["code"]}, {"response_types": None}):
+            assert defined(WEB | sent).response_types == ["code"]
+            assert defined(MACHINE | sent).response_types == []
+
+    @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+    def test_a_secret_is_made_for_those_who_use_one(self, method: str) -> None:
+        assert definition(MACHINE | {"token_endpoint_auth_method": method}).wants_secret
+        assert not definition(PUBLIC).wants_secret
+
+    @pytest.mark.parametrize("grant_type", ["client_credentials", JWT_BEARER, TOKEN_EXCHANGE])
+    def test_a_public_client_gets_nothing_on_its_own_behalf(self, grant_type: str) -> None:
+        for types in ([grant_type], ["authorization_code", grant_type]):
+            found = refused(PUBLIC | {"grant_types": types})
+            assert (found.code, found.pointer) == ("invalid_client_metadata", "/grant_types")
+
+    def test_the_default_grant_needs_somewhere_to_send_people(self) -> None:
+        bodies: list[dict[str, Any]] = [{}, {"redirect_uris": []}, {"redirect_uris": None}]
+        for body in [*bodies, {"grant_types": ["authorization_code"]}]:
+            found = refused(body)
+            assert (found.code, found.pointer) == ("invalid_redirect_uri", "/redirect_uris")
+
+    def test_only_a_client_that_authenticates_may_go_without_pkce(self) -> None:
+        assert defined(WEB | {"require_pkce": False}).require_pkce is False
+        assert refused(PUBLIC | {"require_pkce": False}).pointer == "/require_pkce"
+
+
+class TestRedefining:
+    def test_nothing_sent_changes_nothing(self) -> None:
+        for body in (MACHINE, WEB, NATIVE, PUBLIC, KEYED):
+            known = defined(body)
+            assert defined({}, known) == known
+            assert defined({"client_id": known.id}, known) == known
+
+    @pytest.mark.parametrize(("member", "value"), [(member, values[0]) for member, values in RIGHT])
+    def test_only_what_is_sent_changes_and_null_takes_it_back(self, member: str, value: Any) -> None:
+        known = defined(MACHINE)
+        changed = defined({"client_id": known.id, member: value}, known)
+        assert changed == msgspec.structs.replace(known, **{member: value})
+        assert defined({member: None}, changed) == known
+
+    def test_what_was_registered_stays(self) -> None:
+        known = defined(MACHINE | {"client_name": "Billing", "metadata": {"a": "b"}, "claims": {"team": "blue"}})
+        assert defined({"client_name": None}, known) == msgspec.structs.replace(known, client_name=None)
+
+    @pytest.mark.parametrize("member", ["secrets", "id", "account", "explicit_grants", "created_at", "clientname", ""])
+    def test_an_unknown_member_is_named(self, member: str) -> None:
+        for value in ("x", None):
+            found = refused({member: value}, defined(MACHINE))
+            assert (found.code, found.pointer) == ("invalid_client_metadata", f"/{member}")
+            assert found.detail.startswith(f"{member}: unknown member; a client has client_name, ")
+
+    @pytest.mark.parametrize(
+        ("before", "sent", "pointer"),
+        [
+            (MACHINE, {"token_endpoint_auth_method": "none"}, "/grant_types"),
+            (KEYED, {"token_endpoint_auth_method": "none"}, "/grant_types"),
+            (PUBLIC, {"grant_types": ["authorization_code", "client_credentials"]}, "/grant_types"),
+            (PUBLIC, {"grants": [{"grant_type": TOKEN_EXCHANGE, "scopes": []}]}, "/grant_types"),
+            (MACHINE, {"grant_types": ["authorization_code"]}, "/redirect_uris"),
+            (MACHINE, {"grant_types": None}, "/redirect_uris"),
+            (WEB, {"redirect_uris": None}, "/redirect_uris"),
+            (WEB, {"redirect_uris": []}, "/redirect_uris"),
+            (NATIVE, {"application_type": "web"}, "/redirect_uris"),
+            (NATIVE, {"application_type": None}, "/redirect_uris"),
+            (MACHINE, {"token_endpoint_auth_method": "private_key_jwt"}, "/jwks"),
+            (KEYED, {"jwks": None}, "/jwks"),
+            (WEB | {"require_pkce": False}, {"token_endpoint_auth_method": "none"}, "/require_pkce"),
+            (PUBLIC, {"require_pkce": False}, "/require_pkce"),
+            (MACHINE | {"scope": "gatepost:clients"}, WEB | {"grant_types": ["authorization_code"]}, "/scope"),
+            (WEB | {"scope": "openid"}, MACHINE, "/scope"),
+            (PUBLIC, {"rotate_secret": True}, "/rotate_secret"),
+            (MACHINE, KEYED | {"rotate_secret": True}, "/rotate_secret"),
+        ],
+    )  # fmt: skip
+    def test_the_client_as_it_would_become_is_checked(
+        self, before: dict[str, Any], sent: dict[str, Any], pointer: str
+    ) -> None:
+        assert refused(sent, defined(before)).pointer == pointer
+
+    def test_a_client_may_change_how_it_authenticates(self) -> None:
+        with_secret = clients.with_secret(defined(MACHINE), b"h" * 32, clients.OVERLAP, NOW)
+        keyed = definition(KEYED, with_secret)
+        assert keyed.client.secrets == []
+        assert not keyed.wants_secret
+        back = definition({"token_endpoint_auth_method": None}, keyed.client)
+        assert back.client.token_endpoint_auth_method == "client_secret_basic"
+        assert back.wants_secret
+
+    def test_response_types_follow_the_grant_types(self) -> None:
+        machine = defined(MACHINE)
+        by_types = defined(WEB | {"grant_types": ["authorization_code"]}, machine)
+        by_grants = defined(WEB | {"grants": [{"grant_type": "authorization_code", "scopes": []}]}, machine)
+        assert by_types.response_types == by_grants.response_types == ["code"]
+        assert defined(MACHINE, by_types).response_types == []
+        given = {"grants": [{"grant_type": "client_credentials", "scopes": []}]}
+        assert defined(given, by_types).response_types == []
+
+
+class TestStatus:
+    def test_disabled_and_back(self) -> None:
+        known = defined(MACHINE)
+        disabled = defined({"status": "disabled"}, known)
+        assert (known.active, disabled.active) == (True, False)
+        assert defined({"status": "active"}, disabled) == known
+        assert defined({"client_name": "x"}, disabled).status == "disabled"
+
+    def test_public_is_who_does_not_authenticate(self) -> None:
+        assert defined(PUBLIC).public
+        assert not defined(MACHINE).public
+        assert not defined(KEYED).public
+
+
+def test_operations_are_the_scopes_of_the_service_it_can_obtain() -> None:
+    assert defined(MACHINE | {"scope": "a gatepost:clients gatepost:events"}).operations() == {
+        "gatepost:clients", "gatepost:events"
+    }  # fmt: skip
+    assert Client("", "", NOW, NOW, scope="gatepost:other gatepost:").operations() == set()

@@ -1,0 +1,214 @@
+"""Issuing tokens: each rule refuses what it names, and the claims are those of RFC 9068 and ours."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatepost.accounts import Account
+from gatepost.clients import Client
+from gatepost.errors import Refusal
+from gatepost.grants import GRANTS, client_credentials
+from gatepost.keys import SigningKey
+from gatepost.scopes import OPERATIONS
+from gatepost.tokens.issue import SHARED, Draft, decide, explain, mint
+from tests.unit.drafts import ACCOUNT, ALL, API, BASE_URL, NOW, OTHER, SCOPES, client, draft
+
+RULES = client_credentials.RULES
+ORDER = [
+    "client_is_confidential",
+    "grant_is_configured",
+    "scopes_are_named",
+    "scopes_are_granted",
+    "scopes_are_active",
+    "audience_is_one",
+    "lifetime_is_shortest",
+]
+
+
+def decided(asked: Draft) -> Draft:
+    found = decide(asked, SCOPES, RULES)
+    assert isinstance(found, Draft), found
+    return found
+
+
+def test_the_order_of_the_rules() -> None:
+    assert [rule.__name__ for rule in RULES] == ORDER
+    assert [rule.__name__ for rule in SHARED] == ORDER[1:]
+    assert all(rule.__doc__ for rule in RULES)
+
+
+# What is asked, by whom → the code, and the rule that refuses it.
+REFUSED: list[tuple[Draft, str, str]] = [
+    (draft("read", by=client("read", token_endpoint_auth_method="none")), "unauthorized_client",
+     "client_is_confidential"),
+    (draft("read", by=Client("cli_1", "acc_1", NOW, NOW)), "unauthorized_client", "grant_is_configured"),
+    (draft("read", by=client("read", grant={"status": "disabled"})), "unauthorized_client", "grant_is_configured"),
+    (draft(), "invalid_scope", "scopes_are_named"),
+    (draft(resources=(API,)), "invalid_scope", "scopes_are_named"),
+    (draft("read", by=client()), "invalid_scope", "scopes_are_granted"),
+    (draft("read", "write", by=client("read")), "invalid_scope", "scopes_are_granted"),
+    (draft("read", "gatepost:clients", by=client("read")), "invalid_scope", "scopes_are_granted"),
+    (draft("READ"), "invalid_scope", "scopes_are_granted"),
+    (draft("*"), "invalid_scope", "scopes_are_granted"),
+    (draft(""), "invalid_scope", "scopes_are_granted"),
+    (draft("retired"), "invalid_scope", "scopes_are_active"),
+    (draft("read", "retired"), "invalid_scope", "scopes_are_active"),
+    (draft("undefined"), "invalid_scope", "scopes_are_active"),
+    (draft("theirs"), "invalid_scope", "scopes_are_active"),
+    (draft("openid", by=client("openid")), "invalid_scope", "scopes_are_active"),
+    (draft("read", "other"), "invalid_scope", "audience_is_one"),
+    (draft("read", "gatepost:clients"), "invalid_scope", "audience_is_one"),
+    (draft("read", resources=(OTHER,)), "invalid_target", "audience_is_one"),
+    (draft("read", resources=(API + "/",)), "invalid_target", "audience_is_one"),
+    (draft("read", resources=(BASE_URL,)), "invalid_target", "audience_is_one"),
+    (draft("gatepost:clients", resources=(API,)), "invalid_target", "audience_is_one"),
+    (draft("read", "other", resources=(API, OTHER)), "invalid_target", "audience_is_one"),
+    (draft("read", resources=(API, "https://unknown.example")), "invalid_target", "audience_is_one"),
+]  # fmt: skip
+
+
+class TestRefusing:
+    @pytest.mark.parametrize(("asked", "code", "rule"), REFUSED)
+    def test_each_rule_refuses_what_it_names(self, asked: Draft, code: str, rule: str) -> None:
+        found = decide(asked, SCOPES, RULES)
+        assert isinstance(found, Refusal)
+        assert (found.code, found.rule) == (code, rule)
+
+    def test_every_rule_that_can_refuse_does(self) -> None:
+        assert {rule for _, _, rule in REFUSED} == set(ORDER) - {"lifetime_is_shortest"}
+
+    def test_a_refusal_names_the_scope_at_fault(self) -> None:
+        found = decide(draft("read", "write", by=client("read")), SCOPES, RULES)
+        assert isinstance(found, Refusal)
+        assert found.detail == "scope: write is not in the client's grant"
+
+    def test_a_grant_of_another_type_does_not_count(self) -> None:
+        asked = draft("read")
+        other = msgspec.structs.replace(asked.request, grant_type="authorization_code")
+        found = decide(msgspec.structs.replace(asked, request=other), SCOPES, RULES)
+        assert isinstance(found, Refusal)
+        assert (found.code, found.rule) == ("unauthorized_client", "grant_is_configured")
+
+
+class TestAudience:
+    @pytest.mark.parametrize(
+        ("names", "resources", "audience", "kept"),
+        [
+            (("read",), (), API, ("read",)),
+            (("read", "write"), (), API, ("read", "write")),
+            (("write", "read"), (API,), API, ("write", "read")),
+            (("other",), (), OTHER, ("other",)),
+            (("gatepost:clients",), (), BASE_URL, ("gatepost:clients",)),
+            (("gatepost:clients",), (BASE_URL,), BASE_URL, ("gatepost:clients",)),
+            (("read", "other", "write"), (API,), API, ("read", "write")),
+            (("read", "other", "write"), (OTHER,), OTHER, ("other",)),
+            (("read", "gatepost:clients"), (BASE_URL,), BASE_URL, ("gatepost:clients",)),
+            (("read",), (API, API), API, ("read",)),
+        ],
+    )
+    def test_one_resource_and_its_scopes(
+        self, names: tuple[str, ...], resources: tuple[str, ...], audience: str, kept: tuple[str, ...]
+    ) -> None:
+        found = decided(draft(*names, resources=resources))
+        assert (found.resource, found.scope) == (audience, kept)
+
+    def test_several_resources_are_named_to_choose_from(self) -> None:
+        found = decide(draft("read", "other", "gatepost:clients"), SCOPES, RULES)
+        assert isinstance(found, Refusal)
+        assert found.detail == f"scope: these are of several resources ({API}, {BASE_URL}, {OTHER}); name one"
+
+    @pytest.mark.parametrize("name", OPERATIONS)
+    def test_the_services_own_scopes_are_for_the_service(self, name: str) -> None:
+        assert decided(draft(name, by=client(name))).resource == BASE_URL
+
+
+class TestLifetime:
+    @pytest.mark.parametrize(
+        ("account", "of_client", "of_grant", "names", "lifetime"),
+        [
+            (None, None, None, ("read",), 3600),
+            (600, None, None, ("read",), 600),
+            (600, 500, None, ("read",), 500),
+            (600, 500, 400, ("read",), 400),
+            (600, 500, 400, ("read", "short"), 120),
+            (100, 500, 400, ("read", "short"), 100),
+            (600, 90, 400, ("short",), 90),
+            (600, 500, 80, ("short",), 80),
+            (None, 7200, 7200, ("read",), 3600),
+            (86_400, 7200, None, ("read",), 7200),
+        ],
+    )
+    def test_the_shortest_wins(
+        self, account: int | None, of_client: int | None, of_grant: int | None, names: tuple[str, ...], lifetime: int
+    ) -> None:
+        whose = Account("acc_1", "acme", NOW, settings={"access_token_lifetime": account} if account else {})
+        by = client(*ALL, grant={"access_token_lifetime": of_grant}, access_token_lifetime=of_client)
+        assert decided(draft(*names, by=by, account=whose)).lifetime == lifetime
+
+    def test_a_scope_that_is_left_out_does_not_shorten(self) -> None:
+        assert decided(draft("read", "other-short", resources=(API,))).lifetime == 3600
+        assert decided(draft("read", "other-short", resources=(OTHER,))).lifetime == 60
+
+
+class TestExplaining:
+    def test_every_rule_is_told_in_order_with_what_it_means(self) -> None:
+        told = explain(draft("read"), SCOPES, RULES)
+        assert [each["rule"] for each in told] == ORDER
+        assert all(each["held"] for each in told)
+        assert [each["means"] for each in told] == [rule.__doc__ for rule in RULES]
+
+    @pytest.mark.parametrize(("asked", "code", "rule"), REFUSED)
+    def test_the_last_told_is_the_one_that_refused(self, asked: Draft, code: str, rule: str) -> None:
+        told = explain(asked, SCOPES, RULES)
+        assert [each["rule"] for each in told] == ORDER[: ORDER.index(rule) + 1]
+        assert [each["held"] for each in told] == [True] * (len(told) - 1) + [False]
+
+
+KEY = SigningKey("key_1", "ES256", "active", {}, NOW)
+TOKEN = bytes.fromhex("019a8f5c1e2b7c3d8e4f5a6b7c8d9eaf")
+
+
+class TestMinting:
+    def test_the_claims(self) -> None:
+        """RFC 9068, section 2.2, and ours."""
+        made = mint(decided(draft("read", "short")), KEY, token=TOKEN, subject="cli_1", extra={"team": "blue"}, at=NOW)
+        assert made.claims == {
+            "iss": BASE_URL,
+            "sub": "cli_1",
+            "aud": API,
+            "iat": 1_794_729_600,
+            "exp": 1_794_729_720,
+            "jti": "tok_06d8un0u5du3r3ifb9lnp3culs",
+            "client_id": "cli_1",
+            "scope": "read short",
+            "account": ACCOUNT.id,
+            "grant": "grt_1",
+            "team": "blue",
+        }
+        assert (made.id, made.grant, made.scope) == ("tok_06d8un0u5du3r3ifb9lnp3culs", "grt_1", "read short")
+        assert (made.audience, made.lifetime, made.expires_at) == (API, 120, 1_794_729_720)
+        assert made.key is KEY
+
+    def test_extra_claims_never_take_the_place_of_the_protocols(self) -> None:
+        extra = dict.fromkeys(
+            ["iss", "sub", "aud", "exp", "iat", "jti", "client_id", "scope", "account", "grant"], "evil"
+        )
+        made = mint(decided(draft("read")), KEY, token=TOKEN, subject="cli_1", extra=extra, at=NOW)
+        assert "evil" not in made.claims.values()
+        assert extra["iss"] == "evil", "the client's definition is not written to"
+
+    def test_a_token_needs_the_grant_that_allows_it(self) -> None:
+        with pytest.raises(TypeError):
+            mint(draft("read"), KEY, token=TOKEN, subject="cli_1", extra={}, at=NOW)
+
+
+class TestClientCredentials:
+    def test_it_is_in_the_table_and_about_the_client_itself(self) -> None:
+        way = GRANTS["client_credentials"]
+        by: Any = client(*ALL, claims={"team": "blue"})
+        found = decided(draft("read", by=by))
+        assert way.rules == RULES
+        assert way.subject(found) == "cli_1"
+        assert way.extra_claims(found) == {"team": "blue"}
+        assert way.explainable

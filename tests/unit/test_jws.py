@@ -1,0 +1,272 @@
+"""Reading foreign tokens: the algorithm, the kind and the key are ours to choose, never the token's."""
+
+import zlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gatepost.clients import ASSERTION_ALGORITHMS
+from gatepost.tokens import jws
+from gatepost.tokens.jws import MAX_BYTES, Unreadable, audiences, instant, is_live
+from tests.unit.foreign import CLAIMS, EC, ED, OTHER_EC, RSA, encoded, pem, public, token
+
+KEYS = {"keys": [public(EC, kid="ec"), public(RSA, kid="rsa"), public(ED, kid="ed")]}
+ES256 = {"alg": "ES256", "kid": "ec", "typ": "JWT"}
+RS256 = {"alg": "RS256", "kid": "rsa", "typ": "JWT"}
+
+
+def read(text: str, keys: dict[str, Any] = KEYS) -> dict[str, Any]:
+    return jws.read(text, keys, algorithms=ASSERTION_ALGORITHMS, typ=("JWT",))
+
+
+def unreadable(text: str, keys: dict[str, Any] = KEYS) -> str:
+    with pytest.raises(Unreadable) as told:
+        read(text, keys)
+    assert len(str(told.value)) < 100
+    return str(told.value)
+
+
+class TestRight:
+    @pytest.mark.parametrize(
+        ("alg", "kid", "key"),
+        [("ES256", "ec", EC), ("RS256", "rsa", RSA), ("PS256", "rsa", RSA), ("EdDSA", "ed", ED), ("Ed25519", "ed", ED)],
+    )
+    def test_every_algorithm(self, alg: str, kid: str, key: Any) -> None:
+        assert read(token({"alg": alg, "kid": kid, "typ": "JWT"}, key=key)) == CLAIMS
+
+    def test_one_key_needs_no_kid(self) -> None:
+        assert read(token({"alg": "ES256", "typ": "JWT"}), {"keys": [public(EC)]}) == CLAIMS
+
+    @pytest.mark.parametrize("accepted", [("JWT", None), (None, "JWT"), (None,)])
+    def test_no_kind_where_none_is_accepted(self, accepted: tuple[str | None, ...]) -> None:
+        text = token({"alg": "ES256", "kid": "ec"})
+        assert jws.read(text, KEYS, algorithms=("ES256",), typ=accepted) == CLAIMS
+
+    def test_a_token_as_large_as_may_be(self) -> None:
+        assert MAX_BYTES == 16 * 1024
+        fill = (MAX_BYTES - len(token(ES256, CLAIMS | {"fill": ""}))) * 3 // 4
+        large = token(ES256, CLAIMS | {"fill": "a" * fill})
+        assert MAX_BYTES - 4 <= len(large) <= MAX_BYTES
+        assert read(large)["fill"] == "a" * fill
+
+
+class TestAlgorithms:
+    @pytest.mark.parametrize("alg", ["none", "None", "NONE", "nOnE", ""])
+    @pytest.mark.parametrize("key", [b"", EC])
+    def test_none(self, alg: str, key: Any) -> None:
+        unreadable(token(ES256 | {"alg": alg}, key=key))
+
+    def test_no_signature(self) -> None:
+        signed = token(ES256).rpartition(".")[0]
+        unreadable(signed + ".")
+
+    @pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
+    @pytest.mark.parametrize("private", [EC, RSA])
+    def test_a_public_key_is_no_hmac_secret(self, alg: str, private: Any) -> None:
+        for kid in ("ec", "rsa"):
+            for secret in (pem(private), pem(private).strip(), str(public(private)).encode()):
+                unreadable(token({"alg": alg, "kid": kid, "typ": "JWT"}, key=secret))
+
+    @pytest.mark.parametrize("alg", ["ES384", "RS1", "RS384", "HS1", "A128KW", "dir", "es256", "ES256 ", "ES256K"])
+    def test_unknown(self, alg: str) -> None:
+        unreadable(token(ES256 | {"alg": alg}))
+
+    @pytest.mark.parametrize("alg", [None, 5, [], ["ES256"], {}, True])
+    def test_what_is_no_name(self, alg: Any) -> None:
+        unreadable(token(ES256 | {"alg": alg}))
+
+    def test_only_those_that_the_caller_named(self) -> None:
+        with pytest.raises(Unreadable):
+            jws.read(token(RS256, key=RSA), KEYS, algorithms=("ES256",), typ=("JWT",))
+
+    @pytest.mark.parametrize(("alg", "kid"), [("RS256", "ec"), ("ES256", "rsa"), ("EdDSA", "ec"), ("ES256", "ed")])
+    def test_the_key_must_be_of_the_algorithms_type(self, alg: str, kid: str) -> None:
+        for key in (EC, RSA, ED):
+            unreadable(token({"alg": alg, "kid": kid, "typ": "JWT"}, key=key))
+
+
+class TestKeys:
+    def test_another_key(self) -> None:
+        unreadable(token(ES256, key=OTHER_EC))
+
+    @pytest.mark.parametrize("kid", ["rsa", "EC", "", "unknown", None, 5, [], {"kid": "ec"}, "../../dev/null"])
+    def test_another_kid(self, kid: Any) -> None:
+        unreadable(token(ES256 | {"kid": kid}))
+
+    def test_no_kid_among_several_keys(self) -> None:
+        unreadable(token({"alg": "ES256", "typ": "JWT"}))
+
+    @pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": [{}]}, {"keys": [{"kty": "unknown"}]}])
+    def test_no_keys(self, keys: dict[str, Any]) -> None:
+        unreadable(token(ES256), keys)
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            {"jwk": public(OTHER_EC)},
+            {"jwk": public(OTHER_EC, kid="ec")},
+            {"jku": "https://evil.example/jwks"},
+            {"x5u": "https://evil.example/certificate"},
+            {"x5c": ["MIIB"]},
+            {"x5t#S256": "AAAA"},
+        ],
+    )
+    def test_a_key_that_the_token_brings_is_never_used(self, header: dict[str, Any]) -> None:
+        unreadable(token(ES256 | header, key=OTHER_EC))
+
+    @pytest.mark.parametrize("header", [{"jwk": public(OTHER_EC)}, {"jku": "https://evil.example/jwks"}])
+    def test_nor_looked_at(self, header: dict[str, Any]) -> None:
+        assert read(token(ES256 | header)) == CLAIMS
+
+
+class TestHeaders:
+    @pytest.mark.parametrize("typ", ["at+jwt", "jwt", "JWT ", "dpop+jwt", "", None, 5, [], ["JWT"]])
+    def test_another_kind(self, typ: Any) -> None:
+        unreadable(token(ES256 | {"typ": typ}))
+
+    def test_no_kind(self) -> None:
+        unreadable(token({"alg": "ES256", "kid": "ec"}))
+
+    @pytest.mark.parametrize("crit", [[], ["exp"], ["b64"], ["alg"], ["unknown"], "b64", None, {}, [[]]])
+    def test_crit(self, crit: Any) -> None:
+        for header in ({"crit": crit}, {"crit": crit, "b64": True}, {"crit": crit, "unknown": 1}):
+            unreadable(token(ES256 | header))
+
+    @pytest.mark.parametrize("b64", [True, False, None, "false"])
+    def test_b64(self, b64: Any) -> None:
+        unreadable(token(ES256 | {"b64": b64}))
+
+    def test_compression(self) -> None:
+        squeezed = zlib.compress(b'{"a":"' + b"a" * 1_000_000 + b'"}')
+        unreadable(token(ES256 | {"zip": "DEF"}, squeezed))
+
+    @pytest.mark.parametrize("header", [b"", b"{", b"[]", b"null", b'"ES256"', b"5", b"{}", b'{"typ":"JWT"}', b"\xff"])
+    def test_what_is_no_header(self, header: bytes) -> None:
+        unreadable(token(header))
+
+    def test_a_header_that_is_nested_deeply(self) -> None:
+        unreadable(token(b'{"alg":' + b"[" * 5000))
+
+
+class TestForm:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            ".",
+            "..",
+            "...",
+            "a",
+            "a.b",
+            "a.b.c",
+            "a.b.c.d",
+            "a.b.c.d.e",
+            "é.é.é",
+            "\0.\0.\0",
+            " . . ",
+            "=.=.=",
+            "%.%.%",
+        ],
+    )
+    def test_not_three_parts_of_base64url(self, text: str) -> None:
+        unreadable(text)
+
+    def test_parts_too_many_or_too_few(self) -> None:
+        right = token(ES256)
+        for text in (right.rpartition(".")[0], right + ".", right + ".a", "." + right, right.replace(".", "", 1)):
+            assert unreadable(text) == "not a compact JWS"
+
+    def test_json_serialization(self) -> None:
+        head, body, sign = token(ES256).split(".")
+        unreadable(f'{{"protected":"{head}","payload":"{body}","signature":"{sign}"}}')
+
+    def test_a_token_too_large_is_not_even_decoded(self) -> None:
+        assert unreadable(token(ES256, CLAIMS | {"fill": "a" * MAX_BYTES})) == "not a compact JWS"
+        assert unreadable("a" * MAX_BYTES + ".b.c") == "not a compact JWS"
+        assert unreadable("a.b.c" + "d" * 10_000_000) == "not a compact JWS"
+
+    def test_no_byte_may_change(self) -> None:
+        right = token(ES256)
+        ends = {part for part in range(len(right)) if right[part + 1 : part + 2] in (".", "")}
+        for place in set(range(len(right))) - ends:
+            other = "A" if right[place] != "A" else "B"
+            if right[place] != ".":
+                unreadable(right[:place] + other + right[place + 1 :])
+
+
+class TestPayload:
+    @pytest.mark.parametrize(
+        "payload", [b"", b"[]", b"null", b"5", b'"a"', b"true", b"{", b"\xff", b'{"a":NaN}', b"{}x"]
+    )
+    def test_what_is_no_object(self, payload: bytes) -> None:
+        unreadable(token(ES256, payload))
+
+    def test_what_is_nested_deeply(self) -> None:
+        unreadable(token(ES256, b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"))
+
+    def test_the_payload_is_read_after_the_signature(self) -> None:
+        assert unreadable(token(ES256, b"{", key=OTHER_EC)) == unreadable(token(ES256, b"{}", key=OTHER_EC))
+
+
+class TestInstants:
+    @pytest.mark.parametrize(("value", "found"), [(0, 0.0), (1_794_729_600, 1_794_729_600.0), (1.5, 1.5), (None, None)])
+    def test_right(self, value: Any, found: float | None) -> None:
+        assert instant({"exp": value}, "exp") == found
+
+    def test_absent(self) -> None:
+        assert instant({}, "exp") is None
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            True, False, "1794729600", "", [], [1], {}, -1, -0.5, 1 << 40, 1 << 70, 1e300, float("inf"), float("-inf"),
+            float("nan"),
+        ],
+    )  # fmt: skip
+    def test_wrong(self, value: Any) -> None:
+        for name in ("exp", "nbf", "iat"):
+            with pytest.raises(Unreadable, match=f"^{name} is not a time$"):
+                instant({name: value}, name)
+            with pytest.raises(Unreadable):
+                is_live({"exp": 2_000_000_000} | {name: value}, NOW)
+
+
+NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
+AT = 1_794_729_600
+
+
+class TestLive:
+    @pytest.mark.parametrize(
+        ("claims", "live"),
+        [
+            ({}, False),
+            ({"exp": None}, False),
+            ({"exp": AT + 1}, True),
+            ({"exp": AT + 0.001}, True),
+            ({"exp": AT}, False),
+            ({"exp": AT - 1}, False),
+            ({"exp": 0}, False),
+            ({"exp": AT + 60, "iat": AT - 60, "nbf": AT - 60}, True),
+            ({"exp": AT + 60, "iat": AT + 10}, True),
+            ({"exp": AT + 60, "iat": AT + 11}, False),
+            ({"exp": AT + 60, "nbf": AT + 10}, True),
+            ({"exp": AT + 60, "nbf": AT + 10.5}, False),
+            ({"exp": AT + 600, "iat": AT + 60}, False),
+            ({"iat": AT}, False),
+        ],
+    )
+    def test_until_exp_and_from_a_little_before_nbf_and_iat(self, claims: dict[str, Any], live: bool) -> None:
+        assert is_live(claims, NOW) == live
+
+
+@pytest.mark.parametrize(
+    ("claims", "found"), [({"aud": "a"}, ["a"]), ({"aud": ["a", "b"]}, ["a", "b"]), ({"aud": []}, []), ({}, [None])]
+)
+def test_audiences(claims: dict[str, Any], found: list[Any]) -> None:
+    assert audiences(claims) == found
+
+
+def test_base64url_has_no_padding() -> None:
+    for length in range(5):
+        assert jws.b64(b"\xff" * length).decode() == encoded(b"\xff" * length)

@@ -1,0 +1,23 @@
+"""What the store's cache remembers of decisions: those that stand, and nothing that a stranger could fill it with."""
+
+from typing import Any
+
+from gatepost import clock
+from gatepost.store.tx import Cache, Tx
+
+NO_CONNECTION: Any = None  # nothing here goes past the cache
+
+
+def test_a_decision_that_stands_is_remembered() -> None:
+    tx = Tx(NO_CONNECTION, Cache(), clock.EPOCH)
+    assert tx.derived("asked", lambda: "allowed") == "allowed"
+    assert tx.derived("asked", lambda: "decided again") == "allowed"
+
+
+def test_a_refusal_is_not_so_strangers_cannot_fill_the_memory() -> None:
+    """A wrong secret with a scope of 60 KiB costs nothing to send, 20,000 times."""
+    cache = Cache()
+    tx = Tx(NO_CONNECTION, cache, clock.EPOCH)
+    for number in range(3):
+        assert tx.derived((number, "a" * 60_000), lambda: None) is None
+    assert len(cache.derived) == 0

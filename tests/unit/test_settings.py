@@ -1,0 +1,271 @@
+"""Settings: which source wins, which names there are, and which values are refused with what to do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatepost.errors import BadSetting
+from gatepost.settings import NAMES, Settings, load
+
+PUBLIC = {"base_url": "https://auth.example.com"}
+
+
+def loaded(tmp_path: Path, toml: str = "", **flags: Any) -> Settings:
+    config = tmp_path / "gatepost.toml"
+    config.write_text(toml)
+    return load(flags, {}, str(config))
+
+
+class TestDefaults:
+    def test_they_are_the_contracts(self) -> None:
+        """Sections 1 and 10."""
+        found = load({}, {})
+        assert (found.host, found.port) == ("127.0.0.1", 8080)
+        assert (found.ops_host, found.ops_port) == ("127.0.0.1", 9090)
+        assert (found.data, found.database, found.workers) == ("./gatepost-data", "", 1)
+        assert (found.protocol, found.only, found.dev) == ("full", "", False)
+        assert (found.shared_resources, found.trusted_proxies) == ([], [])
+
+    def test_where_things_are(self) -> None:
+        found = load({"data": "/var/lib/gatepost"}, {})
+        assert found.sqlite_file == Path("/var/lib/gatepost/gatepost.db")
+        assert found.key_file == Path("/var/lib/gatepost/master.key")
+        assert load({"master_key_file": "/run/key"}, {}).key_file == Path("/run/key")
+
+    @pytest.mark.parametrize(
+        ("flags", "issuer"),
+        [
+            ({}, "http://127.0.0.1:8080"),
+            ({"port": 80}, "http://127.0.0.1:80"),
+            ({"host": "localhost"}, "http://localhost:8080"),
+            ({"host": "::1", "port": 5}, "http://[::1]:5"),
+            ({"base_url": "https://auth.example.com"}, "https://auth.example.com"),
+        ],
+    )
+    def test_the_issuer(self, flags: dict[str, Any], issuer: str) -> None:
+        assert load(flags, {}).issuer == issuer
+
+    def test_no_key_is_printed(self) -> None:
+        found = load({"master_key": "c2VjcmV0", "database": "postgresql://user:password@db/x"}, {})
+        for text in (repr(found), str(found), f"{found}"):
+            assert "c2VjcmV0" not in text
+            assert "password" not in text
+
+
+class TestPrecedence:
+    ENVIRONMENT = {"GATEPOST_PORT": "2", "GATEPOST_DATA": "env"}  # noqa: RUF012 (a table)
+
+    def test_flag_over_environment_over_file(self, tmp_path: Path) -> None:
+        config = tmp_path / "gatepost.toml"
+        config.write_text('port = 3\ndata = "toml"\nworkers = 3\n')
+        found = load({"port": 1, "data": None}, self.ENVIRONMENT, str(config))
+        assert (found.port, found.data, found.workers) == (1, "env", 3)
+
+    def test_the_file_may_be_named_in_the_environment(self, tmp_path: Path) -> None:
+        config = tmp_path / "gatepost.toml"
+        config.write_text("port = 3")
+        assert load({}, {"GATEPOST_CONFIG": str(config)}).port == 3
+        other = tmp_path / "other.toml"
+        other.write_text("port = 4")
+        assert load({}, {"GATEPOST_CONFIG": str(config)}, str(other)).port == 4
+
+    def test_an_absent_flag_is_not_one(self) -> None:
+        assert load({"port": None}, {"GATEPOST_PORT": "2"}).port == 2
+        assert load({"dev": False}, {"GATEPOST_DEV": "true"}).dev is False
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_every_setting_has_its_variable(self, name: str) -> None:
+        texts = {
+            "host": "localhost", "port": "81", "ops_host": "localhost", "ops_port": "82", "data": "d",
+            "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
+            "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "shared_resources": "https://b",
+            "trusted_proxies": "10.0.0.0/8",
+        }  # fmt: skip
+        found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
+        expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True, "shared_resources": ["https://b"],
+                    "trusted_proxies": ["10.0.0.0/8"]}.get(name, texts[name])  # fmt: skip
+        assert found == expected
+
+    def test_other_variables_are_not_ours(self) -> None:
+        assert load({}, {"PORT": "1", "HOST": "0.0.0.0", "gatepost_port": "1"}) == load({}, {})
+
+    @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
+    def test_truth_in_the_environment(self, text: str, value: bool) -> None:
+        assert load({}, {"GATEPOST_DEV": text}).dev is value
+
+
+class TestNames:
+    def test_an_unknown_one_in_the_file_is_named_with_those_there_are(self, tmp_path: Path) -> None:
+        with pytest.raises(BadSetting, match=r"there is no setting 'prot'; there are: host, port, .*") as told:
+            loaded(tmp_path, "prot = 80")
+        assert str(tmp_path) in str(told.value)
+
+    def test_a_table_in_the_file_is_unknown_too(self, tmp_path: Path) -> None:
+        with pytest.raises(BadSetting, match="there is no setting 'gatepost'"):
+            loaded(tmp_path, "[gatepost]\nport = 80")
+
+    def test_an_unknown_flag_is_refused(self) -> None:
+        with pytest.raises(BadSetting, match="prot"):
+            load({"prot": 80}, {})
+
+
+class TestFile:
+    @pytest.mark.parametrize("toml", ["port", "port = ", "port == 1", "[", "port = 1\nport = 2"])
+    def test_what_is_not_toml(self, tmp_path: Path, toml: str) -> None:
+        with pytest.raises(BadSetting, match="is not TOML"):
+            loaded(tmp_path, toml)
+
+    def test_what_is_not_utf_8(self, tmp_path: Path) -> None:
+        config = tmp_path / "gatepost.toml"
+        config.write_bytes(b'data = "\xff"')
+        with pytest.raises(BadSetting, match="is not TOML"):
+            load({}, {}, str(config))
+
+    def test_what_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(BadSetting, match=r"cannot read .*nowhere\.toml: No such file"):
+            load({}, {}, str(tmp_path / "nowhere.toml"))
+        with pytest.raises(BadSetting, match="cannot read"):
+            load({}, {}, str(tmp_path))
+
+
+class TestLists:
+    @pytest.mark.parametrize(
+        ("text", "values"),
+        [
+            ("", []),
+            ("10.0.0.0/8", ["10.0.0.0/8"]),
+            ("10.0.0.0/8,192.0.2.1", ["10.0.0.0/8", "192.0.2.1"]),
+            (" 10.0.0.0/8 ,, ::1 ", ["10.0.0.0/8", "::1"]),
+            ("10.0.0.0/8 ::1", ["10.0.0.0/8", "::1"]),
+        ],
+    )
+    def test_in_the_environment(self, text: str, values: list[str]) -> None:
+        assert load({}, {"GATEPOST_TRUSTED_PROXIES": text}).trusted_proxies == values
+
+    def test_in_the_file(self, tmp_path: Path) -> None:
+        assert loaded(tmp_path, 'shared_resources = ["https://a", "urn:b:c"]').shared_resources == [
+            "https://a", "urn:b:c"
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("value", ["proxy", "10.0.0.1/8", "10.0.0.0/33", "*", "10.0.0.0/8;::1", "http://10.0.0.1"])
+    def test_proxies_are_networks(self, value: str) -> None:
+        with pytest.raises(BadSetting, match="trusted_proxies: "):
+            load({"trusted_proxies": [value]}, {})
+
+    @pytest.mark.parametrize("value", ["api", "https://a#b", "https://auth.example.com", "https://auth.example.com/",
+                                       "urn:gatepost:acc_1", "HTTPS://a"])  # fmt: skip
+    def test_shared_resources_are_resources(self, value: str) -> None:
+        with pytest.raises(BadSetting, match="shared_resources: "):
+            load(PUBLIC | {"shared_resources": [value]}, {})
+
+    @pytest.mark.parametrize("name", ["trusted_proxies", "shared_resources"])
+    def test_they_are_lists(self, tmp_path: Path, name: str) -> None:
+        for value in ('"10.0.0.0/8"', "5", "[5]", "{}"):
+            with pytest.raises(BadSetting):
+                loaded(tmp_path, f"{name} = {value}")
+
+
+class TestBaseURL:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://auth.example.com", "https://auth.example.com:8443", "https://localhost", "https://192.0.2.1",
+            "https://[2001:db8::1]", "http://127.0.0.1", "http://127.0.0.1:8080", "http://localhost:8080",
+            "http://[::1]:8080",
+        ],
+    )  # fmt: skip
+    def test_right(self, url: str) -> None:
+        assert load({"base_url": url}, {}).issuer == url
+        assert load({"base_url": url, "host": "0.0.0.0"}, {}).issuer == url
+
+    @pytest.mark.parametrize(
+        ("url", "because"),
+        [
+            ("https://auth.example.com/", "no path"),
+            ("https://auth.example.com/oauth", "no path"),
+            ("https://auth.example.com?", "no path, query"),
+            ("https://auth.example.com?a=b", "no path, query"),
+            ("https://auth.example.com#", "no path"),
+            ("https://auth.example.com#a", "no path"),
+            ("https://user@auth.example.com", "no path, query, user"),
+            ("https://user:password@auth.example.com", "no path, query, user"),
+            ("https://@auth.example.com", "no path, query, user"),
+            ("http://auth.example.com", "http is accepted on loopback only"),
+            ("http://127.0.0.1.evil.example", "http is accepted on loopback only"),
+            ("http://10.0.0.1", "http is accepted on loopback only"),
+            ("http://0.0.0.0", "http is accepted on loopback only"),
+            ("https://Auth.example.com", "lower case"),
+            ("HTTPS://auth.example.com", "lower case"),
+            ("auth.example.com", "must be https://host"),
+            ("//auth.example.com", "must be https://host"),
+            ("ftp://auth.example.com", "must be https://host"),
+            ("https://", "must be https://host"),
+            ("https:", "must be https://host"),
+            ("https://:8080", "must be https://host"),
+            ("https://auth.example.com:", "must be https://host"),
+            ("https://auth.example.com:99999", "must be https://host"),
+            ("https://auth.example.com:port", "must be https://host"),
+            ("https://[::1", "must be https://host"),
+            ("https://auth example.com", "must be https://host"),
+            ("https://auth\n.example.com", "must be https://host"),
+            (" https://auth.example.com", "must be https://host"),
+            ("https://auth.example.com\r\n", "must be https://host"),
+            ('https://auth"example.com', "must be https://host"),
+            ("https://auth\\example.com", "must be https://host"),
+            ("https://äuth.example.com", "must be https://host"),
+            ("https://*.example.com", "must be https://host"),
+        ],
+    )
+    def test_wrong(self, url: str, because: str) -> None:
+        with pytest.raises(BadSetting, match=f"^base_url: .*{because}"):
+            load({"base_url": url}, {})
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "auth.example.com", "127.0.0.2", ""])
+    def test_beyond_loopback_it_is_needed(self, host: str) -> None:
+        with pytest.raises(BadSetting, match="base_url: needed when listening beyond loopback"):
+            load({"host": host}, {})
+        assert load(PUBLIC | {"host": host}, {}).host == host
+
+    def test_for_ones_own_machine_too(self) -> None:
+        with pytest.raises(BadSetting, match="base_url: needed"):
+            load({"host": "0.0.0.0", "dev": True}, {})
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("port", [1, 65_535, "81"]),
+            ("workers", [1, 64]),
+            ("protocol", ["full", "six"]),
+            ("only", ["", "web", "deliver"]),
+            ("database", ["", "postgresql://db/x", "postgres://db/x"]),
+        ],
+    )
+    def test_right(self, name: str, values: list[Any]) -> None:
+        for value in values:
+            assert str(getattr(load({name: value}, {}), name)) == str(value)
+
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("port", [0, 65_536, -1, "http", "", 80.5]),
+            ("ops_port", [0, 65_536, "x"]),
+            ("workers", [0, 65, "many"]),
+            ("protocol", ["five", "", "FULL", 6]),
+            ("only", ["both", "Web"]),
+            ("dev", ["maybe", "", 2]),
+            ("database", ["mysql://db/x", "sqlite:///x", "db", "postgresql:db"]),
+            ("data", [["x"]]),
+        ],
+    )
+    def test_wrong_is_said_by_name(self, name: str, values: list[Any]) -> None:
+        for value in values:
+            with pytest.raises(BadSetting, match=name):
+                load({name: value}, {})
+
+    def test_the_operations_plane_needs_a_port_of_its_own(self) -> None:
+        with pytest.raises(BadSetting, match="ops_port"):
+            load({"port": 9090}, {})
+        assert load(PUBLIC | {"port": 9090, "host": "0.0.0.0"}, {}).ops_port == 9090
