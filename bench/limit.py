@@ -1,0 +1,74 @@
+"""The limit: the same server in one process that only parses, checks the secret, signs and answers. Nothing is decided
+or stored. Run as `python -m bench.limit PORT`; ends with its standard input."""
+
+import asyncio
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import uvloop
+
+from gatepost import clock, ids, keys, scopes
+from gatepost.clients import Client, Grant
+from gatepost.errors import Refusal
+from gatepost.secrets import Box, digest, random_bytes, same
+from gatepost.tokens.issue import Draft, Request, mint
+from gatepost.web import app, tokens
+from gatepost.web.answers import Reply, oauth_error
+from gatepost.web.listen import listening
+from gatepost.web.requests import Request as HttpRequest
+from gatepost.web.requests import form
+from gatepost.web.surface import Surface
+
+SECRET = "gps_limit"
+_encode = msgspec.json.Encoder().encode
+
+
+def handler(port: int) -> Any:
+    box = Box([random_bytes(32)])
+    generated = keys.generate("ES256", clock.now())
+    ring = keys.Ring(box)
+    ring.take(keys.Wrapped(generated.key, box.close(generated.private, generated.key.id)))
+    hash_key = random_bytes(32)
+    expected = digest(hash_key, SECRET)
+    grant = Grant(ids.new("grt"), "client_credentials", ["api:read"])
+    client = Client(ids.new("cli"), ids.new("acc"), clock.EPOCH, clock.EPOCH, grants=[grant])
+    draft = Draft(
+        Request("client_credentials", ("api:read",)),
+        cast(Any, SimpleNamespace(id=client.account)),
+        client,
+        f"http://127.0.0.1:{port}",
+        grant=grant,
+        scope=("api:read",),
+        resource="https://api.example",
+        lifetime=3600,
+    )
+
+    async def answer(_surface: Surface, request: HttpRequest) -> Reply:
+        parsed = form(request, repeatable=("resource", "audience"))
+        if isinstance(parsed, Refusal):
+            return oauth_error(parsed)
+        shown = tokens.credentials(hash_key, request.headers, parsed)
+        if isinstance(shown, Refusal) or not same(shown.digest, expected):
+            return oauth_error(Refusal("invalid_client", "client authentication failed"))
+        scopes.split(parsed["scope"][0])
+        token = mint(draft, generated.key, token=ids.fresh(), subject=client.id, extra={}, at=clock.now())
+        return tokens.issued(token, ring.sign(token.key, _encode(token.claims), "at+jwt"), ids.new("evt"))
+
+    return answer
+
+
+async def serve(port: int) -> None:
+    app.ROUTES["/oauth/tokens"] = app.Route("six", {"POST": handler(port)})
+    application = app.Application(cast(Surface, None))
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stopping.set)
+    async with listening(application, "127.0.0.1", port):
+        os.write(sys.stdout.fileno(), b"ready\n")
+        await stopping.wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1])))

@@ -1,0 +1,44 @@
+"""Gatepost itself as a target: the real command on a real store, with one client, one scope and their token request."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+from bench.load import Target
+from bench.peers.process import free_port
+from tests import service
+
+_FORM = b"grant_type=client_credentials&scope=api%3Aread"
+_MEDIA = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def prepare(gatepost: service.Service) -> Target:
+    """A machine client that may have `api:read`, and its token request."""
+    if gatepost.first is None:
+        raise RuntimeError("this store was used before")
+    admin = gatepost.token(gatepost.first, "gatepost:clients gatepost:scopes")
+    made = gatepost.post("/oauth/scopes", admin, {"name": "api:read", "resource": "https://api.example"})
+    made.raise_for_status()
+    client = gatepost.define_client(admin, scope="api:read")
+    return Target(f"{gatepost.url}/oauth/tokens", _MEDIA | {"Authorization": client.basic}, _FORM)
+
+
+@contextmanager
+def running(directory: Path, database: str = "") -> Iterator[tuple[service.Service, Target]]:
+    with service.running(directory, database) as gatepost:
+        yield gatepost, prepare(gatepost)
+
+
+@contextmanager
+def limit() -> Iterator[Target]:
+    port = free_port()
+    process = Popen([sys.executable, "-m", "bench.limit", str(port)], stdin=PIPE, stdout=PIPE)
+    try:
+        if process.stdout is None or process.stdout.readline() != b"ready\n":
+            raise RuntimeError("the limit did not start")
+        client = service.Client("cli_limit", "gps_limit")
+        yield Target(f"http://127.0.0.1:{port}/oauth/tokens", _MEDIA | {"Authorization": client.basic}, _FORM)
+    finally:
+        process.communicate()
