@@ -1,0 +1,151 @@
+"""Rewrites the generated parts of the reference pages from the code: `.venv/bin/python docs/generate.py`.
+
+Names, defaults, bounds and flags come from the code. Meanings are prose and stay where they are, in the pages;
+a row that is new has none until somebody writes it, and a test asks for it.
+"""  # noqa: INP001 (docs are no package)
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gatepost import accounts, settings
+from gatepost.cli.main import commands
+from gatepost.errors import ERRORS
+
+REFERENCE = Path(__file__).parent / "reference"
+COMMON = ("data", "database", "config", "as_json")  # taken by nearly every command, and shown once
+_PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head, *_ = lines = [list(columns), *(list(row) for row in rows)]
+    lines.insert(1, ["---"] * len(head))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def meanings(part: str) -> dict[str, str]:
+    """The last column of a table as it stands, by the name in the first."""
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    return {row[0].strip("` "): row[-1].strip() for row in rows}
+
+
+def service_settings(part: str) -> str:
+    meaning = meanings(part)
+    flags = {option.name: _longest(option) for option in commands.commands["serve"].params}
+    rows = []
+    for field in msgspec.structs.fields(settings.Settings):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        flag = flags.get(field.name)
+        rows.append((f"`{field.name}`", _value(default), f"`{flag}`" if flag else "–", meaning.get(field.name, "")))
+    return table(("setting", "default", "flag", "meaning"), rows)
+
+
+def account_settings(part: str) -> str:
+    meaning = meanings(part)
+    rows = [
+        (f"`{name}`", _value(_written(name, setting)), setting.bounds, meaning.get(name, ""))
+        for name, setting in accounts.SETTINGS.items()
+    ]
+    return table(("setting", "default", "bounds", "meaning"), rows)
+
+
+def _written(name: str, setting: accounts.Setting) -> Any:
+    """The default as an operator would write it: in the largest unit that fits, if the bounds are durations."""
+    if name == "retry_schedule":
+        return ",".join(_duration(delay) for delay in setting.default)
+    timed = re.search(r"\d[smhd]\b", setting.bounds)
+    return _duration(setting.default) if timed and isinstance(setting.default, int) else setting.default
+
+
+def _duration(seconds: int) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds % size == 0 and seconds // size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _value(value: Any) -> str:
+    if value in (None, "", []):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def errors(_part: str) -> str:
+    rows = [(f'<a id="{code}"></a>`{code}`', str(meaning.status), meaning.meaning) for code, meaning in ERRORS.items()]
+    return table(("code", "status", "meaning"), rows)
+
+
+def command_pages(_part: str) -> str:
+    return "\n".join(_command_page(name, command) for name, command in every_command())
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with its whole name."""
+    for name, command in sorted(commands.commands.items()):
+        if isinstance(command, click.Group):
+            for inner in command.commands:
+                yield f"{name} {inner}", command.commands[inner]
+        else:
+            yield name, command
+
+
+def _command_page(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"gatepost {name}")
+    usage = " ".join([f"gatepost {name}", *command.collect_usage_pieces(context)])
+    told = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")).replace("gatepost:", "`gatepost:`")
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    own = [_option_row(each, context) for each in options if each.name not in COMMON]
+    common = ", ".join(f"`{_longest(each)}`" for each in options if each.name in COMMON)
+    parts = [f"## {name}", f"```text\n{usage}\n```", told, table(("option", "meaning"), own).strip() if own else ""]
+    return "\n\n".join(part for part in [*parts, f"Common options: {common}."] if part) + "\n"
+
+
+def common_options(_part: str) -> str:
+    options = {each.name: (each, command) for _, command in every_command() for each in command.params}
+    found = [options[name] for name in COMMON]
+    return table(
+        ("option", "meaning"),
+        [_option_row(each, click.Context(command)) for each, command in found if isinstance(each, click.Option)],
+    )
+
+
+def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
+    words, meaning = option.get_help_record(context) or ("", "")
+    return f"`{words}`".replace("|", "\\|"), " ".join(meaning.replace("|", "\\|").split()) or "–"
+
+
+def _longest(option: click.Parameter) -> str:
+    return max(option.opts, key=len)
+
+
+PARTS: dict[str, Callable[[str], str]] = {
+    "service settings": service_settings,
+    "account settings": account_settings,
+    "errors": errors,
+    "common options": common_options,
+    "commands": command_pages,
+}
+
+
+def current(text: str) -> str:
+    """A page with its generated parts as the code has them now."""
+    return _PART.sub(lambda found: found[1] + PARTS[found[2]](found[3]) + found[4], text)
+
+
+def main() -> None:
+    for page in sorted(REFERENCE.glob("*.md")):
+        text = page.read_text("utf-8")
+        fresh = current(text)
+        if fresh != text:
+            page.write_text(fresh, "utf-8")
+            sys.stdout.write(f"rewrote {page.name}\n")
+
+
+if __name__ == "__main__":
+    main()
