@@ -51,7 +51,8 @@ class Results:
 
 @contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-m", "bench.writer", str(directory)], stdin=subprocess.PIPE)
+    command = [sys.executable, "-m", "bench.writer", str(directory)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ import uvloop
 from gatepost import app, chores
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.observe import configure_logs, log
+from gatepost.ops.plane import Plane
 from gatepost.settings import Settings
 from gatepost.web.listen import listening
 
@@ -56,8 +57,6 @@ def _check_free(host: str, port: int) -> None:
 
 
 async def _supervise(settings: Settings, opened: app.Opened, metrics: str) -> None:
-    from gatepost.ops.plane import Plane  # noqa: PLC0415 (metrics modules read their directory when imported)
-
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -62,14 +62,15 @@ def _answer(
     if account is None:
         raise LookupError(caller.account)
     if operation.scope not in caller.scopes:
-        body = Refusal("insufficient_scope", f"this operation needs the scope {operation.scope}", operation.scope)
+        why = Refusal("insufficient_scope", f"this operation needs the scope {operation.scope}", operation.scope)
     elif operation.define is None:
-        body = Refusal("not_built", "the webhook area is not in this release")
-    if isinstance(body, Refusal) or operation.define is None:
-        why = body if isinstance(body, Refusal) else Refusal("not_built", "")
-        return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
-    call = Call(caller, body, request.id, request.source, key, request.body)
-    return definitions.once(tx, surface.service, call, operation.noun, operation.define)
+        why = Refusal("not_built", "the webhook area is not in this release")
+    elif isinstance(body, Refusal):
+        why = body
+    else:
+        call = Call(caller, body, request.id, request.source, key, request.body)
+        return definitions.once(tx, surface.service, call, operation.noun, operation.define)
+    return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
 
 
 def _reply(surface: Surface, request: Request, operation: Operation, outcome: Answer | Refusal) -> Reply:
