@@ -28,11 +28,11 @@ setup-test: $(VENV)/test.stamp
 serve: setup  ## run the service on SQLite, for this machine only
 	@$(BIN)/gatepost serve --dev
 
-demo: setup  ## a token from nothing, explained, in a temporary directory
+demo: setup  ## a token and webhooks to three receivers, watched live, in a temporary directory
 	@$(BIN)/python -m examples.demo
 
 test: setup-test  ## run the tests
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 lint: setup-test
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -42,15 +42,16 @@ types: setup-test
 
 check: lint types test  ## lint, types and tests: what CI runs
 
-bench: setup-test  ## measure the token path beside its limit and its peers
+bench: setup-test  ## measure tokens and deliveries beside their limits and their peers
 	@$(BIN)/python -m bench.tokens
+	@$(BIN)/python -m bench.deliver
 
 openapi: setup  ## write openapi.json from the code
 	@$(BIN)/python -m gatepost.openapi > gatepost/openapi.json
 
 lock: setup-test  ## pin the newest allowed versions, with hashes
 	@$(BIN)/python -m pip --quiet install uv
-	@for one in "pyproject.toml --extra postgres -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
+	@for one in "pyproject.toml --extra postgres --extra nats -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
 
 clean:  ## remove what make made

@@ -28,6 +28,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: datetime
     status: Literal["active", "suspended"] = "active"
     settings: dict[str, Value] = {}
+    suspended_at: datetime | None = None
 
     def __getitem__(self, setting: str) -> Value:
         found = self.settings.get(setting)

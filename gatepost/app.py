@@ -1,14 +1,19 @@
 """The composition root: the only file that picks a backend, and the first start of an empty store."""
 
 import os
+from datetime import datetime
+from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from gatepost import accounts, clock
+from gatepost.deliveries.guard import Policy
 from gatepost.errors import BadSetting
 from gatepost.keys import Ring
 from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.settings import PREFIX, Settings
+from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition, schema_problem
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.text import Dialect
@@ -21,13 +26,21 @@ from gatepost.units.service import Service
 T = TypeVar("T")
 
 
+class Bell(Protocol):
+    """Hears of new deliveries until it is closed."""
+
+    def renew(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Store(Protocol):
     """What a backend offers. The contract suite runs against every one."""
 
     @property
     def dialect(self) -> Dialect: ...
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T: ...
+    def now(self) -> datetime: ...
+    async def run(self, unit: Unit[T], *, records_only: bool = False, here: bool = False) -> T: ...
     async def read(self, unit: Unit[T]) -> T: ...
     def run_now(self, unit: Unit[T]) -> T: ...
     def read_now(self, unit: Unit[T]) -> T: ...
@@ -36,6 +49,7 @@ class Store(Protocol):
     def condition(self) -> Condition: ...
     def integrity(self) -> list[str]: ...
     def checkpoint(self) -> None: ...
+    def listen(self, heard: Heard) -> Bell: ...
     def close(self) -> None: ...
 
 
@@ -52,7 +66,7 @@ def open_store(settings: Settings) -> Store:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
             raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now)
+        return PostgresStore(settings.database, clock.now, follow=True)
     return SqliteStore(settings.sqlite_file, clock.now)
 
 
@@ -115,7 +129,22 @@ def welcome(created: Created | None) -> str:
 
 
 def _service(settings: Settings, server_keys: ServerKeys) -> Service:
-    return Service(settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev)
+    return Service(
+        settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev,
+        policy(settings),
+    )  # fmt: skip
+
+
+def policy(settings: Settings) -> Policy:
+    """Where webhooks may go: never to ourselves, by address or by our own name."""
+    base = urlsplit(settings.issuer)
+    ours = (base.hostname or "", base.port or (443 if base.scheme == "https" else 80))
+    return Policy(
+        tuple(ip_network(network) for network in settings.allow_networks),
+        settings.dev,
+        ((settings.host, settings.port), (settings.ops_host, settings.ops_port), ours),
+        settings.egress_proxy,
+    )
 
 
 def master_keys(settings: Settings, *, first_start: bool) -> list[bytes]:

@@ -1,10 +1,11 @@
-"""What the service does by itself beside answering: seal the ledger, keep the keys, prune, count what was throttled.
+"""What the service does by itself beside answering: seal the ledger, keep the keys, prune, sum up what was counted.
 
 Every chore is safe to run in several processes and on several machines at once: its writes decide.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from gatepost import clock
 from gatepost.accounts import Account
@@ -13,14 +14,19 @@ from gatepost.errors import Unavailable
 from gatepost.ledger.seal import BATCH
 from gatepost.observe import SEALED, UNSEALED, log
 from gatepost.store.tx import Tx
-from gatepost.units import authenticate, ledger
+from gatepost.units import authenticate, ledger, pruning
 from gatepost.units import keys as key_units
 from gatepost.units.ledger import Prepared
+from gatepost.units.pruning import Place
 
 SEAL_EVERY = 0.25
 KEEP_EVERY = 60.0
 PRUNE_EVERY = 300.0
+ROLL_UP_EVERY = 60.0
 CHECKPOINT_EVERY = 1.0
+MINUTES_KEPT = timedelta(hours=2)  # counts by the minute, before they become counts by the hour
+HOURS_KEPT = timedelta(days=400)
+_TALLIES = 500
 
 
 async def run(opened: Opened) -> None:
@@ -30,6 +36,7 @@ async def run(opened: Opened) -> None:
             (SEAL_EVERY, seal),
             (KEEP_EVERY, keep_keys),
             (PRUNE_EVERY, prune),
+            (ROLL_UP_EVERY, roll_up),
             (CHECKPOINT_EVERY, checkpoint),
             (10.0, end_failures),
         ):
@@ -77,7 +84,9 @@ async def prune(opened: Opened) -> None:
     store, key, after = opened.store, opened.service.keys.seal, ""
     while page := await store.read(_accounts(after)):
         for account in await store.read(_with_something_due(key, page)):
-            while await store.run(_prune(key, account)):
+            place: Place | None = pruning.START
+            while place is not None:
+                place = (await store.run(pruning.some(key, account, place))).next
                 await asyncio.sleep(0)
         after = page[-1].name
     while await store.run(lambda tx: tx.forget()) >= 200:
@@ -89,11 +98,18 @@ def _accounts(after: str) -> Callable[[Tx], list[Account]]:
 
 
 def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[str]]:
-    return lambda tx: [account.id for account in page if ledger.prune_is_due(tx, key, account.id)]
+    return lambda tx: [account.id for account in page if pruning.is_due(tx, key, account.id)]
 
 
-def _prune(key: bytes, account: str) -> Callable[[Tx], int]:
-    return lambda tx: ledger.prune_some(tx, key, account)
+async def roll_up(opened: Opened) -> None:
+    """Counts by the minute become counts by the hour, and those are forgotten in the end."""
+    now = clock.now()
+    hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
+    while await opened.store.run(lambda tx: tx.webhooks.roll_up(hour, _TALLIES)) == _TALLIES:
+        await asyncio.sleep(0)
+    last = clock.seconds(now - HOURS_KEPT)
+    while await opened.store.run(lambda tx: tx.webhooks.forget_tallies(last, _TALLIES)) == _TALLIES:
+        await asyncio.sleep(0)
 
 
 async def end_failures(opened: Opened) -> None:

@@ -29,7 +29,7 @@ def seconds(instant: datetime) -> int:
 
 def rfc3339(instant: datetime) -> str:
     """RFC 3339 in UTC with milliseconds, the form of every timestamp we show."""
-    return instant.strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant.microsecond // 1000:03d}Z"
+    return instant.isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime | None:

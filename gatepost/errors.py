@@ -44,7 +44,9 @@ ERRORS: dict[str, Meaning] = {
     "insufficient_scope": Meaning(403, "The access token does not hold the scope that this operation requires."),
     "not_found": Meaning(404, "No such path, or no resource with that id in the caller's account."),
     "method_not_allowed": Meaning(405, "The path exists but not with this method; `Allow` lists those it has."),
-    "conflict": Meaning(409, "The name is taken by another definition; send `redefine: true` to replace it."),
+    "conflict": Meaning(
+        409, "The name or id is taken by another definition or event, or the resource is removed, which is final."
+    ),
     "limit_reached": Meaning(409, "The account has as many of these as its settings allow."),
     "request_too_large": Meaning(413, "The body, a header or a parameter is larger than this operation takes."),
     "unsupported_media_type": Meaning(415, "The operation takes application/json."),
@@ -52,7 +54,6 @@ ERRORS: dict[str, Meaning] = {
     "idempotency_key_reused": Meaning(422, "The Idempotency-Key was used with another body within 24 hours."),
     "too_many_failures": Meaning(429, "Ten failed authentications a minute for this client and address."),
     "unsupported_version": Meaning(400, "The Gatepost-Version sent is not one this server speaks."),
-    "not_built": Meaning(501, "The operation is part of the interface but not of this release."),
     "temporarily_unavailable": Meaning(
         503, "The store cannot answer now. Try again, with the same Idempotency-Key where there was one."
     ),

@@ -1,4 +1,4 @@
-"""The supervisor: one parent with the operations plane and the chores, and the web processes it watches.
+"""The supervisor: one parent with the operations plane and the chores, and the processes it watches: web and delivery.
 
 A child gets its settings as one line on standard input, and takes the end of that stream as the parent's end: so no
 child outlives its parent, however the parent goes.
@@ -16,7 +16,7 @@ import tempfile
 import msgspec
 import uvloop
 
-from gatepost import app, chores
+from gatepost import app, chores, ids
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.observe import configure_logs, log
 from gatepost.ops.plane import Plane
@@ -61,13 +61,14 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str) -> No
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    count = 0 if settings.only == "deliver" else settings.workers
-    children = [_Child(settings, metrics) for _ in range(count)]
+    children = _children(settings, metrics)
 
     def waiting() -> str:
-        return "" if all(child.ready for child in children) else "a web process is starting"
+        return next((f"a {child.kind} process is starting" for child in children if not child.ready), "")
 
-    plane = Plane(opened, settings.ops_host, settings.ops_port, waiting, metrics)
+    plane = Plane(
+        opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events
+    )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
         work = [asyncio.create_task(child.keep_running(stopping)) for child in children]
         work.append(asyncio.create_task(chores.run(opened)))
@@ -80,6 +81,15 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str) -> No
             await chores.seal(opened)
 
 
+def _children(settings: Settings, metrics: str) -> list["_Child"]:
+    count = 0 if settings.only == "deliver" else settings.workers
+    web = [_Child("web", msgspec.json.encode(settings), metrics) for _ in range(count)]
+    if settings.only == "web":
+        return web
+    order = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
+    return [*web, _Child("deliveries", order, metrics)]
+
+
 async def _announce(settings: Settings, children: list["_Child"]) -> None:
     while not all(child.ready for child in children):
         await asyncio.sleep(0.02)
@@ -87,10 +97,11 @@ async def _announce(settings: Settings, children: list["_Child"]) -> None:
 
 
 class _Child:
-    """One web process, started again when it ends by itself."""
+    """One process, started again when it ends by itself. `kind` is the folder that it is of."""
 
-    def __init__(self, settings: Settings, metrics: str) -> None:
-        self._settings = settings
+    def __init__(self, kind: str, order: bytes, metrics: str) -> None:
+        self.kind = kind
+        self._order = order
         self._metrics = metrics
         self.ready = False
 
@@ -101,7 +112,7 @@ class _Child:
             code = await self._run(stopping)
             if stopping.is_set():
                 return
-            log.error("web process ended", code=code)
+            log.error("process ended", kind=self.kind, code=code)
             if asyncio.get_running_loop().time() - started > 10:
                 wait = _RESTART[0]
             with contextlib.suppress(TimeoutError):
@@ -110,13 +121,13 @@ class _Child:
 
     async def _run(self, stopping: asyncio.Event) -> int | None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gatepost.web.process",
+            sys.executable, "-m", f"gatepost.{self.kind}.process",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={**os.environ, METRICS_DIRECTORY: self._metrics},
         )  # fmt: skip
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a child needs its pipes")
-        process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
+        process.stdin.write(self._order + b"\n")
         ended = asyncio.create_task(process.wait())
         asked = asyncio.create_task(stopping.wait())
         said = asyncio.create_task(process.stdout.readline())

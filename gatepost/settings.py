@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -38,6 +39,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     master_key_file: str = ""
     shared_resources: list[str] = []
     trusted_proxies: list[str] = []
+    intake: Literal["", "off", "http"] = ""
+    allow_networks: list[str] = []
+    egress_proxy: str = ""
+    egress_ca: str = ""
+    nats: str = ""
+    nats_stream: str = "gatepost"
+
+    @property
+    def takes_events(self) -> bool:
+        """Whether the operations plane has POST /events: with --dev unless switched off."""
+        return self.intake == "http" or (self.dev and self.intake != "off")
 
     @property
     def issuer(self) -> str:
@@ -64,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
-_LISTS = ("shared_resources", "trusted_proxies")
+_LISTS = ("shared_resources", "trusted_proxies", "allow_networks")
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str = "") -> Settings:
@@ -118,16 +130,47 @@ def _check(settings: Settings) -> None:
     if not settings.base_url and settings.host not in LOOPBACK:
         raise BadSetting(f"base_url: needed when listening beyond loopback ({settings.host})")
     _check_base_url(settings.issuer)
-    for network in settings.trusted_proxies:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError as error:
-            raise BadSetting(f"trusted_proxies: {error}") from None
-
+    _check_networks(settings)
+    _check_nats(settings)
     for resource in settings.shared_resources:
         problem = scopes.resource(resource, settings.issuer)
         if problem:
             raise BadSetting(f"shared_resources: {resource!r} {problem}")
+
+
+def _check_networks(settings: Settings) -> None:
+    for name in ("trusted_proxies", "allow_networks"):
+        for network in getattr(settings, name):
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise BadSetting(f"{name}: {error}") from None
+    if settings.egress_proxy and not re.fullmatch(r"(http|https|socks5h)://[!-~]+", settings.egress_proxy):
+        raise BadSetting("egress_proxy: must be a URL such as http://proxy.internal:3128")
+    if settings.egress_ca and not Path(settings.egress_ca).is_file():
+        raise BadSetting(f"egress_ca: there is no file {settings.egress_ca}")
+
+
+def _check_nats(settings: Settings) -> None:
+    if not re.fullmatch(r"[!-~]{1,255}", settings.nats_stream) or re.search(r"[.*>/\\]", settings.nats_stream):
+        raise BadSetting("nats_stream: must be the name of a stream, without spaces, dots, slashes, * and >")
+    if not settings.nats:
+        return
+    for server in settings.nats.split(","):
+        if not _is_nats(server):
+            raise BadSetting("nats: must be nats://host:port or tls://host:port; several, separated by commas")
+    if find_spec("nats") is None:
+        raise BadSetting("nats: for NATS install the extra: pip install 'gatepost[nats]'")
+
+
+def _is_nats(server: str) -> bool:
+    try:
+        url = urlsplit(server)
+        _ = url.port
+    except ValueError:
+        return False
+    plain = not (url.path or url.query or url.fragment)
+    return bool(re.fullmatch(r"(nats|tls)://[!-~]+", server)) and bool(url.hostname) and plain
 
 
 def _check_base_url(base_url: str) -> None:

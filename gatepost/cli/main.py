@@ -10,10 +10,14 @@ from gatepost import __version__
 from gatepost.cli.account import account
 from gatepost.cli.audit import audit
 from gatepost.cli.client import client
+from gatepost.cli.delivery import delivery
 from gatepost.cli.doctor import doctor
+from gatepost.cli.endpoint import endpoint
+from gatepost.cli.event import event
 from gatepost.cli.key import key
 from gatepost.cli.options import settings_options
 from gatepost.cli.scope import scope
+from gatepost.cli.simulate import command as simulate
 from gatepost.cli.store import store
 from gatepost.errors import GatepostError
 from gatepost.settings import load
@@ -40,7 +44,7 @@ def serve(config: str, **flags: Any) -> None:
     supervisor.main(load(flags, config=config))
 
 
-for noun in (account, audit, client, doctor, key, scope, store):
+for noun in (account, audit, client, delivery, doctor, endpoint, event, key, scope, simulate, store):
     commands.add_command(noun)
 
 

@@ -1,28 +1,32 @@
-"""`gatepost store`: bring the schema up to date, and check that everything stored is whole."""
+"""`gatepost store`: bring the schema up to date, check that everything stored is whole, delete what is too old."""
 
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
 import click
 
 from gatepost import app, clock
+from gatepost.accounts import Account
 from gatepost.app import Opened, Store
 from gatepost.cli import show
 from gatepost.cli.audit import check as verify
-from gatepost.cli.options import json_option, with_settings
+from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.cli.show import Check
 from gatepost.errors import BadSetting, GatepostError
 from gatepost.settings import Settings
 from gatepost.store.condition import schema_problem
-from gatepost.units import accounts
+from gatepost.units import accounts, pruning
+from gatepost.units.pruning import Place, Recount
 
 SEALED_WITHIN = timedelta(minutes=1)
+_UNKNOWN: Any = None  # a total that only the end will tell
 
 
 @click.group()
 def store() -> None:
-    """Migrate and check the store."""
+    """Migrate, check and prune the store."""
 
 
 @store.command()
@@ -53,7 +57,7 @@ def migrate(settings: Settings, as_json: bool) -> None:
 @with_settings
 @json_option
 def check(settings: Settings, as_json: bool) -> None:
-    """Check the schema, the database's own integrity, and the chain of every account's ledger."""
+    """Check the schema, the database's own integrity, every account's ledger, and that every delivery is there."""
     if not settings.database and not settings.sqlite_file.exists():
         raise BadSetting(f"there is no store in {settings.data_directory}; point --data at the right directory")
     show.checks(_checks(settings), as_json=as_json)
@@ -67,6 +71,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
         with closing(opened.store):
             yield _check_sealing(opened.store)
             yield from _check_ledgers(opened)
+            yield from _check_deliveries(opened)
     except GatepostError as error:
         yield Check("store", "problem", str(error))
 
@@ -98,3 +103,56 @@ def _check_ledgers(opened: Opened) -> Iterator[Check]:
         else:
             counts = f"entries {verdict.entries}, seals {verdict.seals}, not sealed yet {verdict.unsealed}"
             yield Check(name, "ok", f"intact: {counts}")
+
+
+def _check_deliveries(opened: Opened) -> Iterator[Check]:
+    """What entries say that they made, counted again; and some of them matched again."""
+    for account in accounts.every(opened.store):
+        name, found = f"deliveries of {account.name}", _recount(opened, account)
+        counts = f"entries {found.entries - found.old} made {found.said} deliveries, {found.found} are there"
+        if found.old:
+            counts += f"; those of {found.old} older ones may be pruned"
+        if found.problem:
+            yield Check(
+                name, "problem", f"{found.problem} ({counts})", "keep a copy of this store, and replay the event"
+            )
+        else:
+            yield Check(name, "ok", f"{counts}; {found.sampled} entries matched again")
+
+
+def _recount(opened: Opened, account: Account) -> Recount:
+    total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
+    with show.progress(account.name, total) as passed:
+        return pruning.recount(opened.store, account.id, passed)
+
+
+@store.command()
+@with_store
+@json_option
+def prune(opened: Opened, as_json: bool) -> None:
+    """Delete now what the service deletes by itself: what is older than its account's retention.
+
+    In small batches, beside a running server. A delivery that is not ended stays, and its event with it.
+    """
+    told = []
+    for account in accounts.every(opened.store):
+        deliveries, entries = _prune(opened, account)
+        told.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})
+    if as_json:
+        show.document(told)
+        return
+    columns = ("name", "deliveries", "entries")
+    show.table(
+        ("account", "deliveries deleted", "entries looked at"), [[each[key] for key in columns] for each in told]
+    )
+
+
+def _prune(opened: Opened, account: Account) -> tuple[int, int]:
+    key, deliveries, entries = opened.service.keys.seal, 0, 0
+    place: Place | None = pruning.START
+    with show.progress(account.name, _UNKNOWN) as passed:
+        while place is not None:
+            done = opened.store.run_now(pruning.some(key, account.id, place))
+            deliveries, entries, place = deliveries + done.deliveries, entries + done.entries, done.next
+            passed(done.deliveries + done.entries)
+    return deliveries, entries

@@ -6,20 +6,26 @@ from importlib.resources import files
 
 from prometheus_client import CollectorRegistry, generate_latest, multiprocess
 
-from gatepost import ids
+from gatepost import clock, ids
 from gatepost.app import Opened
 from gatepost.errors import Refusal, Unavailable
-from gatepost.observe import SEALED, UNSEALED
+from gatepost.observe import SEALED, UNSEALED, log
+from gatepost.ops import intake
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.web.answers import NO_STORE, VERSION, Reply, json, problem
-from gatepost.web.requests import Receive, Scope, Send
+from gatepost.web.requests import Receive, Request, Scope, Send, fields
+from gatepost.web.surface import Surface
 
 
 class Plane:
     """ASGI, served by the supervisor itself: there in every mode, once per machine."""
 
-    def __init__(self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str) -> None:
+    def __init__(
+        self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
+        *, takes_events: bool = False,
+    ) -> None:  # fmt: skip
         self._opened = opened
+        self._surface = Surface(opened.store, opened.service, clock.now)
         self._host = host
         self._port = port
         self._ready = ready
@@ -31,35 +37,72 @@ class Plane:
             "/openapi.json": self._openapi,
         }
 
+        self._taking: dict[str, Callable[[Surface, Request], Awaitable[Reply]]] = {
+            "/events": intake.answer,
+        }
+        if not takes_events:
+            self._taking.clear()
+
     @property
     def paths(self) -> list[str]:
-        return list(self._routes)
+        return [*self._routes, *self._taking]
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        reply = await self._answer(scope)
+        request_id = ids.new("req")
+        reply = await self._answer(scope, receive, request_id)
         headers = [
             (b"content-type", reply.media_type.encode()),
             (b"content-length", str(len(reply.body)).encode()),
-            (b"x-request-id", ids.new("req").encode()),
+            (b"x-request-id", request_id.encode()),
             (b"gatepost-version", VERSION.encode()),
             (b"x-content-type-options", b"nosniff"),
-            *[(name.encode(), value.encode()) for name, value in {**dict([NO_STORE]), **dict(reply.headers)}.items()],
+            *[
+                (name.encode(), value.encode("ascii", "replace"))
+                for name, value in {**dict([NO_STORE]), **dict(reply.headers)}.items()
+            ],
         ]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
 
-    async def _answer(self, scope: Scope) -> Reply:
+    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
         if not is_own_name(host, self._host, self._port):
             return problem(Refusal("misdirected_request", "this listener answers only to its own name"))
+        if scope["path"] in self._taking:
+            return await self._take(scope, receive, request_id)
         handler = self._routes.get(scope["path"])
         if handler is None:
             return problem(Refusal("not_found", "no such path"))
         if scope["method"] not in ("GET", "HEAD"):
             return problem(Refusal("method_not_allowed", "this path takes GET"), ("allow", "GET, HEAD"))
         return await handler()
+
+    async def _take(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
+        """A path that takes something: what is sent, read as strictly as on the public listener."""
+        if scope["method"] != "POST":
+            return problem(Refusal("method_not_allowed", "this path takes POST"), ("allow", "POST"))
+        headers = fields(scope["headers"])
+        if isinstance(headers, Refusal):
+            return problem(headers)
+        if headers.get("gatepost-version", VERSION) != VERSION:
+            return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
+        sent = await intake.body(receive, headers.get("content-length"))
+        if isinstance(sent, Refusal):
+            return problem(sent)
+        path, peer = scope["path"], scope["client"][0] if scope.get("client") else ""
+        query = scope["query_string"].decode("latin-1")
+        try:
+            return await self._taking[path](
+                self._surface, Request("POST", path, query, headers, sent, peer, request_id)
+            )
+        except Unavailable as error:
+            log.error("store unavailable", request=request_id, path=path, error=str(error))
+            return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
+        except Exception:  # noqa: BLE001 (the last line of defence: no caller sees a stack)
+            log.exception("defect", request=request_id, path=path)
+            return problem(Refusal("server_error", "a defect of ours; the request id finds it in the log"))
 
     async def _healthz(self) -> Reply:
         return json(200, {"status": "alive"})

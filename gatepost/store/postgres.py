@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar, cast
@@ -20,7 +21,10 @@ from gatepost.clock import Clock, milliseconds
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.ledger.entries import Entry
 from gatepost.store import text
+from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition
+from gatepost.store.effects import Effects
+from gatepost.store.notify import Herald, Listener
 from gatepost.store.tx import NO_WRITING, Again, Cache, Tx, Unit, run_ahead
 from gatepost.store.work import Gathering, Work, settle, waited, waited_alone, waited_here
 
@@ -30,6 +34,7 @@ POOL = 4
 MOST_UNITS = 200
 _TRIES = 5
 _RECONNECT = 0.5
+_COMPARE_EVERY = 60.0  # seconds
 _MIGRATION_LOCK = 0x67617465  # "gate"
 # Unless the URL says otherwise. A server that vanished is noticed while its callers still wait.
 _CONNECTION: dict[str, str | int] = {
@@ -37,7 +42,11 @@ _CONNECTION: dict[str, str | int] = {
     "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 9000,
 }  # fmt: skip
 # Nobody's forgotten lock, and none of ours should we be cut off, holds the others up for longer than a caller waits.
-_TIMEOUTS = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'; SET statement_timeout = {}"
+_TIMEOUTS = (
+    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'; SET statement_timeout = {}; "
+    "SET plan_cache_mode = force_custom_plan; "  # a plan for any endpoint is a bad plan for most
+    "SET enable_bitmapscan = off"  # pages are read in the order of an index, whatever the planner knows of the table
+)
 _INSERT_ENTRIES = f"""
 WITH given AS (
   INSERT INTO entries ({", ".join(Entry._fields)}) SELECT * FROM unnest(
@@ -74,6 +83,9 @@ class _Connection:
         cursor = self.database.execute(self._statements[statement], parameters)
         return cursor.fetchall() if cursor.description else []
 
+    def select(self, text_: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self.database.execute(text.placed(text_), parameters).fetchall()
+
     def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         self._may_write()
         return self.rows(statement, parameters)
@@ -86,6 +98,31 @@ class _Connection:
             cursor.executemany(self._statements[statement], parameters)
             return cursor.rowcount
 
+    def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
+        """One after the other, without waiting for each answer."""
+        if not parameters:
+            return []
+        found: list[list[tuple[Any, ...]]] = []
+        with self.database.cursor() as cursor:
+            cursor.executemany(self._statements[statement], parameters, returning=True)
+            while True:
+                found.append(cursor.fetchall())
+                if not cursor.nextset():
+                    return found
+
+    def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """One statement for all rows: a column is an array."""
+        if not rows:
+            return []
+        text_ = self._statements[statement]
+        columns = zip(text.given_columns(text_), zip(*rows, strict=True), strict=True)
+        cursor = self.database.execute(text_, {name: list(column) for name, column in columns}, prepare=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        self._may_write()
+        return self.rows_given(statement, rows)
+
     def _may_write(self) -> None:
         match self.mode:
             case "records":
@@ -97,15 +134,20 @@ class _Connection:
 class PostgresStore:
     dialect: text.Dialect = "postgres"
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock, *, follow: bool = False) -> None:
+        """With `follow`, time is the database's: machines whose clocks differ agree on when something is due."""
         self._url = url
         self._clock = clock
+        self._follow = follow
+        self._ahead = timedelta()  # how far the database's clock is ahead of ours
+        self._compared_at = -_COMPARE_EVERY
         self._statements = text.statements("postgres")
         self.unreachable_until = 0.0  # none of our threads tries before
         self._units: SimpleQueue[Work | None] = SimpleQueue()
         self._records: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._gathering = Gathering(self._records.put)
         self._shared = _Line(self, "records")
+        self._herald = Herald(self._open)
         self._reads: SimpleQueue[Work | None] = SimpleQueue()
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [Thread(target=self._run_each, args=(self._reads, "read"), daemon=True) for _ in range(2)]
@@ -115,12 +157,26 @@ class PostgresStore:
 
     # --- the interface of a store
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T:
-        """Run the unit and return once its commit is durable. `records_only` is a hope, not a promise."""
+    def now(self) -> datetime:
+        return self._clock() + self._ahead
+
+    def compare_clocks(self, database: psycopg.Connection[tuple[Any, ...]]) -> None:
+        if not self._follow or time.monotonic() - self._compared_at < _COMPARE_EVERY:
+            return
+        before = self._clock()
+        [(theirs,)] = database.execute("SELECT clock_timestamp()").fetchall()
+        self._ahead = theirs - (before + (self._clock() - before) / 2)
+        self._compared_at = time.monotonic()
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False, here: bool = False) -> T:  # noqa: ARG002
+        """Run the unit and return once its commit is durable. `records_only` is a hope, not a promise.
+
+        `here` is for stores that are in this process: a server should not be waited for in the event loop.
+        """
         loop = asyncio.get_running_loop()
         work = Work(unit, loop.create_future())
         if records_only:
-            work.ahead = run_ahead(unit, self._shared.cache, self._clock())
+            work.ahead = run_ahead(unit, self._shared.cache, self.now())
             gathering = self._gathering = self._gathering.of(loop)
             gathering.add(work)
             return cast(T, await waited(work))
@@ -209,6 +265,11 @@ class PostgresStore:
             queue.put(None)
         for thread in self._threads:
             thread.join()
+        self._herald.close()
+
+    def listen(self, heard: Heard) -> Listener:
+        """Call `heard`, in a thread of the listener's, when somebody made deliveries."""
+        return Listener(self._open, heard)
 
     # --- the threads
 
@@ -238,12 +299,11 @@ class PostgresStore:
         """Run the units in one transaction. Afterwards each has its result or its error."""
         for _ in range(_TRIES):
             try:
+                effects = Effects()
                 with line.transaction() as connection:
-                    entries: list[Entry] = []
                     for work in batch:
-                        entries += self._run_one(connection, line.cache, work)
-                    if entries:
-                        _insert(connection, entries)
+                        self._run_one(connection, line.cache, work, effects)
+                    _write(connection, effects, line.slot)
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
                 line.cache.clear()  # it may hold what was rolled back
                 again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
@@ -255,13 +315,17 @@ class PostgresStore:
                 if apart or not again:
                     return
             else:
+                awaited = effects.awaited()
+                if awaited:
+                    self._herald.tell(awaited)
                 return
 
-    def _run_one(self, connection: _Connection, cache: Cache, work: Work) -> list[Entry]:
+    def _run_one(self, connection: _Connection, cache: Cache, work: Work, effects: Effects) -> None:
         if work.ahead is not None and work.ahead.mark is cache.mark:
             work.result = work.ahead.result
-            return work.ahead.entries
-        tx = Tx(connection, cache, self._clock())
+            effects.add(work.ahead.effects)
+            return
+        tx = Tx(connection, cache, self.now())
         work.error = None
         try:
             work.result = work.unit(tx)
@@ -270,8 +334,8 @@ class PostgresStore:
             if connection.mode != "records" or isinstance(error, psycopg.Error):
                 raise
             work.fail(_RecordsOnly() if isinstance(error, Again) else error)
-            return []
-        return tx.entries
+            return
+        effects.add(tx.effects)
 
     @contextmanager
     def _looking(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -309,6 +373,7 @@ class _Line:
     def __init__(self, store: PostgresStore, mode: str) -> None:
         self._store = store
         self.mode = mode
+        self.slot = ids.slot()
         self._connection: _Connection | None = None
         self.cache = Cache()
 
@@ -322,6 +387,7 @@ class _Line:
                 self.hang_up()
                 connection = self._connect()
                 ends.enter_context(connection.database.transaction())
+            self._store.compare_clocks(connection.database)
             self.cache.refresh(connection)
             yield connection
 
@@ -350,12 +416,21 @@ class _Line:
             self._connection = None
 
 
-def _insert(connection: _Connection, entries: list[Entry]) -> None:
-    """One statement for all entries: a column is an array."""
-    if connection.mode == "read":
+def _write(connection: _Connection, effects: Effects, slot: int) -> None:
+    """What the units left to be written, by one statement for each table. No hot row: all may write it."""
+    if connection.mode == "read" and effects.entries:
         raise TypeError(NO_WRITING)
-    columns = list(zip(*[(ids.raw(entry.account), *entry[1:]) for entry in entries], strict=True))
-    connection.database.execute(_INSERT_ENTRIES, [list(column) for column in columns], prepare=True)
+    if effects.entries:
+        columns = list(zip(*[(ids.raw(entry.account), *entry[1:]) for entry in effects.entries], strict=True))
+        connection.database.execute(_INSERT_ENTRIES, [list(column) for column in columns], prepare=True)
+    effects.write_rest(_Appending(connection), slot)
+
+
+class _Appending:
+    """The same connection for what is only added, also in the shared transaction."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self.write_given = connection.rows_given
 
 
 def _is_own(error: BaseException) -> bool:

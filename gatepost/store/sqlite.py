@@ -12,9 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,9 +27,11 @@ from gatepost.clock import Clock, milliseconds
 from gatepost.errors import Unavailable
 from gatepost.ledger.entries import Entry
 from gatepost.store import text
+from gatepost.store.bell import Bell, Heard, Ringer
 from gatepost.store.condition import Condition
+from gatepost.store.effects import Awaited, Effects
 from gatepost.store.tx import NO_WRITING, Again, Cache, Tx, Unit, run_ahead
-from gatepost.store.work import Gathering, Work, resolve, settle, waited, waited_here
+from gatepost.store.work import PATIENCE, Gathering, Work, resolve, settle, waited, waited_here
 
 T = TypeVar("T")
 
@@ -40,6 +42,8 @@ SLOW = 0.005  # seconds: a commit that takes longer is not for the event loop
 SLOW_FOR = 1.0
 _TRIES = 5
 _MOST_ROWS = 200
+_MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes more
+_SIZES = (256, 64, 16, 4, 1)
 _STATEMENTS = 2 * _MOST_ROWS + 100  # kept prepared: an insertion for each number of rows, and all the others
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
 _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # a unit's, not the store's
@@ -51,11 +55,15 @@ class _Connection:
     def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
         self.database = database
         self._statements = statements
+        self._sized: dict[tuple[str, int], str] = {}
         self._writing = writing
         self.saved = False
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         return cast(list[tuple[Any, ...]], self.database.execute(self._statements[statement], parameters).fetchall())
+
+    def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return cast(list[tuple[Any, ...]], self.database.execute(text, parameters).fetchall())
 
     def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         self.save()
@@ -66,6 +74,31 @@ class _Connection:
         before = self.database.total_changes()
         self.database.executemany(self._statements[statement], parameters)
         return self.database.total_changes() - before
+
+    def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
+        return [self.rows(statement, each) for each in parameters]
+
+    def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """In few sizes, so that a handful of prepared texts serves every number of rows."""
+        found: list[tuple[Any, ...]] = []
+        start = 0
+        for size in _SIZES:
+            while len(rows) - start >= size:
+                part = rows[start : start + size]
+                values = [value for row in part for value in row]
+                found += self.database.execute(self._for_rows(statement, size), values).fetchall()
+                start += size
+        return found
+
+    def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        self.save()
+        return self.rows_given(statement, rows)
+
+    def _for_rows(self, statement: str, size: int) -> str:
+        found = self._sized.get((statement, size))
+        if found is None:
+            found = self._sized[statement, size] = text.for_rows(self._statements[statement], size)
+        return found
 
     def save(self) -> None:
         if not self._writing:
@@ -100,6 +133,9 @@ class SqliteStore:
         self._slow_until = 0.0
         self._cache = Cache()
         self._turnstile = Turnstile(path.parent)
+        self._slot = ids.slot()
+        self._awaited: set[Awaited] = set()
+        self._ringer = Ringer(path.parent)
         self._connection: _Connection | None = None
         self._inode = 0
         self._readers = ThreadPoolExecutor(2, "gatepost-read")
@@ -109,10 +145,14 @@ class SqliteStore:
 
     # --- the interface of a store
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T:
-        """Run the unit and return once its commit is on the disk."""
+    def now(self) -> datetime:
+        return self._clock()
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False, here: bool = False) -> T:
+        """Run the unit and return once its commit is on the disk. With `here`, the event loop commits it if it can."""
         loop = asyncio.get_running_loop()
         work = Work(unit, loop.create_future())
+        work.here = here
         if records_only:
             work.ahead = run_ahead(unit, self._cache, self._clock())
         gathering = self._gathering = self._gathering.of(loop)
@@ -133,7 +173,7 @@ class SqliteStore:
             cache.refresh(connection)
             tx = Tx(connection, cache, self._clock())
             result = unit(tx)
-            if tx.entries:
+            if tx.effects.entries:
                 raise TypeError(NO_WRITING)
         return result
 
@@ -194,11 +234,16 @@ class SqliteStore:
         with self._reading() as (connection, _):
             connection.database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
+    def listen(self, heard: Heard) -> Bell:
+        """Call `heard`, in a thread of the bell's, when somebody made deliveries."""
+        return Bell(self._path.parent, heard)
+
     def close(self) -> None:
         self._queue.put(None)
         self._writer.join()
         self._readers.shutdown()
         self._turnstile.close()
+        self._ringer.close()
 
     # --- the event loop, when it can
 
@@ -208,9 +253,10 @@ class SqliteStore:
         Two threads that take turns at one interpreter lock cost more than they give; but a lock that is held, a disk
         that is slow or a unit that has yet to run must not keep the event loop: those are the writer's.
         """
-        ready = len(works) <= MOST_UNITS and all(work.ahead is not None for work in works)
+        here = all(work.here for work in works)
+        ready = len(works) <= MOST_UNITS and (here or all(work.ahead is not None for work in works))
         done = 0
-        if ready and time.monotonic() >= self._slow_until and self._committing.acquire(blocking=False):
+        if ready and (here or time.monotonic() >= self._slow_until) and self._committing.acquire(blocking=False):
             try:
                 began = time.monotonic()
                 done = self._commit(works, at_once=True)
@@ -266,25 +312,55 @@ class SqliteStore:
         """
         try:
             with self._turnstile.passed(at_once=at_once):
-                connection = self._connected()
-                self._begin(connection.database, at_once=at_once)
-                try:
-                    done = self._run_all(connection, batch, warily=warily)
-                    connection.database.execute("COMMIT")
-                except BaseException:
-                    if connection.database.in_transaction:
-                        connection.database.execute("ROLLBACK")
-                    raise
+                in_loop = not at_once and not warily and all(work.here for work in batch)
+                done = self._in_loop(batch) if in_loop else self._transact(batch, warily=warily, at_once=at_once)
+            self._awaited.clear()
         except _NotNow:
             return 0
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
             self._cache.clear()
+            self._awaited.clear()
             self._disconnect()
             if not warily and _is_own(error):
                 return 0 if at_once else self._commit(batch, warily=True)
             for work in batch:
                 work.fail(_unavailable(error))
             return len(batch)
+        return done
+
+    def _in_loop(self, batch: list[Work]) -> int:
+        """It is our turn: have the event loop do the work, which would else share its interpreter lock with us."""
+        ended: Future[int] = Future()
+
+        def transact() -> None:
+            if not ended.set_running_or_notify_cancel():
+                return
+            try:
+                ended.set_result(self._transact(batch, warily=False, at_once=True))
+            except BaseException as error:  # noqa: BLE001 (who waits for it raises it)
+                ended.set_exception(error)
+
+        try:
+            batch[0].future.get_loop().call_soon_threadsafe(transact)  # type: ignore[union-attr]
+            return ended.result(PATIENCE)
+        except (RuntimeError, TimeoutError, _NotNow):  # the loop ended or stands still, or a stranger locks the file
+            if ended.running():
+                return ended.result()
+            ended.cancel()
+            return self._transact(batch, warily=False, at_once=False)
+
+    def _transact(self, batch: list[Work], *, warily: bool, at_once: bool) -> int:
+        connection = self._connected()
+        self._begin(connection.database, at_once=at_once)
+        try:
+            done = self._run_all(connection, batch, warily=warily)
+            connection.database.execute("COMMIT")
+        except BaseException:
+            if connection.database.in_transaction:
+                connection.database.execute("ROLLBACK")
+            raise
+        if self._awaited:
+            self._ringer.ring(self._awaited)
         return done
 
     def _begin(self, database: apsw.Connection, *, at_once: bool) -> None:
@@ -302,26 +378,36 @@ class SqliteStore:
     def _run_all(self, connection: _Connection, batch: list[Work], *, warily: bool) -> int:
         ends = time.monotonic() + LONGEST
         self._cache.refresh(connection)
-        entries: list[Entry] = []
+        effects = Effects()
         done = 0
         for work in batch:
-            if done and time.monotonic() > ends:
+            if done and (time.monotonic() > ends or len(effects.births) > _MOST_BIRTHS):
                 break
             if not work.left:  # while we waited for our turn
-                entries += self._run_one(connection, work, warily=warily)
+                self._run_one(connection, work, effects, warily=warily)
             done += 1
-        if entries:
-            _insert_entries(connection.database, entries)
+        self._write_effects(connection, effects)
         return done
 
-    def _run_one(self, connection: _Connection, work: Work, *, warily: bool) -> list[Entry]:
+    def _write_effects(self, connection: _Connection, effects: Effects) -> None:
+        """And take them away, so that nothing is written twice."""
+        if effects.entries:
+            _insert_entries(connection.database, effects.entries)
+        if effects.births or effects.tallies:
+            effects.write_rest(connection, self._slot)
+            connection.release()
+        self._awaited |= effects.awaited()
+        effects.clear()
+
+    def _run_one(self, connection: _Connection, work: Work, effects: Effects, *, warily: bool) -> None:
         """One unit: its savepoint makes it whole or nothing, whatever becomes of the others.
 
-        Returns the entries to be written with those of the others; warily, they are written here.
+        Its effects are added to those of the others; warily, they are written here.
         """
         if work.ahead is not None and work.ahead.mark is self._cache.mark:
             work.result = work.ahead.result
-            return work.ahead.entries
+            effects.add(work.ahead.effects)
+            return
         for _ in range(_TRIES):
             tx = Tx(connection, self._cache, self._clock())
             work.error = None
@@ -330,8 +416,8 @@ class SqliteStore:
                     connection.save()
                 work.result = work.unit(tx)
                 tx.finish()
-                if warily and tx.entries:
-                    _insert_entries(connection.database, tx.entries)
+                if warily:
+                    self._write_effects(connection, tx.effects)
                 connection.release()
             except BaseException as error:
                 if isinstance(error, apsw.Error) and not isinstance(error, _OWN):
@@ -341,9 +427,11 @@ class SqliteStore:
                 work.fail(error)
                 if not isinstance(error, (Again, apsw.ConstraintError)):
                     break
+                self._write_effects(connection, effects)  # those before it in this commit: perhaps it waits for one
             else:
-                return [] if warily else tx.entries
-        return []
+                if not warily:
+                    effects.add(tx.effects)
+                return
 
     # --- connections
 

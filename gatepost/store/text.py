@@ -12,6 +12,7 @@ Dialect = Literal["sqlite", "postgres"]
 
 _NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
+_GIVEN = re.compile(r"/\*given: (.*?) \*/")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -23,7 +24,11 @@ class Migration(NamedTuple):
 
 
 def statements(dialect: Dialect) -> dict[str, str]:
-    """name → text. A PostgreSQL text has psycopg's placeholders."""
+    """name → text. A PostgreSQL text has psycopg's placeholders.
+
+    A statement about many rows starts with their columns, as in `/*given: account bytea, id bytea */`: its text can use
+    them as the table `given`. PostgreSQL gets an array for each column; SQLite's text is finished by `for_rows`.
+    """
     found: dict[str, str] = {}
     for file in sorted(files("gatepost.store").joinpath("sql").iterdir(), key=lambda each: each.name):
         _, *parts = _NAMED.split(file.read_text("utf-8"))
@@ -31,8 +36,35 @@ def statements(dialect: Dialect) -> dict[str, str]:
             if name in found:
                 raise ValueError(f"two statements are named {name}")
             ours = _for(dialect, text.strip())
-            found[name] = _PARAMETER.sub(r"%(\1)s", ours) if dialect == "postgres" else ours
+            found[name] = placed(_GIVEN.sub(_arrays, ours)) if dialect == "postgres" else ours
     return found
+
+
+def placed(text: str) -> str:
+    """The text with psycopg's placeholders."""
+    return _PARAMETER.sub(r"%(\1)s", text)
+
+
+def _arrays(match: re.Match[str]) -> str:
+    columns = [column.split() for column in match[1].split(", ")]
+    arrays = ", ".join(f"%({name})b::{kind}[]" for name, kind in columns)
+    return f"WITH given ({', '.join(name for name, _ in columns)}) AS (SELECT * FROM unnest({arrays}))"
+
+
+def given_columns(statement: str) -> list[str]:
+    """The names of the columns that a statement of `sql/` is given, from its own text."""
+    found = _GIVEN.search(statement) or re.search(r"WITH given \((.*?)\)", statement)
+    if found is None:
+        raise ValueError(f"this statement is given no rows: {statement}")
+    return [column.split()[0] for column in found[1].split(", ")]
+
+
+def for_rows(statement: str, count: int) -> str:
+    """SQLite's text of a statement about so many rows."""
+    columns = given_columns(statement)
+    row = f"({', '.join('?' * len(columns))})"
+    given = f"WITH given ({', '.join(columns)}) AS (VALUES {', '.join([row] * count)})"
+    return _GIVEN.sub(lambda _: given, statement)
 
 
 def migrations(dialect: Dialect) -> list[Migration]:

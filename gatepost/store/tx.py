@@ -1,7 +1,8 @@
 """Everything the domain may ask of storage, on one page.
 
 A unit of work gets a `Tx`, is synchronous, and may run again. It never commits: its store does, with everything the
-unit wrote, or with nothing. Entries of the ledger are buffered and written together at the end of the commit.
+unit wrote, or with nothing. Entries of the ledger are buffered and written together at the end of the commit, and their
+deliveries with them: an entry cannot be recorded without being fanned out.
 """
 
 import hashlib
@@ -14,11 +15,15 @@ import msgspec
 from gatepost import clock, ids
 from gatepost.accounts import Account
 from gatepost.clients import Client
+from gatepost.deliveries.fanout import NOBODY, Subscribers, fan_out, subscribers
+from gatepost.deliveries.model import queued
 from gatepost.errors import GatepostError
 from gatepost.keys import SigningKey, Wrapped
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import LEAF, Anchor, Head, Seal
 from gatepost.scopes import Scope
+from gatepost.store.effects import MINUTE, Birth, Effects
+from gatepost.store.webhooks import Webhooks
 
 T = TypeVar("T")
 Unit = Callable[["Tx"], T]
@@ -60,6 +65,10 @@ class Connection(Protocol):
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
     def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
     def write_many(self, statement: str, parameters: list[dict[str, Any]]) -> int: ...
+    def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
+    def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]: ...
+    def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]: ...
+    def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]: ...
 
 
 class Cache:
@@ -113,7 +122,7 @@ class Ahead(NamedTuple):
 
     mark: object
     result: Any
-    entries: "list[Entry]"
+    effects: Effects
 
 
 class _NotCached(Exception):
@@ -129,6 +138,15 @@ class _CacheOnly:
     def write_many(self, _statement: str, _parameters: list[dict[str, Any]]) -> int:
         raise _NotCached
 
+    def rows_each(self, _statement: str, _parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
+        raise _NotCached
+
+    def rows_given(self, _statement: str, _rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        raise _NotCached
+
+    write_given = rows_given
+    select = rows
+
 
 def run_ahead(unit: "Unit[Any]", cache: Cache, at: datetime) -> Ahead | None:
     """Run a unit before its transaction; None when it needs more than the cache has, or fails with what that has.
@@ -141,7 +159,7 @@ def run_ahead(unit: "Unit[Any]", cache: Cache, at: datetime) -> Ahead | None:
         result = unit(tx)
     except Exception:  # noqa: BLE001 (the cache may be behind: whether it fails is for the transaction to say)
         return None
-    return Ahead(mark, result, tx.entries)
+    return Ahead(mark, result, tx.effects)
 
 
 class Again(GatepostError):
@@ -151,14 +169,19 @@ class Again(GatepostError):
 class Tx:
     """One unit's view of the store."""
 
-    __slots__ = ("_cache", "_changed", "_connection", "at", "entries")
+    __slots__ = ("_cache", "_changed", "_connection", "at", "effects")
 
     def __init__(self, connection: Connection, cache: Cache, at: datetime) -> None:
         self._connection = connection
         self._cache = cache
         self._changed: list[str] = []
         self.at = at
-        self.entries: list[Entry] = []
+        self.effects = Effects()
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The rows of the webhook area."""
+        return Webhooks(self._connection, self.at, self._cached, self._change)
 
     # --- how it works
 
@@ -171,6 +194,10 @@ class Tx:
 
     def _write(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
         return self._connection.write(statement, parameters)
+
+    def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a SELECT whose text was put together from parts of `listing.py`; values are always parameters."""
+        return self._connection.select(text, parameters)
 
     def _cached(self, thing: str, load: Callable[[], T | None]) -> T | None:
         """A definition from the cache. What is not there is not remembered: strangers cannot fill the memory."""
@@ -210,8 +237,27 @@ class Tx:
     # --- the ledger
 
     def record(self, entry: Entry) -> Entry:
-        self.entries.append(entry)
+        """Write an entry and its deliveries: one for each subscription that matches."""
+        to = self.derived(("to", entry.account, entry.type), lambda: self._subscribers(entry))
+        if to.each:
+            made = fan_out(entry, to, ids.fresh)
+            at = clock.milliseconds(self.at)
+            self.effects.births += [Birth(each, queued(each, at)) for each in made]
+            entry = entry._replace(matched=len(made))
+            self.tally(entry.account, "made", len(made))
+        self.effects.entries.append(entry)
         return entry
+
+    def _subscribers(self, entry: Entry) -> Subscribers:
+        each = subscribers(self.webhooks.matching(entry.account), entry.type)
+        account = self.account(entry.account) if each else None
+        return Subscribers(each, account.seconds("retention") // 86400) if account else NOBODY
+
+    def tally(self, account: str, what: str, count: int = 1) -> None:
+        """Count something that happened in this minute."""
+        if count:
+            minute = clock.seconds(self.at) // MINUTE * MINUTE
+            self.effects.count([((ids.raw(account), minute, what), count)])
 
     def entry(self, account: str, raw_id: bytes) -> Entry | None:
         found = self._one("entry", account=ids.raw(account), id=raw_id)

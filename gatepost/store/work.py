@@ -16,7 +16,7 @@ PATIENCE = 10.0  # seconds a caller waits for its commit
 class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
-    __slots__ = ("ahead", "done", "error", "future", "last_of", "left", "loop", "result", "unit")
+    __slots__ = ("ahead", "done", "error", "future", "here", "last_of", "left", "loop", "result", "unit")
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None) -> None:
         self.unit = unit
@@ -25,6 +25,7 @@ class Work:
         self.done = None if future else threading.Event()
         self.left = False  # the caller went away: a unit not yet begun is not run
         self.ahead: Ahead | None = None
+        self.here = False  # its caller has nothing better to do than to commit it
         self.last_of: Gathering | None = None
         self.result: Any = None
         self.error: Exception | None = None

@@ -86,7 +86,8 @@ def resume(tx: Tx, name: str) -> Account:
 def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> Account:
     if account.status == status:
         return account
-    changed = msgspec.structs.replace(account, status=status)
+    since = tx.at if status == "suspended" else None
+    changed = msgspec.structs.replace(account, status=status, suspended_at=since)
     tx.put_account(changed)
     event = "account.suspended" if status == "suspended" else "account.resumed"
     record(tx, changed, event, _ORIGIN, account.id, data)
@@ -95,11 +96,16 @@ def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> 
 
 def named(tx: Tx, name: str) -> Account:
     """The account with this name or id, or words that help."""
+    found = find(tx, name)
+    if found is None:
+        raise BadSetting(f"there is no account {name}; `gatepost account list` shows those there are")
+    return found
+
+
+def find(tx: Tx, name: str) -> Account | None:
     found = tx.account(name) if ids.parse("acc", name) else None
     if found is None and accounts.NAME.fullmatch(name):
         found = tx.account_named(name)
-    if found is None:
-        raise BadSetting(f"there is no account {name}; `gatepost account list` shows those there are")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Defining clients and scopes: the operations that create and redefine, with their Idempotency-Keys."""
+"""Defining clients and scopes, and what all operations that create and redefine share: their Idempotency-Keys."""
 
 import hashlib
 from collections.abc import Callable
@@ -31,6 +31,8 @@ class Call(NamedTuple):
         return self.caller.origin(self.request, self.source)
 
 
+_SECRETS = ("client_secret", "secret")
+
 Define = Callable[[Tx, Service, Account, Call], Answer]
 
 
@@ -52,7 +54,7 @@ def once(tx: Tx, service: Service, call: Call, operation: str, define: Define) -
         return Answer(kept[1], told["body"], told["event"])
     answer = define(tx, service, account, call)
     if answer.refusal is None:
-        public = {name: value for name, value in answer.body.items() if name != "client_secret"}
+        public = {name: value for name, value in answer.body.items() if name not in _SECRETS}
         document = msgspec.json.encode({"body": public, "event": answer.event}).decode()
         tx.keep_answer(account.id, call.caller.client, operation, key, body, answer.status, document)
     return answer
@@ -101,7 +103,7 @@ def _keep_client(
             data["client_name"] = made.client_name
         entry = record(tx, account, "oauth.client.created", call.origin, made.id, data)
     else:
-        changed = _changes(known, made)
+        changed = changes(known, made)
         if not changed:
             return Answer(200, clients.shown(known, tx.secrets_used(known)), None)
         made = msgspec.structs.replace(made, updated_at=tx.at)
@@ -118,7 +120,8 @@ def _refuse_client(tx: Tx, account: Account, call: Call, refusal: Refusal) -> An
     return refused(tx, account, "oauth.client.refused", call.origin, refusal)
 
 
-def _changes(before: Any, after: Any) -> list[str]:
+def changes(before: Any, after: Any) -> list[str]:
+    """The members in which two definitions differ."""
     one, other = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
     return [name for name in one if one[name] != other[name] and name not in ("updated_at", "explicit_grants")]
 
@@ -170,7 +173,7 @@ def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         tx.add_scope(defined)
         entry = record(tx, account, "oauth.scope.created", call.origin, defined.name, {"resource": defined.resource})
         return Answer(201, scopes.shown(defined), entry.name)
-    changed = _changes(known, defined)
+    changed = changes(known, defined)
     if not changed:
         return Answer(200, scopes.shown(known), None)
     tx.put_scope(defined)

@@ -1,6 +1,6 @@
 """Keeping the ledger: sealing, pruning, reading and verifying it, always in slices."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -60,32 +60,46 @@ def seal_some(tx: Tx, key: bytes, account: str) -> int:
 
 def prune_is_due(tx: Tx, key: bytes, account: str) -> bool:
     """Whether an entry's time is over, or all of the oldest seal's."""
-    due = any(tx.entry_keeps(account, tx.pruned_up_to(account, days), _limit(tx, days), 1) for days in RETENTION_DAYS)
+    due = any(tx.entry_keeps(account, tx.pruned_up_to(account, days), too_old(tx, days), 1) for days in RETENTION_DAYS)
     return due or _ended_seal(tx, key, account) is not None
 
 
 def prune_some(tx: Tx, key: bytes, account: str) -> int:
     """Delete a slice of the entries whose time is over, then the oldest seals that have none left.
 
-    Each retention class has a mark up to which it was pruned, so an entry is looked at once per class.
+    Each retention class has a mark up to which it was pruned, so an entry is looked at once per class. One with
+    unfinished deliveries is passed over: it goes with the last of their records, or with its seal.
     The last seal deleted becomes the anchor, from which verification starts.
     """
     for days in RETENTION_DAYS:
-        page = tx.entry_keeps(account, tx.pruned_up_to(account, days), _limit(tx, days), _SLICE)
+        page = tx.entry_keeps(account, tx.pruned_up_to(account, days), too_old(tx, days), _SLICE)
         if page:
-            tx.drop_entries(account, [raw_id for raw_id, keep_days in page if keep_days == days])
+            drop_finished(tx, account, [raw_id for raw_id, keep_days in page if keep_days == days])
             tx.put_pruned_up_to(account, days, page[-1][0])
             return len(page)
     ended = _ended_seal(tx, key, account)
     if ended is None:
         return 0
-    late = [leaf.id for leaf in seal.unpack(ended.leaves)]  # an entry may have come with an id older than the mark
-    tx.drop_entries(account, late)
+    _drop(tx, account, _leaves(ended))  # an entry may have come with an id older than the mark
     tx.drop_seal(account, seal.anchor(key, account, ended))
     return 1
 
 
-def _limit(tx: Tx, days: int) -> bytes:
+def drop_finished(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
+    """Delete these entries, but for those with unfinished deliveries."""
+    those = list(raw_ids)
+    unfinished = tx.webhooks.unfinished_of(account, those)
+    _drop(tx, account, [raw_id for raw_id in those if raw_id not in unfinished])
+
+
+def _drop(tx: Tx, account: str, raw_ids: list[bytes]) -> None:
+    """The entries go, and the ids that publishers gave them: what comes again is new."""
+    tx.drop_entries(account, raw_ids)
+    tx.webhooks.forget_published((ids.raw(account), raw_id) for raw_id in raw_ids)
+
+
+def too_old(tx: Tx, days: int) -> bytes:
+    """An id before this is of something that is older than this class allows."""
     return _bound(tx.at - timedelta(days=days), HIGHEST)
 
 
@@ -96,9 +110,14 @@ def _ended_seal(tx: Tx, key: bytes, account: str) -> Seal | None:
     for each in tx.seals(account, 0, 1):
         before = previous.mac if previous else seal.START
         genuine = each.mac == seal.mac(key, account, before, each.number, each.at, each.leaves)
-        if genuine and all(leaf.kept_until() <= now for leaf in seal.unpack(each.leaves)):
+        over = genuine and all(leaf.kept_until() <= now for leaf in seal.unpack(each.leaves))
+        if over and not tx.webhooks.unfinished_of(account, _leaves(each)):
             return each
     return None
+
+
+def _leaves(of: Seal) -> list[bytes]:
+    return [leaf.id for leaf in seal.unpack(of.leaves)]
 
 
 # --- reading

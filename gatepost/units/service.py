@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from gatepost import scopes
 from gatepost.accounts import Account
+from gatepost.deliveries.guard import Policy
 from gatepost.errors import Refusal
 from gatepost.keys import Ring
 from gatepost.ledger.entries import TYPES, Entry, Origin, new
@@ -17,6 +18,7 @@ class Service(NamedTuple):
     ring: Ring
     shared_resources: tuple[str, ...] = ()
     dev: bool = False
+    policy: Policy = Policy()
 
     @property
     def token_endpoint(self) -> str:

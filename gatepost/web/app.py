@@ -7,7 +7,7 @@ from gatepost import discovery, ids
 from gatepost.errors import Refusal, Unavailable
 from gatepost.keys import JWKS_MAX_AGE
 from gatepost.observe import log
-from gatepost.web import definitions, tokens
+from gatepost.web import definitions, deliveries, tokens
 from gatepost.web.answers import VERSION, Header, Reply, json, refuse
 from gatepost.web.requests import Receive, Request, Scope, Send, body, fields, source
 from gatepost.web.surface import Surface
@@ -44,7 +44,7 @@ ROUTES: dict[str, Route] = {
     "/oauth/tokens": Route("six", {"POST": tokens.answer}),
     "/webhooks/endpoints": Route("six", {"POST": definitions.perform(definitions.ENDPOINTS)}),
     "/webhooks/subscriptions": Route("six", {"POST": definitions.perform(definitions.SUBSCRIPTIONS)}),
-    "/webhooks/deliveries": Route("six", {"GET": definitions.perform(definitions.DELIVERIES)}),
+    "/webhooks/deliveries": Route("six", {"GET": deliveries.answer}),
     "/oauth/jwks": Route("always", {"GET": jwks}),
     "/.well-known/oauth-authorization-server": Route("always", {"GET": authorization_server}),
     "/.well-known/oauth-protected-resource": Route("always", {"GET": protected_resource}),

@@ -1,4 +1,4 @@
-"""The operations that take our own bearer tokens: defining clients and scopes, and the webhook area to come."""
+"""The defining operations: clients, scopes, endpoints and subscriptions, by a bearer token of our own."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gatepost.errors import Refusal
 from gatepost.store.tx import Tx
-from gatepost.units import authenticate, definitions
+from gatepost.units import authenticate, definitions, webhooks
 from gatepost.units.definitions import Call, Define
 from gatepost.units.service import Answer, Caller, refused
 from gatepost.web.answers import NO_STORE, Header, Reply, challenge, json, refuse
@@ -17,14 +17,13 @@ from gatepost.web.surface import Surface
 class Operation(NamedTuple):
     noun: str  # the ledger's word: what is refused is `<noun>.refused`
     scope: str
-    define: Define | None
+    define: Define
 
 
 CLIENTS = Operation("oauth.client", "gatepost:clients", definitions.client)
 SCOPES = Operation("oauth.scope", "gatepost:scopes", definitions.scope)
-ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", None)
-SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", None)
-DELIVERIES = Operation("webhook.delivery", "gatepost:deliveries", None)
+ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", webhooks.endpoint)
+SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", webhooks.subscription)
 
 
 _KEY = re.compile(r"[ -~]{1,255}")
@@ -32,11 +31,9 @@ _KEY = re.compile(r"[ -~]{1,255}")
 
 def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Reply]]:
     async def answer(surface: Surface, request: Request) -> Reply:
-        token = _bearer(request.headers.get("authorization"))
+        token = bearer_of(request)
         if token is None:
-            unauthenticated = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
-            bare = challenge(Refusal("invalid_token", ""), surface.service.base_url, operation.scope)
-            return refuse(request.path, unauthenticated, bare)
+            return unauthenticated(surface, request, operation.scope)
         key = request.headers.get("idempotency-key", "")
         body = json_object(request) if request.method == "POST" else {}
         if "idempotency-key" in request.headers and not _KEY.fullmatch(key):
@@ -49,7 +46,7 @@ def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Repl
             return _answer(tx, surface, operation, caller, request, body, key)
 
         outcome = await surface.store.run(unit)
-        return _reply(surface, request, operation, outcome)
+        return reply(surface, request, operation.scope, outcome)
 
     return answer
 
@@ -63,8 +60,6 @@ def _answer(
         raise LookupError(caller.account)
     if operation.scope not in caller.scopes:
         why = Refusal("insufficient_scope", f"this operation needs the scope {operation.scope}", operation.scope)
-    elif operation.define is None:
-        why = Refusal("not_built", "the webhook area is not in this release")
     elif isinstance(body, Refusal):
         why = body
     else:
@@ -73,13 +68,13 @@ def _answer(
     return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
 
 
-def _reply(surface: Surface, request: Request, operation: Operation, outcome: Answer | Refusal) -> Reply:
+def reply(surface: Surface, request: Request, scope: str, outcome: Answer | Refusal) -> Reply:
     refusal = outcome if isinstance(outcome, Refusal) else outcome.refusal
     event = None if isinstance(outcome, Refusal) else outcome.event
     headers: tuple[Header, ...] = (("gatepost-event", event),) if event else ()
     if refusal is not None:
         if refusal.status in (401, 403):
-            needed = refusal.pointer if refusal.code == "insufficient_scope" else operation.scope
+            needed = refusal.pointer if refusal.code == "insufficient_scope" else scope
             headers = (challenge(refusal, surface.service.base_url, needed), *headers)
         return refuse(request.path, refusal, *headers)
     if isinstance(outcome, Refusal):
@@ -87,6 +82,12 @@ def _reply(surface: Surface, request: Request, operation: Operation, outcome: An
     return json(outcome.status, outcome.body, NO_STORE, *headers)
 
 
-def _bearer(authorization: str | None) -> str | None:
-    kind, _, token = (authorization or "").partition(" ")
+def bearer_of(request: Request) -> str | None:
+    """The access token that was sent, if one was."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" and token.strip() else None
+
+
+def unauthenticated(surface: Surface, request: Request, scope: str) -> Reply:
+    why = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
+    return refuse(request.path, why, challenge(Refusal("invalid_token", ""), surface.service.base_url, scope))

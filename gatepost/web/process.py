@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ import uvloop
 
 from gatepost import app, clock
 from gatepost.errors import Unavailable
-from gatepost.observe import configure_logs, log
+from gatepost.observe import collect_rarely, configure_logs, log
 from gatepost.settings import Settings
 from gatepost.web.app import Application
 from gatepost.web.listen import listening
@@ -26,18 +25,11 @@ def main() -> None:
     configure_logs()
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
     opened = app.open_for_use(settings)
-    _collect_rarely()
+    collect_rarely()
     try:
         uvloop.run(_serve(settings, opened))
     finally:
         opened.store.close()
-
-
-def _collect_rarely() -> None:
-    """Requests under way are many short-lived objects without cycles; looking for some took a tenth of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 async def _serve(settings: Settings, opened: app.Opened) -> None:

@@ -1,0 +1,1 @@
+"""Buses that events of the platform come from. Each is an extra, and runs beside the delivery worker."""

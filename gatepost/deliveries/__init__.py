@@ -1,0 +1,1 @@
+"""Deliveries: their states, their plan, what happens after an attempt, signing, sending."""

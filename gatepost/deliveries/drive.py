@@ -1,0 +1,126 @@
+"""libcurl in the event loop: its sockets are watched and its timers run here. What is sent is not known here."""
+
+import asyncio
+import math
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+import pycurl  # type: ignore[import-untyped]
+
+
+class Drive:
+    """In each turn of the loop that has something to do: sockets, then `begin`, then timers, then `end`.
+
+    `begin` adds transfers; by then it is known which connections have been lost. `end` is told how many still run.
+
+    The sockets are watched by a selector of their own, which to the loop is one file: cheaper than a watch of the
+    loop's for each. A socket stays registered while its connection is kept for the next request. So a receiver's
+    closing it is seen at once, where libcurl does not look if it looked less than a second ago.
+    """
+
+    def __init__(self, multi: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
+        self._multi = multi
+        self._begin = begin
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._selector = selectors.DefaultSelector()
+        self._wanted: dict[int, int] = {}  # what libcurl waits for: nothing, on a kept connection
+        self._registered: dict[int, int] = {}
+        self._lost: dict[int, Callable[[], None]] = {}
+        self._kick: asyncio.Handle | None = None
+        self._due = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
+        self._loop.add_reader(self._selector.fileno(), self._turn)
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+
+    def soon(self) -> None:
+        """Have a turn."""
+        if self._kick is None:
+            self._kick = self._loop.call_soon(self._turn)
+
+    def opened(self, fd: int, lost: Callable[[], None]) -> None:
+        """A new connection; `lost` is called if it ends while it is kept."""
+        self._forget(fd)  # the number may have been that of one which libcurl has closed
+        self._lost[fd] = lost
+
+    def close(self) -> None:
+        for handle in (self._kick, self._alarm):
+            if handle is not None:
+                handle.cancel()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, None)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, None)
+        self._loop.remove_reader(self._selector.fileno())
+        self._selector.close()
+
+    def _turn(self) -> None:
+        try:
+            running = self._act()
+        except pycurl.error:  # never a transfer's own; nothing can be sent any more
+            self._loop.stop()
+            raise
+        self._end(running)
+
+    def _act(self) -> float:
+        running = math.inf
+        for key, events in self._selector.select(0):
+            if self._wanted.get(key.fd):
+                _, running = self._multi.socket_action(key.fd, events)
+            else:
+                self._check_kept(key.fd, events)
+        self._begin()
+        if self._kick is not None:
+            self._kick.cancel()
+            self._kick = None
+            _, running = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        return running
+
+    def _check_kept(self, fd: int, events: int) -> None:
+        if not events & selectors.EVENT_READ:  # it is only still registered for writing
+            self._selector.modify(fd, selectors.EVENT_READ)
+            self._registered[fd] = selectors.EVENT_READ
+            return
+        lost = self._lost.get(fd)
+        self._forget(fd)
+        if lost is not None:
+            lost()
+
+    def _forget(self, fd: int) -> None:
+        self._wanted.pop(fd, None)
+        if self._registered.pop(fd, None):
+            self._selector.unregister(fd)
+        self._lost.pop(fd, None)
+
+    def _watch(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
+        wanted = self._wanted[fd] = what & pycurl.POLL_INOUT
+        registered = self._registered.get(fd)
+        if wanted and wanted != registered:
+            if registered:
+                self._selector.unregister(fd)
+            self._selector.register(fd, wanted)
+            self._registered[fd] = wanted
+
+    def _set_timer(self, milliseconds: int) -> None:
+        if milliseconds == 0:
+            self.soon()
+            return
+        self._due = math.inf if milliseconds < 0 else self._loop.time() + milliseconds / 1000
+        if self._due < self._alarm_at:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = self._due
+        self._alarm = None if self._due == math.inf else self._loop.call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        """Few deadlines are ever reached: an alarm that has become too early is set anew only when it rings."""
+        self._alarm = None
+        self._alarm_at = math.inf
+        if self._loop.time() < self._due:
+            self._set_alarm()
+        else:
+            self.soon()

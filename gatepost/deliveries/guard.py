@@ -1,0 +1,183 @@
+"""Where a webhook may be sent: the rules for URLs when they are defined and for addresses when they are connected to.
+
+No I/O. A problem is words that tell what is wrong; no problem is the empty text. The words never hold an address.
+With an egress proxy the names are the proxy's to judge: only what the URL itself says is checked here.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+class Policy(NamedTuple):
+    allow_networks: tuple[Network, ...] = ()
+    dev: bool = False  # http and private targets allowed
+    own: tuple[tuple[str, int], ...] = ()  # Gatepost's own listeners (host, port): never a target, not even with dev
+    proxy: str = ""  # egress proxy: the address rule is then delegated to it
+
+
+class Special(NamedTuple):
+    """Addresses that no public receiver has."""
+
+    network: Network
+    what: str
+    in_dev: bool = False  # a receiver on one's own machine or desk may be there
+
+
+def _special(what: str, *networks: str, in_dev: bool = False) -> list[Special]:
+    return [Special(ip_network(each), what, in_dev) for each in networks]
+
+
+# First match wins. The IANA special-purpose registries, and where clouds tell their machines secrets.
+SPECIAL = [
+    *_special(
+        "a cloud's metadata service",
+        "169.254.169.254/32",
+        "169.254.170.2/32",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+        "fd00:ec2::254/128",
+        "fd20:ce::254/128",
+    ),
+    *_special("no address at all (unspecified)", "0.0.0.0/8", "::/128"),
+    *_special("a machine itself (loopback)", "127.0.0.0/8", "::1/128", in_dev=True),
+    *_special("a private network", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", in_dev=True),
+    *_special("a carrier's private network", "100.64.0.0/10", in_dev=True),
+    *_special("a link-local address", "169.254.0.0/16", "fe80::/10"),
+    *_special("a site-local address", "fec0::/10"),
+    *_special("a multicast address", "224.0.0.0/4", "ff00::/8"),
+    *_special("a network for documentation", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"),
+    *_special("a network for documentation", "2001:db8::/32", "3fff::/20"),
+    *_special("a network for benchmarks", "198.18.0.0/15", "2001:2::/48"),
+    *_special("a reserved network", "192.0.0.0/24", "192.88.99.0/24", "240.0.0.0/4"),
+    *_special("an IPv4 address written as IPv6 (mapped)", "::ffff:0:0/96", "::ffff:0:0:0/96"),
+    *_special("an IPv4 address written as IPv6 (compatible)", "::/96"),
+    *_special("an IPv4 address written as IPv6 (NAT64)", "64:ff9b::/96", "64:ff9b:1::/48"),
+    *_special("an IPv4 address written as IPv6 (6to4)", "2002::/16"),
+    *_special("an IPv4 address written as IPv6 (Teredo)", "2001::/32"),
+    *_special("a reserved network", "100::/64", "100:0:0:1::/64", "2001::/23", "5f00::/16"),
+]
+UNICAST = IPv6Network("2000::/3")  # all of IPv6 that has been given out for public use
+
+METADATA_NAMES = {
+    "metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
+    "metadata.azure.internal", "metadata.azure.com", "metadata.tencentyun.com", "rancher-metadata",
+}  # fmt: skip
+PRIVATE_NAMES = ("internal", "local", "localdomain", "home.arpa")  # RFC 6762, RFC 8375, and what ICANN set aside
+
+MAX_URL = 2048
+_URL = re.compile(r"(https?)://([^/?]*)(?:[/?].*)?")
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+def address_problem(policy: Policy, address: str, port: int) -> str:
+    """Why a connection to this address must not be made."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return "leads to something that is no address"
+    plain = (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
+    if any(_same_machine(host, plain) for host, theirs in policy.own if theirs == port):
+        return "leads to Gatepost itself"
+    if any(ip in network or plain in network for network in policy.allow_networks):
+        return ""
+    judged = plain if policy.dev else ip
+    special = next((each for each in SPECIAL if judged in each.network), None)
+    if special is not None:
+        return "" if policy.dev and special.in_dev else f"leads to {special.what}"
+    return "" if judged.version == 4 or judged in UNICAST else "leads to an address that has not been given out"
+
+
+def _same_machine(listener: str, ip: Address) -> bool:
+    """Whether a connection to this address, at the listener's port, reaches the listener as far as can be told."""
+    if _is_local_name(_name(listener)):
+        return _is_here(ip)
+    try:
+        own = ip_address(listener)
+    except ValueError:
+        return False
+    return own == ip or (_is_here(own) and _is_here(ip))
+
+
+def _is_here(ip: Address) -> bool:
+    return ip.is_loopback or ip.is_unspecified
+
+
+def url_problem(policy: Policy, url: str) -> str:
+    """Why this cannot be an endpoint's URL, and what would be right."""
+    if len(url) > MAX_URL:
+        return f"must have at most {MAX_URL} characters"
+    if not url.isascii():
+        return "must be ASCII: write a host name of another script as xn--…, and other characters as %XX"
+    if not all("!" <= char <= "~" for char in url) or "\\" in url:
+        return "must have no space, backslash or control character"
+    parts = _URL.fullmatch(url)
+    if parts is None or (parts[1] == "http" and not policy.dev):
+        return "must be a URL that starts with " + ("http:// or https://" if policy.dev else "https://")
+    if "#" in url:
+        return "must have no fragment (#…)"
+    if "@" in parts[2]:
+        return "must have no user or password before the host; use headers or check the signature"
+    authority = _AUTHORITY.fullmatch(parts[2])
+    if authority is None:
+        return "must have a host, as in https://example.com/hooks, and after it at most a port"
+    port = int(authority[2] or {"http": 80, "https": 443}[parts[1]])
+    if not (port in ({80, 443} if policy.dev else {443}) or 1024 <= port <= 65535):
+        return "must use port 443 or one from 1024 to 65535"
+    return _host_problem(policy, authority[1], port)
+
+
+def _host_problem(policy: Policy, host: str, port: int) -> str:
+    if host.startswith("["):
+        return address_problem(policy, host[1:-1], port)
+    name = host.lower()
+    if _NUMBER.fullmatch(name.rstrip(".").rpartition(".")[2]):
+        if not _is_ipv4(name):
+            return "must have an IPv4 address in its usual form: four decimal numbers without leading zeros"
+        return address_problem(policy, name, port)
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
+        return "must have a host name of letters, digits and hyphens, without a dot at its end"
+    return _name_problem(policy, name, port)
+
+
+def _is_ipv4(text: str) -> bool:
+    """In the one usual form: resolvers also take 127.1, 0177.0.0.1 and 2130706433."""
+    try:
+        return str(IPv4Address(text)) == text
+    except ValueError:
+        return False
+
+
+def _name_problem(policy: Policy, name: str, port: int) -> str:
+    if name in METADATA_NAMES:
+        return "leads to a cloud's metadata service"
+    if any(_name(host) == name for host, theirs in policy.own if theirs == port):
+        return "leads to Gatepost itself"
+    if _is_local_name(name):
+        return _all_refused(address_problem(policy, each, port) for each in ("127.0.0.1", "::1"))
+    inside = policy.dev or policy.allow_networks
+    if "." not in name and not inside:
+        return "must have a full host name, with a dot in it"
+    if name.endswith(tuple(f".{each}" for each in PRIVATE_NAMES)) and not inside:
+        return "must have a host name that is known in public, not one of a private network"
+    return ""
+
+
+def _all_refused(problems: Iterable[str]) -> str:
+    found = list(problems)
+    return found[0] if all(found) else ""
+
+
+def _name(host: str) -> str:
+    return host.lower().rstrip(".")
+
+
+def _is_local_name(name: str) -> bool:
+    return name == "localhost" or name.endswith(".localhost")  # RFC 6761, section 6.3

@@ -1,0 +1,64 @@
+"""A delivery process: the worker, and what brings events. Its settings come on standard input; their end is its own."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import msgspec
+import uvloop
+
+from gatepost import app
+from gatepost.deliveries.worker import Worker
+from gatepost.observe import collect_rarely, configure_logs
+from gatepost.settings import Settings
+
+_SWITCH = 0.0005  # seconds: the store's thread should not wait long for the interpreter lock
+
+
+class Order(msgspec.Struct):
+    """What the supervisor tells its child."""
+
+    settings: Settings
+    place: str = ""
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    configure_logs()
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    opened = app.open_for_use(order.settings)
+    sys.setswitchinterval(_SWITCH)
+    collect_rarely()
+    try:
+        uvloop.run(_work(order, opened))
+    finally:
+        opened.store.close()
+
+
+async def _work(order: Order, opened: app.Opened) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+
+    def parent_gone() -> None:
+        """Nothing more is sent: readable means the end."""
+        loop.remove_reader(sys.stdin.fileno())
+        stopping.set()
+
+    loop.add_reader(sys.stdin.fileno(), parent_gone)
+    settings = order.settings
+    worker = Worker(opened, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca)
+    os.write(sys.stdout.fileno(), b"ready\n")
+    await asyncio.gather(worker.run(stopping), _take_events(order.settings, opened, stopping))
+
+
+async def _take_events(settings: Settings, opened: app.Opened, stopping: asyncio.Event) -> None:
+    if settings.nats:
+        from gatepost.bus import nats  # noqa: PLC0415 (an extra that may not be installed)
+
+        await nats.consume(opened, settings.nats, settings.nats_stream, stopping)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+"""Whose turn it is: the worker's view of all endpoints with something to send, in memory and without I/O.
+
+Due deliveries are taken round robin by account, then by endpoint. An endpoint has a window, its own limits, and no more
+than its share of the slots; first attempts and retries have shares too. What is here is a guess that the claim makes
+true: losing all of it costs one look at the queue.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gatepost.store.webhooks import Key, Lane
+
+SLOTS = 512  # attempts in flight at once
+BATCH = 128  # claimed in one commit
+_AT_ONCE = 8  # of one endpoint in one turn, however many wait for theirs: a turn costs a query
+_FROM_START = 10_000  # milliseconds after which a lane is read from its beginning again
+_STILL = 1_000  # milliseconds before an endpoint that stood still is looked at again
+_WELL = 10_000  # milliseconds for which an endpoint is believed to have no row of bad health
+_START: tuple[int, bytes] = (-1, b"")
+
+Lanes = tuple[int, int]
+
+
+class Turn(NamedTuple):
+    """Some of one lane, to be claimed after a position."""
+
+    lane: Lane
+    limit: int
+    after: tuple[int, bytes]
+    waited_for: str
+
+
+class _Lane:
+    __slots__ = ("after", "due", "read_at")
+
+    def __init__(self) -> None:
+        self.due: int | None = None  # when the first of it is; None when it is empty, or being claimed
+        self.after = _START
+        self.read_at = 0
+
+
+class _Line:
+    """One endpoint: its two lanes, and how much it may have in flight."""
+
+    __slots__ = (
+        "allowance", "allowance_at", "blocked", "failed_at", "in_flight", "key", "lanes", "later", "max_in_flight",
+        "not_before", "queued", "rate_limit", "well_until", "window",
+    )  # fmt: skip
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.lanes = (_Lane(), _Lane())
+        self.window = 1
+        self.max_in_flight = 1
+        self.rate_limit: int | None = None
+        self.allowance = 1.0
+        self.allowance_at = 0
+        self.in_flight = 0
+        self.not_before = 0
+        self.well_until = 0
+        self.failed_at = -_WELL
+        self.blocked = ""
+        self.queued = False  # stands in the ring
+        self.later: list[int] = []  # times at which it is looked at again, the first of them last
+
+    def due(self) -> int | None:
+        return min((lane.due for lane in self.lanes if lane.due is not None), default=None)
+
+    def allowed(self, now: int) -> float:
+        """How many the rate limit lets through now: a tenth of a second's worth can gather."""
+        passed, self.allowance_at = max(0, now - self.allowance_at), now
+        if self.rate_limit is None:
+            return float(SLOTS)
+        most = max(1.0, self.rate_limit / 10)
+        self.allowance = min(most, self.allowance + passed * self.rate_limit / 1000)
+        return self.allowance
+
+
+class Schedule:
+    def __init__(self, slots: int = SLOTS) -> None:
+        self._slots = slots
+        self._lines: dict[Key, _Line] = {}
+        self._ring: deque[bytes] = deque()  # accounts with somebody ready
+        self._ready: dict[bytes, deque[_Line]] = {}
+        self._later: list[tuple[int, Key]] = []
+        self._accounts: dict[bytes, int] = {}  # in flight, by account
+        self._flying = [0, 0]  # in flight, by lane
+        self._slow = 0  # in flight, of endpoints with a window of one
+        self._slow_of: dict[bytes, int] = {}  # the same, by account
+
+    @property
+    def in_flight(self) -> int:
+        return self._flying[0] + self._flying[1]
+
+    # --- what becomes known
+
+    def found(self, lane: Lane, now: int) -> None:
+        """Something waits in this lane, the first of it at `lane.due`."""
+        line = self._line((lane.account, lane.endpoint))
+        own = line.lanes[lane.lane]
+        own.due = _earlier(own.due, lane.due)
+        self._consider(line, now)
+
+    def heard(self, key: Key, now: int) -> None:
+        """A delivery was made for this endpoint just now."""
+        self.found(Lane(*key, 0, now), now)
+
+    def slowed(self, key: Key, until: int) -> None:
+        """The endpoint asked us to wait."""
+        line = self._line(key)
+        line.not_before = max(line.not_before, until)
+
+    def limits(self, key: Key, max_in_flight: int, rate_limit: int | None) -> None:
+        line = self._line(key)
+        line.max_in_flight, line.rate_limit = max_in_flight, rate_limit
+        self._set_window(line, min(line.window, max_in_flight))
+
+    def forget(self) -> None:
+        """Start from nothing, but for what is in flight."""
+        self._lines = {key: line for key, line in self._lines.items() if line.in_flight}
+        for line in self._lines.values():
+            line.lanes, line.queued, line.later = (_Lane(), _Lane()), False, []
+        self._ring.clear()
+        self._ready.clear()
+        self._later.clear()
+
+    def _line(self, key: Key) -> _Line:
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = _Line(key)
+        return found
+
+    def _consider(self, line: _Line, now: int) -> None:
+        """Put the endpoint into the ring if it could send now."""
+        if not line.queued and self._could_send(line, now):
+            line.queued = True
+            waiting = self._ready.setdefault(line.key[0], deque())
+            if not waiting:
+                self._ring.append(line.key[0])
+            waiting.append(line)
+
+    def _could_send(self, line: _Line, now: int) -> bool:
+        """Now; else it is remembered when to look at it again, or forgotten if nothing is to be remembered of it."""
+        due = line.due()
+        if due is None:
+            if not line.in_flight and line.window == 1 and line.not_before <= now and line.rate_limit is None:
+                self._lines.pop(line.key, None)
+            return False
+        at = max(due, line.not_before)
+        if at > now:
+            line.blocked = "rate_limit" if due <= now else ""
+            self._look_again(line, at)
+        elif line.in_flight >= min(line.window, self._slots // 2):
+            line.blocked = "window"  # looked at again when one of them ends
+        elif line.allowed(now) < 1:
+            line.blocked = "rate_limit"
+            wait = (1 - line.allowance) * 1000 / (line.rate_limit or 1)
+            self._look_again(line, now + int(wait) + 1)
+        else:
+            return True
+        return False
+
+    def _look_again(self, line: _Line, at: int) -> None:
+        if not line.later or at < line.later[-1]:
+            line.later.append(at)
+            heapq.heappush(self._later, (at, line.key))
+
+    # --- whose turn it is
+
+    def next_at(self) -> int | None:
+        """When something becomes due, as far as known."""
+        return self._later[0][0] if self._later else None
+
+    def turns(self, now: int, most: int = BATCH) -> list[Turn]:
+        """What to claim now. Each endpoint has one turn; `claimed` says what came of it."""
+        while self._later and self._later[0][0] <= now:
+            at, key = heapq.heappop(self._later)
+            line = self._lines.get(key)
+            if line is not None:
+                if at in line.later[-1:]:
+                    line.later.pop()
+                self._consider(line, now)
+        budget = min(most, self._slots - self.in_flight)
+        turns: list[Turn] = []
+        passed_over: list[_Line] = []  # there is no room in a share
+        while budget > 0 and self._ring:
+            account = self._ring.popleft()
+            waiting = self._ready[account]
+            line = waiting.popleft()
+            line.queued = False
+            if line.window == 1 and self._slow >= self._slots // 4:  # quickly: there may be thousands
+                passed_over.append(line)
+            elif self._could_send(line, now):  # it could when it was put here
+                share = min(budget, max(_AT_ONCE, budget // (1 + len(self._ring))))
+                taken = self._take(line, min(share, self._slots * 3 // 4 - self._accounts.get(account, 0)), now, turns)
+                budget -= taken
+                if not taken:
+                    passed_over.append(line)
+            if waiting:
+                self._ring.append(account)
+            else:
+                del self._ready[account]
+        if passed_over:
+            self._put_back(passed_over)
+        for waiting in self._ready.values():
+            for line in waiting:
+                line.blocked = line.blocked or "turn"
+        return turns
+
+    def _put_back(self, lines: list[_Line]) -> None:
+        """In front: they keep their place, before those who just had a turn."""
+        for line in reversed(lines):
+            line.queued, line.blocked = True, "turn"
+            self._ready.setdefault(line.key[0], deque()).appendleft(line)
+        first = dict.fromkeys(line.key[0] for line in lines)
+        self._ring = deque([*first, *(account for account in self._ring if account not in first)])
+
+    def _take(self, line: _Line, share: int, now: int, turns: list[Turn]) -> int:
+        """The turns of one endpoint, and how many slots they take: these are in flight until `claimed`."""
+        room = min(share, min(line.window, self._slots // 2) - line.in_flight, int(line.allowed(now)))
+        if line.window == 1:
+            own = max(4, self._slots // 8) - self._slow_of.get(line.key[0], 0)  # so that no account takes all of it
+            room = min(room, self._slots // 4 - self._slow, own)
+        taken = 0
+        for number, lane in enumerate(line.lanes):
+            if lane.due is None or lane.due > now:
+                continue
+            count = min(room - taken, self._slots * 3 // 4 - self._flying[number])
+            if count <= 0:
+                continue
+            if now - lane.read_at > _FROM_START:
+                lane.after, lane.read_at = _START, now
+            turns.append(Turn(Lane(*line.key, number, lane.due), count, lane.after, line.blocked or "plan"))
+            lane.due = None
+            self._fly(line, number, count)
+            taken += count
+        if taken:
+            line.blocked = ""
+        return taken
+
+    def _fly(self, line: _Line, lane: int, count: int) -> None:
+        line.in_flight += count
+        self._flying[lane] += count
+        account = line.key[0]
+        left = self._accounts.get(account, 0) + count
+        if left:
+            self._accounts[account] = left
+        else:
+            self._accounts.pop(account, None)
+        if line.window == 1:
+            self._count_slow(account, count)
+
+    def _count_slow(self, account: bytes, count: int) -> None:
+        self._slow += count
+        left = self._slow_of.get(account, 0) + count
+        if left:
+            self._slow_of[account] = left
+        else:
+            self._slow_of.pop(account, None)
+
+    # --- what came of it
+
+    def claimed(self, turn: Turn, positions: list[tuple[int, bytes]], next_due: int | None, now: int) -> None:
+        """So many were claimed, at these positions; `next_due` is the first due time that is left in the lane."""
+        key = (turn.lane.account, turn.lane.endpoint)
+        line = self._line(key)
+        self._fly(line, turn.lane.lane, len(positions) - turn.limit)
+        if line.rate_limit is not None:
+            line.allowance -= len(positions)
+        own = line.lanes[turn.lane.lane]
+        own.due = _earlier(own.due, next_due)  # what was heard of since may be newer than the claim
+        own.after = positions[-1] if positions and next_due is not None and next_due <= now else _START
+        self._consider(line, now)
+
+    def stood_still(self, turn: Turn, now: int) -> None:
+        """The endpoint is not active: nothing of it is due for now, whatever the queue says."""
+        line = self._line((turn.lane.account, turn.lane.endpoint))
+        self._fly(line, turn.lane.lane, -turn.limit)
+        line.lanes[turn.lane.lane].due = None
+        self._set_window(line, 1)
+        line.not_before = max(line.not_before, now + _STILL)
+        self._consider(line, now)
+
+    def given_up(self, turns: Iterable[Turn], now: int) -> None:
+        """The store did not answer: nothing was claimed, and nothing settled."""
+        for line in self._lines.values():
+            line.well_until = 0
+        for turn in turns:
+            line = self._line((turn.lane.account, turn.lane.endpoint))
+            self._fly(line, turn.lane.lane, -turn.limit)
+            own = line.lanes[turn.lane.lane]
+            own.due = _earlier(own.due, turn.lane.due)
+            self._consider(line, now)
+
+    def ended(self, key: Key, lane: int, *, well: bool, trouble: bool, now: int) -> None:
+        """An attempt is over. One success doubles the window; trouble makes it one."""
+        line = self._line(key)
+        self._fly(line, lane, -1)
+        if well:
+            self._set_window(line, min(line.window * 2, line.max_in_flight))
+        elif trouble:
+            self._set_window(line, 1)
+        if not well:
+            line.well_until, line.failed_at = 0, now
+        self._consider(line, now)
+
+    def _set_window(self, line: _Line, window: int) -> None:
+        if (line.window == 1) != (window == 1):
+            self._count_slow(line.key[0], line.in_flight if window == 1 else -line.in_flight)
+        line.window = max(1, window)
+
+    def retry_at(self, key: Key, due: int, now: int) -> None:
+        self.found(Lane(*key, 1, due), now)
+
+    def well(self, keys: Iterable[Key], now: int) -> frozenset[Key]:
+        """Of these endpoints, those known to have no bad health on record; the others are known from now on.
+
+        But for one that failed just now: that may be settled together with this success, or after it.
+        """
+        known = set()
+        for key in keys:
+            line = self._line(key)
+            if line.well_until > now:
+                known.add(key)
+            elif now - line.failed_at >= _WELL:
+                line.well_until = now + _WELL
+        return frozenset(known)
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)

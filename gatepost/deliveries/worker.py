@@ -1,0 +1,475 @@
+"""The delivery worker: claim a batch in one commit, send it with no transaction open, settle it in the next commit.
+
+The same commit settles what ended and claims what comes next. Everything the worker knows beyond that is in the
+schedule, in memory, and can be lost at any moment.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from gatepost import clock, ids
+from gatepost.accounts import Account
+from gatepost.app import Opened
+from gatepost.deliveries import decide, message
+from gatepost.deliveries.message import Told
+from gatepost.deliveries.schedule import SLOTS, Schedule, Turn
+from gatepost.deliveries.send import Outgoing, Sender, Sent
+from gatepost.deliveries.sign import Signer, signature
+from gatepost.endpoints import Endpoint
+from gatepost.errors import Unavailable
+from gatepost.observe import IN_FLIGHT, LATENESS, attempt_counter, log
+from gatepost.store.effects import Awaited
+from gatepost.store.tx import LOWEST, Tx
+from gatepost.store.webhooks import Key, Lane
+from gatepost.store.webhooks import Worker as Peer
+from gatepost.units import deliveries as units
+from gatepost.units import publish, replay, webhooks
+from gatepost.units.deliveries import Claim, Claimed, Pick, Result, Settled
+
+BEAT_EVERY = 2.0
+DEAD_AFTER = 10_000  # milliseconds without a beat
+LOOK_EVERY = 1.0
+DRAIN = 12.0
+SETTLED_AT_ONCE = 128
+_AGAIN = 0.5
+_LANES = 500  # read at a time
+_KEPT = 5_000  # prepared endpoints and signers
+
+
+class Cycle(NamedTuple):
+    settled: Settled
+    claimed: Claimed
+
+
+class Prepared(NamedTuple):
+    """What all attempts to one endpoint, as it is defined now, have in common."""
+
+    headers: list[str]
+    signers: dict[str, Signer]
+
+
+class Worker:
+    def __init__(self, opened: Opened, place: str, *, proxy: str = "", ca: str = "") -> None:
+        self._store = opened.store
+        self._service = opened.service
+        self._id = ids.fresh()
+        self.name = ids.text("wrk", self._id)
+        self._place = place
+        self._schedule = Schedule()
+        self._sender = Sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
+        self._results: list[Result] = []
+        self._woken = asyncio.Event()
+        self._prepared: dict[tuple[str, object], Prepared] = {}
+        self._draining = False
+        self._open: set[tuple[Key, int]] = set()  # attempts that we know to be ours: delivery and number
+        self._unsure = False  # a claim may have been committed without our hearing of it
+        self._owners: list[bytes] = [self._id]
+        self._loop = asyncio.get_running_loop()
+
+    def _now(self) -> int:
+        return clock.milliseconds(self._store.now())
+
+    # --- running
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until told to stop; then finish what is in flight, or put it on record as interrupted."""
+        await self._persist("first beat", self._beat)
+        bell = self._store.listen(self._hear_elsewhere)
+        chores = [
+            asyncio.create_task(self._repeat(every, chore))
+            for every, chore in (
+                (BEAT_EVERY, self._beat),
+                (LOOK_EVERY, self._look),
+                (10.0, self._learn),
+                (0.1 if self._store.dialect == "postgres" else 3600.0, self._move_outbox),
+                (1.0, self._replay),
+                (5.0, self._sweep),
+                (60.0, self._sweep_suspended),
+                (15.0, _renewing(bell.renew)),
+            )
+        ]
+        delivering = asyncio.create_task(self._deliver())
+        try:
+            await stopping.wait()
+            for chore in chores:
+                chore.cancel()
+            await self._drain(delivering)
+        finally:
+            bell.close()
+            self._sender.close()
+
+    async def _persist(self, what: str, chore: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await chore()
+            except Unavailable as error:
+                log.warning("worker waits for the store", what=what, error=str(error))
+                await asyncio.sleep(_AGAIN)
+
+    async def _repeat(self, every: float, chore: Callable[[], Awaitable[None]]) -> None:
+        """A chore that fails is logged and tried again. One that takes long runs more rarely."""
+        while True:
+            began = self._loop.time()
+            try:
+                await chore()
+            except Unavailable as error:
+                log.warning("worker's chore postponed", chore=chore.__name__, error=str(error))
+            except Exception:  # noqa: BLE001 (whatever it was, the others go on)
+                log.exception("worker's chore failed", chore=chore.__name__)
+            await asyncio.sleep(max(every, 20 * (self._loop.time() - began)))
+
+    # --- delivering
+
+    async def _deliver(self) -> None:
+        while not (self._draining and not self._results and not self._sender.in_flight):
+            if self._unsure:
+                await self._persist("what was claimed unheard", self._release_lost)
+            now = self._now()
+            turns = [] if self._draining else self._schedule.turns(now)
+            results, self._results = self._results[:SETTLED_AT_ONCE], self._results[SETTLED_AT_ONCE:]
+            if not turns and not results:
+                await self._wait(now)
+                continue
+            try:
+                await self._cycle(results, turns)
+            except Unavailable as error:
+                log.warning("deliveries wait for the store", error=str(error))
+                self._results = results + self._results
+                self._schedule.given_up(turns, now)
+                self._unsure = self._unsure or bool(turns)
+                await asyncio.sleep(_AGAIN)
+            except Exception:  # noqa: BLE001 (a defect in one must not stop the others)
+                log.exception("a batch of deliveries could not be settled")
+                self._schedule.given_up(turns, now)
+                await self._settle_each(results)
+
+    async def _wait(self, now: int) -> None:
+        """Until something ends, is heard of, or becomes due."""
+        next_at = self._schedule.next_at()
+        seconds = LOOK_EVERY if next_at is None else min(LOOK_EVERY, max(0.001, (next_at - now) / 1000))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+    async def _cycle(self, results: list[Result], turns: list[Turn]) -> None:
+        now = self._now()
+        well = self._schedule.well({each.endpoint for each in results if each.well}, now)
+        picks = [Pick(turn.lane, turn.limit, turn.after, turn.waited_for) for turn in turns]
+
+        def unit(tx: Tx) -> Cycle:
+            settled = units.settle(tx, self.name, results, well) if results else Settled([], [], {})
+            return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([], [], []))
+
+        cycle = await self._store.run(unit, here=True)
+        self._open.difference_update((each.key, each.claim.number) for each in results)
+        now = self._now()
+        self._after_settling(cycle.settled, now)
+        self._after_claiming(cycle.claimed, turns, now)
+
+    async def _release_lost(self) -> None:
+        """Between two cycles, when all that we claimed is known to us."""
+        found = await self._store.read(lambda tx: tx.webhooks.open_attempts(self._id, 2 * SLOTS))
+        lost = [each[:2] for each in found if (each[:2], each.number) not in self._open]
+        for start in range(0, len(lost), SETTLED_AT_ONCE):
+            keys = lost[start : start + SETTLED_AT_ONCE]
+            await self._store.run(lambda tx, keys=keys: units.release(tx, self._id, keys))  # type: ignore[misc]
+        self._unsure = False
+        if lost:
+            log.warning("gave back deliveries that were claimed unheard", deliveries=len(lost))
+            await self._look()
+
+    async def _settle_each(self, results: list[Result]) -> None:
+        """One by one, to lose only what cannot be settled: its lease ends, and the next worker finds it interrupted."""
+        for result in results:
+            try:
+                await self._cycle([result], [])
+            except Unavailable:
+                self._results.append(result)
+            except Exception:  # noqa: BLE001 (the same)
+                log.exception("a delivery could not be settled", delivery=ids.text("dlv", result.key[1]))
+
+    def _after_settling(self, settled: Settled, now: int) -> None:
+        for key, until in settled.not_before.items():
+            self._schedule.slowed(key, until)
+        for key, due in settled.retries:
+            self._schedule.retry_at(key, due, now)
+        for each in settled.overtaken:
+            log.warning("late result fenced off", delivery=ids.text("dlv", each.key[1]), attempt=each.claim.number)
+
+    def _after_claiming(self, claimed: Claimed, turns: list[Turn], now: int) -> None:
+        positions: dict[tuple[bytes, bytes, int], list[tuple[int, bytes]]] = {}
+        for claim in claimed.claims:
+            queued = claim.queued
+            lane = (queued.account, queued.endpoint, queued.lane)
+            if lane not in positions:
+                positions[lane] = []
+                limits = claim.endpoint.max_in_flight, claim.endpoint.rate_limit
+                self._schedule.limits((queued.account, queued.endpoint), *limits)
+            positions[lane].append((queued.due, queued.id))
+        left = {lane[:3]: due for lane, due in claimed.lanes}
+        still = set(claimed.still)
+        for turn in turns:
+            if (turn.lane.account, turn.lane.endpoint) in still:
+                self._schedule.stood_still(turn, now)
+            else:
+                self._schedule.claimed(turn, positions.get(turn.lane[:3], []), left[turn.lane[:3]], now)
+        self._open.update((claim.queued[:2], claim.number) for claim in claimed.claims)
+        for claim in claimed.claims:
+            try:
+                self._send(claim)
+            except Exception:  # noqa: BLE001 (one that cannot be sent, as with a secret that was altered, stops no other)
+                log.exception("an attempt could not be prepared", delivery=ids.text("dlv", claim.queued.id))
+                words = "the request could not be made: a defect of ours, or a secret that was altered"
+                self._finished([Sent(claim, None, "send", words, None, {}, 0.0, None, b"")])
+        if claimed.claims:
+            LATENESS.observe(max(claim.opened.waited_ms for claim in claimed.claims) / 1000)
+
+    # --- sending
+
+    def _send(self, claim: Claim) -> None:
+        if self._draining:
+            self._end(Result(claim, None), well=False, trouble=False, now=self._now())
+            return
+        endpoint = claim.endpoint
+        prepared = self._prepare(endpoint)
+        told = Told(claim.account, ids.text("evt", claim.queued.event), claim.type, claim.at, claim.data)
+        body = message.body(told, endpoint.format)
+        timestamp = claim.opened.started_at // 1000
+        signed = signature([prepared.signers[each] for each in claim.opened.signed_with], told.name, timestamp, body)
+        headers = message.headers(prepared.headers, told.name, timestamp, signed)
+        self._sender.start(Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout))
+
+    def _prepare(self, endpoint: Endpoint) -> Prepared:
+        key = (endpoint.id, endpoint.updated_at)
+        found = self._prepared.get(key)
+        if found is None:
+            if len(self._prepared) >= _KEPT:
+                self._prepared.clear()
+            box = self._service.keys.data
+            found = self._prepared[key] = Prepared(
+                message.fixed_headers(endpoint.headers, endpoint.format),
+                {secret.id: webhooks.opened(box, endpoint, secret) for secret in endpoint.secrets},
+            )
+        return found
+
+    def _finished(self, sent: list[Sent]) -> None:
+        at = self._store.now()
+        now = clock.milliseconds(at)
+        counts: Counter[tuple[str, str]] = Counter()
+        for each in sent:
+            result = Result(
+                each.key, at, each.code, each.failure, each.detail, each.retry_after, each.timings, each.duration_ms,
+                each.remote_ip, each.response,
+            )  # fmt: skip
+            result = result._replace(attempt=units.attempt(result, self.name))  # not while others wait for our commit
+            well = result.well
+            asked = None if well else decide.asked_to_wait(result.attempted())
+            if asked is not None:  # known now, so that no other of its deliveries is claimed while this one is settled
+                self._schedule.slowed(result.endpoint, now + asked)
+            self._end(result, well=well, trouble=not well and decide.in_trouble(each.code, each.failure), now=now)
+            counts["succeeded" if well else "failed", each.failure or ""] += 1
+        for (outcome, failure), count in counts.items():
+            attempt_counter(outcome, failure).inc(count)
+        IN_FLIGHT.set(self._sender.in_flight)
+
+    def _end(self, result: Result, *, well: bool, trouble: bool, now: int) -> None:
+        self._results.append(result)
+        self._schedule.ended(result.endpoint, result.claim.queued.lane, well=well, trouble=trouble, now=now)
+        self._woken.set()
+
+    # --- what is due
+
+    def _hear_elsewhere(self, awaited: list[Awaited]) -> None:
+        """In the bell's own thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._hear, awaited)
+
+    def _hear(self, awaited: list[Awaited]) -> None:
+        now = self._now()
+        for key in awaited:
+            if self._owns(key):
+                self._schedule.heard(key, now)
+        if not awaited:
+            task = asyncio.create_task(self._look())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._woken.set()
+
+    async def _look(self) -> None:
+        """The truth: what the queue holds, whatever was heard of."""
+        after = Lane(LOWEST, LOWEST, -1, 0)
+        while page := await self._store.read(_lanes(after)):
+            now = self._now()
+            for lane in page:
+                if self._owns((lane.account, lane.endpoint)):
+                    self._schedule.found(lane, now)
+            after = page[-1]
+            self._woken.set()
+
+    async def _learn(self) -> None:
+        """Which endpoints asked to be left alone, whoever heard it."""
+        for key, health in (await self._store.read(lambda tx: tx.webhooks.all_health())).items():
+            if health.not_before is not None and self._owns(key):
+                self._schedule.slowed(key, clock.milliseconds(health.not_before))
+
+    def _owns(self, key: Key) -> bool:
+        """Each endpoint has one owner among the live workers. Only for speed: the lease is what makes it safe."""
+        if len(self._owners) == 1:
+            return True
+        return max(self._owners, key=lambda worker: _weight(worker, key)) == self._id
+
+    # --- other work
+
+    async def _beat(self) -> None:
+        """Say that we live, and finish for those who no longer do."""
+
+        def unit(tx: Tx) -> tuple[int, list[Peer]]:
+            tx.webhooks.beat(self._id, self._place)
+            return clock.milliseconds(tx.at), tx.webhooks.workers()
+
+        now, peers = await self._store.run(unit)
+        dead = [each for each in peers if self._is_dead(each, now)]
+        for each in dead:
+            await self._rescue(each)
+        owners = sorted(each.id for each in peers if each not in dead)
+        if owners != self._owners:
+            self._owners = owners
+            self._schedule.forget()
+            await self._learn()
+            await self._look()
+
+    def _is_dead(self, peer: Peer, now: int) -> bool:
+        """It stopped beating, or we were started in its place."""
+        if peer.id == self._id:
+            return False
+        return now - peer.beat_at > DEAD_AFTER or (bool(self._place) and peer.place == self._place)
+
+    async def _rescue(self, peer: Peer) -> None:
+        total = await self._rescue_all(peer.id)
+        await self._store.run(lambda tx: tx.webhooks.forget_worker(peer))
+        log.warning("rescued a dead worker's deliveries", worker=ids.text("wrk", peer.id), attempts=total)
+        await self._look()
+
+    async def _rescue_all(self, worker: bytes) -> int:
+        found = await self._store.read(lambda tx: tx.webhooks.open_attempts(worker, 2 * SLOTS))
+        keys = [(each.account, each.id) for each in found]
+        total = 0
+        for start in range(0, len(keys), SETTLED_AT_ONCE):
+            total += await self._store.run(_rescue(worker, keys[start : start + SETTLED_AT_ONCE]))
+        return total
+
+    async def _move_outbox(self) -> None:
+        while True:
+            moved = await self._store.run(publish.from_outbox)
+            for number, why in moved.refused:
+                log.error("outbox row refused", seq=number, error=why)
+            if moved.published + len(moved.refused) < publish.SLICE:
+                return
+
+    async def _replay(self) -> None:
+        """A slice of each in turn: neither a long one nor one with a defect keeps the others waiting."""
+        running = await self._store.read(lambda tx: tx.webhooks.running_replays())
+        while running:
+            running = [(account, each) for account, each in running if await self._replay_some(account, each)]
+
+    async def _replay_some(self, account: str, each: str) -> bool:
+        try:
+            return await self._store.run(_replay(account, each))
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 (the others go on)
+            log.exception("a replay could not go on", replay=each)
+            return False
+
+    async def _sweep(self) -> None:
+        """End what waited too long for endpoints that stand still, and what waits for removed ones."""
+        after: Key = (LOWEST, LOWEST)
+        while page := await self._store.read(_standing_still(after)):
+            await self._sweep_all(page)
+            after = page[-1]
+
+    async def _sweep_suspended(self) -> None:
+        """The same for accounts that stand still: every endpoint of theirs does."""
+        after = ""
+        while page := await self._store.read(_accounts(after)):
+            for account in page:
+                if not account.active:
+                    await self._sweep_all(await self._store.read(_endpoints_of(account.id)))
+            after = page[-1].name
+
+    async def _sweep_all(self, keys: list[Key]) -> None:
+        for key in keys:
+            while await self._store.run(_sweep(key)):
+                await asyncio.sleep(0)
+
+    # --- the end
+
+    async def _drain(self, delivering: asyncio.Task[None]) -> None:
+        self._draining = True
+        self._woken.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(delivering), DRAIN)
+        if not delivering.done():
+            log.warning("attempts cut off by the end of the worker", attempts=len(self._sender.abandon()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(delivering, 2.0)
+        with contextlib.suppress(Unavailable):
+            await self._rescue_all(self._id)
+            await self._store.run(lambda tx: tx.webhooks.forget_worker(_self(tx, self._id)))
+
+
+def _self(tx: Tx, worker: bytes) -> Peer:
+    return next((each for each in tx.webhooks.workers() if each.id == worker), Peer(worker, "", -1))
+
+
+def _lanes(after: Lane) -> Callable[[Tx], list[Lane]]:
+    def unit(tx: Tx) -> list[Lane]:
+        found: list[Lane] = []
+        last = after
+        while len(found) < _LANES and (page := tx.webhooks.lanes(last, _LANES)):
+            found += page
+            last = page[-1]
+        return found
+
+    return unit
+
+
+def _replay(account: str, each: str) -> Callable[[Tx], bool]:
+    return lambda tx: replay.some(tx, account, each)
+
+
+def _rescue(worker: bytes, keys: list[Key]) -> Callable[[Tx], int]:
+    return lambda tx: units.rescue(tx, worker, keys)
+
+
+def _standing_still(after: Key) -> Callable[[Tx], list[Key]]:
+    return lambda tx: tx.webhooks.standing_still(after, 100)
+
+
+def _accounts(after: str) -> Callable[[Tx], list[Account]]:
+    return lambda tx: tx.accounts(after, 100)
+
+
+def _endpoints_of(account: str) -> Callable[[Tx], list[Key]]:
+    """All of them: an account has ten thousand at most."""
+    raw = ids.raw(account)
+    return lambda tx: [(raw, ids.raw(each.id)) for each in tx.webhooks.endpoints(account, LOWEST, 100_000)]
+
+
+def _sweep(key: Key) -> Callable[[Tx], int]:
+    return lambda tx: units.sweep(tx, key)
+
+
+def _weight(worker: bytes, key: Key) -> bytes:
+    return hashlib.blake2b(worker + key[0] + key[1], digest_size=8).digest()
+
+
+def _renewing(renew: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def renew_bell() -> None:
+        renew()
+
+    return renew_bell

@@ -1,0 +1,267 @@
+"""Schemas of the authorization area: clients, scopes and tokens, one line for each member of their tables."""
+
+from collections.abc import Iterable
+
+from gatepost import clients, scopes
+from gatepost.clients import ASSERTION_ALGORITHMS, GRANT_TYPES, HOST, SECRET_METHODS, WEB_PAGE
+from gatepost.grants import GRANTS
+from gatepost.openapi.parts import (
+    INSTANT,
+    METADATA,
+    Json,
+    among,
+    flag,
+    identifier,
+    listed,
+    or_null,
+    ref,
+    rotate_secret,
+    sent,
+    shown,
+    text,
+    when,
+    whole,
+)
+from gatepost.web.tokens import ASSERTION_TYPE
+
+_REST = r"(?:[/?][!-\"$-\[\]-~]*)?$"  # path and query of printable ASCII, no fragment, no backslash
+_WEB_REDIRECT = rf"^https://{HOST}{_REST}|^http://(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{{1,5}})?{_REST}"
+_NATIVE_REDIRECT = r"^[a-z][a-z0-9+-]*\.[a-z0-9+.-]*:/?(?:[!-\"$-.0-\[\]-~][!-\"$-\[\]-~]*)?$"
+_SCOPE_LIST = rf"^(?:{scopes.SCOPE_TOKEN.pattern}(?: {scopes.SCOPE_TOKEN.pattern})*)?$"
+_PAGE = text(2048, pattern=f"^{WEB_PAGE}$", description="A page for people.")
+_RESOURCE = text(512, pattern=r"^[a-z][a-z0-9+.-]*:[!-\"$-~]+$", examples=["https://api.example.com"])
+_CLAIM = text(128, **{"not": {"enum": sorted(scopes.PROTOCOL_CLAIMS)}})
+_ACTIVE = among(["active", "disabled"])
+_ACCESS_LIFETIME = whole(60, 86_400, "Of access tokens. The shortest of account, client, grant and scopes wins.")
+_REFRESH_LIFETIME = whole(3600, 365 * 86_400, "Of refresh tokens that are not used.")
+
+
+def _several(choices: Iterable[str], description: str) -> Json:
+    return listed(among(list(choices)), description, minItems=1, uniqueItems=True)
+
+
+CLIENT: dict[str, Json] = {
+    "client_name": text(200, description="For people."),
+    "redirect_uris": {
+        "type": "array",
+        "maxItems": 50,
+        "uniqueItems": True,
+        "items": text(2048, pattern=f"{_WEB_REDIRECT}|{_NATIVE_REDIRECT}"),
+        "description": "https, http on loopback, or for native clients a private-use scheme with a dot.",
+        "examples": [["https://app.example.com/callback"]],
+    },
+    "grant_types": _several(GRANT_TYPES, "The default is authorization_code."),
+    "response_types": _several(["code"], "Nothing but code."),
+    "scope": {
+        "type": "string",
+        "maxLength": 16_000,
+        "pattern": _SCOPE_LIST,
+        "description": "Names of scopes of the account, separated by single spaces, each once.",
+        "examples": ["gatepost:clients"],
+    },
+    "token_endpoint_auth_method": among(
+        [*SECRET_METHODS, "private_key_jwt", "none"],
+        "The only way in which this client authenticates. The default is client_secret_basic.",
+    ),
+    "jwks": ref("KeySet"),
+    "contacts": listed(text(320), maxItems=20),
+    "client_uri": _PAGE,
+    "logo_uri": _PAGE,
+    "tos_uri": _PAGE,
+    "policy_uri": _PAGE,
+    "software_id": text(200),
+    "software_version": text(200),
+    "application_type": among(["web", "native"], "The default is web."),
+    "id_token_signed_response_alg": among(["RS256", "ES256", "EdDSA"]),
+    "dpop_bound_access_tokens": flag("Not in this release.") | {"enum": [False]},
+    "access_token_lifetime": _ACCESS_LIFETIME,
+    "refresh_token_lifetime": _REFRESH_LIFETIME,
+    "serves": listed(_RESOURCE, "Resources of the account that this client is.", maxItems=50),
+    "claims": {
+        "type": "object",
+        "maxProperties": 20,
+        "propertyNames": _CLAIM,
+        "description": "Fixed claims of its machine tokens, at most 4 KiB.",
+    },
+    "require_pkce": flag("The default is true; false only for a client that authenticates."),
+    "status": _ACTIVE | {"description": "A disabled client gets no tokens, and its tokens stop working here."},
+    "metadata": METADATA,
+}
+GRANT: dict[str, Json] = {
+    "id": identifier("grt"),
+    "grant_type": among(list(GRANT_TYPES)),
+    "scopes": listed({"type": "string", "pattern": f"^{scopes.SCOPE_TOKEN.pattern}$"}),
+    "access_token_lifetime": _ACCESS_LIFETIME,
+    "refresh_token_lifetime": _REFRESH_LIFETIME,
+    "status": _ACTIVE,
+}
+SCOPE: dict[str, Json] = {
+    "name": {
+        "type": "string",
+        "pattern": f"^{scopes.SCOPE_TOKEN.pattern}$",
+        "not": {"anyOf": [{"pattern": f"^{scopes.RESERVED}"}, {"enum": list(scopes.BY_CODE)}]},
+        "description": "What clients ask for. It identifies the scope within the account.",
+        "examples": ["invoices:read"],
+    },
+    "description": {"type": "string", "maxLength": 500, "description": "For people who are asked to consent."},
+    "resource": _RESOURCE | {"description": "The audience of its tokens; the default is the account's own."},
+    "claims": listed(_CLAIM, "Names released in ID token and userinfo.", maxItems=50),
+    "max_lifetime": whole(60, 86_400, "No access token with this scope lives longer."),
+    "status": among(["active", "retired"], "A retired scope is not granted."),
+    "redefine": flag("Needed to replace the definition of a name that exists."),
+}
+_ROTATE_SECRET = rotate_secret(int(clients.MAX_OVERLAP.total_seconds()))
+
+
+# --- schemas of bodies
+
+_PRIVATE = ("d", "k", "p", "q", "dp", "dq", "qi", "oth")
+
+
+def _key(description: str, required: list[str], **members: Json) -> Json:
+    return {"description": description, "required": required, "properties": members}
+
+
+def _key_set() -> Json:
+    part = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+    kinds = [
+        _key("P-256", ["crv", "x", "y"], kty={"const": "EC"}, crv={"const": "P-256"}, x=part, y=part),
+        _key("Ed25519", ["crv", "x"], kty={"const": "OKP"}, crv={"const": "Ed25519"}, x=part),
+        _key("RSA, 2048 bits or more", ["n", "e"], kty={"const": "RSA"}, n=part | {"minLength": 342}, e=part),
+    ]
+    key: Json = {
+        "type": "object",
+        "required": ["kty"],
+        "properties": {"kid": {"type": "string"}, "alg": {"enum": [None, *ASSERTION_ALGORITHMS]}},
+        "anyOf": kinds,
+        "not": {"anyOf": [{"required": [member]} for member in _PRIVATE]},
+    }
+    keys = listed(key, minItems=1, maxItems=20)
+    return shown({"keys": keys}, description="A JWK set of public keys; several keys need a kid each.")
+
+
+def _registration() -> Json:
+    """A body without `client_id`: RFC 7591, where unknown members are ignored."""
+    grants = listed(_sent_grant(), minItems=1, maxItems=len(GRANT_TYPES))
+    no_redirect = [name for name, rules in GRANT_TYPES.items() if not rules.redirects]
+    by_no_redirect = {"type": "array", "items": {"properties": {"grant_type": {"enum": no_redirect}}}}
+    public = {"enum": [name for name, rules in GRANT_TYPES.items() if not rules.confidential]}
+    no_secret = {"rotate_secret": {"enum": [False, None]}}
+    for_public = {
+        "grant_types": {"items": public},
+        "grants": {"items": {"properties": {"grant_type": public}}},
+        "require_pkce": {"enum": [True, None]},
+    }
+    web = {"if": {"required": ["application_type"], "properties": {"application_type": {"const": "native"}}}}
+    web |= {"else": {"properties": {"redirect_uris": {"items": {"pattern": _WEB_REDIRECT}}}}}
+    with_key = when("token_endpoint_auth_method", "private_key_jwt", no_secret | {"jwks": {"type": "object"}})
+    with_key["then"]["required"] = ["jwks"]
+    return {
+        "type": "object",
+        "description": "A new client. Unknown members are ignored.",
+        "properties": {name: or_null(schema) for name, schema in CLIENT.items()}
+        | {
+            "grants": or_null(grants),
+            "rotate_secret": or_null(_ROTATE_SECRET),
+            "jwks_uri": {"type": "null", "description": "Not in this release; send jwks."},
+        },
+        "not": {"required": ["client_id"]},
+        "anyOf": [
+            {"required": ["redirect_uris"], "properties": {"redirect_uris": {"type": "array", "minItems": 1}}},
+            {
+                "required": ["grant_types"],
+                "properties": {"grant_types": {"type": "array", "items": {"enum": no_redirect}}},
+            },
+            {"required": ["grants"], "properties": {"grants": by_no_redirect, "grant_types": {"type": "null"}}},
+        ],
+        "allOf": [web, with_key, when("token_endpoint_auth_method", "none", no_secret | for_public)],
+    }
+
+
+def _sent_grant() -> Json:
+    optional = ("id", "access_token_lifetime", "refresh_token_lifetime")
+    members = {name: or_null(schema) if name in optional else schema for name, schema in GRANT.items()}
+    return sent(members, "grant_type", "scopes")
+
+
+def _redefinition() -> Json:
+    shared = [*CLIENT, "grants", "rotate_secret"]
+    members = {name: {"$ref": f"#/components/schemas/ClientRegistration/properties/{name}"} for name in shared}
+    described = "Change the members sent of a client of the account; with client_id alone, read it."
+    return sent(members | {"client_id": identifier("cli")}, "client_id", description=described)
+
+
+def _client() -> Json:
+    secret = {
+        "id": identifier("sec"),
+        "created_at": INSTANT,
+        "expires_at": or_null(INSTANT),
+        "last_used_at": or_null(INSTANT),
+    }
+    grant = {name: or_null(schema) if "lifetime" in name else schema for name, schema in GRANT.items()}
+    return {
+        "type": "object",
+        "required": ["client_id", "client_id_issued_at", "account", "grant_types", "redirect_uris", "grants", "status"],
+        "properties": CLIENT
+        | {
+            "client_id": identifier("cli"),
+            "client_id_issued_at": {"type": "integer"},
+            "client_secret": text(100, description="Shown in the answer that made it, and never again."),
+            "client_secret_expires_at": {"type": "integer", "enum": [0]},
+            "account": identifier("acc"),
+            "grants": listed(shown(grant)),
+            "secrets": listed(shown(secret)),
+        },
+    }
+
+
+def _scope() -> Json:
+    members = {name: schema for name, schema in SCOPE.items() if name != "redefine"}
+    members |= {"resource": text(512), "max_lifetime": or_null(SCOPE["max_lifetime"])}
+    return shown(members | {"account": identifier("acc"), "created_at": INSTANT, "updated_at": INSTANT})
+
+
+def _token_request() -> Json:
+    return {
+        "type": "object",
+        "description": "None may be sent twice; unknown ones are ignored.",
+        "required": ["grant_type", "scope"],
+        "properties": {
+            "grant_type": among(list(GRANTS)),
+            "scope": CLIENT["scope"] | {"minLength": 1, "description": "Every scope wanted: there is no default."},
+            "resource": {"type": "string", "description": "Which, when the scopes are of several (RFC 8707)."},
+            "client_id": {"type": "string"},
+            "client_secret": {"type": "string", "description": "For client_secret_post."},
+            "client_assertion": {"type": "string", "description": "For private_key_jwt (RFC 7523)."},
+            "client_assertion_type": {"type": "string"},
+        },
+        "if": {"required": ["client_assertion"]},
+        "then": {
+            "required": ["client_assertion_type"],
+            "properties": {"client_assertion_type": {"enum": [ASSERTION_TYPE]}},
+        },
+        "example": {"grant_type": "client_credentials", "scope": "gatepost:clients"},
+    }
+
+
+def schemas() -> dict[str, Json]:
+    nullable = {name: schema if name in ("name", "redefine") else or_null(schema) for name, schema in SCOPE.items()}
+    plain = {"type": "string", "pattern": r"^[ !#-\[\]-~]*$"}
+    token = {
+        "access_token": text(16_384, description="A JWT as RFC 9068 has it."),
+        "token_type": among(["Bearer"]),
+        "expires_in": {"type": "integer", "minimum": 1},
+        "scope": {"type": "string", "pattern": _SCOPE_LIST},
+    }
+    return {
+        "KeySet": _key_set(),
+        "ClientDefinition": {"anyOf": [ref("ClientRegistration"), ref("ClientRedefinition")]},
+        "ClientRegistration": _registration(),
+        "ClientRedefinition": _redefinition(),
+        "Client": _client(),
+        "ScopeDefinition": sent(nullable, "name"),
+        "Scope": _scope(),
+        "TokenRequest": _token_request(),
+        "Token": shown(token),
+        "OAuthError": shown({"error": text(64), "error_description": plain, "error_uri": text(200)}),
+    }

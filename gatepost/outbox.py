@@ -1,0 +1,49 @@
+"""`gatepost.publish`: an event in the caller's own PostgreSQL transaction, whichever driver the caller has.
+
+One INSERT into `gatepost_outbox`; the worker moves it into the ledger after the caller's commit. For this a role needs
+no more than INSERT on that table.
+"""
+
+import inspect
+import json
+from contextlib import closing
+from typing import Any
+
+from gatepost.ledger.publish import Event, event
+from gatepost.strict import Json, read_json
+
+_INSERT = "INSERT INTO gatepost_outbox (account, type, data, id) VALUES (%s, %s, CAST(%s AS json), %s)"
+
+
+def publish(connection: Any, *, account: str, type: str, data: Any, id: str | None = None) -> None:  # noqa: A002 (the words of an event)
+    """Put an event into the outbox, on a connection or cursor whose parameters are written %s.
+
+    `account` is a name or an id. The same `id` again, with the same type and data, is one event. What could not be
+    published is a ValueError here, before anything is sent.
+    """
+    row = (account, type, _text(account, type, data, id), id)
+    if not hasattr(connection, "execute"):  # PEP 249 gives it to cursors only
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(_INSERT, row)
+        return
+    sent = connection.execute(_INSERT, row)
+    if inspect.iscoroutine(sent):
+        sent.close()
+        raise TypeError("this connection is asynchronous: await the INSERT yourself, or give one that is not")
+
+
+def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
+    """The data as JSON, once everything is known to be acceptable."""
+    if not isinstance(account, str) or not account.isprintable() or not account:
+        raise ValueError("account: must be the name or the id of an account")
+    try:
+        written = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"data: must be what JSON can say ({error})") from None
+    parsed = read_json(written)
+    if not isinstance(parsed, Json):
+        raise ValueError(f"data: {parsed.detail}")  # noqa: TRY004 (the value is at fault)
+    checked = event(type_, parsed.value, given_id)
+    if not isinstance(checked, Event):
+        raise ValueError(checked.detail)  # noqa: TRY004 (the same)
+    return checked.data

@@ -1,0 +1,93 @@
+"""The bell of PostgreSQL: NOTIFY on a connection of its own after commit, at most every 20 ms, and LISTEN."""
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import psycopg
+
+from gatepost.errors import GatepostError
+from gatepost.store.bell import Heard, packed, unpacked
+from gatepost.store.effects import Awaited
+
+CHANNEL = "gatepost"
+_EVERY = 0.02  # seconds; inside the transaction, or for every one, it halved what the server can do
+_AGAIN = 1.0
+
+Open = Callable[[], psycopg.Connection[tuple[Any, ...]]]
+
+
+class Herald:
+    """Tells the workers of all machines; starts with the first thing to tell."""
+
+    def __init__(self, open_: Open) -> None:
+        self._open = open_
+        self._told: SimpleQueue[set[Awaited] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def tell(self, awaited: set[Awaited]) -> None:
+        self._told.put(awaited)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="gatepost-herald", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        while (awaited := self._told.get()) is not None:
+            ended = False
+            while not self._told.empty():
+                more = self._told.get()
+                ended = ended or more is None
+                awaited |= more or set()
+            try:
+                if connection is None:
+                    connection = self._open()
+                    connection.autocommit = True
+                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, packed(awaited).hex()))
+            except (psycopg.Error, GatepostError):  # the workers look by themselves
+                connection = None
+            if ended:
+                break
+            time.sleep(_EVERY)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._told.put(None)
+            self._thread.join()
+
+
+class Listener:
+    """Hears in a thread of its own, on a connection made again when it breaks."""
+
+    def __init__(self, open_: Open, heard: Heard) -> None:
+        self._open = open_
+        self._heard = heard
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gatepost-listen", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with self._open() as connection:
+                    connection.autocommit = True
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._heard([])  # what was said while nobody listened
+                    while not self._ended.is_set():
+                        for each in connection.notifies(timeout=0.5):
+                            self._heard(unpacked(bytes.fromhex(each.payload)))
+            except (psycopg.Error, GatepostError, ValueError):
+                self._ended.wait(_AGAIN)
+
+    def renew(self) -> None:
+        """Nothing to renew: the server knows who listens."""
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()

@@ -1,0 +1,520 @@
+"""What the worker does with deliveries: claim, settle, rescue, sweep; and what operators do: retry and cancel.
+
+Every write is fenced by the attempt's number: whoever was overtaken changes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost import clock, endpoints, ids
+from gatepost.accounts import Account
+from gatepost.deliveries import decide, model
+from gatepost.deliveries.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
+from gatepost.deliveries.fanout import OWN
+from gatepost.deliveries.model import Attempt, AttemptDocument, Ending, Opened, Queued
+from gatepost.deliveries.summary import bucket
+from gatepost.endpoints import Endpoint, Health, Reason
+from gatepost.errors import BadSetting
+from gatepost.ledger.entries import SERVICE, Origin
+from gatepost.store.effects import Birth
+from gatepost.store.tx import Tx
+from gatepost.store.webhooks import Due, Key, Lane
+from gatepost.units.service import record
+
+LEASE = timedelta(seconds=30)  # beyond the endpoint's own timeout
+_SLICE = 100
+_ORIGIN = Origin(SERVICE)
+_encode = msgspec.json.Encoder().encode
+_opened = msgspec.json.Decoder(Opened)
+
+
+# --- claiming
+
+
+class Pick(NamedTuple):
+    """What the schedule wants: some of one lane, after a position."""
+
+    lane: Lane
+    limit: int
+    after: tuple[int, bytes]
+    waited_for: str
+
+
+class Claim(NamedTuple):
+    """A delivery that is ours until its lease ends: its attempt is open and on record."""
+
+    queued: Queued  # as it was; the attempt's number is one more
+    number: int
+    opened: Opened
+    account: str
+    endpoint: Endpoint
+    type: str
+    at: int
+    data: str | None
+
+
+class Claimed(NamedTuple):
+    claims: list[Claim]
+    lanes: list[tuple[Lane, int | None]]  # picked, with the first due time that is left in each
+    still: list[Key]  # endpoints that stand still and are not to be picked again for now
+
+
+def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
+    """Open attempts of what is due. One whose lease ran out is closed as interrupted first, and comes up again."""
+    now = clock.milliseconds(tx.at)
+    ready, still = _ready(tx, picks)
+    pages = tx.webhooks.due((pick.lane, pick.after, pick.limit) for pick, _, _ in ready)
+    claims: list[Claim] = []
+    rows: list[tuple[bytes, bytes, int, bytes, str]] = []
+    expired: list[Queued] = []
+    for (pick, account, endpoint), page in zip(ready, pages, strict=True):
+        signed_with = [secret.id for secret in endpoint.secrets if secret.live(tx.at)]
+        lease = now + (timedelta(seconds=endpoint.timeout) + LEASE) // timedelta(milliseconds=1)
+        for due in page:
+            if due.queued.worker is not None:
+                expired.append(due.queued)
+                continue
+            opened = _open(due.queued, endpoint.url, signed_with, pick.waited_for, now)
+            rows.append((due.queued.account, due.queued.id, lease, worker, _encode(opened).decode()))
+            claims.append(_claim(due, opened, account, endpoint))
+    if rows:
+        tx.webhooks.claim(rows)
+    if expired:
+        interrupt(tx, expired)
+    full = {pick.lane: now for (pick, _, _), page in zip(ready, pages, strict=True) if len(page) == pick.limit}
+    rest = [pick.lane for pick, _, _ in ready if pick.lane not in full]
+    return Claimed(claims, [*full.items(), *zip(rest, tx.webhooks.next_due(rest), strict=True)], still)
+
+
+def _ready(tx: Tx, picks: Sequence[Pick]) -> tuple[list[tuple[Pick, str, Endpoint]], list[Key]]:
+    """Those whose endpoint and account are active, and the endpoints of the others."""
+    ready: list[tuple[Pick, str, Endpoint]] = []
+    still: list[Key] = []
+    for pick in picks:
+        account, endpoint = _whose(tx, pick.lane.account, pick.lane.endpoint)
+        if account is None or endpoint is None or not account.active or endpoint.status != "active":
+            still.append((pick.lane.account, pick.lane.endpoint))
+        else:
+            ready.append((pick, account.id, endpoint))
+    return ready, still
+
+
+def _whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, Endpoint | None]:
+    name = ids.text("acc", account)
+    return tx.account(name), tx.webhooks.endpoint(name, ids.text("ep", endpoint))
+
+
+def _open(queued: Queued, url: str, signed_with: list[str], waited_for: str, now: int) -> Opened:
+    waited = max(0, now - queued.planned_at)
+    return Opened(now, url, signed_with, waited_for if waited else "plan", waited)
+
+
+def _claim(due: Due, opened: Opened, account: str, endpoint: Endpoint) -> Claim:
+    return Claim(due.queued, due.queued.number + 1, opened, account, endpoint, due.type, due.at, due.data)
+
+
+# --- settling
+
+
+class Result(NamedTuple):
+    """What became of a claim. Without `ended_at` it was never opened."""
+
+    claim: Claim
+    ended_at: datetime | None
+    code: int | None = None
+    failure: str | None = None
+    detail: str = ""
+    retry_after: str | None = None
+    timings: Mapping[str, float] = MappingProxyType({})
+    duration_ms: float | None = None
+    remote_ip: str | None = None
+    response: bytes = b""
+    attempt: Attempt | None = None  # as it will be on record, where it was prepared before the commit
+
+    @property
+    def key(self) -> Key:
+        return self.claim.queued[:2]
+
+    @property
+    def endpoint(self) -> Key:
+        return self.claim.queued[:3:2]
+
+    @property
+    def well(self) -> bool:
+        return decide.succeeded(self.code, self.failure)
+
+    def attempted(self) -> Attempted:
+        queued = self.claim.queued
+        return Attempted(
+            queued.id, self.claim.number, queued.used, queued.interrupted, self.claim.opened.url, self.code,
+            self.failure, self.retry_after, self.ended_at or clock.EPOCH,
+        )  # fmt: skip
+
+
+class Settled(NamedTuple):
+    retries: list[tuple[Key, int]]  # endpoint, and when its next retry is due
+    overtaken: list[Result]  # settled by nobody here: another worker took the delivery meanwhile
+    not_before: dict[Key, int]
+
+
+def settle(tx: Tx, worker: str, results: Sequence[Result], healthy: frozenset[Key]) -> Settled:
+    """Write what became of attempts, each with everything that follows from it, in one commit."""
+    receivers: dict[Key, Receiver] = {}
+    latest = {each.key: each for each in sorted(results, key=lambda each: each.claim.number)}  # one of each delivery
+    decided = [(result, _decide(tx, result, receivers)) for result in latest.values()]
+    ours = tx.webhooks.end_queued(
+        (*each.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
+    )
+    ours |= tx.webhooks.requeue(
+        (*each.key, each.claim.number, decision.at, decision.because, decision.used, decision.interrupted)
+        for each, decision in decided
+        if isinstance(decision, RetryAt)
+    )
+    valid = [(each, decision) for each, decision in decided if each.key in ours]
+    tx.webhooks.write_attempts(each.attempt or attempt(each, worker) for each, _ in valid)
+    tx.webhooks.write_records(_ending(each, decision) for each, decision in valid if each.ended_at is not None)
+    for (account, what), count in Counter(_counted(valid)).items():
+        tx.tally(account, what, count)
+    for each, decision in valid:
+        if isinstance(decision, Ended):
+            _tell_end(tx, each.claim, decision.reason, each)
+    not_before = _keep_health(tx, [each for each, _ in valid if each.ended_at is not None], healthy)
+    return Settled(
+        [(each.endpoint, decision.at) for each, decision in valid if isinstance(decision, RetryAt)],
+        [each for each in results if each.key not in ours or each is not latest[each.key]],
+        not_before,
+    )
+
+
+def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
+    queued = result.claim.queued
+    if result.ended_at is None:
+        return RetryAt(clock.milliseconds(tx.at), "released", queued.used, queued.interrupted)
+    receiver = receivers.get(result.endpoint)
+    if receiver is None:
+        receiver = receivers[result.endpoint] = _receiver(tx, queued)
+    return decide.after_attempt(result.attempted(), receiver)
+
+
+def _receiver(tx: Tx, queued: Queued) -> Receiver:
+    account, endpoint = _whose(tx, queued.account, queued.endpoint)
+    if account is None or endpoint is None:
+        raise LookupError(queued.endpoint.hex())
+    return Receiver(endpoint.url, endpoint.status, schedule(account, endpoint))
+
+
+def schedule(account: Account, endpoint: Endpoint) -> list[int]:
+    """The endpoint's own, or the account's."""
+    found: list[int] = account["retry_schedule"] if endpoint.retry_schedule is None else endpoint.retry_schedule
+    return found
+
+
+def attempt(result: Result, worker: str) -> Attempt:
+    """The attempt as it will be on record."""
+    claim, opened = result.claim, result.claim.opened
+    document = AttemptDocument(
+        planned_at=claim.queued.planned_at,
+        started_at=opened.started_at,
+        ended_at=clock.milliseconds(result.ended_at) if result.ended_at else opened.started_at,
+        url=opened.url,
+        signed_with=opened.signed_with,
+        waited_for=opened.waited_for,
+        waited_ms=opened.waited_ms,
+        worker=worker,
+        duration_ms=result.duration_ms,
+        response_code=result.code,
+        failure=result.failure,
+        detail=result.detail,
+        retry_after=result.retry_after,
+        timings=dict(result.timings),
+        remote_ip=result.remote_ip,
+        response=_text(result.response),
+    )
+    outcome = "not_sent" if result.ended_at is None else "failed"
+    if result.ended_at is not None and result.well:
+        outcome = "succeeded"
+    return Attempt(*result.key, claim.number, outcome, _encode(document).decode())
+
+
+def _text(response: bytes) -> str:
+    """No database takes NUL as text."""
+    return response.decode("utf-8", "replace").replace("\0", "�") if response else ""
+
+
+def _ending(result: Result, decision: Decision) -> Ending:
+    match decision:
+        case Delivered():
+            reason = "delivered"
+        case Ended():
+            reason = decision.reason
+        case RetryAt():
+            return Ending(*result.key, "pending", None, None, result.code, result.failure)
+    at = clock.milliseconds(result.ended_at or clock.EPOCH)
+    return model.ending(*result.key, reason, at, result.code, result.failure)
+
+
+def _counted(settled: Iterable[tuple[Result, Decision]]) -> Iterator[tuple[str, str]]:
+    """What the summary counts: account and what."""
+    for result, decision in settled:
+        account = result.claim.account
+        if result.ended_at is None:
+            yield account, "attempt not_sent"
+            continue
+        answered = result.code is not None and result.failure is None
+        yield account, f"attempt {(result.code or 0) // 100}xx" if answered else "attempt none"
+        if result.duration_ms is not None:
+            yield account, f"ms {bucket(result.duration_ms)}"
+        if not isinstance(decision, RetryAt):
+            yield account, f"ended {'delivered' if isinstance(decision, Delivered) else decision.reason}"
+
+
+def _tell_end(tx: Tx, claim: Claim, reason: str, result: Result) -> None:
+    if model.ENDS[reason][0] == "failed":
+        last = {"response_code": result.code, "failure": result.failure}
+        _tell_failure(tx, claim.queued, claim.type, claim.number, reason, last)
+
+
+def _tell_failure(tx: Tx, queued: Queued, type_: str, attempts: int, reason: str, last: dict[str, Any]) -> None:
+    account = tx.account(ids.text("acc", queued.account))
+    if account is None:
+        raise LookupError(queued.account.hex())
+    data = {
+        "endpoint": ids.text("ep", queued.endpoint),
+        "event": ids.text("evt", queued.event),
+        "event_type": type_,
+        "ended_reason": reason,
+        "attempts": attempts,
+        **last,
+    }
+    record(tx, account, "webhook.delivery.failed", _ORIGIN, ids.text("dlv", queued.id), data)
+
+
+def _keep_health(tx: Tx, results: Iterable[Result], healthy: frozenset[Key]) -> dict[Key, int]:
+    """The endpoints' health, changed only where it changes; one that failed for too long is disabled."""
+    by_endpoint: dict[Key, list[Result]] = {}
+    for result in results:
+        by_endpoint.setdefault(result.endpoint, []).append(result)
+    recovered: list[Key] = []
+    failing: list[tuple[Key, list[Result]]] = []
+    for key, outcomes in by_endpoint.items():
+        outcomes.sort(key=lambda each: each.ended_at or clock.EPOCH)
+        failures: list[Result] = []
+        for each in outcomes:
+            failures = [] if each.well else [*failures, each]
+        if len(failures) < len(outcomes) and key not in healthy:
+            recovered.append(key)
+        if failures:
+            failing.append((key, failures))
+    if recovered:
+        tx.webhooks.recover(recovered)
+    return {key: until for key, failures in sorted(failing) if (until := _worsen(tx, key, failures))}
+
+
+def _worsen(tx: Tx, key: Key, failures: list[Result]) -> int:
+    until = 0
+    for each in failures:
+        asked = decide.asked_to_wait(each.attempted())
+        if asked is not None and each.ended_at is not None:
+            until = max(until, clock.milliseconds(each.ended_at) + asked)
+    since = clock.milliseconds(failures[0].ended_at or clock.EPOCH)
+    health = tx.webhooks.worsen(key, len(failures), since, until)
+    account, endpoint = _whose(tx, *key)
+    if account is None or endpoint is None:
+        return until
+    if _reason_to_disable(tx, endpoint, health, failures):
+        tx.lock_account(account.id)  # and look again: it may have been redefined since this unit began
+        stored = tx.webhooks.endpoint_as_stored(account.id, endpoint.id)
+        reason = _reason_to_disable(tx, stored, health, failures) if stored else None
+        if stored and reason:
+            _disable(tx, account, stored, reason, failures[-1])
+    return until
+
+
+def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[Result]) -> Reason | None:
+    if endpoint.status != "active":
+        return None
+    receiver = Receiver(endpoint.url, endpoint.status, [])
+    if any(decide.gone(each.attempted(), receiver) for each in failures):
+        return "gone"
+    over = endpoints.will_be_disabled_at(endpoint, health)
+    return "failing" if over is not None and over <= tx.at else None
+
+
+def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Result) -> None:
+    tx.webhooks.put_endpoint(endpoints.disabled(endpoint, reason, tx.at))
+    data = {"reason": reason, "url": endpoint.url, "event_type": last.claim.type, "response_code": last.code}
+    record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
+
+
+# --- rescue
+
+
+def interrupt(tx: Tx, found: Sequence[Queued]) -> int:
+    """Close attempts whose worker is gone: on record as interrupted, and the deliveries go on. How many."""
+    now = clock.milliseconds(tx.at)
+    decided = [
+        (each, decide.after_interruption(each.id, each.number, each.used, each.interrupted, now, _receiver(tx, each)))
+        for each in found
+    ]
+    ours = tx.webhooks.requeue(
+        (each.account, each.id, each.number, to.at, to.because, to.used, to.interrupted)
+        for each, to in decided
+        if isinstance(to, RetryAt)
+    )
+    ended = [(each, to.reason) for each, to in decided if isinstance(to, Ended)]
+    ours |= tx.webhooks.end_queued((each.account, each.id, each.number) for each, _ in ended)
+    closed = [each for each in found if (each.account, each.id) in ours]  # the others were settled meanwhile
+    tx.webhooks.write_attempts(_interrupted(each, now) for each in closed)
+    _end_all(tx, [(each, reason) for each, reason in ended if each in closed])
+    for each in closed:
+        tx.tally(ids.text("acc", each.account), "attempt interrupted")
+    return len(closed)
+
+
+def _interrupted(queued: Queued, now: int) -> Attempt:
+    return _unanswered(queued, now, "interrupted", "nobody knows what became of it: its worker is gone")
+
+
+def _unanswered(queued: Queued, now: int, outcome: str, detail: str) -> Attempt:
+    if queued.opened is None or queued.worker is None:
+        raise ValueError("no attempt is open")
+    opened = _opened.decode(queued.opened)
+    document = AttemptDocument(
+        queued.planned_at, opened.started_at, now, opened.url, opened.signed_with, opened.waited_for,
+        opened.waited_ms, ids.text("wrk", queued.worker), detail=detail,
+    )  # fmt: skip
+    return Attempt(queued.account, queued.id, queued.number, outcome, _encode(document).decode())
+
+
+def _end_all(tx: Tx, ended: Sequence[tuple[Queued, str]]) -> None:
+    """The records of deliveries that end without an attempt of their own; their rows in the queue are gone by now."""
+    now = clock.milliseconds(tx.at)
+    known = tx.webhooks.deliveries((each.account, each.id) for each, _ in ended)
+    endings = []
+    for each, reason in ended:
+        delivery = known[each.account, each.id]
+        code, failure = delivery.last_code, delivery.last_failure
+        endings.append(model.ending(each.account, each.id, reason, now, code, failure))
+        tx.tally(ids.text("acc", each.account), f"ended {reason}")
+        if model.ENDS[reason][0] == "failed":
+            last = {"response_code": code, "failure": failure}
+            _tell_failure(tx, each, delivery.event_type, each.number, reason, last)
+    tx.webhooks.write_records(endings)
+
+
+def rescue(tx: Tx, worker: bytes, keys: Iterable[Key] | None = None) -> int:
+    """Close open attempts of a dead worker: those named, or some that are found. How many were closed.
+
+    Finding them means reading the whole queue, so who rescues does that in a reading unit first.
+    """
+    found: Iterable[Queued | None] = tx.webhooks.open_attempts(worker, _SLICE) if keys is None else _locked(tx, keys)
+    return interrupt(tx, [each for each in found if each is not None and each.worker == worker])
+
+
+def release(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
+    """Give back what a worker claimed without hearing of it: the store's answer was lost. None of it was ever sent."""
+    now = clock.milliseconds(tx.at)
+    found = [each for each in _locked(tx, keys) if each is not None and each.worker == worker]
+    ours = tx.webhooks.requeue(
+        (each.account, each.id, each.number, now, "released", each.used, each.interrupted) for each in found
+    )
+    detail = "never sent: the worker did not hear that it was its own"
+    tx.webhooks.write_attempts(
+        _unanswered(each, now, "not_sent", detail) for each in found if (each.account, each.id) in ours
+    )
+    for account, _ in ours:
+        tx.tally(ids.text("acc", account), "attempt not_sent")
+    return len(ours)
+
+
+def _locked(tx: Tx, keys: Iterable[Key]) -> list[Queued | None]:
+    """Every live worker may be at it: one after the other, so that what one closed the next finds closed."""
+    return [tx.webhooks.lock_queued(ids.text("acc", account), raw_id) for account, raw_id in sorted(keys)]
+
+
+# --- sweeping: what ends because its endpoint or account stood still for too long, or is gone
+
+
+def sweep(tx: Tx, key: Key) -> int:
+    """End a slice of what waits for one endpoint that stands still, if it has to end. How many were ended."""
+    account, endpoint = _whose(tx, *key)
+    if account is None or endpoint is None:
+        return 0
+    if endpoint.status == "removed":
+        return _sweep_some(tx, key, b"\xff" * 16, "endpoint_removed")
+    since = min((at for at in (endpoint.disabled_at, account.suspended_at) if at is not None), default=None)
+    limit = tx.at - timedelta(seconds=account.seconds("hold_limit"))
+    if since is None or since > limit:
+        return 0
+    return _sweep_some(tx, key, clock.milliseconds(limit).to_bytes(6, "big") + b"\0" * 10, "held_too_long")
+
+
+def _sweep_some(tx: Tx, key: Key, before: bytes, reason: str) -> int:
+    found = tx.webhooks.queued_of(key, before, _SLICE)
+    dropped = tx.webhooks.drop_queued((each.account, each.id, each.number) for each in found)
+    ended = [each for each in found if (each.account, each.id) in dropped]
+    _close_open(tx, ended)
+    _end_all(tx, [(each, reason) for each in ended])
+    return len(found)
+
+
+def _close_open(tx: Tx, ended: Iterable[Queued]) -> None:
+    """An attempt that is still open when its delivery ends stays on record as interrupted."""
+    still_open = [each for each in ended if each.worker is not None]
+    tx.webhooks.write_attempts(_interrupted(each, clock.milliseconds(tx.at)) for each in still_open)
+    for each in still_open:
+        tx.tally(ids.text("acc", each.account), "attempt interrupted")
+
+
+# --- operators
+
+
+def cancel(tx: Tx, account: Account, delivery: str) -> None:
+    """End a delivery by hand."""
+    queued = _unfinished(tx, account, delivery)
+    tx.webhooks.drop_queued([(queued.account, queued.id, queued.number)])
+    _close_open(tx, [queued])
+    _end_all(tx, [(queued, "cancelled_by_operator")])
+
+
+def retry(tx: Tx, account: Account, delivery: str) -> str:
+    """Make the next attempt now; of a delivery that ended, make a new one. The id of the delivery that is tried."""
+    found = tx.webhooks.delivery(account.id, delivery)
+    if found is None:
+        raise BadSetting(f"there is no delivery {delivery} in {account.name}; `gatepost delivery list` shows them")
+    now = clock.milliseconds(tx.at)
+    if found.status == "pending":
+        queued = _unfinished(tx, account, delivery)
+        if not tx.webhooks.hurry(queued, now):
+            raise BadSetting(f"{delivery} is being attempted right now; look again in a moment")
+        tx.effects.hurried.add((queued.account, queued.endpoint))
+        return delivery
+    if tx.entry(account.id, found.event) is None:
+        raise BadSetting(f"the event of {delivery} is no longer kept")
+    endpoint = tx.webhooks.endpoint(account.id, ids.text("ep", found.endpoint))
+    if endpoint is None or endpoint.status == "removed":
+        raise BadSetting(f"the endpoint of {delivery} is removed, which is final")
+    made = model.born(
+        found.account, ids.fresh(), found.subscription, found.endpoint, found.event, found.event_type,
+        account.seconds("retention") // 86400, "retry",
+    )  # fmt: skip
+    tx.effects.births.append(Birth(made, model.queued(made, now, "operator")))
+    tx.tally(account.id, "made")
+    return ids.text("dlv", made.id)
+
+
+def _unfinished(tx: Tx, account: Account, delivery: str) -> Queued:
+    raw = ids.parse("dlv", delivery)
+    queued = tx.webhooks.lock_queued(account.id, raw) if raw else None
+    if queued is None:
+        raise BadSetting(f"{delivery} is not an unfinished delivery of {account.name}")
+    return queued
+
+
+def is_own(type_: str) -> bool:
+    return type_.startswith(OWN)

@@ -1,0 +1,208 @@
+"""GET /webhooks/deliveries: reading its query strictly, and answering it without writing unless it is refused."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, get_args
+
+from gatepost import clock, ids
+from gatepost.deliveries.model import FAILURES, Status
+from gatepost.deliveries.shown import INCLUDES
+from gatepost.deliveries.summary import SECONDS
+from gatepost.errors import Refusal
+from gatepost.ledger.entries import PLATFORM_TYPE
+from gatepost.store.listing import Wanted
+from gatepost.store.tx import Tx
+from gatepost.units import authenticate, listing
+from gatepost.units.listing import MOST, Query
+from gatepost.units.service import Answer, Caller, refused
+from gatepost.web.answers import Reply
+from gatepost.web.definitions import bearer_of, reply, unauthenticated
+from gatepost.web.requests import Request, parameters
+from gatepost.web.surface import Surface
+
+SCOPE = "gatepost:deliveries"
+_REFUSED = "webhook.delivery.refused"
+
+
+class Denied(NamedTuple):
+    """An authenticated caller does not get what it asked for: that is for the ledger."""
+
+    caller: Caller
+    why: Refusal
+
+
+async def answer(surface: Surface, request: Request) -> Reply:
+    token = bearer_of(request)
+    if token is None:
+        return unauthenticated(surface, request, SCOPE)
+    asked = query(request.query.encode("latin-1"))
+
+    def read(tx: Tx) -> Answer | Denied | Refusal:
+        caller = authenticate.bearer(tx, surface.service, token)
+        if isinstance(caller, Refusal):
+            return caller
+        if SCOPE not in caller.scopes:
+            return Denied(caller, Refusal("insufficient_scope", f"this operation needs the scope {SCOPE}", SCOPE))
+        account = tx.account(caller.account)
+        if account is None:
+            raise LookupError(caller.account)
+        found = asked if isinstance(asked, Refusal) else listing.answer(tx, surface.service, account, asked)
+        return Denied(caller, found) if isinstance(found, Refusal) else found
+
+    outcome = await surface.store.read(read)
+    if isinstance(outcome, Denied):
+        denied = outcome
+
+        def tell(tx: Tx) -> Answer:
+            account = tx.account(denied.caller.account)
+            if account is None:
+                raise LookupError(denied.caller.account)
+            return refused(tx, account, _REFUSED, denied.caller.origin(request.id, request.source), denied.why)
+
+        outcome = await surface.store.run(tell, records_only=True)
+    return reply(surface, request, SCOPE, outcome)
+
+
+# --- the query
+
+
+class Wrong(NamedTuple):
+    """What would be right instead."""
+
+    words: str
+
+
+def query(raw: bytes) -> Query | Refusal:
+    """What a query string asks for: every parameter known, sent once, with a value, and of the view it is for."""
+    sent = parameters(raw)
+    if isinstance(sent, Refusal):
+        return sent
+    if any(pair and not pair.partition(b"=")[2] for pair in raw.split(b"&")):
+        return Refusal("invalid_request", "every parameter must have a value: leave out what is not asked for")
+    read: dict[str, Any] = {}
+    for name, (text,) in sent.items():
+        if name not in PARAMETERS:
+            return _bad(name, f"unknown parameter; there are {', '.join(PARAMETERS)}")
+        value = PARAMETERS[name](text)
+        if isinstance(value, Wrong):
+            return _bad(name, value.words)
+        read[name] = value
+    view = read.pop("view", "deliveries")
+    for name in read:
+        if name not in VIEWS[view]:
+            takes = f"not with view={view}, which takes {', '.join(VIEWS[view])}"
+            return _bad(name, takes if "view" in sent else "only with view=summary")
+    return _query(view, read)
+
+
+def _query(view: Any, read: dict[str, Any]) -> Query:
+    due = read.get("due_before")
+    wanted = Wanted(
+        id=read.get("id"),
+        endpoint=read.get("endpoint_id"),
+        subscription=read.get("subscription_id"),
+        event=read.get("event_id"),
+        event_type=read.get("event_type"),
+        status=read.get("status"),
+        code=read.get("response_code"),
+        failure=read.get("failure"),
+        created_after=_floor(read["created_after"]) if "created_after" in read else None,
+        created_before=_ceiling(read["created_before"]) if "created_before" in read else None,
+        due_before=_ceiling(due) if due else None,
+    )
+    return Query(
+        wanted,
+        view,
+        newest=read.get("order", "oldest" if due else "newest") == "newest",
+        limit=read.get("limit", listing.LIMIT),
+        cursor=read.get("cursor", ""),
+        include=read.get("include", frozenset()),
+        interval=read.get("interval", "hour"),
+    )
+
+
+def _bad(name: str, words: str) -> Refusal:
+    return Refusal("invalid_request", f"{name[:64]}: {words}", name[:64])
+
+
+def _floor(at: datetime) -> int:
+    return clock.milliseconds(at)
+
+
+def _ceiling(at: datetime) -> int:
+    """Before this millisecond is before `at`, which may lie within one."""
+    return clock.milliseconds(at) + (at.microsecond % 1000 > 0)
+
+
+# --- single parameters
+
+Read = Callable[[str], Any]  # the value, or what is wrong
+
+
+def _identifier(prefix: str, noun: str) -> Read:
+    wrong = Wrong(f"must be the id of {noun}, {prefix}_ and 26 digits and letters")
+
+    def read(text: str) -> bytes | Wrong:
+        return ids.parse(prefix, text) or wrong
+
+    return read
+
+
+def _among(*choices: str) -> Read:
+    return lambda text: text if text in choices else Wrong(f"must be one of {', '.join(choices)}")
+
+
+def _event_type(text: str) -> str | Wrong:
+    right = len(text) <= 256 and PLATFORM_TYPE.fullmatch(text)
+    return text if right else Wrong("must be a type of events, as invoice.paid")
+
+
+def _response_code(text: str) -> tuple[int, int] | Wrong:
+    if not re.fullmatch(r"[1-5](?:[0-9]{2}|xx)", text):
+        return Wrong("must be a code as 503, or a class of codes as 5xx")
+    first = int(text.replace("x", "0"))
+    return first, first + (100 if text.endswith("x") else 1)
+
+
+def _instant(text: str) -> datetime | Wrong:
+    found = clock.parse_rfc3339(text)
+    return found or Wrong("must be a time with its offset, as 2026-11-15T08:00:00Z (a + is written %2B)")
+
+
+def _limit(text: str) -> int | Wrong:
+    right = re.fullmatch(r"[0-9]{1,3}", text) and 1 <= int(text) <= MOST
+    return int(text) if right else Wrong(f"must be a whole number from 1 to {MOST}")
+
+
+def _include(text: str) -> frozenset[str] | Wrong:
+    named = text.split(",")
+    right = len(set(named)) == len(named) and set(named) <= set(INCLUDES)
+    return frozenset(named) if right else Wrong(f"must be some of {', '.join(INCLUDES)}, separated by commas")
+
+
+# parameter → its reader. The first ones are filters.
+PARAMETERS: dict[str, Read] = {
+    "id": _identifier("dlv", "a delivery"),
+    "endpoint_id": _identifier("ep", "an endpoint"),
+    "subscription_id": _identifier("sub", "a subscription"),
+    "event_id": _identifier("evt", "an event"),
+    "event_type": _event_type,
+    "status": _among(*get_args(Status)),
+    "response_code": _response_code,
+    "failure": _among(*FAILURES),
+    "created_after": _instant,
+    "created_before": _instant,
+    "due_before": _instant,
+    "limit": _limit,
+    "cursor": lambda text: text,
+    "order": _among("newest", "oldest"),
+    "include": _include,
+    "view": _among("summary", "endpoints"),
+    "interval": _among(*SECONDS),
+}
+VIEWS: dict[str, tuple[str, ...]] = {
+    "deliveries": tuple(name for name in PARAMETERS if name not in ("view", "interval")),
+    "summary": ("interval", "created_after", "created_before"),
+    "endpoints": ("limit", "cursor"),
+}
