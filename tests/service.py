@@ -107,13 +107,26 @@ class Service:
 
     def web_processes(self) -> list[int]:
         """Process ids of the web children, by asking the kernel."""
+        return self._children("gatepost.web.process")
+
+    def delivery_processes(self) -> list[int]:
+        return self._children("gatepost.deliveries.process")
+
+    def _children(self, module: str) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(each) for each in children]
+        return [int(each) for each in children if module.encode() in _command_line(each)]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(timeout=40)
+
+
+def _command_line(process: str) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
+        return b""
 
 
 def free_ports(count: int) -> list[int]:

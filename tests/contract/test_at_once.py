@@ -41,8 +41,9 @@ def store(tmp_path: Path) -> Iterator[Watched]:
 
 @pytest.fixture
 def account(store: Watched) -> str:
+    """An account whose subscriptions, none, are known to the writer's cache: its entries can be decided ahead."""
     made = accounts.new("acme", clock.now())
-    store.run_now(lambda tx: tx.add_account(made))
+    store.run_now(lambda tx: (tx.add_account(made), tx.webhooks.matching(made.id)))
     return made.id
 
 

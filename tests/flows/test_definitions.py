@@ -162,17 +162,6 @@ def test_limits_hold_under_parallel_requests(gatepost: Service, account_name: st
     assert admin.clients(MACHINE).json()["error"] == "limit_reached"
 
 
-def test_the_webhook_operations_say_they_are_not_built(admin: Admin) -> None:
-    for path in ("/webhooks/endpoints", "/webhooks/subscriptions"):
-        answer = admin.gatepost.post(path, admin.token, {"url": "https://example.com"})
-        assert answer.status_code == 501
-        assert answer.headers["Content-Type"] == "application/problem+json"
-    answer = admin.gatepost.session.get(
-        f"{admin.gatepost.url}/webhooks/deliveries", headers={"Authorization": f"Bearer {admin.token}"}
-    )
-    assert (answer.status_code, answer.json()["code"]) == (501, "not_built")
-
-
 def test_operations_need_a_token_with_their_scope(admin: Admin) -> None:
     bare = admin.gatepost.session.post(f"{admin.gatepost.url}/oauth/clients", json=MACHINE)
     assert bare.status_code == 401

@@ -4,15 +4,22 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import jsonschema_rs
 import pytest
 from joserfc.jwk import ECKey
 
 import gatepost
-from gatepost import clients, openapi, scopes
+from gatepost import clients, endpoints, ids, openapi, scopes, subscriptions
 from gatepost.clients import TOKEN_EXCHANGE, Definition
+from gatepost.deliveries.guard import Policy, url_problem
+from gatepost.endpoints import Endpoint
 from gatepost.errors import ERRORS
+from gatepost.ledger import entries
+from gatepost.subscriptions import Subscription
+from gatepost.units.listing import Query
+from gatepost.web import deliveries
 from gatepost.web.app import ROUTES
 
 DOCUMENT = openapi.document()
@@ -64,6 +71,22 @@ def test_every_client_member_is_described(body: str) -> None:
 def test_every_grant_and_scope_member_is_described() -> None:
     assert set(openapi.GRANT) == set(clients.GRANT_MEMBERS)
     assert set(DOCUMENT["components"]["schemas"]["ScopeDefinition"]["properties"]) == set(scopes.MEMBERS)
+
+
+def test_every_endpoint_and_subscription_member_is_described() -> None:
+    described = {name: set(each.get("properties", {})) for name, each in DOCUMENT["components"]["schemas"].items()}
+    assert described["EndpointCreation"] == set(endpoints.MEMBERS) - {"id"}
+    assert described["EndpointRedefinition"] == set(endpoints.MEMBERS) - {"secret"}
+    assert described["SubscriptionCreation"] == set(subscriptions.MEMBERS) - {"id"}
+    assert described["SubscriptionRedefinition"] == set(subscriptions.MEMBERS)
+    assert described["Replay"] == set(subscriptions.REPLAY_MEMBERS)
+
+
+def test_every_parameter_is_described() -> None:
+    [operation] = DOCUMENT["paths"]["/webhooks/deliveries"].values()
+    described = [each["$ref"].rpartition("/")[2] for each in operation["parameters"]]
+    assert described == ["Gatepost-Version", *deliveries.PARAMETERS]
+    assert all(DOCUMENT["components"]["parameters"][name]["in"] == "query" for name in deliveries.PARAMETERS)
 
 
 def test_operations_require_the_scope_that_they_check() -> None:
@@ -192,3 +215,208 @@ def test_schema_and_rules_agree_on_a_scope(members: dict[str, Any], right: bool)
     defined = scopes.define(body, None, account="acc", base_url=BASE_URL, at=NOW)
     assert isinstance(defined, scopes.Scope) == right, defined
     assert schema("ScopeDefinition").is_valid(body) == right
+
+
+HOOK = "https://example.com/hooks"
+ENDPOINT = Endpoint(ids.text("ep", b"e" * 16), "acc", HOOK, NOW, NOW, headers={"x-token": "kept"})
+WEEK = 7 * 86_400
+PAIRS = AGREEMENT["metadata"]
+ENDPOINT_AGREEMENT: dict[str, list[Any]] = {
+    "id": [None, "", "ep_1", 5],
+    "url": ["https://example.com", "https://example.com:8443/a/b?c=d%20[e]", "http://127.0.0.1:8080/x", "https://[::1]/",
+            "HTTPS://example.com", "ftp://example.com", "example.com", "//example.com", "https://", "https:///a", "",
+            "https://example.com#a", "https://example.com/a#", "https://user@example.com", "https://a b.example/",
+            "https://example.com/\\a", "https://example.com/é", "https://é.example", "https://example.com:123456/",
+            "https://example.com:/", "https://example.com/\n", 5, None, [HOOK],
+            "https://example.com/".ljust(2048, "a"), "https://example.com/".ljust(2049, "a")],
+    "description": [None, "", "é" * 500, "a" * 501, 5, ["a"]],
+    "headers": [None, {}, {"x-tenant": "acme"}, {"x": " a"}, {"x": "a "}, {"x": ""}, {"x": "a b"}, {"x": "é"}, {"x": 5},
+                {"x": "a\r\nb"}, {"x": "a" * 1024}, {"x": "a" * 1025}, {"": "a"}, {"a b": "a"}, {"a:": "a"}, {"é": "a"},
+                {"a" * 128: "a"}, {"a" * 129: "a"}, {f"x-{n}": "a" for n in range(20)}, [], "x: a",
+                {f"x-{n}": "a" for n in range(21)}, {"hosts": "a"}, {"x-webhook-id": "a"}, {"webhook": "a"},
+                *({name: "a"} for name in ("Webhook-Id", "webhook-", "HOST", "content-type", "Content-Language", "te",
+                  "Authorization", "connection", "Keep-Alive", "trailer", "transfer-encoding", "Upgrade", "expect",
+                  "proxy-authorization", "User-Agent", "cookie"))],
+    "timeout": [None, 1, 30, 0, 31, -1, True, 1.5, "15", [15]],
+    "max_in_flight": [None, 1, 1000, 0, 1001, False, "1"],
+    "rate_limit": [None, 1, 10_000, 0, 10_001, True, 0.5, "1"],
+    "retry_schedule": [None, [], [1], [WEEK], [1] * 24, [1] * 25, [0], [WEEK + 1], [True], ["1"], [1.5], 5, "1,2"],
+    "signing": [None, "v1", "v1a", "v2", "", 5, ["v1"]],
+    "format": [None, "standard", "cloudevents", "xml", "", 5],
+    "status": [None, "active", "disabled", "removed", "", 5],
+    "metadata": [None, *PAIRS],
+    "secret": [None, "", "whsec_", 5, "whpk_" + "A" * 32, "A" * 32, "whsec_" + "A" * 31 + "!",
+               *("whsec_" + "A" * length for length in (31, 32, 33, 34, 35, 80, 84, 85, 86, 87, 88)),
+               *("whsec_" + "A" * length + end for length, end in ((34, "=="), (35, "="), (86, "=="), (30, "==")))],
+    "rotate_secret": [None, True, False, {"overlap": 0}, {"overlap": WEEK}, {"overlap": WEEK + 1}, {"overlap": -1},
+                      {"overlap": True}, {"overlap": "1"}, {}, {"overlap": 1, "more": 1}, {"more": 1}, 1, "true", []],
+    "owner": ["me", None],
+}  # fmt: skip
+
+
+def test_no_endpoint_member_is_left_out_below() -> None:
+    assert set(ENDPOINT_AGREEMENT) == {*endpoints.MEMBERS, "owner"}
+
+
+def defines_endpoint(body: dict[str, Any], known: Endpoint | None) -> bool:
+    """Whether the rules accept it. The id is looked up before they are asked."""
+    if known is None and "id" in body:
+        return False
+    found = endpoints.define(
+        body, known, account="acc", at=NOW, url_problem=lambda url: url_problem(Policy(dev=True), url)
+    )
+    return isinstance(found, endpoints.Defined)
+
+
+@pytest.mark.parametrize(
+    ("member", "value"), [(member, value) for member, values in ENDPOINT_AGREEMENT.items() for value in values]
+)
+def test_schema_and_rules_agree_on_a_member_of_an_endpoint(member: str, value: Any) -> None:
+    body = {"url": HOOK} | {member: value}
+    assert schema("EndpointDefinition").is_valid(body) == defines_endpoint(body, None)
+    if member != "id":
+        changed = {"id": ENDPOINT.id, member: value}
+        assert schema("EndpointDefinition").is_valid(changed) == defines_endpoint(changed, ENDPOINT)
+
+
+GIVEN = {"secret": "whsec_" + "A" * 32}
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ({}, False),
+        ({"description": "a"}, False),
+        ({"url": HOOK} | GIVEN, True),
+        ({"url": HOOK, "signing": "v1"} | GIVEN, True),
+        ({"url": HOOK, "signing": "v1a"} | GIVEN, False),
+        ({"url": HOOK, "signing": "v1a", "secret": None}, True),
+        ({"url": HOOK, "rotate_secret": True} | GIVEN, False),
+        ({"url": HOOK, "rotate_secret": {"overlap": 0}} | GIVEN, False),
+        ({"url": HOOK, "rotate_secret": False} | GIVEN, True),
+        ({"url": HOOK, "rotate_secret": True, "secret": None}, True),
+        ({"id": ENDPOINT.id}, True),
+        ({"id": ENDPOINT.id} | GIVEN, False),
+        ({"id": ENDPOINT.id, "status": "removed"}, True),
+        ({"id": ENDPOINT.id, "status": "removed", "rotate_secret": False}, True),
+        ({"id": ENDPOINT.id, "status": "removed", "rotate_secret": True}, False),
+        ({"id": ENDPOINT.id, "status": "disabled", "rotate_secret": True}, True),
+        ({"id": ENDPOINT.id, "headers": {"x-token": endpoints.HIDDEN}}, True),
+    ],
+)
+def test_schema_and_rules_agree_on_a_whole_endpoint(body: dict[str, Any], right: bool) -> None:
+    assert defines_endpoint(body, ENDPOINT if "id" in body else None) == right
+    assert schema("EndpointDefinition").is_valid(body) == right
+
+
+SUBSCRIPTION = Subscription(ids.text("sub", b"s" * 16), "acc", ENDPOINT.id, ["invoice.paid"], NOW, NOW)
+EVENT = ids.text("evt", b"v" * 16)
+EVENTS = [ids.text("evt", bytes([number]) * 16) for number in range(101)]
+BELOW = ["account.*", "oauth.*", "oauth.token.*", "webhook.*", "webhook.endpoint.*"]
+SUBSCRIPTION_AGREEMENT: dict[str, list[Any]] = {
+    "id": [None, "", "sub_1", 5],
+    "endpoint_id": [None, "", "ep_1", 5],
+    "events": [None, [], ["invoice.paid"], ["invoice.paid"] * 2, ["invoice.*"], ["a.b.c.*"], ["*"],
+               ["*", "oauth.token.*"], "invoice.paid", [5], [None], [""], ["invoice"], ["Invoice.paid"], ["invoice."],
+               [".paid"], ["*.paid"],
+               ["invoice.*.paid"], ["invoice.**"], ["invoice..paid"], ["invoice.paid\n"], ["a b.c"], ["accounts.a"],
+               [f"{'a' * 253}.bc"], [f"{'a' * 254}.bc"], [f"{'a' * 254}.*"], [f"{'a' * 255}.*"],
+               [f"a.b{n}" for n in range(100)], [f"a.b{n}" for n in range(101)], ["oauth"], ["oauth.none"],
+               ["oauth.none.*"], ["oauth.token.issued.*"], ["webhook.a.b"], ["account.*.*"],
+               *([each] for each in BELOW), *([each] for each in entries.TYPES)],
+    "filter": [None, {}, {"/a": "b"}, {"/a/b": None}, {"/": 1}, {"/a~0b~1c": True}, {"/a": 1.5}, {"": 1}, {"a": 1},
+               {"/a~": 1}, {"/a~2": 1}, {"/a": []}, {"/a": {}}, {"/a": "b" * 1024}, {"/a": "b" * 1025}, [], "/a",
+               {"/" + "a" * 255: 1}, {"/" + "a" * 256: 1}, {f"/{n}": 1 for n in range(10)},
+               {f"/{n}": 1 for n in range(11)}],
+    "status": [None, "active", "disabled", "removed", "", 5],
+    "description": [None, "", "é" * 500, "a" * 501, 5, ["a"]],
+    "replay": [None, {}, {"from": "2026-11-15T08:00:00Z"}, {"until": "2026-11-15T08:00:00.123+01:00"}, {"from": None},
+               {"only": "failed"}, {"only": "all"}, {"only": None}, {"from": 5}, {"event_ids": [EVENT]},
+               {"event_ids": []}, {"event_ids": [EVENT] * 2}, {"event_ids": ["evt_1"]}, {"event_ids": EVENT},
+               {"event_ids": EVENTS[:100]}, {"event_ids": EVENTS},
+               {"event_ids": [EVENT], "only": "failed"}, {"event_ids": [EVENT], "only": None, "from": None},
+               {"event_ids": None}, {"event_ids": None, "only": "failed"}, {"to": "2026-11-15T08:00:00Z"},
+               {"from": "2026-11-15T08:00:00Z", "until": "2026-11-15T09:00:00Z", "only": "failed"}, [], "failed"],
+    "owner": ["me", None],
+}  # fmt: skip
+
+
+def test_no_subscription_member_is_left_out_below() -> None:
+    assert set(SUBSCRIPTION_AGREEMENT) == {*subscriptions.MEMBERS, "owner"}
+
+
+def defines_subscription(body: dict[str, Any], known: Subscription | None) -> bool:
+    if known is None and "id" in body:
+        return False
+    exists = ENDPOINT.id.__eq__
+    found = subscriptions.define(body, known, account="acc", at=NOW, endpoint_exists=exists)
+    return isinstance(found, subscriptions.Defined)
+
+
+@pytest.mark.parametrize(
+    ("member", "value"), [(member, value) for member, values in SUBSCRIPTION_AGREEMENT.items() for value in values]
+)
+def test_schema_and_rules_agree_on_a_member_of_a_subscription(member: str, value: Any) -> None:
+    body = {"endpoint_id": ENDPOINT.id, "events": ["invoice.paid"]} | {member: value}
+    assert schema("SubscriptionDefinition").is_valid(body) == defines_subscription(body, None)
+    if member != "id":
+        changed = {"id": SUBSCRIPTION.id, member: value}
+        assert schema("SubscriptionDefinition").is_valid(changed) == defines_subscription(changed, SUBSCRIPTION)
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ({}, False),
+        ({"endpoint_id": ENDPOINT.id}, False),
+        ({"events": ["*"]}, False),
+        ({"id": SUBSCRIPTION.id}, True),
+        ({"id": SUBSCRIPTION.id, "endpoint_id": ENDPOINT.id}, True),
+        ({"id": SUBSCRIPTION.id, "status": "removed"}, True),
+        ({"id": SUBSCRIPTION.id, "status": "removed", "replay": None}, True),
+        ({"id": SUBSCRIPTION.id, "status": "removed", "replay": {"only": "failed"}}, False),
+        ({"id": SUBSCRIPTION.id, "status": "disabled", "replay": {"only": "failed"}}, True),
+    ],
+)
+def test_schema_and_rules_agree_on_a_whole_subscription(body: dict[str, Any], right: bool) -> None:
+    assert defines_subscription(body, SUBSCRIPTION if "id" in body else None) == right
+    assert schema("SubscriptionDefinition").is_valid(body) == right
+
+
+DELIVERY = ids.text("dlv", b"d" * 16)
+INSTANTS = ["2026-11-15T08:00:00Z", "2026-11-15T08:00:00.123+01:00", "2026-11-15", "08:00:00Z", "now", "1794729600"]
+PARAMETER_AGREEMENT: dict[str, list[Any]] = {
+    "id": [DELIVERY, DELIVERY.upper(), DELIVERY + "0", "dlv_", EVENT, "dlv_" + "v" * 26],
+    "endpoint_id": [ENDPOINT.id, DELIVERY, "ep_1"],
+    "subscription_id": [SUBSCRIPTION.id, ENDPOINT.id, "sub_1"],
+    "event_id": [EVENT, DELIVERY, "evt_1"],
+    "event_type": ["invoice.paid", "oauth.token.issued", "invoice", "invoice.*", "*", "Invoice.paid", ".", "a..b",
+                   f"{'a' * 253}.bc", f"{'a' * 254}.bc"],
+    "status": ["pending", "held", "in_flight", "succeeded", "failed", "cancelled", "ended", "Pending"],
+    "response_code": ["503", "5xx", "100", "599", "600", "099", "50", "5x", "xxx", "5XX", "50x", "5033"],
+    "failure": ["dns", "timeout", "redirect", "http", "DNS"],
+    "created_after": INSTANTS,
+    "created_before": INSTANTS,
+    "due_before": INSTANTS,
+    "limit": [1, 50, 200, 0, 201, -1, 1.5, "a"],
+    "cursor": ["a", "A" * 128],
+    "order": ["newest", "oldest", "due"],
+    "include": ["payload", "responses", "payload,responses", "responses,payload", "payload,payload", "payload,", "all"],
+    "view": ["summary", "endpoints", "deliveries", "all"],
+    "interval": ["hour", "day", "minute"],
+}  # fmt: skip
+
+
+def test_no_parameter_is_left_out_below() -> None:
+    assert set(PARAMETER_AGREEMENT) == set(deliveries.PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in PARAMETER_AGREEMENT.items() for value in values]
+)
+def test_schema_and_reader_agree_on_a_parameter(name: str, value: Any) -> None:
+    sent = {name: value} | ({"view": "summary"} if name == "interval" else {})
+    accepted = isinstance(deliveries.query(urlencode(sent).encode()), Query)
+    reference = {"$ref": f"#/components/parameters/{name}/schema", "components": DOCUMENT["components"]}
+    described = jsonschema_rs.Draft202012Validator(reference, validate_formats=True)
+    assert described.is_valid(value) == accepted

@@ -81,10 +81,17 @@ class TestPrecedence:
             "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
             "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "shared_resources": "https://b",
             "trusted_proxies": "10.0.0.0/8",
+            "intake": "http",
+            "allow_networks": "10.1.0.0/16",
+            "egress_proxy": "http://proxy.example:3128",
+            "egress_ca": __file__,
+            "nats": "nats://bus.example:4222",
+            "nats_stream": "events",
         }  # fmt: skip
         found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
         expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True, "shared_resources": ["https://b"],
-                    "trusted_proxies": ["10.0.0.0/8"]}.get(name, texts[name])  # fmt: skip
+                    "trusted_proxies": ["10.0.0.0/8"],
+                    "allow_networks": ["10.1.0.0/16"]}.get(name, texts[name])  # fmt: skip
         assert found == expected
 
     def test_other_variables_are_not_ours(self) -> None:

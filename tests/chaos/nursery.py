@@ -1,0 +1,95 @@
+"""Delivery processes that start at once and die at a named step: `python -m tests.chaos.nursery`.
+
+Everything is imported once; each line on standard input, a JSON order with an optional `step`, forks a process that is
+then what `gatepost.deliveries.process` is, and prints its id. It ends with its input; who is still alive is killed.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import msgspec
+import uvloop
+
+from gatepost import app
+from gatepost.deliveries import process
+from gatepost.deliveries.worker import Worker
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit("killed")
+
+
+def _before_sending(self: Worker, _claim: Any) -> None:
+    die()
+
+
+def _sending(original: Any) -> Any:
+    def send(self: Worker, claim: Any) -> None:
+        original(self, claim)
+        asyncio.get_running_loop().call_later(0.05, die)  # the receiver has the request and keeps its answer
+
+    return send
+
+
+def _cycling(original: Any, *, before: bool) -> Any:
+    async def cycle(self: Worker, results: list[Any], turns: list[Any]) -> None:
+        if results and before:
+            die()
+        await original(self, results, turns)
+        if results:
+            die()
+
+    return cycle
+
+
+# A name for each step, and what makes a process die there.
+STEPS: dict[str, Any] = {
+    "claimed, not sent": lambda: setattr(Worker, "_send", _before_sending),
+    "sent, not answered": lambda: setattr(Worker, "_send", _sending(Worker._send)),
+    "answered, not settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=True)),
+    "settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=False)),
+}
+
+
+def child(order: bytes, step: str) -> NoReturn:
+    if step:
+        STEPS[step]()
+    with contextlib.suppress(BaseException):
+        found = msgspec.json.decode(order, type=process.Order)
+        opened = app.open_for_use(found.settings)
+        reader, _writer = os.pipe()
+        os.dup2(reader, 0)  # an input that never ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.setswitchinterval(0.0005)
+        uvloop.run(process._work(found, opened))
+        opened.store.close()
+    os._exit(0)
+
+
+def main() -> None:
+    alive: set[int] = set()
+    for line in sys.stdin:
+        told = json.loads(line)
+        number = os.fork()
+        if number == 0:
+            child(json.dumps(told["order"]).encode(), told["step"])
+        alive.add(number)
+        print(number, flush=True)
+        for each in list(alive):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(each, os.WNOHANG)[0]:
+                    alive.discard(each)
+    for each in alive:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(each, signal.SIGKILL)
+            os.waitpid(each, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Delivery processes killed at any moment: nothing is lost, and no attempt is hidden, by the receiver's own log."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatepost import app, ids
+from gatepost.app import Opened
+from gatepost.deliveries.model import ENDS
+from gatepost.ledger import publish as ledger
+from gatepost.ledger.entries import Origin
+from gatepost.settings import Settings, load
+from gatepost.units import publish, webhooks
+from gatepost.units.definitions import Call
+from gatepost.units.service import operator
+from tests import postgres, service
+from tests.chaos import nursery
+from tests.chaos.load import wait_until
+from tests.receiver import OK, Answer, Receiver, Request, receiver
+
+pytestmark = pytest.mark.xdist_group("chaos-workers")
+
+
+class Nursery:
+    """Starts delivery processes on one store."""
+
+    def __init__(self, process: subprocess.Popen[str], settings: Settings) -> None:
+        self._process = process
+        self._settings = settings
+
+    def start(self, step: str = "", place: str = "") -> int:
+        order = {"settings": msgspec.to_builtins(self._settings), "place": place}
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the nursery has no pipes")
+        self._process.stdin.write(json.dumps({"order": order, "step": step}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+@contextmanager
+def nurturing(settings: Settings) -> Iterator[Nursery]:
+    command = [sys.executable, "-m", "tests.chaos.nursery"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Nursery(process, settings)
+        finally:
+            process.communicate()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    database = ""
+    if request.param == "postgres":
+        server: postgres.Server = request.getfixturevalue("postgres_server")
+        database = server.create_database(f"workers_{abs(hash(request.node.name)):x}")
+    return load({"dev": True}, service.environment(tmp_path / "data", database))
+
+
+class Post:
+    """One account with two endpoints at one receiver, and what is published to it."""
+
+    def __init__(self, opened: Opened, url: str) -> None:
+        self.opened = opened
+        assert opened.created is not None
+        self.account = opened.created.account
+        self.published = 0
+        for path in ("a", "b"):
+            body = {"url": f"{url}/{path}", "max_in_flight": 64, "timeout": 5, "retry_schedule": [1] * 24}
+            endpoint = self._define(webhooks.endpoint, body)
+            self._define(webhooks.subscription, {"endpoint_id": endpoint["id"], "events": ["*"]})
+
+    def _define(self, how: Any, body: dict[str, Any]) -> dict[str, Any]:
+        def unit(tx: Any) -> dict[str, Any]:
+            account = tx.lock_account(self.account.id)
+            answer = how(tx, self.opened.service, account, Call(operator(account.id), body))
+            assert answer.refusal is None, answer.refusal
+            return dict(answer.body)
+
+        return self.opened.store.run_now(unit)
+
+    def publish(self, count: int) -> None:
+        events = [ledger.event("thing.happened", {"n": self.published + number}) for number in range(count)]
+        assert all(isinstance(each, ledger.Event) for each in events)
+        self.opened.store.run_now(
+            lambda tx: publish.several(tx, self.account, events, Origin("test"))  # type: ignore[arg-type]
+        )
+        self.published += count
+
+    def select(self, text: str) -> list[tuple[Any, ...]]:
+        return self.opened.store.read_now(lambda tx: tx.select(text, {}))
+
+    def wait_for_the_end(self) -> None:
+        wait_until(lambda: self.select("SELECT count(*) FROM queue") == [(0,)], "every delivery to end")
+
+    def check(self, got: list[Request]) -> int:
+        """Nothing lost; every request that the receiver saw is an attempt on record. How many duplicates there were."""
+        deliveries = self.select("SELECT id, event, endpoint, status, ended_reason FROM deliveries")
+        assert len(deliveries) == 2 * self.published
+        assert {(status, reason) for *_, status, reason in deliveries} <= {(end[0], why) for why, end in ENDS.items()}
+        assert {status for *_, status, _ in deliveries} == {"succeeded"}
+        attempts: dict[bytes, list[tuple[int, str]]] = {}
+        for delivery, number, outcome in self.select("SELECT delivery, number, outcome FROM attempts"):
+            attempts.setdefault(delivery, []).append((number, outcome))
+        first, second = sorted({each[2] for each in deliveries})  # in the order of their making
+        paths = {first: "/hooks/a", second: "/hooks/b"}
+        seen = Counter((each.headers["webhook-id"], each.headers[":path"]) for each in got)
+        duplicates = 0
+        for delivery, event, endpoint, *_ in deliveries:
+            made = sorted(attempts[delivery])
+            assert [number for number, _ in made] == list(range(1, len(made) + 1)), "numbered without a gap"
+            outcomes = Counter(outcome for _, outcome in made)
+            times = seen[ids.text("evt", event), paths[endpoint]]
+            assert 1 <= times <= sum(outcomes.values()) - outcomes["not_sent"]
+            assert times - 1 <= outcomes["interrupted"] + outcomes["failed"]
+            assert outcomes["succeeded"] == 1
+            duplicates += times - 1
+        return duplicates
+
+
+@contextmanager
+def posting(settings: Settings, answer: Any = OK) -> Iterator[tuple[Post, Receiver]]:
+    with receiver(answer) as found:
+        opened = app.open_for_start(settings)
+        try:
+            yield Post(opened, found.url.rstrip("/")), found
+        finally:
+            opened.store.close()
+
+
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+def test_killed_at_random_moments_under_load(settings: Settings) -> None:
+    """Two hundred times on SQLite; on PostgreSQL, where starting takes longer, sixty."""
+    times = 60 if settings.database else 200
+    dice = random.Random(20261115)
+    with posting(settings) as (post, found), nurturing(settings) as nursery_:
+        for number in range(times):
+            worker = nursery_.start(place="here")
+            post.publish(10)
+            if number % 2:  # at any moment of its start and work
+                time.sleep(dice.uniform(0.02, 0.15))
+            else:  # in the midst of sending
+                before = len(found.requests)
+                wait_until(lambda before=before: len(found.requests) > before, "a first request")  # type: ignore[misc]
+                time.sleep(dice.uniform(0, 0.03))
+            kill(worker)
+        nursery_.start(place="here")
+        post.wait_for_the_end()
+        duplicates = post.check(found.requests)
+        interrupted = post.select("SELECT count(*) FROM attempts WHERE outcome = 'interrupted'")[0][0]
+    assert interrupted > 0, "no kill met an open attempt: the test shows nothing"
+    assert duplicates <= interrupted
+    print(f"{times} kills, {interrupted} attempts interrupted, {duplicates} duplicates")
+
+
+@pytest.mark.parametrize("step", nursery.STEPS)
+def test_killed_at_a_step(settings: Settings, step: str) -> None:
+    slow = step == "sent, not answered"
+
+    def answer(request: Request) -> Answer:
+        if slow and len(found.requests) <= 2:
+            time.sleep(0.5)
+        return OK
+
+    with posting(settings, answer) as (post, found), nurturing(settings) as nursery_:
+        post.publish(1)  # before anybody could claim it
+        dead = nursery_.start(step, place="here")
+        wait_until(lambda: not _alive(dead), "the process to die at its step")
+        left = post.select("SELECT count(*) FROM queue")[0][0]
+        seen = len(found.requests)
+        if step == "settled":
+            assert left < 2
+        else:
+            assert left == 2
+        assert (seen == 0) == (step == "claimed, not sent")
+        nursery_.start(place="here")
+        post.wait_for_the_end()
+        duplicates = post.check(found.requests)
+        assert duplicates == {"claimed, not sent": 0, "sent, not answered": 2, "settled": duplicates}.get(
+            step, duplicates
+        )
+        if step == "answered, not settled":
+            assert duplicates >= 1
+
+
+def _alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def test_a_worker_that_stopped_beating_is_rescued_by_another(settings: Settings) -> None:
+    """Of another supervisor: nobody knows that it is gone but by its silence."""
+    with posting(settings) as (post, found), nurturing(settings) as nursery_:
+        post.publish(3)
+        dead = nursery_.start("claimed, not sent", place="there")
+        wait_until(lambda: not _alive(dead), "the process to die at its step")
+        nursery_.start(place="here")
+        post.wait_for_the_end()
+        assert post.check(found.requests) == 0
+        assert post.select("SELECT count(*) FROM attempts WHERE outcome = 'interrupted'")[0][0] > 0

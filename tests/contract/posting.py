@@ -1,0 +1,260 @@
+"""An account with endpoints and subscriptions, and a worker that sends nothing: what its attempts come to is given."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatepost import accounts, clock, ids
+from gatepost.accounts import Account
+from gatepost.app import Store
+from gatepost.deliveries import plan
+from gatepost.deliveries.model import Attempt, AttemptDocument, Delivery, Queued
+from gatepost.endpoints import Endpoint, Health
+from gatepost.keys import Ring
+from gatepost.ledger import publish as rules
+from gatepost.ledger.entries import Entry, Origin
+from gatepost.ledger.publish import Event
+from gatepost.secrets import ServerKeys
+from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.store.webhooks import Key, Lane
+from gatepost.subscriptions import Subscription
+from gatepost.units import deliveries, publish, replay, webhooks
+from gatepost.units.definitions import Call
+from gatepost.units.deliveries import Claim, Claimed, Pick, Result, Settled
+from gatepost.units.publish import Published
+from gatepost.units.service import Answer, Service, operator
+from tests.contract.backends import Watch
+
+KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
+SERVICE = Service("https://gatepost.example", KEYS, Ring(KEYS.data))
+SCHEDULE = [60, 3600]
+WORKER, OTHER_WORKER = b"w" * 16, b"x" * 16
+START = (-1, b"")
+URL = "https://receiver.example/hooks"
+
+
+def event(type_: str = "invoice.paid", data: Any = None, given_id: str | None = None) -> Event:
+    found = rules.event(type_, {} if data is None else data, given_id)
+    assert isinstance(found, Event), found
+    return found
+
+
+def raw(delivery: str) -> bytes:
+    return ids.raw(delivery)
+
+
+def wait(used: int, delivery: str, number: int) -> int:
+    """Milliseconds until attempt `number`, by the plan."""
+    found = plan.delay(SCHEDULE, used, raw(delivery), number)
+    assert found is not None
+    return found
+
+
+def ids_by(watch: Watch) -> Callable[[], None]:
+    """What is made later has a later id, also by a clock that was set forward; until what is returned is called."""
+    numbers = itertools.count()
+    monkeypatch = pytest.MonkeyPatch()
+
+    def uuid7() -> Any:
+        return SimpleNamespace(bytes=clock.milliseconds(watch()).to_bytes(6, "big") + next(numbers).to_bytes(10, "big"))
+
+    monkeypatch.setattr(ids, "uuid7", uuid7)
+    return monkeypatch.undo
+
+
+class Post:
+    """One account on one store."""
+
+    def __init__(self, store: Store, watch: Watch, name: str = "acme", **settings: Any) -> None:
+        self.store = store
+        self.watch = watch
+        watch.at = clock.from_milliseconds(clock.milliseconds(watch()))  # no finer than what is stored
+        made = msgspec.structs.replace(accounts.new(name, watch()), settings={"retry_schedule": SCHEDULE} | settings)
+        self.name = name
+        self.id = made.id
+        assert store.run_now(lambda tx: tx.add_account(made))
+
+    def account(self, tx: Tx) -> Account:
+        found = tx.lock_account(self.id)
+        assert found is not None
+        return found
+
+    @property
+    def now(self) -> int:
+        return clock.milliseconds(self.watch())
+
+    def forward(self, **duration: float) -> None:
+        self.watch.forward(timedelta(**duration))
+
+    def until_due(self, delivery: str) -> None:
+        self.watch.at = clock.from_milliseconds(self.waiting(delivery).due)
+
+    # --- defining
+
+    def endpoint(self, *events: str, filter: dict[str, Any] | None = None, **members: Any) -> Endpoint:  # noqa: A002
+        """An endpoint, with a subscription to these events unless there are none."""
+        at = self.watch()
+        made = Endpoint(ids.new("ep"), self.id, URL, at, at, **{"resumed_at": at} | members)
+        self.store.run_now(lambda tx: tx.webhooks.add_endpoint(made))
+        if events:
+            self.subscription(made, *events, filter=filter or {})
+        return made
+
+    def subscription(self, endpoint: Endpoint, *events: str, **members: Any) -> Subscription:
+        at = self.watch()
+        made = Subscription(ids.new("sub"), self.id, endpoint.id, list(events), at, at, **members)
+        self.store.run_now(lambda tx: tx.webhooks.add_subscription(made))
+        return made
+
+    def define(self, how: Any, body: dict[str, Any], store: Store | None = None) -> dict[str, Any]:
+        def unit(tx: Tx) -> Answer:
+            answer: Answer = how(tx, SERVICE, self.account(tx), Call(operator(self.id), body))
+            return answer
+
+        answer = (store or self.store).run_now(unit)
+        assert answer.refusal is None, answer.refusal
+        return answer.body
+
+    def redefine(self, endpoint: Endpoint, store: Store | None = None, **members: Any) -> Endpoint:
+        """By the operation itself."""
+        self.define(webhooks.endpoint, {"id": endpoint.id} | members, store)
+        return self.stored(endpoint)
+
+    def stored(self, endpoint: Endpoint | str) -> Endpoint:
+        name = endpoint if isinstance(endpoint, str) else endpoint.id
+        found = self.store.read_now(lambda tx: tx.webhooks.endpoint_as_stored(self.id, name))
+        assert found is not None
+        return found
+
+    # --- publishing
+
+    def publish(self, type_: str = "invoice.paid", data: Any = None, given_id: str | None = None) -> Published:
+        made = event(type_, data, given_id)
+        found = self.store.run_now(lambda tx: publish.one(tx, self.account(tx), made, Origin("test")))
+        assert isinstance(found, Published), found
+        return found
+
+    def deliver(self, count: int = 1) -> list[str]:
+        """Publish so many events: the ids of all their deliveries, in the order in which they will be claimed."""
+        made = [event(data={"n": number}) for number in range(count)]
+        found = self.store.run_now(lambda tx: publish.several(tx, self.account(tx), made, Origin("test")))
+        assert isinstance(found, list)
+        return [each for published in found for each in published.deliveries]
+
+    # --- working
+
+    def claim(self, limit: int = 1000, worker: bytes = WORKER, store: Store | None = None) -> list[Claim]:
+        """Of every lane of every account, at most so many each."""
+        return (store or self.store).run_now(lambda tx: claim_all(tx, worker, limit)).claims
+
+    def settle(
+        self,
+        *results: Result,
+        healthy: frozenset[Key] = frozenset(),
+        store: Store | None = None,
+        worker: bytes = WORKER,
+    ) -> Settled:
+        name = ids.text("wrk", worker)
+        return (store or self.store).run_now(lambda tx: deliveries.settle(tx, name, results, healthy))
+
+    def result(self, claim: Claim, code: int | None = 200, failure: str | None = None, **more: Any) -> Result:
+        """As if the attempt ended just now."""
+        return Result(claim, self.watch(), code, failure, duration_ms=31.4, **more)
+
+    def attempt(self, code: int | None = 200, failure: str | None = None, **more: Any) -> list[Claim]:
+        """Claim what is due, and have it all end so."""
+        claims = self.claim()
+        self.settle(*[self.result(each, code, failure, **more) for each in claims])
+        return claims
+
+    def rescue(self, worker: bytes = WORKER) -> int:
+        return self.store.run_now(lambda tx: deliveries.rescue(tx, worker))
+
+    def sweep(self, endpoint: Endpoint) -> int:
+        key = self.key(endpoint)
+        return self.store.run_now(lambda tx: deliveries.sweep(tx, key))
+
+    def cancel(self, delivery: str) -> None:
+        self.store.run_now(lambda tx: deliveries.cancel(tx, self.account(tx), delivery))
+
+    def retry(self, delivery: str) -> str:
+        return self.store.run_now(lambda tx: deliveries.retry(tx, self.account(tx), delivery))
+
+    def replay(self) -> int:
+        """Run every replay to its end; how many slices that took."""
+        slices = 0
+        for account, each in self.store.read_now(lambda tx: tx.webhooks.running_replays()):
+            slices += 1
+            while self.store.run_now(lambda tx, account=account, each=each: replay.some(tx, account, each)):  # type: ignore[misc]
+                slices += 1
+        return slices
+
+    # --- looking
+
+    def key(self, endpoint: Endpoint) -> Key:
+        return ids.raw(self.id), ids.raw(endpoint.id)
+
+    def record(self, delivery: str) -> Delivery:
+        found = self.store.read_now(lambda tx: tx.webhooks.delivery(self.id, delivery))
+        assert found is not None
+        return found
+
+    def ends(self, those: Sequence[str]) -> list[str | None]:
+        return [self.record(each).ended_reason for each in those]
+
+    def queued(self, delivery: str) -> Queued | None:
+        keys = [(ids.raw(self.id), raw(delivery))]
+        return next(iter(self.store.read_now(lambda tx: tx.webhooks.queued(keys)).values()), None)
+
+    def waiting(self, delivery: str) -> Queued:
+        found = self.queued(delivery)
+        assert found is not None
+        return found
+
+    def attempts(self, delivery: str) -> list[Attempt]:
+        keys = [(ids.raw(self.id), raw(delivery))]
+        found = self.store.read_now(lambda tx: tx.webhooks.attempts(keys))
+        return next(iter(found.values()), [])
+
+    def outcomes(self, delivery: str) -> list[str]:
+        found = self.attempts(delivery)
+        assert [each.number for each in found] == list(range(1, len(found) + 1))
+        return [each.outcome for each in found]
+
+    def documents(self, delivery: str) -> list[AttemptDocument]:
+        return [msgspec.json.decode(each.document, type=AttemptDocument) for each in self.attempts(delivery)]
+
+    def health(self, endpoint: Endpoint) -> Health | None:
+        return self.store.read_now(lambda tx: tx.webhooks.health(self.id, endpoint.id))
+
+    def entries(self, type_: str) -> list[Entry]:
+        found = self.store.read_now(lambda tx: tx.oldest_entries(self.id, LOWEST, HIGHEST, 100_000))
+        return [each for each in found if each.type == type_]
+
+    def told(self, type_: str) -> list[Any]:
+        """The data of all entries of a type, oldest first."""
+        return [msgspec.json.decode(each.data or "null") for each in self.entries(type_)]
+
+    def tallied(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for _, what, count in self.store.read_now(lambda tx: tx.webhooks.tallied(self.id, 0, 1 << 40)):
+            found[what] = found.get(what, 0) + count
+        return found
+
+
+def lanes(tx: Tx) -> list[Lane]:
+    found: list[Lane] = []
+    after = Lane(LOWEST, LOWEST, -1, 0)
+    while page := tx.webhooks.lanes(after, 100):
+        found += page
+        after = page[-1]
+    return found
+
+
+def claim_all(tx: Tx, worker: bytes, limit: int) -> Claimed:
+    return deliveries.claim(tx, worker, [Pick(lane, limit, START, "turn") for lane in lanes(tx)])

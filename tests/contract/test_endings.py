@@ -1,0 +1,381 @@
+"""What answers mean for an endpoint, what ends because it stands still, and what operators end, on every store."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatepost import clock, ids
+from gatepost.app import Store
+from gatepost.endpoints import Endpoint
+from gatepost.errors import BadSetting
+from gatepost.store.tx import Tx
+from gatepost.units import accounts, deliveries
+from tests.contract import together
+from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
+from tests.contract.posting import URL, Post, ids_by, raw, wait
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def post(store: Store, watch: Watch) -> Post:
+    return Post(store, watch)
+
+
+@pytest.fixture
+def endpoint(post: Post) -> Endpoint:
+    return post.endpoint("*")
+
+
+@pytest.fixture
+def later_post(store: Store, watch: Watch) -> Iterator[Post]:
+    """What is made later there has a later id, and an hour is long to be held."""
+    undo = ids_by(watch)
+    yield Post(store, watch, hold_limit=3600)
+    undo()
+
+
+# --- what an answer means for the endpoint
+
+
+def test_410_disables_the_endpoint_and_ends_that_delivery(post: Post, endpoint: Endpoint) -> None:
+    made = post.deliver(3)
+    claims = post.claim(2)
+    post.settle(post.result(claims[0], 410))
+    post.settle(post.result(claims[1], 410))
+    found = post.stored(endpoint)
+    assert (found.status, found.disabled_reason, found.disabled_at) == ("disabled", "gone", post.watch())
+    assert post.ends(made) == ["endpoint_gone", "endpoint_gone", None], "what is in flight is finished, and counts"
+    assert post.told("webhook.endpoint.disabled") == [
+        {"reason": "gone", "url": URL, "event_type": "invoice.paid", "response_code": 410}
+    ]
+    assert post.claim() == [], "the others are held"
+    post.redefine(endpoint, status="active")
+    post.attempt()
+    assert post.ends(made) == ["endpoint_gone", "endpoint_gone", "delivered"]
+
+
+def test_410_of_an_address_that_was_left_disables_nothing(post: Post, endpoint: Endpoint) -> None:
+    [made] = post.deliver()
+    [claim] = post.claim()
+    post.redefine(endpoint, url="https://other.example/hooks")
+    post.settle(post.result(claim, 410))
+    assert (post.stored(endpoint).status, post.record(made).status) == ("active", "pending")
+
+
+ASKED: list[tuple[str | None, int]] = [
+    (None, 0), ("", 0), ("-5", 0), ("0", 0), ("soon", 0), ("2", 2), ("600", 600), ("315360000", 86_400),
+    ("{:%a, %d %b %Y %H:%M:%S GMT}", 600), ("Sat, 14 Nov 2020 08:00:00 GMT", 0),
+    ("Fri, 15 Nov 2126 08:00:00 GMT", 86_400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize(("sent", "asked"), ASKED)
+def test_retry_after_is_for_the_whole_endpoint(
+    post: Post, endpoint: Endpoint, code: int, sent: str | None, asked: int
+) -> None:
+    post.watch.at = post.watch.at.replace(microsecond=0)
+    [made] = post.deliver()
+    [claim] = post.claim()
+    sent = sent.format(post.watch() + timedelta(seconds=600)) if sent else sent
+    found = post.settle(post.result(claim, code, retry_after=sent))
+    planned = post.now + wait(1, made, 2)
+    queued, health = post.waiting(made), post.health(endpoint)
+    assert queued.due == max(planned, post.now + asked * 1000)
+    assert queued.because == ("retry_after" if asked * 1000 > planned - post.now else "schedule")
+    assert health is not None
+    assert health.not_before == (post.watch() + timedelta(seconds=asked) if asked else None)
+    assert found.not_before == ({post.key(endpoint): post.now + asked * 1000} if asked else {})
+    assert post.documents(made)[0].retry_after == sent
+
+
+def test_the_longest_retry_after_of_several_counts(post: Post, endpoint: Endpoint) -> None:
+    post.deliver(4)
+    claims = post.claim()
+    asked = ["60", "7200", "5"]
+    found = post.settle(*[post.result(each, 503, retry_after=sent) for each, sent in zip(claims, asked, strict=False)])
+    until = post.now + 7_200_000
+    assert found.not_before == {post.key(endpoint): until}
+    assert post.settle(post.result(claims[3], 429, retry_after="5")).not_before == {post.key(endpoint): post.now + 5000}
+    health = post.health(endpoint)
+    assert health is not None
+    assert health.not_before == clock.from_milliseconds(until), "and no shorter one takes it back"
+
+
+def test_health_is_kept_only_while_something_is_wrong(post: Post, endpoint: Endpoint, backend: Backend) -> None:
+    post.deliver(9)
+    claims = post.claim()
+    post.settle(post.result(claims[0]))
+    assert post.health(endpoint) is None
+    began, first = post.watch(), post.result(claims[1], 500)
+    post.forward(minutes=1)
+    post.settle(post.result(claims[2], None, "dns"), first)
+    post.forward(minutes=1)
+    post.settle(post.result(claims[3], 500))
+    assert post.health(endpoint) == (3, began, None)
+    healthy = frozenset([post.key(endpoint)])
+    post.settle(post.result(claims[4]), healthy=healthy)
+    assert post.health(endpoint) == (3, began, None), "who says that all is well is believed"
+    post.settle(post.result(claims[5], 500), post.result(claims[6]))
+    assert post.health(endpoint) is None
+    first = post.result(claims[7], 500)
+    post.forward(minutes=1)
+    post.settle(post.result(claims[8]), first)
+    assert post.health(endpoint) is None, "in the order in which they ended"
+    assert backend.execute("SELECT count(*) FROM health") == [(0,)]
+
+
+HOURS = timedelta(hours=120)
+
+
+def fail_for(post: Post, duration: timedelta) -> str:
+    """One failed attempt at the start, and one at the end."""
+    [made] = post.deliver()
+    post.attempt(500)
+    post.watch.forward(duration)
+    post.attempt(500)
+    return made
+
+
+def test_120_hours_without_a_success_disable(post: Post, endpoint: Endpoint) -> None:
+    fail_for(post, HOURS - MILLISECOND)
+    assert post.stored(endpoint).status == "active"
+    post.watch.forward(MILLISECOND)
+    post.deliver()
+    post.attempt(None, "timeout")
+    found = post.stored(endpoint)
+    assert (found.status, found.disabled_reason, found.disabled_at) == ("disabled", "failing", post.watch())
+    assert [(each["reason"], each["event_type"]) for each in post.told("webhook.endpoint.disabled")] == [
+        ("failing", "invoice.paid")
+    ]
+
+
+def test_a_success_meanwhile_starts_the_hours_anew(post: Post, endpoint: Endpoint) -> None:
+    fail_for(post, HOURS / 2)
+    post.deliver()
+    post.attempt()
+    fail_for(post, HOURS / 2)
+    assert post.stored(endpoint).status == "active"
+
+
+def test_being_resumed_meanwhile_starts_the_hours_anew(post: Post, endpoint: Endpoint) -> None:
+    fail_for(post, HOURS / 2)
+    post.redefine(endpoint, status="disabled")
+    post.redefine(endpoint, status="active")
+    assert post.health(endpoint) is None
+    fail_for(post, HOURS - MILLISECOND)
+    assert post.stored(endpoint).status == "active"
+    post.watch.forward(MILLISECOND)
+    post.deliver()
+    post.attempt(500)
+    assert post.stored(endpoint).status == "disabled"
+
+
+@pytest.fixture
+def overlapping(schema_url: str, watch: Watch) -> Iterator[tuple[Post, Store]]:
+    """On PostgreSQL, where one unit can be committed between the beginning and the end of another."""
+    with closed_in_the_end(Postgres(schema_url, watch)) as backend:
+        store, other = backend.open(), backend.open()
+        store.migrate()
+        yield Post(store, watch), other
+
+
+@pytest.mark.parametrize(
+    ("members", "status"),
+    [
+        ({"metadata": {"still": "there"}}, "disabled"),
+        ({"url": "https://other.example/hooks"}, "active"),
+        ({"status": "disabled"}, "disabled"),
+        ({"status": "removed"}, "removed"),
+    ],
+)
+def test_what_was_defined_while_we_disable_is_not_undone(
+    overlapping: tuple[Post, Store], members: dict[str, Any], status: str
+) -> None:
+    post, other = overlapping
+    endpoint = post.endpoint("*")
+    post.deliver()
+    [claim] = post.claim()
+    defined: list[Endpoint] = []
+
+    def unit(tx: Tx) -> None:
+        assert tx.webhooks.endpoint(post.id, endpoint.id) is not None  # as it knows it from here on
+        defined.append(post.redefine(endpoint, other, **members))
+        deliveries.settle(tx, "wrk", [post.result(claim, 410)], frozenset())
+
+    post.store.run_now(unit)
+    found = post.stored(endpoint)
+    reason = "gone" if "metadata" in members else defined[0].disabled_reason
+    assert (found.status, found.disabled_reason) == (status, reason)
+    assert (found.url, found.metadata, found.secrets) == (defined[0].url, defined[0].metadata, defined[0].secrets)
+
+
+def test_what_is_being_defined_while_we_disable_does_not_undo_it(overlapping: tuple[Post, Store]) -> None:
+    post, other = overlapping
+    endpoint = post.endpoint("*")
+    post.deliver()
+    [claim] = post.claim()
+    settling = threading.Thread(target=lambda: post.settle(post.result(claim, 410)))
+
+    def defining(tx: Tx) -> None:
+        post.account(tx)
+        found = tx.webhooks.endpoint_as_stored(post.id, endpoint.id)
+        assert found is not None
+        settling.start()
+        settling.join(0.5)  # which it cannot, if it waits for us as it should
+        tx.webhooks.put_endpoint(msgspec.structs.replace(found, description="changed"))
+
+    other.run_now(defining)
+    settling.join(together.LONG)
+    made = post.stored(endpoint)
+    assert (made.status, made.description) == ("disabled", "changed")
+
+
+# --- standing still
+
+
+def test_held_too_long_ends_in_slices_with_an_entry_each(later_post: Post) -> None:
+    post = later_post
+    endpoint = post.endpoint("*")
+    old = post.deliver(250)
+    post.redefine(endpoint, status="disabled")
+    post.forward(minutes=1)
+    young = post.deliver(3)
+    post.forward(minutes=59, milliseconds=-1)
+    assert post.sweep(endpoint) == 0
+    post.forward(milliseconds=2)
+    assert [post.sweep(endpoint) for _ in range(4)] == [100, 100, 50, 0]
+    assert set(post.ends(old)) == {"held_too_long"}
+    assert post.ends(young) == [None] * 3
+    told = post.told("webhook.delivery.failed")
+    assert len(told) == 250
+    assert {(each["ended_reason"], each["attempts"], each["endpoint"]) for each in told} == {
+        ("held_too_long", 0, endpoint.id)
+    }
+    assert {each.subject for each in post.entries("webhook.delivery.failed")} == set(old)
+    post.redefine(endpoint, status="active")
+    assert post.sweep(endpoint) == 0
+    assert len(post.claim()) == 3
+
+
+def test_what_is_old_is_not_held_too_long_before_it_is_held(later_post: Post) -> None:
+    post = later_post
+    endpoint = post.endpoint("*", retry_schedule=[86_400])
+    [made] = post.deliver()
+    post.attempt(503)
+    post.forward(hours=3)
+    post.redefine(endpoint, status="disabled")
+    post.forward(minutes=59)
+    assert post.sweep(endpoint) == 0
+    post.forward(minutes=1)
+    assert post.sweep(endpoint) == 1
+    assert post.ends([made]) == ["held_too_long"]
+
+
+def test_a_suspended_account_holds_too(later_post: Post) -> None:
+    post = later_post
+    endpoint = post.endpoint("*")
+    [tried, fresh] = post.deliver(2)
+    [claim] = post.claim(1)
+    post.settle(post.result(claim, 503))
+    post.store.run_now(lambda tx: accounts.suspend(tx, post.name, "unpaid"))
+    post.forward(minutes=59)
+    assert (post.sweep(endpoint), post.claim()) == (0, [])
+    post.forward(minutes=1, milliseconds=1)
+    assert post.sweep(endpoint) == 2
+    assert post.ends([tried, fresh]) == ["held_too_long"] * 2
+    assert [(each["attempts"], each["response_code"]) for each in post.told("webhook.delivery.failed")] == [
+        (0, None), (1, 503),
+    ]  # fmt: skip
+    assert post.record(tried).last_code == 503
+
+
+def test_removal_cancels_what_waits(post: Post, endpoint: Endpoint) -> None:
+    made = post.deliver(4)
+    claims = post.claim(2)
+    post.redefine(endpoint, status="removed")
+    assert [post.sweep(endpoint), post.sweep(endpoint)] == [2, 0]
+    assert post.ends(made) == [None, None, "endpoint_removed", "endpoint_removed"]
+    post.settle(post.result(claims[0]), post.result(claims[1], 503))
+    assert post.ends(made) == ["delivered", *["endpoint_removed"] * 3]
+    assert [post.record(each).status for each in made] == ["succeeded", *["cancelled"] * 3]
+    assert post.entries("webhook.delivery.failed") == []
+
+
+def test_an_active_endpoint_is_never_swept(post: Post, endpoint: Endpoint) -> None:
+    post.deliver(3)
+    post.forward(days=60)
+    assert post.sweep(endpoint) == 0
+
+
+# --- operators
+
+
+def test_cancelling(post: Post, endpoint: Endpoint) -> None:
+    waiting, open_ = post.deliver(2)
+    claims = {each.queued.id: each for each in post.claim()}
+    post.settle(post.result(claims[raw(waiting)], 503))
+    for each in (waiting, open_):
+        post.cancel(each)
+        assert (post.record(each).status, post.ends([each]), post.queued(each)) == (
+            "cancelled", ["cancelled_by_operator"], None,
+        )  # fmt: skip
+    assert (post.outcomes(waiting), post.outcomes(open_)) == (["failed"], ["interrupted"])
+    late = post.result(claims[raw(open_)])
+    assert post.settle(late).overtaken == [late]
+    assert post.outcomes(open_) == ["interrupted"]
+    tallied = post.tallied()
+    assert (tallied["attempt interrupted"], tallied["ended cancelled_by_operator"]) == (1, 2)
+    for gone in (waiting, ids.new("dlv"), "dlv_x", endpoint.id):
+        with pytest.raises(BadSetting):
+            post.cancel(gone)
+
+
+def test_a_delivery_of_another_account_is_not_there(post: Post, endpoint: Endpoint, watch: Watch) -> None:
+    stranger = Post(post.store, watch, "stranger")
+    [made] = post.deliver()
+    for operation in (stranger.cancel, stranger.retry):
+        with pytest.raises(BadSetting):
+            operation(made)
+    assert post.waiting(made).because == "event"
+
+
+def test_retrying_what_waits_makes_the_next_attempt_now(post: Post, endpoint: Endpoint) -> None:
+    [made] = post.deliver()
+    [claim] = post.claim()
+    with pytest.raises(BadSetting, match="right now"):
+        post.retry(made)
+    post.settle(post.result(claim, 503))
+    assert post.claim() == []
+    assert post.retry(made) == made
+    queued = post.waiting(made)
+    assert (queued.due, queued.because, queued.used) == (post.now, "operator", 1)
+    assert [each.number for each in post.claim()] == [2]
+
+
+def test_retrying_what_ended_makes_a_new_delivery(post: Post, endpoint: Endpoint) -> None:
+    [made] = post.deliver()
+    post.attempt()
+    again = post.retry(made)
+    assert again != made
+    first, second = post.record(made), post.record(again)
+    assert (second.origin, second.status, second.event) == ("retry", "pending", first.event)
+    assert (second.subscription, second.endpoint) == (first.subscription, first.endpoint)
+    assert (post.waiting(again).because, post.tallied()["made"]) == ("operator", 2)
+    assert first.status == "succeeded"
+    post.store.run_now(lambda tx: tx.drop_entries(post.id, [first.event]))
+    with pytest.raises(BadSetting, match="no longer kept"):
+        post.retry(made)
+
+
+def test_nothing_is_retried_at_a_removed_endpoint(post: Post, endpoint: Endpoint) -> None:
+    [made] = post.deliver()
+    post.attempt()
+    post.redefine(endpoint, status="removed")
+    with pytest.raises(BadSetting, match="removed"):
+        post.retry(made)

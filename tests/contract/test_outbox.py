@@ -1,0 +1,276 @@
+"""The outbox, which PostgreSQL alone has: events in the caller's own transaction, moved once that is committed."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+import gatepost
+from gatepost import accounts, ids
+from gatepost.app import Store
+from gatepost.endpoints import Endpoint
+from gatepost.ledger import entries
+from gatepost.ledger.entries import MAX_DATA
+from gatepost.store.sqlite import SqliteStore
+from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.subscriptions import Subscription
+from gatepost.units import publish
+from gatepost.units.publish import SLICE, Moved
+from tests.contract import together
+from tests.contract.backends import Postgres, Watch, closed_in_the_end
+
+Database = psycopg.Connection[tuple[Any, ...]]
+
+
+@pytest.fixture
+def backend(schema_url: str, watch: Watch) -> Iterator[Postgres]:
+    with closed_in_the_end(Postgres(schema_url, watch)) as found:
+        yield cast(Postgres, found)
+
+
+@pytest.fixture
+def database(store: Store, schema_url: str) -> Iterator[Database]:
+    """The caller's own connection: a transaction is open from the first statement on."""
+    with psycopg.connect(schema_url) as found:
+        yield found
+
+
+def move(store: Store) -> Moved:
+    return store.run_now(publish.from_outbox)
+
+
+def move_all(store: Store) -> list[Moved]:
+    done = [move(store)]
+    while done[-1].published or done[-1].refused:
+        done.append(move(store))
+    return done
+
+
+def recorded(store: Store, account: str) -> list[dict[str, Any]]:
+    found = store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 1000))
+    return [entries.shown(each) for each in found]
+
+
+def waiting(backend: Postgres) -> list[tuple[Any, ...]]:
+    return backend.execute("SELECT account, type, id, refused FROM gatepost_outbox ORDER BY seq")
+
+
+def subscribe(store: Store, account: str) -> None:
+    def unit(tx: Tx) -> None:
+        endpoint = Endpoint(ids.new("ep"), account, "https://receiver.example/hooks", tx.at, tx.at)
+        tx.webhooks.add_endpoint(endpoint)
+        tx.webhooks.add_subscription(Subscription(ids.new("sub"), account, endpoint.id, ["*"], tx.at, tx.at))
+
+    store.run_now(unit)
+
+
+# --- with the caller's transaction
+
+
+def test_what_was_committed_is_moved_whole(store: Store, account: str, backend: Postgres, database: Database) -> None:
+    subscribe(store, account)
+    data = {"text": "ünïcödé 雪", "number": 0.1, "deep": [{"a": None}]}
+    gatepost.publish(database, account="acme", type="invoice.paid", data=data, id="a")
+    gatepost.publish(database, account=account, type="invoice.sent", data=None)
+    assert move(store) == Moved(0, [])
+    database.commit()
+    assert move(store) == Moved(2, [])
+    assert waiting(backend) == []
+    found = recorded(store, account)
+    assert [(each["type"], each["data"], each["matched"], each["actor"]) for each in found] == [
+        ("invoice.paid", data, 1, "outbox"),
+        ("invoice.sent", None, 1, "outbox"),
+    ]
+    events = [ids.raw(each["id"]) for each in found]
+    assert store.read_now(lambda tx: tx.webhooks.count_deliveries(account, events)) == dict.fromkeys(events, 1)
+
+
+def test_what_was_rolled_back_is_never_moved(store: Store, account: str, backend: Postgres, database: Database) -> None:
+    gatepost.publish(database, account="acme", type="invoice.paid", data={}, id="a")
+    database.rollback()
+    gatepost.publish(database, account="acme", type="invoice.paid", data={}, id="b")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        database.execute("SELECT 1 / 0")
+    database.rollback()
+    assert move_all(store) == [Moved(0, [])]
+    assert (recorded(store, account), waiting(backend)) == ([], [])
+
+
+def test_a_transaction_that_is_open_holds_nobody_up(
+    store: Store, account: str, database: Database, schema_url: str
+) -> None:
+    gatepost.publish(database, account="acme", type="invoice.paid", data=1)
+    with psycopg.connect(schema_url) as other:
+        gatepost.publish(other, account="acme", type="invoice.paid", data=2)
+    assert move(store) == Moved(1, [])
+    database.commit()
+    assert move(store) == Moved(1, [])
+    assert [each["data"] for each in recorded(store, account)] == [2, 1]
+
+
+def test_any_way_to_insert_is_good(store: Store, account: str, database: Database) -> None:
+    """From a cursor, from a connection as PEP 249 has it, and from a language that has no library of ours."""
+
+    class Plain:
+        cursor = database.cursor
+
+    with database.cursor() as cursor:
+        gatepost.publish(cursor, account="acme", type="invoice.paid", data=1)
+    gatepost.publish(Plain, account="acme", type="invoice.paid", data=2)
+    database.execute("INSERT INTO gatepost_outbox (account, type, data, id) VALUES ('acme', 'invoice.paid', '3', 'x')")
+    database.commit()
+    assert move(store) == Moved(3, [])
+    assert [each["data"] for each in recorded(store, account)] == [1, 2, 3]
+
+
+def test_an_asynchronous_connection_is_not_passed_over_in_silence(store: Store, schema_url: str) -> None:
+    async def publish_there() -> None:
+        async with await psycopg.AsyncConnection.connect(schema_url) as database:
+            gatepost.publish(database, account="acme", type="invoice.paid", data=1)
+
+    with pytest.raises(TypeError, match="asynchronous"):
+        asyncio.run(publish_there())
+
+
+# --- who may
+
+
+def test_a_role_needs_no_more_than_insert(store: Store, account: str, backend: Postgres, schema_url: str) -> None:
+    [(schema,)] = backend.execute("SELECT current_schema()")
+    role = f"publisher_{schema}"
+    backend.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        backend.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        backend.execute(f"GRANT INSERT ON gatepost_outbox TO {role}")
+        with psycopg.connect(schema_url, user=role) as database:
+            gatepost.publish(database, account="acme", type="invoice.paid", data={}, id="a")
+        for forbidden in ("SELECT * FROM gatepost_outbox", "DELETE FROM gatepost_outbox", "SELECT * FROM entries"):
+            with psycopg.connect(schema_url, user=role) as database:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    database.execute(forbidden.encode())
+                database.rollback()
+        assert move(store) == Moved(1, [])
+        assert len(recorded(store, account)) == 1
+    finally:
+        backend.execute(f"DROP OWNED BY {role}")
+        backend.execute(f"DROP ROLE {role}")
+
+
+# --- once
+
+
+def test_the_same_id_is_one_event_however_it_comes(
+    store: Store, account: str, backend: Postgres, database: Database
+) -> None:
+    for _ in range(3):
+        gatepost.publish(database, account="acme", type="invoice.paid", data={"a": 1}, id="a")
+    database.commit()
+    move_all(store)
+    gatepost.publish(database, account="acme", type="invoice.paid", data={"a": 1}, id="a")
+    database.commit()
+    move_all(store)
+    assert len(recorded(store, account)) == 1
+    assert waiting(backend) == []
+
+
+def test_two_movers_move_each_row_once(store: Store, other: Store, account: str, database: Database) -> None:
+    for number in range(3 * SLICE):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number)
+    database.commit()
+    done = together.run([store, other], [publish.from_outbox] * 8)
+    assert together.failures(done) == []
+    move_all(store)
+    assert sorted(each["data"] for each in recorded(store, account)) == list(range(3 * SLICE))
+
+
+# --- what is wrong
+
+BAD = {
+    "account": ("nobody", "invoice.paid", "{}", None, "no account nobody"),
+    "account's case": ("ACME", "invoice.paid", "{}", None, "no account ACME"),
+    "type": ("acme", "Invoice", "{}", None, "type: must be"),
+    "type of the service": ("acme", "oauth.token.issued", "{}", None, "the service's own"),
+    "id": ("acme", "invoice.paid", "{}", "", "id: must be"),
+    "NUL": ("acme", "invoice.paid", '{"a": "\\u0000"}', None, "data: "),
+    "half a pair": ("acme", "invoice.paid", '"\\ud800"', None, "data: "),
+    "twice": ("acme", "invoice.paid", '{"a": 1, "a": 2}', None, "twice"),
+    "number": ("acme", "invoice.paid", "1e999", None, "64 bits"),
+    "digits": ("acme", "invoice.paid", "1" * 5000, None, "64 bits"),
+    "deep": ("acme", "invoice.paid", "[" * 500 + "]" * 500, None, "deep"),
+    "large": ("acme", "invoice.paid", json.dumps("x" * MAX_DATA), None, "at most"),
+}
+
+
+@pytest.mark.parametrize("row", BAD.values(), ids=BAD.keys())
+def test_a_bad_row_is_marked_with_why_and_left_alone(
+    store: Store, account: str, backend: Postgres, database: Database, row: tuple[str, str, str, str | None, str]
+) -> None:
+    gatepost.publish(database, account="acme", type="invoice.paid", data="before")
+    database.execute("INSERT INTO gatepost_outbox (account, type, data, id) VALUES (%s, %s, %s, %s)", row[:4])
+    gatepost.publish(database, account="acme", type="invoice.paid", data="after")
+    database.commit()
+    done = move_all(store)
+    assert [(each.published, len(each.refused)) for each in done] == [(2, 1), (0, 0)]
+    assert [each["data"] for each in recorded(store, account)] == ["before", "after"]
+    [(_, _, _, why)] = waiting(backend)
+    assert row[4] in why
+
+
+def test_a_conflict_is_marked_and_the_first_stands(
+    store: Store, account: str, backend: Postgres, database: Database
+) -> None:
+    gatepost.publish(database, account="acme", type="invoice.paid", data=1, id="a")
+    gatepost.publish(database, account="acme", type="invoice.paid", data=2, id="a")
+    database.commit()
+    [first, last] = move_all(store)
+    assert (first.published, len(first.refused), last) == (1, 1, Moved(0, []))
+    assert [each["data"] for each in recorded(store, account)] == [1]
+    assert "published before" in waiting(backend)[0][3]
+
+
+def test_a_row_put_right_by_hand_is_moved(store: Store, account: str, backend: Postgres, database: Database) -> None:
+    database.execute("INSERT INTO gatepost_outbox (account, type, data) VALUES ('nobody', 'invoice.paid', '1')")
+    database.commit()
+    move_all(store)
+    backend.execute("UPDATE gatepost_outbox SET account = 'acme', refused = NULL")
+    assert move(store) == Moved(1, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"account": ""}, "account"),
+        ({"account": None}, "account"),
+        ({"type": "Invoice"}, "type: must be"),
+        ({"type": "webhook.delivery.failed"}, "the service's own"),
+        ({"data": "a\0b"}, "data: "),
+        ({"data": {"a": float("nan")}}, "data: must be what JSON can say"),
+        ({"data": datetime(2026, 11, 15, tzinfo=UTC)}, "data: must be what JSON can say"),
+        ({"id": ""}, "id: must be"),
+        ({"data": 1 << 70}, "data: "),
+        ({"data": {1, 2}}, "data: must be what JSON can say"),
+        ({"data": "x" * MAX_DATA}, "data: at most"),
+        ({"id": 7}, "id: must be"),
+    ],
+)
+def test_a_mistake_shows_at_the_caller(database: Database, changes: dict[str, Any], words: str) -> None:
+    """And leaves the caller's transaction as it was."""
+    row: dict[str, Any] = {"account": "acme", "type": "invoice.paid", "data": {}, "id": None} | changes
+    with pytest.raises(ValueError, match=words):
+        gatepost.publish(database, **row)
+    assert database.execute("SELECT count(*) FROM gatepost_outbox").fetchall() == [(0,)]
+
+
+def test_sqlite_has_no_outbox_and_says_nothing_of_it(tmp_path: Path, watch: Watch) -> None:
+    store = SqliteStore(tmp_path / "gatepost.db", watch)
+    try:
+        store.migrate()
+        store.run_now(lambda tx: tx.add_account(accounts.new("acme", watch())))
+        assert move(store) == Moved(0, [])
+    finally:
+        store.close()

@@ -1,0 +1,223 @@
+"""Publishing on every store: once under one id, however often and by whomever; with every delivery, or not at all."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gatepost import accounts, ids
+from gatepost.accounts import Account
+from gatepost.app import Store
+from gatepost.endpoints import Endpoint
+from gatepost.errors import Refusal
+from gatepost.ledger import publish as rules
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.publish import Event
+from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.subscriptions import Subscription
+from gatepost.units import ledger, publish
+from gatepost.units.publish import Published
+from tests.contract import together
+from tests.contract.backends import Watch
+
+ORIGIN = Origin("operator")
+
+
+def an_event(type_: str = "invoice.paid", data: Any = None, given_id: str | None = None, **more: str) -> Event:
+    made = rules.event(type_, {"amount": 1} if data is None else data, given_id, **more)
+    assert isinstance(made, Event)
+    return made
+
+
+def publishing(account: str, event: Event) -> Callable[[Tx], Published | Refusal]:
+    def unit(tx: Tx) -> Published | Refusal:
+        found = tx.account(account)
+        assert found is not None
+        return publish.one(tx, found, event, ORIGIN)
+
+    return unit
+
+
+def published(store: Store, account: str, event: Event) -> Published:
+    outcome = store.run_now(publishing(account, event))
+    assert isinstance(outcome, Published)
+    return outcome
+
+
+def subscribe(store: Store, account: str, *events: str, **members: Any) -> str:
+    """A subscription to an endpoint of its own."""
+
+    def unit(tx: Tx) -> str:
+        endpoint = Endpoint(ids.new("ep"), account, "https://receiver.example/hooks", tx.at, tx.at)
+        made = Subscription(ids.new("sub"), account, endpoint.id, list(events), tx.at, tx.at, **members)
+        tx.webhooks.add_endpoint(endpoint)
+        tx.webhooks.add_subscription(made)
+        return made.id
+
+    return store.run_now(unit)
+
+
+def recorded(store: Store, account: str) -> list[str]:
+    found = store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 1000))
+    return [entry.name for entry in found]
+
+
+def deliveries(store: Store, account: str, event: str) -> list[str]:
+    found = store.read_now(lambda tx: tx.webhooks.deliveries_of_event(account, ids.raw(event), 1000))
+    return [ids.text("dlv", each) for each in found]
+
+
+# --- once
+
+
+def test_without_an_id_each_is_an_event_of_its_own(store: Store, account: str) -> None:
+    made = [published(store, account, an_event()) for _ in range(3)]
+    assert [each.again for each in made] == [False] * 3
+    assert recorded(store, account) == [each.entry.name for each in made]
+
+
+def test_the_same_id_again_is_the_same_event(store: Store, account: str) -> None:
+    subscribe(store, account, "invoice.*")
+    first = published(store, account, an_event(given_id="a"))
+    again = published(store, account, an_event(given_id="a"))
+    assert (first.again, again.again) == (False, True)
+    assert (again.entry, again.deliveries) == (first.entry, first.deliveries)
+    assert recorded(store, account) == [first.entry.name]
+    assert deliveries(store, account, first.entry.name) == first.deliveries
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        an_event(data={"amount": 2}, given_id="a"),
+        an_event("invoice.sent", given_id="a"),
+        an_event(given_id="a", subject="another"),
+    ],
+    ids=["data", "type", "subject"],
+)
+def test_the_same_id_for_something_else_is_a_conflict(store: Store, account: str, other: Event) -> None:
+    first = published(store, account, an_event(given_id="a"))
+    refusal = store.run_now(publishing(account, other))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.pointer) == ("conflict", "/id")
+    assert recorded(store, account) == [first.entry.name]
+
+
+def test_an_id_is_its_publishers_own(store: Store, account: str, watch: Watch) -> None:
+    """Another source, or another account, may use the same."""
+    other = accounts.new("other", watch())
+    store.run_now(lambda tx: tx.add_account(other))
+    assert not published(store, account, an_event(given_id="a")).again
+    assert not published(store, account, an_event(given_id="a", source="/billing", data=2)).again
+    assert not published(store, other.id, an_event(given_id="a", data=3)).again
+    assert published(store, account, an_event(given_id="a", source="/billing", data=2)).again
+
+
+def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: Watch) -> None:
+    def prune() -> None:
+        while store.run_now(lambda tx: ledger.prune_some(tx, b"k" * 32, account)):
+            pass
+
+    published(store, account, an_event(given_id="a"))
+    watch.forward(timedelta(days=29))
+    prune()
+    assert published(store, account, an_event(given_id="a")).again
+    watch.forward(timedelta(days=2))
+    prune()
+    assert recorded(store, account) == []
+    assert not published(store, account, an_event(data=2, given_id="a")).again
+
+
+# --- at once
+
+
+@pytest.mark.parametrize("run", [together.run, together.run_in_one_batch], ids=["at once", "in one commit"])
+def test_many_with_one_id_make_one_event(store: Store, account: str, run: Callable[..., list[Any]]) -> None:
+    subscribe(store, account, "invoice.*")
+    found = run(store, [publishing(account, an_event(given_id="a")) for _ in range(20)])
+    assert together.failures(found) == []
+    assert len({each.entry.name for each in found}) == 1
+    assert sorted(each.again for each in found) == [False] + [True] * 19
+    assert recorded(store, account) == [found[0].entry.name]
+    assert len(deliveries(store, account, found[0].entry.name)) == 1
+    assert {each.entry.matched for each in found} == {1}
+
+
+def test_two_processes_with_one_id_make_one_event(store: Store, other: Store, account: str) -> None:
+    found = together.run([store, other], [publishing(account, an_event(given_id="a")) for _ in range(20)])
+    assert together.failures(found) == []
+    assert sorted(each.again for each in found) == [False] + [True] * 19
+    assert recorded(store, account) == [found[0].entry.name]
+
+
+def test_of_many_that_differ_under_one_id_one_is_accepted(store: Store, other: Store, account: str) -> None:
+    events = [an_event(data={"amount": number}, given_id="a") for number in range(20)]
+    found = together.run([store, other], [publishing(account, each) for each in events])
+    assert together.failures(found) == []
+    accepted = [each for each in found if isinstance(each, Published)]
+    assert len(accepted) == 1
+    assert {each.code for each in found if isinstance(each, Refusal)} == {"conflict"}
+    assert recorded(store, account) == [accepted[0].entry.name]
+
+
+# --- several
+
+
+def several(store: Store, account: str, *events: Event) -> list[Published] | tuple[int, Refusal]:
+    def unit(tx: Tx) -> list[Published] | tuple[int, Refusal]:
+        found: Account | None = tx.account(account)
+        assert found is not None
+        return publish.several(tx, found, list(events), ORIGIN)
+
+    return store.run_now(unit)
+
+
+def test_several_may_name_the_same_event(store: Store, account: str) -> None:
+    subscribe(store, account, "*")
+    found = several(store, account, an_event(given_id="a"), an_event(given_id="b"), an_event(given_id="a"))
+    assert isinstance(found, list)
+    assert [each.again for each in found] == [False, False, True]
+    assert found[2].entry == found[0].entry
+    assert len(recorded(store, account)) == 2
+
+
+def test_the_first_that_is_refused_is_named_by_its_place(store: Store, account: str) -> None:
+    published(store, account, an_event(given_id="b"))
+    found = several(store, account, an_event(given_id="a"), an_event(data=2, given_id="b"), an_event(given_id="c"))
+    assert isinstance(found, tuple)
+    assert found[0] == 1
+    assert found[1].code == "conflict"
+
+
+# --- what it made
+
+
+def test_an_entry_says_how_many_deliveries_it_made(store: Store, account: str) -> None:
+    for patterns, members in (
+        (["invoice.paid"], {}),
+        (["invoice.*"], {}),
+        (["*"], {"filter": {"/amount": 1}}),
+        (["*"], {"filter": {"/amount": 2}}),
+        (["*"], {"status": "disabled"}),
+        (["customer.*"], {}),
+    ):
+        subscribe(store, account, *patterns, **members)
+    made = published(store, account, an_event())
+    assert made.entry.matched == len(made.deliveries) == 3
+    found = store.read_now(lambda tx: tx.entry(account, made.entry.id))
+    assert found == made.entry
+    assert deliveries(store, account, made.entry.name) == made.deliveries
+    unmatched = published(store, account, an_event("nothing.happened", data={}))
+    assert (unmatched.entry.matched, unmatched.deliveries) == (0, [])
+    assert recorded(store, account)[-1] == unmatched.entry.name
+
+
+def test_all_of_its_deliveries_are_waiting(store: Store, account: str) -> None:
+    subscribe(store, account, "*")
+    made = published(store, account, an_event())
+    keys = [(ids.raw(account), ids.raw(each)) for each in made.deliveries]
+    queued, records = store.read_now(lambda tx: (tx.webhooks.queued(keys), tx.webhooks.deliveries(keys)))
+    assert set(queued) == set(records) == set(keys)
+    assert {each.event for each in records.values()} == {made.entry.id}
+    assert {(each.origin, each.status) for each in records.values()} == {("event", "pending")}

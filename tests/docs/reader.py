@@ -1,0 +1,118 @@
+"""Somebody who types what the pages say, in a directory with a service that was just started there."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import jwt
+
+from tests.docs import rest
+from tests.docs.pages import DEFAULT_OPS, DEFAULT_URL, blocks, named
+from tests.receiver import Receiver
+from tests.service import Client, Service
+
+RECEIVER = "8787"  # the port that receivers have in the pages
+_OPERATIONS = "gatepost:endpoints gatepost:subscriptions gatepost:deliveries"
+
+
+class Prepared(NamedTuple):
+    """An account with an endpoint, what it was sent, and the variables by which a page speaks of it."""
+
+    account: str
+    account_id: str
+    endpoint: dict[str, Any]
+    subscription: str
+    event: str
+    delivery: str
+    variables: str
+
+
+class Reader:
+    def __init__(self, directory: Path, running: Service) -> None:
+        self.directory = directory
+        self.service = running
+        (directory / ".venv").symlink_to(sys.prefix)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEPOST_")}
+        ports = {"GATEPOST_PORT": urlsplit(running.url).port, "GATEPOST_OPS_PORT": urlsplit(running.ops).port}
+        self.environment = kept | {name: str(port) for name, port in ports.items()}
+
+    def types(
+        self, page: Path, before: str = "", replaced: Mapping[str, str] | None = None, *, rests: bool = False
+    ) -> str:
+        """Run the shell blocks of a page from top to bottom in one shell, and give back what was printed.
+
+        Who rests goes on after each block only when what was to be sent has been sent, as a person would.
+        """
+        typed = [
+            text
+            for text in blocks(page, "sh")
+            if not all(line.startswith("make ") for line in text.split("\n") if line)
+        ]
+        assert typed
+        pause = shlex.join([sys.executable, rest.__file__, str(self.service.directory / "gatepost.db")])
+        if rests:
+            typed = [f"{text}\n{pause}" for text in typed]
+        script = "\n".join([before, *typed])
+        script = script.replace(DEFAULT_URL, self.service.url).replace(DEFAULT_OPS, self.service.ops)
+        for old, new in (replaced or {}).items():
+            assert old in script
+            script = script.replace(old, new)
+        done = self._run(script)
+        assert done.returncode == 0, f"{named(page)}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def _run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """In a session of its own, of which nothing is left in the end: pages also start things in the background."""
+        ends = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
+        command = ["bash", "-euo", "pipefail", "-c", ends + script]
+        shell = subprocess.Popen(
+            command, cwd=self.directory, env=self.environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            printed, said = shell.communicate(timeout=240)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.communicate()
+        return subprocess.CompletedProcess(command, shell.returncode, printed, said)
+
+    def prepares(self, name: str, first: Client) -> str:
+        """The variables that a how-to page takes from the tutorial, with a client of its own."""
+        admin = self.service.token(first, "gatepost:clients gatepost:scopes")
+        self.service.post("/oauth/scopes", admin, {"name": "read", "resource": f"https://{name}.example.com"})
+        client = self.service.define_client(admin, client_name=name, scope="read")
+        token = jwt.decode(self.service.token(client, "read"), options={"verify_signature": False})["jti"]
+        return _variables(URL=self.service.url, ADMIN_TOKEN=admin, CLIENT_ID=client.id, TOKEN_ID=token)
+
+    def subscribes(self, name: str, to: Receiver, **members: Any) -> Prepared:
+        """The same from the tutorial about webhooks: an account that was sent one event, in its place `shop`."""
+        account, client = self.service.account(name)
+        token = self.service.token(client, _OPERATIONS)
+        endpoint = self.service.post("/webhooks/endpoints", token, {"url": to.url} | members).json()
+        body = {"endpoint_id": endpoint["id"], "events": ["order.*"]}
+        subscription = self.service.post("/webhooks/subscriptions", token, body).json()["id"]
+        event = self.service.cli_json(
+            "event", "publish", "--account", name, "--type", "order.shipped", "--data", '{"order": 1001}'
+        )
+        self.waits()
+        [delivery] = event["deliveries"]
+        variables = _variables(
+            URL=self.service.url, TOKEN=token, ENDPOINT_ID=endpoint["id"], SUBSCRIPTION_ID=subscription,
+            EVENT_ID=event["id"], DELIVERY_ID=delivery,
+        )  # fmt: skip
+        return Prepared(name, account, endpoint, subscription, event["id"], delivery, variables)
+
+    def waits(self) -> None:
+        rest.until_sent(self.service.directory / "gatepost.db")
+
+
+def _variables(**values: str) -> str:
+    return "\n".join(f"{variable}={value}" for variable, value in values.items())

@@ -1,0 +1,241 @@
+"""What the pages show is what a service answers and records."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jwt
+import pytest
+import requests
+
+from gatepost import accounts
+from gatepost.errors import ERRORS
+from gatepost.ledger import entries
+from gatepost.web.app import ROUTES
+from tests.docs.pages import REFERENCE, bare, first_column, inline_code, json_with, rows, tables
+from tests.docs.reader import Reader
+from tests.receiver import Answer, receiver
+from tests.service import Client, Service
+
+HTTP, WEBHOOKS, EVENTS = (REFERENCE / f"{name}.md" for name in ("http", "webhooks", "events"))
+
+pytestmark = pytest.mark.xdist_group("docs")
+
+
+class Seen(NamedTuple):
+    """What a service answered and recorded when everything that has an entry was done once."""
+
+    client: dict[str, Any]
+    scope: dict[str, Any]
+    token: dict[str, Any]
+    explained: dict[str, Any]
+    entries: list[dict[str, Any]]
+    refused: Mapping[str, str]
+    webhooks: "Webhooks"
+
+
+class Webhooks(NamedTuple):
+    """The same of the webhook area."""
+
+    problem: dict[str, Any]
+    endpoint: dict[str, Any]
+    subscription: dict[str, Any]
+    published: dict[str, Any]
+    delivery: dict[str, Any]
+    summary: dict[str, Any]
+    endpoints: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def seen(reader: Reader) -> Seen:
+    running = reader.service
+    _, first = running.account("seen", "access_token_lifetime=600")
+    running.cli("account", "set", "seen", "access_token_lifetime=900")
+    running.cli("account", "suspend", "seen", "--reason", "unpaid")
+    running.cli("account", "resume", "seen")
+    admin = running.token(first, "gatepost:clients gatepost:scopes")
+    scope = running.post("/oauth/scopes", admin, {"name": "read", "resource": "https://seen.example.com"}).json()
+    running.post("/oauth/scopes", admin, {"name": "old"})
+    assert running.post("/oauth/scopes", admin, {"name": "old", "status": "retired", "redefine": True}).ok
+    assert running.post("/oauth/scopes", admin, {"name": "old", "status": "active"}).status_code == 409
+    machine = {"client_name": "Billing", "grant_types": ["client_credentials"], "scope": "read"}
+    client = running.post("/oauth/clients", admin, machine).json()
+    assert running.post("/oauth/clients", admin, machine | {"scope": "unknown"}).status_code == 400
+    shown = Client(client["client_id"], client["client_secret"])
+    token = running.token_answer(shown, "read").json()
+    assert running.token_answer(shown, "write").status_code == 400
+    explained = running.token_answer(shown, "read", {"Prefer": "explain"}).json()
+    assert running.post("/oauth/clients", admin, {"client_id": shown.id, "status": "disabled"}).ok
+    refused = {path: str(without_scope(running, path, admin)) for path in ROUTES if path.startswith("/webhooks/")}
+    event = requests.post(f"{running.ops}/events", headers={"Authorization": f"Bearer {admin}"}, json={}, timeout=10)
+    refused["/events"] = event.headers["Gatepost-Event"]
+    webhooks = deliver(reader, first)
+    running.cli("key", "rotate", "--alg", "EdDSA", "--now")
+    active = next(
+        key["id"] for key in running.cli_json("key", "list") if (key["alg"], key["status"]) == ("EdDSA", "active")
+    )
+    running.cli("key", "revoke", active, "--reason", "compromised", "--yes")
+    found = [
+        *running.cli_json("audit", "list", "--account", "seen", "--limit", "1000"),
+        *running.cli_json("audit", "list", "--account", accounts.OPERATOR, "--limit", "1000"),
+    ]
+    return Seen(client, scope, token, explained, found, refused, webhooks)
+
+
+def deliver(reader: Reader, client: Client) -> Webhooks:
+    """Everything about webhooks once: one delivery fails for good, and one has a plan."""
+    running = reader.service
+    scopes = "gatepost:endpoints gatepost:subscriptions gatepost:deliveries gatepost:events"
+    token = running.token(client, scopes)
+    bearer = {"Authorization": f"Bearer {token}"}
+
+    def define(what: str, **body: Any) -> dict[str, Any]:
+        answer = running.post(f"/webhooks/{what}", token, body)
+        assert answer.ok, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def look(query: str) -> dict[str, Any]:
+        found: dict[str, Any] = requests.get(
+            f"{running.url}/webhooks/deliveries?{query}", headers=bearer, timeout=10
+        ).json()
+        return found
+
+    def publish(type_: str) -> dict[str, Any]:
+        event = {"specversion": "1.0", "source": "/seen", "id": type_, "type": type_, "data": {}}
+        answer = requests.post(f"{running.ops}/events", headers=bearer, json=event, timeout=10)
+        assert answer.status_code == 200, answer.text
+        reader.waits()
+        found: dict[str, Any] = answer.json()
+        return found
+
+    unavailable: Answer = (503, {}, b"")
+    with receiver(unavailable) as to:
+        problem = running.post("/webhooks/endpoints", token, {"url": to.url, "timeout": 99}).json()
+        endpoint = define("endpoints", url=to.url)
+        subscription = define("subscriptions", endpoint_id=endpoint["id"], events=["planned.*"])
+        published = publish("planned.once")
+        [delivery] = look("event_type=planned.once")["data"]
+        once = define("endpoints", url=to.url, retry_schedule=[])
+        failing = define("subscriptions", endpoint_id=once["id"], events=["failing.*"])
+        publish("failing.once")
+        define("subscriptions", id=failing["id"], replay={"only": "failed"})
+        reader.waits()
+        replayed = define("subscriptions", id=failing["id"])
+        define("subscriptions", id=failing["id"], events=["*"])
+        define("subscriptions", id=failing["id"], status="removed")
+        for change in ({"rotate_secret": True}, {"status": "disabled"}, {"status": "active"}, {"status": "removed"}):
+            define("endpoints", id=once["id"], **change)
+    summary, endpoints = look("view=summary"), look("view=endpoints")
+    shown = subscription | {"replay": replayed["replay"]}
+    return Webhooks(problem, endpoint, shown, published, delivery, summary, endpoints)
+
+
+def without_scope(running: Service, path: str, token: str) -> str | None:
+    """The entry that records a call without the operation's scope."""
+    method = next(iter(ROUTES[path].methods))
+    answer = requests.request(
+        method, running.url + path, headers={"Authorization": f"Bearer {token}"}, json={}, timeout=10
+    )
+    assert answer.status_code == 403
+    return answer.headers.get("Gatepost-Event")
+
+
+SUBJECTS = {
+    "account": "acc_", "client": "cli_", "caller": "cli_", "token": "tok_", "key": "key_", "scope's": "",
+    "endpoint": "ep_", "subscription": "sub_", "replay": "rpl_", "delivery": "dlv_",
+}  # fmt: skip
+
+
+def test_entries_are_as_shown(seen: Seen) -> None:
+    page = EVENTS
+    assert {each["type"] for each in seen.entries} >= set(entries.TYPES)
+    for kind, subject, example in [
+        (bare(row[0]), row[1], json.loads(bare(row[2]))) for row in rows(page, "type", "subject")
+    ]:
+        recorded = [each for each in seen.entries if each["type"] == kind]
+        assert set(example) in [set(each["data"]) for each in recorded], f"{kind}: {recorded}"
+        prefix = SUBJECTS[subject.split()[1].rstrip(",")]
+        assert all(each["subject"].startswith(prefix) for each in recorded), kind
+    whole = json_with(page, "matched")
+    assert list(whole) == list(seen.entries[0]) == first_column(page, "member", "value")
+    assert next(list(each["data"]) for each in seen.entries if each["type"] == whole["type"]) == list(whole["data"])
+
+
+def test_webhook_refusals_are_recorded_as_told(seen: Seen) -> None:
+    recorded = {each["id"]: each for each in seen.entries}
+    types = {recorded[event]["type"] for event in seen.refused.values()}
+    told = {code for code in inline_code(EVENTS) if code.startswith("webhook.") and code.endswith(".refused")}
+    assert types == told
+
+
+def test_webhooks_are_as_shown(seen: Seen) -> None:
+    found = seen.webhooks
+    assert found.problem == json_with(HTTP, "code")
+    assert list(found.endpoint) == list(json_with(WEBHOOKS, "held"))
+    assert list(found.endpoint["health"]) == list(json_with(WEBHOOKS, "held")["health"])
+    assert list(found.endpoint["secrets"][0]) == list(json_with(WEBHOOKS, "held")["secrets"][0])
+    subscription = json_with(WEBHOOKS, "endpoint_id")
+    assert list(found.subscription) == list(subscription)
+    assert set(found.subscription["replay"]) | {"from"} == set(subscription["replay"])
+    assert list(found.published) == list(json_with(WEBHOOKS, "again"))
+    endpoint, record = tables(WEBHOOKS, "member", "value")
+    assert set(endpoint) <= set(found.endpoint)
+    assert {name.partition(".")[0] for name in record} - {"payload"} <= set(found.delivery)
+
+
+def test_a_record_is_as_shown(seen: Seen) -> None:
+    record, example = seen.webhooks.delivery, json_with(WEBHOOKS, "retries")
+    assert list(record) == list(example)
+    for member in ("endpoint", "event", "retries"):
+        assert list(record[member]) == list(example[member])
+    [attempt], [shown] = record["attempts"], example["attempts"]
+    assert list(attempt) == list(shown)
+    assert set(attempt["timings"]) <= set(shown["timings"])
+    assert list(attempt["waited"]) == list(shown["waited"])
+    assert list(record["retries"]["plan"][0]) == list(example["retries"]["plan"][0])
+    assert record["retries"]["remaining"] == len(record["retries"]["plan"])
+    assert example["retries"]["remaining"] == len(example["retries"]["plan"])
+    assert record["retries"]["next_at"] == record["retries"]["plan"][0]["at"]
+
+
+def test_views_are_as_shown(seen: Seen) -> None:
+    summary, example = seen.webhooks.summary, json_with(WEBHOOKS, "total")
+    assert list(summary) == list(example)
+    assert shape(summary["data"][-1]) == shape(example["data"][0])
+    assert shape(summary["total"]) == shape(example["total"])
+    assert list(summary["now"]) == list(example["now"])
+    assert summary["now"]["counted_to"] == example["now"]["counted_to"]
+    assert summary["now"]["pending"] == 1
+    [endpoint] = seen.webhooks.endpoints["data"]
+    assert set(endpoint) == {*seen.webhooks.endpoint, "subscriptions"} - {"secret"}
+
+
+def shape(found: Any) -> Any:
+    return {name: shape(each) for name, each in found.items()} if isinstance(found, dict) else None
+
+
+def test_answers_are_as_shown(seen: Seen) -> None:
+    page = HTTP
+    assert list(seen.client) == list(json_with(page, "client_id_issued_at"))
+    assert list(seen.scope) == list(json_with(page, "max_lifetime"))
+    assert list(seen.token) == list(json_with(page, "access_token"))
+    issued = {"decision", "rules", "grant", "scope", "expires_in", "header", "claims"}
+    assert set(seen.explained) == issued
+    assert [rule["rule"] for rule in seen.explained["rules"]] == first_column(page, "rule", "refuses with")
+    claims = jwt.decode(seen.token["access_token"], options={"verify_signature": False})
+    assert list(claims) == first_column(page, "claim", "value")
+    header = jwt.get_unverified_header(seen.token["access_token"])
+    assert set(header) == {"alg", "typ", "kid"}
+    assert header["typ"] == "at+jwt"
+
+
+def test_metrics_are_as_told(reader: Reader, seen: Seen) -> None:
+    assert seen.entries, "something was counted"
+    served = requests.get(f"{reader.service.ops}/metrics", timeout=10).text
+    told = first_column(HTTP, "metric", "counts")
+    found = set(re.findall(r"^# TYPE (gatepost_\w+)", served, re.MULTILINE))
+    assert {name for name in found if not name.endswith("_created")} == set(told)
+    elsewhere = requests.get(f"{reader.service.ops}/metrics", headers={"Host": "gatepost.example"}, timeout=10)
+    assert elsewhere.status_code == ERRORS["misdirected_request"].status

@@ -1,0 +1,292 @@
+"""What the pages tell to type works."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jwt
+import psycopg
+import pytest
+
+from gatepost import accounts, app, clock
+from gatepost.app import welcome
+from gatepost.secrets import Secret
+from gatepost.settings import load
+from gatepost.units import ledger, publish
+from gatepost.units.accounts import Created
+from tests import postgres, service
+from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, ROOT, blocks, json_blocks
+from tests.docs.reader import RECEIVER, Reader
+from tests.receiver import receiver
+from tests.service import Client, Service
+
+JOSE = "jose@6.2.17"
+SHOP = "--account shop"
+FIRST_WEBHOOK = DOCS / "tutorial" / "first-webhook.md"
+
+pytestmark = pytest.mark.xdist_group("docs")
+
+
+def test_readme_is_true(reader: Reader) -> None:
+    printed = reader.types(ROOT / "README.md", rests=True, replaced={RECEIVER: free_port()})
+    assert "error_uri" not in printed
+    assert "gatepost.example/docs" not in printed, "nothing was refused"
+    assert re.search(r"^verified: cli_\w+ may invoices:read$", printed, re.MULTILINE)
+    assert re.search(r"oauth\.token\.issued .* tok_", printed)
+    assert re.search(r"^acme: intact: ", printed, re.MULTILINE)
+    assert "delivered and verified: invoice.paid {'invoice': 17}\n" in printed
+    page, _ = json.JSONDecoder().raw_decode(printed[printed.index('{"data":[{"id":"dlv_') :])
+    [delivery] = page["data"]
+    assert delivery["status"] == "succeeded"
+    assert delivery["attempts"][-1]["response_code"] == 204
+    assert re.search(r"invoice\.paid ", printed), "it is in the ledger"
+
+
+def free_port() -> str:
+    return str(service.free_ports(1)[0])
+
+
+def test_first_webhook_is_true(reader: Reader) -> None:
+    before = set(reader.directory.iterdir())
+    printed = reader.types(FIRST_WEBHOOK, rests=True, replaced={RECEIVER: free_port()})
+    assert set(reader.directory.iterdir()) == before, "nothing is left behind"
+    [first_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.paid" in text]
+    [second_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.shipped" in text]
+    assert first_line in printed
+    assert printed.count(second_line) == 1
+    assert "refused: there is no webhook-id header\n" in printed
+    assert re.search(r"^400$", printed, re.MULTILINE)
+    assert "gatepost.example/docs" not in printed, "nothing was refused"
+    assert '"status": "succeeded"' in printed
+    assert '"response_code": 503' in printed
+    [waiting] = [each for each in json_in(printed) if each.get("data") and each["data"][0]["status"] == "pending"]
+    retries = waiting["data"][0]["retries"]
+    assert [each["because"] for each in retries["plan"]] == ["schedule", "schedule"]
+    assert retries["next_at"] == retries["plan"][0]["at"]
+    [told, after] = re.findall(r"^dlv_\w+ is for .*?(?=^\S+_|\Z)", printed, re.MULTILINE | re.DOTALL)[:2]
+    assert "answered 503" in told
+    assert "attempt 2 is planned" in told
+    assert "answered 204" in after
+    assert "(delivered)" in after
+
+
+def json_in(printed: str) -> list[Any]:
+    """The documents that were printed with each line indented but the first and the last."""
+    return [json.loads(text) for text in re.findall(r"^\{\n.*?^\}$", printed, re.MULTILINE | re.DOTALL)]
+
+
+def test_tutorial_is_true(reader: Reader, first: Client) -> None:
+    page = DOCS / "tutorial" / "first-token.md"
+    printed = reader.types(page, replaced={"cli_…": first.id, "gps_…": first.secret})
+    [refused] = json_blocks(page)
+    assert json.dumps(refused, indent=4) in printed
+    assert printed.count("error_uri") == 2, "only the two refusals that the tutorial shows"
+    assert re.search(r"^gatepost-event: evt_", printed, re.MULTILINE | re.IGNORECASE)
+    assert '"rule": "scopes_are_granted",\n            "held": false' in printed
+    claims = json.loads("{" + re.findall(r'^\{\n(  "iss".*?)^\}$', printed, re.MULTILINE | re.DOTALL)[0] + "}")
+    assert claims["exp"] - claims["iat"] == 300
+    assert f"evt_{claims['jti'].removeprefix('tok_')}" in printed
+    assert re.search(r"^default: intact: ", printed, re.MULTILINE)
+
+
+def test_the_first_start_says_what_the_pages_say(reader: Reader) -> None:
+    """The lines shown are those printed, but for ids and secrets."""
+    account = accounts.Account("acc_…", accounts.FIRST, clock.EPOCH)
+    said = welcome(Created(account, "cli_…", Secret("gps_…"))) + f"ready {DEFAULT_URL}\n"
+    assert said in blocks(ROOT / "README.md", "text")
+    assert said in blocks(DOCS / "tutorial" / "first-token.md", "text")
+
+
+def test_rotating_is_true(reader: Reader, first: Client) -> None:
+    page = HOW_TO / "rotate-secrets-and-keys.md"
+    with receiver() as to:
+        endpoint = reader.subscribes("rotating-endpoint", to)
+        printed = reader.types(page, endpoint.variables + "\n" + reader.prepares("rotating", first))
+    assert "error_uri" not in printed
+    assert "gatepost.example/docs" not in printed
+    assert printed.count('"secret":"whsec_') == 1
+    assert printed.count("gps_") == 2, "one by HTTP and one by the command"
+    assert "laptop stolen" in printed
+    assert "3 server keys rewrapped." in printed
+
+
+def test_reading_the_ledger_is_true(reader: Reader, first: Client) -> None:
+    printed = reader.types(HOW_TO / "read-the-ledger.md", reader.prepares("reading", first))
+    *_, last = (reader.directory / "ledger.jsonl").read_text().splitlines()
+    assert json.loads(last)["head"]["text"] in printed or last in printed
+    assert printed.count(": intact: ") >= 3
+    assert "2555d" in printed or str(2555 * 86400) in printed
+
+
+def test_running_behind_a_proxy_is_true(reader: Reader) -> None:
+    assert "is for this machine only" in reader.types(HOW_TO / "run-behind-a-proxy.md")
+
+
+def test_reading_a_delivery_is_true(reader: Reader) -> None:
+    with receiver((503, {}, b"busy")) as to:
+        made = reader.subscribes("reading-a-delivery", to)
+        page = HOW_TO / "read-a-delivery.md"
+        printed = reader.types(page, made.variables, rests=True, replaced={SHOP: f"--account {made.account}"})
+    assert "gatepost.example/docs" not in printed
+    found = json_in(printed)
+    assert [len(each["data"]) for each in found[:2]] == [1, 1]
+    assert not found[2]["data"], "it has not failed for good"
+    assert any("now" in each for each in found)
+    assert any(each["data"] and "subscriptions" in each["data"][0] for each in found)
+    assert "answered 503" in printed
+
+
+def test_replaying_is_true(reader: Reader) -> None:
+    with receiver() as to:
+        made = reader.subscribes("replaying", to)
+        page = HOW_TO / "replay-a-day.md"
+        printed = reader.types(page, made.variables, rests=True, replaced={SHOP: f"--account {made.account}"})
+        ids = [each.headers["webhook-id"] for each in to.requests]
+    assert "gatepost.example/docs" not in printed
+    assert ids == [made.event] * 3, "the first, the one that was named, and the retry"
+    assert printed.count('"state":"running"') == 3
+    assert printed.count('"state":"ended"') == 1
+    recorded = [each["type"] for each in reader.service.entries(made.account_id)]
+    assert recorded.count("webhook.replay.started") == recorded.count("webhook.replay.ended") == 3
+
+
+def test_pausing_is_true(reader: Reader) -> None:
+    with receiver() as to:
+        made = reader.subscribes("pausing", to)
+        page = HOW_TO / "pause-and-resume-an-endpoint.md"
+        printed = reader.types(
+            page,
+            made.variables,
+            rests=True,
+            replaced={SHOP: f"--account {made.account}", " shop ": f" {made.account} "},
+        )
+    assert "gatepost.example/docs" not in printed
+    assert printed.count('"disabled_reason":"requested"') == 1
+    recorded = [each["type"] for each in reader.service.entries(made.account_id)]
+    assert recorded.count("webhook.endpoint.disabled") == recorded.count("webhook.endpoint.enabled") == 1
+    assert str(14 * 86400) in printed
+
+
+def test_publishing_is_true(reader: Reader, first: Client) -> None:
+    page = HOW_TO / "publish-events.md"
+    token = reader.service.token(first, "gatepost:events")
+    printed = reader.types(page, f"EVENTS_TOKEN={token}")
+    assert "2 events published" in printed
+    assert '"again":false' in printed
+    assert printed.count("invoice.paid ") >= 4, "all four are in the ledger"
+    assert "gatepost.example/docs" not in printed
+
+
+def test_publishing_from_nats_is_true(reader: Reader) -> None:
+    reader.types(HOW_TO / "publish-from-nats.md")
+
+
+def test_publishing_in_a_transaction_is_true(postgres_server: postgres.Server, tmp_path: Path) -> None:
+    """The SQL and the Python of the page, by a role that may do no more than the page grants it."""
+    page = HOW_TO / "publish-events.md"
+    url = postgres_server.create_database("outbox")
+    environment = service.environment(tmp_path, url)
+    opened = app.open_for_start(load({}, environment))
+    grant, insert, look = blocks(page, "sql")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("CREATE ROLE app LOGIN")
+        owner.execute(grant.encode())
+    with psycopg.connect(url.replace(f"{postgres.OWNER}@", "app@"), autocommit=True) as connection:
+        for statement in re.sub("^--.*$", "", insert, flags=re.MULTILINE).split(";"):
+            if statement.strip():
+                connection.execute(statement.encode())
+        known: dict[str, Any] = {}
+        exec(compile(blocks(page, "python")[0], page.name, "exec"), known)
+        known["pay"](connection, 22)
+        connection.execute("INSERT INTO gatepost_outbox (account, type, data) VALUES ('nobody', 'a.b', '1')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(look.encode())
+    try:
+        assert opened.store.run_now(publish.from_outbox).published == 2
+        found = ledger.newest(opened.store, _default(opened), ledger.Wanted(("invoice.paid",)), 10)
+        assert sorted(each.data or "" for each in found) == ['{"invoice":21}', '{"invoice":22}']
+        with psycopg.connect(url, autocommit=True) as owner:
+            assert [row[4] for row in owner.execute(look.encode())] == ["there is no account nobody"]
+    finally:
+        opened.store.close()
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute("DROP OWNED BY app")
+            owner.execute("DROP ROLE app")
+        postgres_server.drop_database("outbox")
+
+
+def _default(opened: app.Opened) -> str:
+    found = opened.store.read_now(lambda tx: tx.accounts("", 10))
+    return next(each.id for each in found if each.name == accounts.FIRST)
+
+
+def test_simulating_is_true(reader: Reader) -> None:
+    assert "succeeded: delivered" in reader.types(REFERENCE / "deliveries.md")
+
+
+def test_settings_page_is_true(reader: Reader) -> None:
+    assert "access_token_lifetime" in reader.types(REFERENCE / "settings.md")
+
+
+def test_postgresql_is_true(reader: Reader, postgres_server: postgres.Server, tmp_path: Path) -> None:
+    page = HOW_TO / "use-postgresql.md"
+    [prepared] = blocks(page, "sql")
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        for statement in re.sub(r"\bgatepost\b", "documented", prepared).strip().split("\n"):
+            connection.execute(statement.encode())
+    [url] = re.findall(r"postgresql://\S+", "\n".join(blocks(page, "sh")))
+    assert urlsplit(url).scheme == "postgresql"
+    real = postgres_server.url("documented").replace(f"{postgres.OWNER}@", "documented@")
+    printed = reader.types(page, f"export GATEPOST_DATA={tmp_path}", replaced={url: f"'{real}'"})
+    assert "applied foundation" in printed
+    assert "client_secret  gps_" in printed
+    assert "ledger of gatepost: intact" in printed
+    assert not list(tmp_path.iterdir()), "nothing beside the database"
+    postgres_server.drop_database("documented")
+
+
+def test_python_verifies_as_told(reader: Reader) -> None:
+    [snippet] = blocks(HOW_TO / "verify-tokens.md", "python")
+    known: dict[str, Any] = {}
+    exec(compile(snippet.replace(DEFAULT_URL, reader.service.url), "verify-tokens.md", "exec"), known)
+    token, other = tokens_to_verify(reader.service, "verify-python")
+    known["AUDIENCE"] = "https://verify-python.example.com"
+    claims = known["verify"](token, "read")
+    assert claims["scope"] == "read write"
+    assert claims["client_id"] == claims["sub"]
+    for wrong, scope in ((token, "delete"), (other, "read"), (token[:-8] + "AAAAAAAA", "read")):
+        with pytest.raises(jwt.PyJWTError):
+            known["verify"](wrong, scope)
+
+
+def test_node_verifies_as_told(reader: Reader, tmp_path: Path) -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("Node is not on this machine; the service does not need it")
+    command = ["npm", "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", JOSE]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    [snippet] = blocks(HOW_TO / "verify-tokens.md", "js")
+    audience = "https://verify-node.example.com"
+    told = snippet.replace(DEFAULT_URL, reader.service.url).replace("https://api.example.com", audience)
+    each = "console.log(await verify(token, scope).then((it) => it.scope, () => 'refused'));"
+    tell = f"for (const [token, scope] of JSON.parse(process.argv[2])) {each}\n"
+    (tmp_path / "verify.mjs").write_text(told + tell)
+    token, other = tokens_to_verify(reader.service, "verify-node")
+    tried = [(token, "read"), (token, "delete"), (other, "read"), (token[:-8] + "AAAAAAAA", "read")]
+    done = subprocess.run(
+        ["node", "verify.mjs", json.dumps(tried)], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["read write", "refused", "refused", "refused"]
+
+
+def tokens_to_verify(running: Service, name: str) -> tuple[str, str]:
+    """A token for the API of that name, and one for another API."""
+    _, admin = running.account(name)
+    token = running.token(admin, "gatepost:clients gatepost:scopes")
+    for scope, host in (("read", name), ("write", name), ("elsewhere", f"not-{name}")):
+        running.post("/oauth/scopes", token, {"name": scope, "resource": f"https://{host}.example.com"})
+    client = running.define_client(token, scope="read write elsewhere")
+    return running.token(client, "read write"), running.token(client, "elsewhere")

@@ -1,0 +1,144 @@
+"""The code that the page about verifying webhooks shows: it takes what Gatepost signs, and nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gatepost import clock, ids
+from gatepost.deliveries import message, sign
+from gatepost.deliveries.message import Told
+from tests.docs.pages import HOW_TO, ROOT, blocks
+
+PAGE = HOW_TO / "verify-webhooks.md"
+EVENT = {"invoice": 17, "words": "Grüße, 世界", "amount": 12.50}
+SHOWN_SECRET = "whsec_…"
+
+
+class Request(NamedTuple):
+    headers: dict[str, str]
+    body: bytes
+    good: bool
+
+
+def requests(secret: sign.NewSecret) -> list[Request]:
+    """As the worker sends it, with one secret and with two; and then what must not be believed."""
+    now = clock.seconds(clock.now())
+    good = signed(now, secret, sign.new_secret("v1"))
+    other = {"webhook-signature": signed(now, sign.new_secret("v1"))["webhook-signature"]}
+    return [
+        Request(signed(now, secret), body(), True),
+        Request(good, body(), True),
+        Request(good | {"webhook-signature": "v9,abc " + good["webhook-signature"]}, body(), True),
+        Request(good | other, body(), False),
+        Request(good, body().replace(b"17", b"18"), False),
+        Request(good | {"webhook-id": good["webhook-id"] + "0"}, body(), False),
+        Request(good | {"webhook-timestamp": str(now - 1)}, body(), False),
+        Request(signed(now - 3600, secret), body(), False),
+        Request(signed(now + 3600, secret), body(), False),
+        Request({}, body(), False),
+    ]
+
+
+EVENT_ID = ids.new("evt")
+
+
+def body() -> bytes:
+    return message.body(Told("acc_1", EVENT_ID, "invoice.paid", 0, json.dumps(EVENT)))
+
+
+def signed(at: int, *secrets: sign.NewSecret) -> dict[str, str]:
+    signature = sign.signature([sign.signer("v1", each.raw) for each in secrets], EVENT_ID, at, body())
+    lines = message.headers(message.fixed_headers({}, "standard"), EVENT_ID, at, signature)
+    return dict(line.split(": ", 1) for line in lines)
+
+
+@pytest.fixture(scope="module")
+def secret() -> sign.NewSecret:
+    return sign.new_secret("v1")
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["gatepost", "standardwebhooks"])
+def test_python(secret: sign.NewSecret, place: int) -> None:
+    known: dict[str, Any] = {}
+    exec(compile(blocks(PAGE, "python")[place].replace(SHOWN_SECRET, secret.shown), PAGE.name, "exec"), known)
+    for each in requests(secret):
+        for headers in (each.headers, {name.title(): value for name, value in each.headers.items()}):
+            assert known["receive"](headers, each.body) == (204 if each.good else 400), each
+
+
+def test_node(secret: sign.NewSecret, tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("Node is not on this machine; the service does not need it")
+    [snippet] = blocks(PAGE, "js")
+    tell = """
+    for (const [headers, body] of JSON.parse(process.argv[2])) {
+      console.log(verify(headers, Buffer.from(body, "base64"))?.data.words ?? "refused");
+    }
+    """
+    (tmp_path / "verify.mjs").write_text(snippet.replace(SHOWN_SECRET, secret.shown) + tell)
+    told = run(["node", "verify.mjs", as_json(secret)], tmp_path)
+    assert told == [str(EVENT["words"]) if each.good else "refused" for each in requests(secret)]
+
+
+def test_go(secret: sign.NewSecret, tmp_path: Path) -> None:
+    if shutil.which("go") is None:
+        pytest.skip("Go is not on this machine; the service does not need it")
+    [snippet] = blocks(PAGE, "go")
+    (tmp_path / "go.mod").write_text("module example.com/receiver\n\ngo 1.18\n")
+    (tmp_path / "webhook").mkdir()
+    (tmp_path / "webhook" / "webhook.go").write_text(snippet)
+    (tmp_path / "main.go").write_text(
+        """package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+
+	"example.com/receiver/webhook"
+)
+
+func main() {
+	var requests []struct {
+		Headers map[string]string
+		Body    []byte
+	}
+	if err := json.Unmarshal([]byte(os.Args[2]), &requests); err != nil {
+		panic(err)
+	}
+	for _, each := range requests {
+		headers := http.Header{}
+		for name, value := range each.Headers {
+			headers.Set(name, value)
+		}
+		fmt.Println(webhook.Verify(os.Args[1], headers, each.Body) == nil)
+	}
+}
+"""
+    )
+    sent = json.dumps([{"Headers": headers, "Body": text} for headers, text in json.loads(as_json(secret))])
+    here = {"GOCACHE": str(ROOT / ".cache" / "go"), "GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+    assert not run(["gofmt", "-l", "webhook"], tmp_path, here), "the page's code is formatted"
+    told = run(["go", "run", ".", secret.shown, sent], tmp_path, here)
+    assert told == [str(each.good).lower() for each in requests(secret)]
+
+
+def as_json(secret: sign.NewSecret) -> str:
+    return json.dumps([(each.headers, b64encode(each.body).decode()) for each in requests(secret)])
+
+
+def run(command: list[str], directory: Path, more: Mapping[str, str] | None = None) -> list[str]:
+    done = subprocess.run(
+        command, cwd=directory, env=os.environ | dict(more or {}), check=False, capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

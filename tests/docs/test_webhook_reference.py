@@ -1,0 +1,227 @@
+"""The pages about webhooks are true: their members, parameters, numbers and examples are those of the code."""
+
+import inspect
+import json
+import re
+from base64 import b64encode
+from datetime import timedelta
+from ipaddress import ip_network
+
+import pytest
+
+from gatepost import accounts, clock, endpoints, ids, settings, subscriptions
+from gatepost.deliveries import decide, guard, message, model, plan, schedule, sign, worker
+from gatepost.deliveries.message import Told
+from gatepost.ledger import entries, publish
+from gatepost.ops import intake
+from gatepost.store import listing
+from gatepost.units import deliveries as units
+from gatepost.units import listing as units_listing
+from gatepost.units import publish as units_publish
+from gatepost.units import replay, webhooks
+from gatepost.verify import TOLERANCE
+from gatepost.web import deliveries
+from tests.docs.pages import (
+    DOCS,
+    HOW_TO,
+    REFERENCE,
+    bare,
+    blocks,
+    first_column,
+    inline_code,
+    json_blocks,
+    named,
+    prose,
+    rows,
+    section,
+    tables,
+)
+
+WEBHOOKS, DELIVERIES, EVENTS = (REFERENCE / f"{name}.md" for name in ("webhooks", "deliveries", "events"))
+EXPLAINED = DOCS / "explanation" / "deliveries.md"
+
+
+def test_members() -> None:
+    endpoint, subscription = tables(WEBHOOKS, "member", "value", "default")
+    assert tuple(endpoint) == endpoints.MEMBERS
+    assert tuple(subscription) == subscriptions.MEMBERS
+    assert tuple(first_column(WEBHOOKS, "member of `replay`", "value")) == subscriptions.REPLAY_MEMBERS
+    assert first_column(WEBHOOKS, "attribute", "value") == list(intake._CHECKS)
+    assert first_column(WEBHOOKS, "content type", "body")[-1] == intake.BATCH
+    assert set(first_column(WEBHOOKS, "parameter", "value")) == set(deliveries.PARAMETERS)
+
+
+def members(heading: str) -> dict[str, list[str]]:
+    """The rows of the table of members below a heading, by name."""
+    lines = [line for line in section(WEBHOOKS, heading).splitlines() if line.startswith("| `")]
+    return {bare(cells[0]): cells for cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)}
+
+
+def test_defaults() -> None:
+    blank = endpoints.Endpoint("", "", "", clock.EPOCH, clock.EPOCH)
+    other = subscriptions.Subscription("", "", "", [], clock.EPOCH, clock.EPOCH)
+    for heading, defined in (("POST /webhooks/endpoints", blank), ("POST /webhooks/subscriptions", other)):
+        found = 0
+        for name, cells in members(heading).items():
+            default = re.fullmatch(r"`([^`]+)`", cells[2]) if len(cells) == 3 else None
+            if default:
+                found += 1
+                assert json.dumps(getattr(defined, name)).strip('"') == default[1], name
+        assert found
+
+
+@pytest.mark.parametrize("name", ["timeout", "max_in_flight", "rate_limit"])
+def test_bounds(name: str) -> None:
+    low, high = (int(number) for number in re.findall(r"\d+", members("POST /webhooks/endpoints")[name][1]))
+    check = endpoints._CHECKS[name]
+    assert [bool(check(value)) for value in (low - 1, low, high, high + 1)] == [True, False, False, True]
+
+
+def test_other_bounds() -> None:
+    told = {name: cells[1] for name, cells in members("POST /webhooks/endpoints").items()}
+    delays, least, most = (int(number) for number in re.findall(r"\d+", told["retry_schedule"].split(";")[0]))
+    check = endpoints._CHECKS["retry_schedule"]
+    assert not check([least, most] * (delays // 2))
+    assert check([least] * (delays + 1))
+    assert check([most + 1])
+    overlap = [int(number) for number in re.findall(r"\d+", told["rotate_secret"])][-1]
+    assert endpoints._overlap({"overlap": overlap}) == timedelta(seconds=overlap)
+    assert endpoints._overlap({"overlap": overlap + 1}) is None
+    assert timedelta(hours=24) == endpoints.OVERLAP
+    for size, right in ((24, True), (64, True), (23, False), (65, False)):
+        assert (endpoints._secret(sign.SECRET + b64encode(b"1" * size).decode()) == "") is right
+    assert "24 to 64 bytes" in section(WEBHOOKS, "POST /webhooks/endpoints")
+    assert webhooks.HELD == listing.COUNTED == 10_000
+    assert subscriptions._events([f"a.b{number}" for number in range(100)]) == ""
+    assert subscriptions._events([f"a.b{number}" for number in range(101)])
+
+
+def test_hidden_and_forbidden_headers() -> None:
+    text = section(WEBHOOKS, "POST /webhooks/endpoints")
+    [line] = [line for line in text.splitlines() if line.startswith("- **Headers**")]
+    forbidden, hidden = line.split("A value whose header")
+    for name in re.findall(r"`([a-z…-]+)`", forbidden):
+        assert endpoints._headers({name.replace("…", "x"): "v"}), name
+    words = re.findall(r"`([a-z]+)`", hidden)
+    assert set(words) == set(endpoints._CREDENTIAL.pattern.split("|"))
+
+
+def test_patterns() -> None:
+    exact, below, every = first_column(WEBHOOKS, "pattern", "is for")
+    assert [subscriptions._events([each]) for each in (exact, below, every, "oauth.token.*")] == [""] * 4
+    assert subscriptions.matches_type([below], "invoice.line.added")
+    assert not subscriptions.matches_type([every], "oauth.token.issued")
+
+
+def test_states_and_ends() -> None:
+    told = {bare(row[0]): row for row in rows(DELIVERIES, "status", "goes to", "meaning")}
+    assert list(told) == list(model.TRANSITIONS)
+    assert all(row[2] for row in told.values()), "say what a state means"
+    assert first_column(DELIVERIES, "ended_reason", "status") == list(model.ENDS)
+    assert first_column(DELIVERIES, "because", "meaning") == list(model.BECAUSE)
+    failures = rows(DELIVERIES, "failure", "meaning")
+    assert [bare(row[0]) for row in failures] == list(model.FAILURES)
+    assert all(row[1] for row in failures), "say what a failure means"
+    [drawn] = blocks(DELIVERIES, "mermaid")
+    arrows = set(re.findall(r"(\w+) --> (\w+)$", drawn, re.MULTILINE))
+    assert arrows == {(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in others}
+
+
+def test_waiting() -> None:
+    """Every reason that the schedule gives is in the table."""
+    source = inspect.getsource(schedule) + inspect.getsource(units)
+    told = first_column(DELIVERIES, "waited for", "meaning")
+    assert set(told) == {word for word in ("plan", "rate_limit", "window", "turn") if f'"{word}"' in source}
+    assert set(re.findall(r'blocked = "(\w+)"', source)) <= set(told)
+
+
+def test_words_that_follow_from_constants() -> None:
+    text = prose(DELIVERIES)
+    default = accounts.SETTINGS["retry_schedule"].default
+    assert default == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+    assert "5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h: ten attempts over about 76 hours" in text
+    assert round(sum(default) / 3600) == 76
+    assert "at most 24 hours" in text
+    assert plan.LONGEST_RETRY_AFTER == 24 * 3600 * 1000
+    assert "up to a tenth" in text
+    assert plan._JITTER == 0.1
+    assert timedelta(hours=120) == endpoints.DISABLE_AFTER
+    assert f"At most {guard.MAX_URL} characters" in text
+    assert f"`{guard.UNICAST}`" in text
+    assert decide.INTERRUPTIONS == 3
+    assert timedelta(seconds=accounts.SETTINGS["hold_limit"].default) == timedelta(days=7)
+    assert timedelta(minutes=5) == TOLERANCE
+    assert publish._LONGEST_TYPE == 128
+    assert publish._LONGEST_ID == 256
+    assert entries.MAX_DATA == intake.MAX_BODY == 256 * 1024
+    assert units_publish.SLICE == intake.MOST == 100
+    assert replay.SLICE == 200
+    explained = prose(EXPLAINED)
+    assert timedelta(seconds=30) == units.LEASE
+    assert (worker.BEAT_EVERY, worker.DEAD_AFTER, worker.LOOK_EVERY, worker.DRAIN) == (2.0, 10_000, 1.0, 12.0)
+    for words in (
+        "timeout and 30 seconds",
+        "beat every 2 seconds",
+        "has not for 10",
+        "once a second",
+        "has 12 seconds",
+    ):
+        assert words in explained, words
+
+
+def test_the_page_of_a_listing() -> None:
+    told = {bare(row[0]): row[1] for row in rows(WEBHOOKS, "parameter", "value")}
+    assert [int(number) for number in re.findall(r"\d+", told["limit"])] == [1, units_listing.MOST, units_listing.LIMIT]
+    text = section(WEBHOOKS, "GET /webhooks/deliveries")
+    assert f"at most {listing.EXAMINED} records" in text
+    assert f"over {units_listing.MOST_PAYLOAD // 1024**2} MiB" in text
+    assert set(re.findall(r"`(\w+)`", told["status"])) == set(model.TRANSITIONS)
+    for query in (text for text in blocks(HOW_TO / "read-a-delivery.md", "sh") if "look '" in text):
+        for asked in re.findall(r"look '(.+?)'", query):
+            assert isinstance(deliveries.query(asked.encode()), units_listing.Query), asked
+
+
+def test_addresses_that_are_refused() -> None:
+    told = {ip_network(each) for row in rows(DELIVERIES, "what", "networks") for each in re.findall(r"`(.+?)`", row[1])}
+    assert told == {each.network for each in guard.SPECIAL}
+
+
+@pytest.mark.parametrize("format_", ["standard", "cloudevents"])
+def test_the_body_is_as_shown(format_: str) -> None:
+    shown = [text for text in blocks(EVENTS, "json") if text.count("\n") == 1]
+    [example] = [text for text in shown if ("specversion" in text) == (format_ == "cloudevents")]
+    found = json.loads(example)
+    at = clock.parse_rfc3339(found.get("timestamp") or found["time"])
+    assert at is not None
+    account = found.get("account") or found["source"].removeprefix("urn:gatepost:")
+    data = json.dumps(found["data"], separators=(",", ":"))
+    told = Told(account, found["id"], found["type"], clock.milliseconds(at), data)
+    assert message.body(told, format_).decode() + "\n" == example
+
+
+def test_the_headers_are_as_shown() -> None:
+    sent = message.headers(message.fixed_headers({}, "standard"), "evt_1", 1, "v1,x")
+    assert {line.partition(":")[0] for line in sent} == set(first_column(EVENTS, "header", "value"))
+    types = {bare(f"`{each}`") for each in message._TYPES.values()}
+    assert types <= set(inline_code(EVENTS))
+    assert first_column(EVENTS, "version", "signature") == ["v1", "v1a"]
+
+
+def test_settings_of_receivers() -> None:
+    code = inline_code(HOW_TO / "send-to-internal-receivers.md")
+    assert {"https://", "socks5h://"} <= set(code)
+    for scheme in ("http", "https", "socks5h"):
+        settings.load({"egress_proxy": f"{scheme}://proxy.example.com:3128"}, {})
+    policy = guard.Policy(tuple(ip_network(each) for each in ("10.20.0.0/16",)))
+    assert guard.address_problem(policy, "10.20.1.2", 443) == ""
+    assert guard.url_problem(policy, "https://hooks.corp.internal/x") == ""
+    words = guard.address_problem(policy, "10.21.1.2", 443)
+    assert f"the URL {words}" in "".join(blocks(HOW_TO / "send-to-internal-receivers.md", "text"))
+
+
+def test_ids_are_ids() -> None:
+    """Those in examples have as many characters as real ones, of the right alphabet."""
+    for page in (WEBHOOKS, EVENTS, REFERENCE / "http.md"):
+        for text in map(json.dumps, json_blocks(page)):
+            for prefix, found in re.findall(r'"([a-z]+)_(0[0-9a-z]+)"', text):
+                assert ids.parse(prefix, f"{prefix}_{found}"), f"{named(page)}: {prefix}_{found}"

@@ -1,0 +1,32 @@
+"""A secret that somebody altered in the store: its endpoint's attempts fail on record, and nobody else's."""
+
+import msgspec
+
+from gatepost.store.tx import Tx
+from tests.flows.test_delivery import Platform
+from tests.receiver import receiver
+from tests.service import Service
+
+
+def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: Service, account_name: str) -> None:
+    platform = Platform(sqlite_gatepost, account_name)
+    with receiver() as found:
+        spoilt = platform.connect(f"{found.url}/spoilt", "invoice.*", retry_schedule=[])
+        platform.connect(found.url, "invoice.*")
+
+        def alter(tx: Tx) -> None:
+            known = tx.webhooks.endpoint_as_stored(spoilt["account"], spoilt["id"])
+            assert known is not None
+            [secret] = known.secrets
+            other = msgspec.structs.replace(secret, sealed=secret.sealed[:-8] + "AAAAAAA=")
+            tx.webhooks.put_endpoint(msgspec.structs.replace(known, secrets=[other]))
+
+        sqlite_gatepost.opened.store.run_now(alter)
+        told = platform.publish(1)
+        records = [platform.record(each) for each in told["deliveries"]]
+        first, second = sorted(records, key=lambda each: each["endpoint"]["id"])
+        failed = platform.once(first["id"], "failed")
+        assert (failed["ended_reason"], failed["attempts"][0]["failure"]) == ("attempts_exhausted", "send")
+        assert "secret" in failed["attempts"][0]["detail"]
+        platform.once(second["id"], "succeeded")
+    assert [each.headers[":path"] for each in found.requests] == ["/hooks"]

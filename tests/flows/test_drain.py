@@ -1,0 +1,232 @@
+"""The service stopped, killed and cut off while attempts are under way: nothing is lost, and it goes on by itself."""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+import requests
+
+from gatepost import clock
+from tests import postgres, service
+from tests.flows.test_delivery import Json, Platform, wait_until
+from tests.receiver import OK, Answer, Receiver, Request, receiver
+from tests.service import Service
+
+pytestmark = pytest.mark.xdist_group("drain")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
+    """One of our own, since it will not have an easy life."""
+    with postgres.running() as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return ""
+    found: postgres.Server = request.getfixturevalue("server")
+    return found.create_database(f"drain_{abs(hash(request.node.name)):x}")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a service puts everything, also what it cannot take away when it is killed."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    return tmp_path / "data"
+
+
+class Again(Platform):
+    """The same account after a new start."""
+
+    def __init__(self, gatepost: Service, before: Platform) -> None:
+        self.gatepost, self.name = gatepost, before.name
+        self.account, self.client = before.account, before.client
+        self.token = gatepost.token(self.client, "gatepost:deliveries gatepost:endpoints gatepost:events")
+
+
+@contextmanager
+def holding_back() -> Iterator[tuple[Receiver, threading.Event]]:
+    """Answers nothing until it is told to, and then everything."""
+    go = threading.Event()
+
+    def answer(_request: Request) -> Answer:
+        while not go.wait(0.05) and not found.ended.is_set():
+            pass
+        return OK
+
+    with receiver(answer) as found:
+        yield found, go
+
+
+def open_endpoints(platform: Platform, url: str, count: int, **members: int) -> list[Json]:
+    return [platform.connect(f"{url}/{number}", "invoice.*", **members) for number in range(count)]
+
+
+def outcomes(record: Json) -> list[str]:
+    return [each["outcome"] for each in record["attempts"]]
+
+
+def test_attempts_under_way_are_finished_before_the_end(directory: Path, database: str) -> None:
+    with holding_back() as (found, go):
+        with service.running(directory, database) as running:
+            platform = Platform(running, "drained")
+            open_endpoints(platform, found.url, 3)
+            first, second = platform.publish(1), platform.publish(2)
+            found.wait_for(3)
+            [process] = running.delivery_processes()
+            running.process.terminate()
+            wait_until(lambda: not answers(running), "the listener to close")
+            assert Path(f"/proc/{process}").exists(), "it waits for its receivers"
+            assert len(found.requests) == 3, "and takes up nothing new"
+            go.set()
+            assert running.process.wait(30) == 0
+        with service.running(directory, database) as running:
+            again = Again(running, platform)
+            records = [again.once(each, "succeeded") for each in first["deliveries"] + second["deliveries"]]
+            assert again.is_quiet()
+    assert [outcomes(each) for each in records] == [["succeeded"]] * 6, "none was cut off"
+    assert len(found.requests) == 6
+
+
+def answers(running: Service) -> bool:
+    try:
+        return requests.get(f"{running.url}/oauth/jwks", timeout=5).ok
+    except requests.ConnectionError:
+        return False
+
+
+def test_what_is_cut_off_is_on_record_and_made_again_at_once(directory: Path) -> None:
+    """Also how its endpoint fared, and what Retry-After it asked for."""
+    with holding_back() as (found, go), receiver((503, {"Retry-After": "3600"}, b"")) as failing:
+        with service.running(directory) as running:
+            platform = Platform(running, "drained")
+            open_endpoints(platform, found.url, 2, timeout=30)
+            told = platform.publish(1)
+            found.wait_for(2)
+            ill = platform.connect(failing.url, "ill.*")
+            waiting = platform.once(platform.send(type_="ill.letter"), "pending", 1)
+            health = platform.redefine(ill)["health"]
+            assert running.stop() == 0
+            stopped_at = clock.rfc3339(clock.now())
+        with service.running(directory) as running:
+            again = Again(running, platform)
+            assert again.redefine(ill)["health"] == health
+            assert again.record(waiting["id"])["retries"] == waiting["retries"]
+            found.wait_for(4)
+            shown = [again.record(each) for each in told["deliveries"]]
+            go.set()
+            records = [again.once(each, "succeeded") for each in told["deliveries"]]
+    assert health["consecutive_failures"] == 1
+    for each in shown:
+        assert outcomes(each) == ["interrupted", None]
+        assert each["attempts"][0]["detail"]
+        assert each["attempts"][0]["ended_at"] <= each["attempts"][1]["planned_at"] <= stopped_at, "released in time"
+    assert [outcomes(each) for each in records] == [["interrupted", "succeeded"]] * 2
+    assert [each["retries"]["remaining"] for each in records] == [0, 0]
+    seen = Counter(each.headers["webhook-id"] for each in found.requests)
+    assert seen == {told["id"]: 4}, "each request is an attempt on record"
+
+
+def test_a_delivery_process_that_is_killed_is_started_again(directory: Path, database: str) -> None:
+    with holding_back() as (found, go), service.running(directory, database) as running:
+        platform = Platform(running, "killed")
+        open_endpoints(platform, found.url, 2)
+        told = platform.publish(1)
+        found.wait_for(2)
+        [killed] = running.delivery_processes()
+        os.kill(killed, signal.SIGKILL)
+        found.wait_for(4)
+        go.set()
+        records = [platform.once(each, "succeeded") for each in told["deliveries"]]
+        [other] = running.delivery_processes()
+        assert other != killed
+        assert [outcomes(each) for each in records] == [["interrupted", "succeeded"]] * 2
+        for each in records:
+            assert each["attempts"][0]["worker"] != each["attempts"][1]["worker"]
+            assert "gone" in each["attempts"][0]["detail"]
+        for delivery in platform.publish(2)["deliveries"]:
+            platform.once(delivery, "succeeded")
+        assert len(found.requests) == 6
+        assert requests.get(f"{running.ops}/readyz", timeout=5).status_code == 200
+
+
+class Publishing:
+    """Threads that publish one event after the other, each until it is accepted."""
+
+    def __init__(self, platform: Platform, threads: int = 2) -> None:
+        self._platform = platform
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(threads)]
+        self.accepted: list[Json] = []
+        self.unexpected: list[str] = []
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(40)
+
+    def wait_for(self, more: int) -> None:
+        wanted = len(self.accepted) + more
+        wait_until(lambda: len(self.accepted) >= wanted, f"{more} more events")
+
+    def _publish(self, thread: int) -> None:
+        headers = {"Authorization": f"Bearer {self._platform.token}"}
+        number = 0
+        with requests.Session() as session:
+            while not self._stop.is_set():
+                event = {"specversion": "1.0", "id": str(number), "source": f"/{thread}", "type": "invoice.paid"}
+                url = f"{self._platform.gatepost.ops}/events"
+                answer = session.post(url, json=event, headers=headers, timeout=40)
+                if answer.status_code == 200:
+                    self.accepted.append(answer.json())
+                    number += 1
+                elif answer.status_code != 503:
+                    self.unexpected.append(answer.text)
+                    return
+                self._stop.wait(0.02)
+
+
+def test_postgres_restarted_while_events_come_and_go(directory: Path, server: postgres.Server) -> None:
+    """What was accepted was accepted with its deliveries, and all of them end."""
+    with receiver() as found, service.running(directory, server.create_database("drain_restarted")) as running:
+        platform = Platform(running, "restarted")
+        open_endpoints(platform, found.url, 2, max_in_flight=8)
+        processes = running.delivery_processes()
+        with Publishing(platform) as publishing:
+            for _ in range(2):
+                publishing.wait_for(60)
+                server.restart("immediate")
+            publishing.wait_for(60)
+        assert publishing.unexpected == []
+        wait_until(platform.is_quiet, "every delivery to end")
+        records = platform.records()
+        entries = platform.entries("invoice.paid")
+        assert running.delivery_processes() == processes, "they mended by themselves"
+    events = {each["id"] for each in publishing.accepted}
+    assert len(publishing.accepted) == len(events), "each accepted once"
+    assert events <= {each["event"]["id"] for each in records}
+    made = Counter(each["event"]["id"] for each in records)
+    assert set(made.values()) == {2}
+    assert {each["matched"] for each in entries} == {2}
+    assert {each["status"] for each in records} == {"succeeded"}
+    seen = Counter((each.headers["webhook-id"], each.headers[":path"]) for each in found.requests)
+    where = {url: f"/hooks/{number}" for number, url in enumerate([f"{found.url}/0", f"{found.url}/1"])}
+    for each in records:
+        times = seen.pop((each["event"]["id"], where[each["endpoint"]["url"]]))
+        assert 1 <= times <= len(each["attempts"]), "no request without an attempt on record"
+    assert not seen

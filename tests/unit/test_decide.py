@@ -1,0 +1,165 @@
+"""What happens after an attempt: every answer, every failure, and attempts of which nobody knows."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from gatepost import clock
+from gatepost.deliveries import decide, plan
+from gatepost.deliveries.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
+from gatepost.deliveries.model import BECAUSE, ENDS, FAILURES
+
+NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
+ENDED_AT = clock.milliseconds(NOW)
+DELIVERY = b"d" * 16
+URL = "https://receiver.example/hooks"
+SCHEDULE = [60, 3600]
+
+
+def attempted(
+    code: int | None = 503,
+    failure: str | None = None,
+    *,
+    number: int = 1,
+    used: int = 0,
+    interrupted: int = 0,
+    url: str = URL,
+    retry_after: str | None = None,
+) -> Attempted:
+    return Attempted(DELIVERY, number, used, interrupted, url, code, failure, retry_after, NOW)
+
+
+def after(made: Attempted, status: str = "active", schedule: Sequence[int] = SCHEDULE) -> Decision:
+    return decide.after_attempt(made, Receiver(URL, status, schedule))
+
+
+def wait(used: int, number: int) -> int:
+    found = plan.delay(SCHEDULE, used, DELIVERY, number)
+    assert found is not None
+    return found
+
+
+class TestAnAnswer:
+    @pytest.mark.parametrize("code", [200, 201, 202, 204, 226, 299])
+    @pytest.mark.parametrize("status", ["active", "disabled", "removed"])
+    def test_2xx_is_success_whatever_became_of_the_endpoint(self, code: int, status: str) -> None:
+        assert after(attempted(code), status) == Delivered()
+
+    @pytest.mark.parametrize("code", [100, 199, 300, 301, 302, 307, 400, 401, 404, 409, 429, 500, 503, 599, None])
+    def test_everything_else_follows_the_plan(self, code: int | None) -> None:
+        assert after(attempted(code)) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
+
+    @pytest.mark.parametrize("failure", FAILURES)
+    @pytest.mark.parametrize("code", [None, 200, 410])
+    def test_a_failure_is_none_whatever_code_came_before_it(self, failure: str, code: int | None) -> None:
+        """An answer that broke off is no answer."""
+        assert after(attempted(code, failure)) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
+
+    def test_the_last_planned_attempt_is_the_last(self) -> None:
+        assert after(attempted(number=2, used=1)) == RetryAt(ENDED_AT + wait(2, 3), "schedule", 2)
+        assert after(attempted(number=3, used=2)) == Ended("attempts_exhausted")
+        assert after(attempted(), schedule=[]) == Ended("attempts_exhausted")
+
+    def test_a_schedule_that_became_shorter_ends_it(self) -> None:
+        assert after(attempted(number=6, used=5)) == Ended("attempts_exhausted")
+
+    def test_an_answer_ends_a_row_of_interruptions(self) -> None:
+        assert after(attempted(number=3, interrupted=2)) == RetryAt(ENDED_AT + wait(1, 4), "schedule", 1, 0)
+
+    @pytest.mark.parametrize("code", [400, 503, None])
+    def test_nothing_is_tried_again_at_a_removed_endpoint(self, code: int | None) -> None:
+        assert after(attempted(code), "removed") == Ended("endpoint_removed")
+
+    def test_a_disabled_endpoint_has_its_plan_all_the_same(self) -> None:
+        assert after(attempted(), "disabled") == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
+
+
+class TestGone:
+    @pytest.mark.parametrize("status", ["active", "disabled"])
+    def test_410_ends_the_delivery(self, status: str) -> None:
+        assert after(attempted(410), status) == Ended("endpoint_gone")
+
+    def test_410_from_an_address_that_the_endpoint_no_longer_has(self) -> None:
+        found = after(attempted(410, url="https://old.example/hooks"))
+        assert found == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
+
+    @pytest.mark.parametrize(
+        ("made", "is_gone"),
+        [
+            (attempted(410), True),
+            (attempted(404), False),
+            (attempted(410, "body"), False),
+            (attempted(410, url="https://old.example/hooks"), False),
+        ],
+    )
+    def test_what_counts_as_gone(self, made: Attempted, is_gone: bool) -> None:
+        assert decide.gone(made, Receiver(URL, "active", SCHEDULE)) == is_gone
+
+
+class TestRetryAfter:
+    @pytest.mark.parametrize("code", [429, 503])
+    @pytest.mark.parametrize(
+        ("sent", "asked"),
+        [("600", 600_000), ("315360000", 86_400_000), ("Sun, 15 Nov 2026 09:00:00 GMT", 3_600_000)],
+    )
+    def test_later_than_the_plan_it_counts(self, code: int, sent: str, asked: int) -> None:
+        assert after(attempted(code, retry_after=sent)) == RetryAt(ENDED_AT + asked, "retry_after", 1)
+
+    @pytest.mark.parametrize("sent", ["1", "0", "-600", "soon", "", "Sat, 14 Nov 2026 08:00:00 GMT", None])
+    def test_else_the_plan_does(self, sent: str | None) -> None:
+        assert after(attempted(retry_after=sent)) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
+
+    @pytest.mark.parametrize("code", [200, 301, 400, 404, 500, 502, 504, None])
+    def test_with_other_answers_it_means_nothing(self, code: int | None) -> None:
+        assert decide.asked_to_wait(attempted(code, retry_after="600")) is None
+
+    def test_it_gives_no_attempt_that_was_not_planned(self) -> None:
+        assert after(attempted(429, used=2, number=3, retry_after="600")) == Ended("attempts_exhausted")
+
+
+class TestInterruption:
+    @pytest.mark.parametrize(
+        ("interrupted", "used", "decision"),
+        [
+            (0, 0, RetryAt(ENDED_AT, "interrupted", 0, 1)),
+            (1, 0, RetryAt(ENDED_AT, "interrupted", 0, 2)),
+            (2, 0, RetryAt(ENDED_AT + wait(1, 6), "interrupted", 1, 0)),
+            (1, 2, RetryAt(ENDED_AT, "interrupted", 2, 2)),
+            (2, 2, Ended("attempts_exhausted")),
+        ],
+    )
+    def test_the_third_in_a_row_uses_up_a_planned_attempt(
+        self, interrupted: int, used: int, decision: Decision
+    ) -> None:
+        receiver = Receiver(URL, "active", SCHEDULE)
+        assert decide.after_interruption(DELIVERY, 5, used, interrupted, ENDED_AT, receiver) == decision
+
+    @pytest.mark.parametrize(("status", "ends"), [("disabled", False), ("removed", True)])
+    def test_of_an_endpoint_that_stands_still(self, status: str, ends: bool) -> None:
+        found = decide.after_interruption(DELIVERY, 1, 0, 0, ENDED_AT, Receiver(URL, status, SCHEDULE))
+        assert found == (Ended("endpoint_removed") if ends else RetryAt(ENDED_AT, "interrupted", 0, 1))
+
+    def test_what_kills_every_worker_is_not_for_ever(self) -> None:
+        receiver, used, interrupted, number = Receiver(URL, "active", SCHEDULE), 0, 0, 1
+        while isinstance(
+            found := decide.after_interruption(DELIVERY, number, used, interrupted, ENDED_AT, receiver), RetryAt
+        ):
+            used, interrupted, number = found.used, found.interrupted, number + 1
+        assert (found, number) == (Ended("attempts_exhausted"), 3 * (len(SCHEDULE) + 1))
+
+
+@pytest.mark.parametrize("code", [None, 200, 404, 429, 500, 503])
+@pytest.mark.parametrize("failure", [None, *FAILURES])
+def test_what_makes_us_send_one_at_a_time(code: int | None, failure: str | None) -> None:
+    """429, and what says that the receiver is not there; not an answer, however bad, nor what we refused ourselves."""
+    there = failure in (None, "body", "blocked_target", "redirect")
+    assert decide.in_trouble(code, failure) == (not there or code == 429)
+
+
+def test_every_reason_has_its_words() -> None:
+    outcomes = [attempted(code, retry_after="600") for code in (200, 410, 429, 503, None)]
+    found = [after(each, status, schedule) for each in outcomes for status in ("active", "removed")
+             for schedule in ([], SCHEDULE)]  # fmt: skip
+    assert {each.reason for each in found if isinstance(each, Ended)} <= set(ENDS)
+    assert {each.because for each in found if isinstance(each, RetryAt)} <= set(BECAUSE)

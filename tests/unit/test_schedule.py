@@ -1,0 +1,400 @@
+"""Whose turn it is: windows, limits, shares and turns, each by itself."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from gatepost.deliveries.schedule import BATCH, Schedule, Turn
+from gatepost.store.webhooks import Key, Lane
+
+NOW = 1_794_729_600_000
+START = (-1, b"")
+MANY = 10_000
+
+
+def key(endpoint: int = 0, account: int = 0) -> Key:
+    return bytes([account]) * 16, endpoint.to_bytes(16, "big")
+
+
+def wait_for(schedule: Schedule, *keys: Key, lane: int = 0, due: int = NOW, now: int = NOW) -> None:
+    for each in keys:
+        schedule.found(Lane(*each, lane, due), now)
+
+
+def claim(
+    schedule: Schedule, turn: Turn, count: int | None = None, left: int | None = NOW, now: int = NOW
+) -> tuple[int, bytes]:
+    """As if so many were there, and more of them until `left`; the last position."""
+    positions = [
+        (turn.lane.due, number.to_bytes(16, "big")) for number in range(turn.limit if count is None else count)
+    ]
+    schedule.claimed(turn, positions, left, now)
+    return positions[-1] if positions else START
+
+
+def end(
+    schedule: Schedule, *keys: Key, lane: int = 0, well: bool = True, trouble: bool = False, now: int = NOW
+) -> None:
+    for each in keys:
+        schedule.ended(each, lane, well=well, trouble=trouble, now=now)
+
+
+def warm(schedule: Schedule, keys: Iterable[Key], window: int, rate: int | None = None) -> None:
+    """Let endpoints answer well, some time ago, until their window is so wide."""
+    for each in keys:
+        for now in range(NOW - MANY, NOW - MANY + 1000 * window.bit_length(), 1000):
+            wait_for(schedule, each, due=now, now=now)
+            [turn] = schedule.turns(now)
+            schedule.limits(each, window, rate)
+            claim(schedule, turn, 1, None, now)
+            end(schedule, each, now=now)
+
+
+def limits(turns: Iterable[Turn]) -> dict[Key, int]:
+    return {(turn.lane.account, turn.lane.endpoint): turn.limit for turn in turns}
+
+
+class TestWindow:
+    def test_an_endpoint_starts_with_one(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key())
+        assert schedule.turns(NOW) == [Turn(Lane(*key(), 0, NOW), 1, START, "plan")]
+        assert schedule.turns(NOW) == [], "each has one turn"
+
+    def test_a_success_doubles_it_up_to_what_the_endpoint_takes(self) -> None:
+        schedule, seen = Schedule(), []
+        wait_for(schedule, key())
+        for _ in range(6):
+            [turn] = schedule.turns(NOW)
+            seen.append(turn.limit)
+            schedule.limits(key(), 12, None)
+            claim(schedule, turn)
+            end(schedule, key())
+            end(schedule, *[key()] * (turn.limit - 1), well=False)
+        assert seen == [1, 2, 4, 8, 12, 12]
+
+    @pytest.mark.parametrize(("trouble", "window"), [(True, 1), (False, 8)])
+    def test_trouble_makes_it_one(self, trouble: bool, window: int) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 8)
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        claim(schedule, turn, 1)
+        end(schedule, key(), well=False, trouble=trouble)
+        [turn] = schedule.turns(NOW)
+        assert turn.limit == window
+
+    def test_it_is_full_until_one_ends(self) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 4)
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        claim(schedule, turn)
+        assert schedule.turns(NOW) == []
+        end(schedule, key())
+        assert [(turn.limit, turn.waited_for) for turn in schedule.turns(NOW)] == [(1, "window")]
+
+    def test_a_definition_that_takes_less_counts_at_once(self) -> None:
+        schedule = Schedule(16)
+        warm(schedule, [key()], 4)
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        schedule.limits(key(), 1, None)
+        claim(schedule, turn, left=None)
+        end(schedule, *[key()] * 4)
+        others = [key(number, 1) for number in range(1, 9)]
+        wait_for(schedule, *others)
+        assert len(schedule.turns(NOW)) == 4, "a quarter for those at one, counted right"
+
+
+class TestRateLimit:
+    def test_a_tenth_of_a_second_can_gather(self) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 64, rate=100)
+        wait_for(schedule, key(), now=NOW + MANY)
+        [turn] = schedule.turns(NOW + MANY)
+        assert turn.limit == 10
+        claim(schedule, turn, now=NOW + MANY)
+        assert schedule.turns(NOW + MANY) == []
+        assert schedule.next_at() == NOW + MANY + 11
+        [turn] = schedule.turns(NOW + MANY + 50)
+        assert (turn.limit, turn.waited_for) == (5, "rate_limit")
+
+    def test_what_was_not_there_to_claim_is_not_counted(self) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 64, rate=100)
+        wait_for(schedule, key(), now=NOW + MANY)
+        claim(schedule, schedule.turns(NOW + MANY)[0], 3, now=NOW + MANY)
+        assert [turn.limit for turn in schedule.turns(NOW + MANY)] == [7]
+
+    def test_it_holds_for_one_that_has_little_to_send(self) -> None:
+        schedule, sent = Schedule(), 0
+        for now in range(NOW, NOW + 10_000, 50):
+            schedule.heard(key(), now)
+            for turn in schedule.turns(now):
+                schedule.limits(key(), 1, 1)
+                claim(schedule, turn, left=None, now=now)
+                end(schedule, key(), now=now)
+                sent += 1
+        assert 9 <= sent <= 11
+
+
+class TestWaiting:
+    def test_what_is_not_due_has_no_turn(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key(), lane=1, due=NOW + 5000)
+        assert (schedule.turns(NOW), schedule.next_at()) == ([], NOW + 5000)
+        assert schedule.turns(NOW + 4999) == []
+        assert [turn.lane.lane for turn in schedule.turns(NOW + 5000)] == [1]
+
+    def test_what_comes_earlier_counts(self) -> None:
+        schedule = Schedule()
+        for due in (9000, 3000, 6000):
+            schedule.retry_at(key(), NOW + due, NOW)
+        assert schedule.next_at() == NOW + 3000
+
+    def test_looking_often_costs_nothing(self) -> None:
+        schedule = Schedule()
+        for now in range(NOW, NOW + 1000):
+            wait_for(schedule, key(), lane=1, due=NOW + MANY, now=now)
+        assert len(schedule._later) == 1
+
+    def test_retries_beside_one_that_is_far_off_leave_nothing_behind(self) -> None:
+        schedule = Schedule()
+        schedule.retry_at(key(), NOW + 86_400_000, NOW)
+        for now in range(NOW, NOW + 1_000_000, 1000):
+            schedule.retry_at(key(), now + 500, now)
+            [turn] = schedule.turns(now + 500)
+            claim(schedule, turn, 1, NOW + 86_400_000, now + 500)
+            end(schedule, key(), lane=1, well=False, now=now + 500)
+        assert len(schedule._later) == 1
+
+    @pytest.mark.parametrize("already_in_line", [False, True])
+    def test_an_endpoint_that_asked_us_to_wait(self, already_in_line: bool) -> None:
+        schedule = Schedule()
+        if already_in_line:
+            wait_for(schedule, key())
+        schedule.slowed(key(), NOW + 5000)
+        schedule.slowed(key(), NOW + 1000)
+        wait_for(schedule, key())
+        assert schedule.turns(NOW + 4999) == []
+        assert schedule.next_at() == NOW + 5000
+        assert [turn.waited_for for turn in schedule.turns(NOW + 5000)] == ["rate_limit"]
+
+    def test_one_that_stands_still_is_looked_at_again_in_a_second(self) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 8)
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        schedule.stood_still(turn, NOW)
+        assert schedule.in_flight == 0
+        assert schedule.turns(NOW + MANY) == [], "nothing of it is due, until it is found again"
+        wait_for(schedule, key(), now=NOW)
+        assert schedule.turns(NOW + 999) == []
+        assert [turn.limit for turn in schedule.turns(NOW + 1000)] == [1], "it starts at one again"
+
+    def test_what_is_heard_of_during_a_claim_is_not_lost(self) -> None:
+        """The claim may have been made before the delivery was."""
+        schedule = Schedule()
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        schedule.heard(key(), NOW + 1)
+        claim(schedule, turn, left=None, now=NOW + 2)
+        end(schedule, key(), now=NOW + 3)
+        assert [turn.lane.lane for turn in schedule.turns(NOW + 3)] == [0]
+
+    def test_what_the_store_did_not_answer_comes_up_again(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key(), key(1))
+        turns = schedule.turns(NOW)
+        schedule.given_up(turns, NOW)
+        assert schedule.in_flight == 0
+        assert schedule.turns(NOW) == turns
+
+    def test_after_forgetting_only_what_is_in_flight_counts(self) -> None:
+        schedule = Schedule(8)
+        wait_for(schedule, key(), key(1))
+        claim(schedule, schedule.turns(NOW)[0])
+        schedule.forget()
+        assert schedule.turns(NOW) == []
+        wait_for(schedule, key(), key(2), key(3))
+        assert schedule.in_flight == 2, "one is claimed, one about to be"
+        assert schedule.turns(NOW) == [], "and they are the quarter of those at one"
+
+    def test_after_forgetting_it_is_known_again_when_to_look(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key())
+        claim(schedule, schedule.turns(NOW)[0], left=NOW + 5000)
+        schedule.forget()
+        assert schedule.next_at() is None
+        wait_for(schedule, key(), due=NOW + 5000)
+        assert schedule.next_at() == NOW + 5000
+
+
+class TestPosition:
+    def test_a_lane_goes_on_where_it_was_and_starts_anew_when_it_is_read(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        last = claim(schedule, turn)
+        end(schedule, key(), well=False)
+        [turn] = schedule.turns(NOW)
+        assert turn.after == last
+        claim(schedule, turn, left=NOW + 5000)
+        end(schedule, key(), well=False)
+        [turn] = schedule.turns(NOW + 5000)
+        assert turn.after == START
+
+    def test_every_ten_seconds_it_starts_from_the_beginning(self) -> None:
+        schedule, starts = Schedule(), []
+        wait_for(schedule, key())
+        for now in range(NOW, NOW + 30_000, 1000):
+            [turn] = schedule.turns(now)
+            if turn.after == START:
+                starts.append((now - NOW) // 1000)
+            claim(schedule, turn, left=now, now=now)
+            end(schedule, key(), well=False, now=now)
+        assert starts == [0, 11, 22]
+
+
+class TestTurns:
+    def test_by_account_then_by_endpoint(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, *(key(number, 1) for number in range(3)), key(0, 2), key(0, 3), key(1, 3))
+        order = [(turn.lane.account[0], turn.lane.endpoint[-1]) for turn in schedule.turns(NOW)]
+        assert order == [(1, 0), (2, 0), (3, 0), (1, 1), (3, 1), (1, 2)]
+
+    def test_who_had_none_is_first_the_next_time(self) -> None:
+        schedule, order = Schedule(), []
+        wait_for(schedule, *(key(0, account) for account in range(5)))
+        for _ in range(4):
+            for turn in schedule.turns(NOW, 2):
+                order.append(turn.lane.account[0])
+                claim(schedule, turn)
+                end(schedule, (turn.lane.account, turn.lane.endpoint), well=False)
+        assert order == [0, 1, 2, 3, 4, 0, 1, 2]
+
+    def test_who_is_passed_over_keeps_its_place(self) -> None:
+        schedule = Schedule(4)
+        busy, waiting, healthy = key(0, 1), key(0, 2), [key(0, 3), key(1, 3)]
+        warm(schedule, healthy, 2)
+        wait_for(schedule, busy)
+        claim(schedule, schedule.turns(NOW)[0], left=None)
+        wait_for(schedule, waiting, *healthy)
+        assert limits(schedule.turns(NOW, 1)) == {healthy[0]: 1}, "those at one have their quarter"
+        end(schedule, busy)
+        assert limits(schedule.turns(NOW, 1)) == {waiting: 1}
+
+    def test_a_batch_is_shared_among_accounts(self) -> None:
+        schedule = Schedule()
+        keys = [key(0, account) for account in range(4)]
+        warm(schedule, keys, 256)
+        wait_for(schedule, *keys)
+        assert limits(schedule.turns(NOW)) == dict.fromkeys(keys, BATCH // 4)
+
+    def test_who_waits_for_the_others_says_so(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key(0, 1), key(0, 2))
+        schedule.turns(NOW, 1)
+        assert [turn.waited_for for turn in schedule.turns(NOW, 1)] == ["turn"]
+
+
+def in_flight(schedule: Schedule, keys: Iterable[Key], lane: int = 0) -> dict[Key, int]:
+    """What each has in flight when it always has more to send, in this lane."""
+    found = dict.fromkeys(keys, 0)
+    wait_for(schedule, *found, lane=lane)
+    while turns := schedule.turns(NOW):
+        for turn in turns:
+            found[turn.lane.account, turn.lane.endpoint] += turn.limit
+            claim(schedule, turn)
+    return found
+
+
+class TestShares:
+    def test_nothing_goes_beyond_the_slots(self) -> None:
+        schedule = Schedule(16)
+        keys = [key(number, number) for number in range(20)]
+        warm(schedule, keys, 4)
+        assert sum(in_flight(schedule, keys).values()) == 12
+        assert sum(in_flight(schedule, keys, lane=1).values()) == 4
+        assert schedule.in_flight == 16
+
+    def test_an_endpoint_has_half(self) -> None:
+        schedule = Schedule(16)
+        warm(schedule, [key()], 8)
+        schedule.limits(key(), 1000, None)
+        wait_for(schedule, key())
+        for _ in range(5):
+            for turn in schedule.turns(NOW):
+                claim(schedule, turn)
+                end(schedule, *[key()] * turn.limit)
+        assert in_flight(schedule, [key()]) == {key(): 8}
+
+    @pytest.mark.parametrize("lanes", [(0, 1), (1, 0)])
+    def test_an_account_has_three_quarters(self, lanes: tuple[int, int]) -> None:
+        schedule = Schedule(16)
+        keys = [key(number) for number in range(8)]
+        warm(schedule, [*keys, key(0, 1)], 4)
+        for lane in lanes:
+            in_flight(schedule, keys, lane)
+        assert schedule.in_flight == 12
+        assert in_flight(schedule, [key(0, 1)], lanes[1]) == {key(0, 1): 4}
+
+    @pytest.mark.parametrize("lane", [0, 1])
+    def test_first_attempts_and_retries_have_three_quarters_each(self, lane: int) -> None:
+        schedule = Schedule(16)
+        keys = [key(0, account) for account in range(8)]
+        warm(schedule, keys, 4)
+        in_flight(schedule, keys, lane)
+        assert schedule.in_flight == 12
+        in_flight(schedule, keys, 1 - lane)
+        assert schedule.in_flight == 16
+
+    def test_endpoints_at_one_share_a_quarter(self) -> None:
+        schedule = Schedule(16)
+        healthy, never = key(0, 1), [key(number, 2) for number in range(32)]
+        warm(schedule, [healthy], 8)
+        assert sum(in_flight(schedule, never).values()) == 4
+        assert in_flight(schedule, [healthy]) == {healthy: 8}
+
+    def test_no_account_takes_all_of_that_quarter(self) -> None:
+        schedule = Schedule()
+        silent, other = [key(number, 1) for number in range(200)], key(0, 2)
+        assert sum(in_flight(schedule, silent).values()) == 64
+        assert in_flight(schedule, [other]) == {other: 1}
+
+    def test_of_those_at_one_each_has_its_turn(self) -> None:
+        schedule, order = Schedule(16), []
+        keys = [key(number, number) for number in range(12)]
+        wait_for(schedule, *keys)
+        for _ in range(3):
+            for turn in schedule.turns(NOW):
+                order.append(turn.lane.account[0])
+                claim(schedule, turn, left=None)
+            end(schedule, *keys[len(order) - 4 : len(order)], well=False, trouble=True)
+        assert order == list(range(12))
+
+
+class TestWell:
+    def test_it_is_believed_for_ten_seconds(self) -> None:
+        schedule = Schedule()
+        assert schedule.well([key()], NOW) == frozenset()
+        assert schedule.well([key(), key(1)], NOW + 9999) == {key()}
+        assert schedule.well([key()], NOW + 10_000) == frozenset()
+
+    def test_until_something_fails_and_not_soon_after(self) -> None:
+        """The failure may be settled together with a success that came before it, or after that."""
+        schedule = Schedule()
+        wait_for(schedule, key())
+        claim(schedule, schedule.turns(NOW)[0])
+        schedule.well([key()], NOW)
+        end(schedule, key(), well=False)
+        for now in (NOW, NOW + 1, NOW + 9999, NOW + 10_000):
+            assert schedule.well([key()], now) == frozenset()
+        assert schedule.well([key()], NOW + 10_001) == {key()}
+
+    def test_until_a_commit_fails(self) -> None:
+        schedule = Schedule()
+        schedule.well([key()], NOW)
+        schedule.given_up([], NOW)
+        assert schedule.well([key()], NOW) == frozenset()
