@@ -1,10 +1,11 @@
 """Gatepost itself as a target: the real command on a real store, with one client, one scope and their token request."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 
 from bench.load import Target
 from bench.peers.process import free_port
@@ -26,8 +27,10 @@ def prepare(gatepost: service.Service) -> Target:
 
 
 @contextmanager
-def running(directory: Path, database: str = "") -> Iterator[tuple[service.Service, Target]]:
-    with service.running(directory, database) as gatepost:
+def running(
+    directory: Path, database: str = "", settings: Mapping[str, Any] | None = None
+) -> Iterator[tuple[service.Service, Target]]:
+    with service.running(directory, database, **dict(settings or {})) as gatepost:
         yield gatepost, prepare(gatepost)
 
 

@@ -1,0 +1,394 @@
+"""The delivery path, measured: one table from one run, ours beside raw libcurl and a peer.
+
+From publish to settled, with the real schema and indexes, beside a web process that serves 500 tokens a second.
+`--growth` measures the same rate with more and more rows already in the tables, and how long pages of the listing take.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+from rich.console import Console
+from rich.table import Table
+
+from bench import certificate, load, ours
+from bench.grow import Target, ended, put, waiting
+from bench.peers import procrastinate
+from bench.peers.process import free_port
+from bench.publisher import ACCOUNTS, TYPES
+from gatepost import ids
+from gatepost.store.tx import Tx
+from gatepost.units import accounts, definitions, webhooks
+from gatepost.units.definitions import Call
+from gatepost.units.service import operator
+from tests import postgres
+from tests.service import Client, Service
+
+TOKENS = 500  # a second, beside everything
+IN_FLIGHT = 128
+SETTLED_WITHIN = 300.0
+
+
+class Receiver:
+    """The receiver's process, and what it says."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self._process = process
+        self.url = url
+
+    def say(self, word: str) -> dict[str, Any]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the receiver has no pipes")
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+
+@contextmanager
+def receiving(files: tuple[Path, Path] | None = None) -> Iterator[Receiver]:
+    port = free_port()
+    command = [sys.executable, "-m", "bench.receiver", str(port), *map(str, files or ())]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise RuntimeError("the receiver did not start")
+        yield Receiver(process, f"{'https' if files else 'http'}://localhost:{port}")
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+@contextmanager
+def tokens_beside(target: load.Target) -> Iterator[dict[str, float]]:
+    """What the token requests got is in the dictionary when the block is over."""
+    command = [sys.executable, "-m", "bench.beside", target.url, target.headers["Authorization"], str(TOKENS)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = {}
+    try:
+        yield found
+    finally:
+        found |= json.loads(process.communicate()[0])
+
+
+def define(gatepost: Service, url: str, *, holes: int = 0) -> None:
+    """A hundred endpoints in ten accounts, each for one type of event; the first of them, if told so, never answer."""
+    for number in range(ACCOUNTS):
+        _, client = gatepost.account(f"bench-{number}")
+        token = gatepost.token(client, "gatepost:endpoints gatepost:subscriptions")
+        for kind in range(TYPES):
+            path = "hole" if kind * ACCOUNTS + number < holes else f"{number}-{kind}"
+            body = {"url": f"{url}/{path}", "max_in_flight": 64}
+            made = gatepost.post("/webhooks/endpoints", token, body)
+            made.raise_for_status()
+            body = {"endpoint_id": made.json()["id"], "events": [f"bench.t{kind}"]}
+            gatepost.post("/webhooks/subscriptions", token, body).raise_for_status()
+
+
+@contextmanager
+def publisher(gatepost: Service, count: int, rate: float = 0) -> Iterator[subprocess.Popen[str]]:
+    """A process that has everything open, and begins to publish when it is told to."""
+    command = [sys.executable, "-m", "bench.publisher", str(count), str(rate)]
+    with subprocess.Popen(
+        command, env=gatepost.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise RuntimeError("the publisher did not start")
+        yield process
+        if process.wait(600):
+            raise RuntimeError("the publisher failed")
+
+
+def begin(process: subprocess.Popen[str]) -> float:
+    if process.stdin is None:
+        raise RuntimeError("the publisher has no input")
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    return time.monotonic()
+
+
+def wait_settled(gatepost: Service, left: int = 0) -> None:
+    end = time.monotonic() + SETTLED_WITHIN
+    while gatepost.opened.store.read_now(lambda tx: tx.select("SELECT count(*) FROM queue", {}))[0][0] > left:
+        if time.monotonic() > end:
+            raise RuntimeError("deliveries were not settled in time")
+        time.sleep(0.05)
+
+
+@dataclass
+class Row:
+    name: str
+    rates: list[float] = field(default_factory=list)
+    latencies: list[str] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates) if self.rates else 0.0
+
+
+def throughput(gatepost: Service, receiver: Receiver, count: int) -> float:
+    """Deliveries a second: from the first publish until every one is acknowledged and on record."""
+    receiver.say("reset")
+    with publisher(gatepost, count) as process:
+        began = begin(process)
+        process.wait(600)
+    wait_settled(gatepost)
+    took = time.monotonic() - began
+    received = receiver.say("count")["count"]
+    if received < count:
+        raise RuntimeError(f"{count} were published, {received} received")
+    return count / took
+
+
+def latency(gatepost: Service, receiver: Receiver, rate: float, seconds: float) -> str:
+    receiver.say("reset")
+    with publisher(gatepost, int(rate * seconds), rate) as process:
+        begin(process)
+    time.sleep(0.3)
+    found = receiver.say("stats")
+    return f"{found['p50']:.1f} / {found['p99']:.1f}"
+
+
+def raw(receiver: Receiver, count: int, ca: str = "") -> float:
+    urls = [f"{receiver.url}/{number}" for number in range(ACCOUNTS * TYPES)]
+    command = [sys.executable, "-m", "bench.raw", str(count), str(IN_FLIGHT), *([ca] if ca else []), *urls]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout)
+
+
+def compare(count: int, rounds: int, *, peers: bool) -> list[Row]:
+    limit, sqlite, postgresql = Row("limit: raw libcurl"), Row("Gatepost on SQLite"), Row("Gatepost on PostgreSQL")
+    limit_tls, tls, peer = Row("limit: raw libcurl, TLS"), Row("Gatepost on SQLite, TLS"), Row("procrastinate, aiohttp")
+    holes = Row("  1 % never answer (SQLite)")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(postgres.running())
+        files = certificate.make(folder)
+        receiver, secure = stack.enter_context(receiving()), stack.enter_context(receiving(files))
+        ca = {"egress_ca": str(files[0])}
+        services = []
+        for name, database, to, more, dead in (
+            (sqlite, "", receiver, {}, 0), (postgresql, "bench", receiver, {}, 0), (tls, "", secure, ca, 0),
+            (holes, "", receiver, {}, 1),
+        ):  # fmt: skip
+            url = server.create_database(database) if database else ""
+            gatepost, target = stack.enter_context(
+                ours.running(folder / name.name.strip().replace(" ", "-"), url, more)
+            )
+            define(gatepost, to.url, holes=dead)
+            services.append((name, gatepost, target, to))
+        for round_ in range(rounds):
+            with tokens_beside(services[0][2]):
+                limit.rates.append(raw(receiver, count))
+            for row, gatepost, target, to in services[:3]:
+                with tokens_beside(target) as got:
+                    row.rates.append(throughput(gatepost, to, count))
+                row.beside += [got["rate"], got["p99_ms"]]
+            with tokens_beside(services[0][2]):
+                limit_tls.rates.append(raw(secure, count, str(files[0])))
+            if peers and round_ == 0:
+                peer.rates.append(procrastinate.rate(server.create_database("peer"), receiver, count // 10))
+        for row, gatepost, target, to in services:
+            tenth = (row.rate or sqlite.rate) / 10
+            with tokens_beside(target):
+                row.latencies.append(latency(gatepost, to, tenth, 5))
+                if row is not holes:
+                    row.latencies.append(latency(gatepost, to, 0.8 * row.rate, 5))
+            wait_settled(gatepost, left=count)
+    return [limit, sqlite, holes, postgresql, limit_tls, tls, peer]
+
+
+# --- growth: the same with more and more rows already there
+
+
+def targets(gatepost: Service) -> list[Target]:
+    """The endpoints that `define` made, as rows name them."""
+    text = "SELECT account, endpoint, id, document FROM subscriptions ORDER BY account, id"
+    rows = gatepost.opened.store.read_now(lambda tx: tx.select(text, {}))
+    return [(account, endpoint, each, json.loads(document)["events"][0]) for account, endpoint, each, document in rows]
+
+
+@contextmanager
+def snapshot(gatepost: Service) -> Iterator[None]:
+    """A reader that sees the store as it is now, and keeps everything since from being cleaned up."""
+    if gatepost.database:
+        with psycopg.connect(gatepost.database) as database:
+            database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            database.execute("SELECT count(*) FROM workers")
+            yield
+    else:
+        with closing(apsw.Connection(str(gatepost.directory / "gatepost.db"))) as file:
+            file.execute("BEGIN")
+            file.execute("SELECT count(*) FROM workers").fetchall()
+            yield
+
+
+PAGES = (
+    "", "order=oldest", "status=succeeded", "status=failed", "status=pending", "response_code=5xx", "failure=timeout",
+    "event_type=bench.t3", "event_type=nothing.such", "created_after=2026-01-01T00:00:00Z", "limit=200&include=payload",
+    "view=summary&interval=hour", "view=endpoints", "endpoint_id={endpoint}", "subscription_id={subscription}",
+)  # fmt: skip
+
+
+def pages(gatepost: Service, rounds: int) -> float:
+    """The 99th percentile of reading a page of any kind, first pages and those that follow, in milliseconds."""
+    account, endpoint, subscription, _ = targets(gatepost)[0]
+    name = gatepost.opened.store.read_now(lambda tx: tx.account(ids.text("acc", account)))
+    if name is None:
+        raise LookupError(account.hex())
+    token = reader_token(gatepost, name.name)
+    named = {"endpoint": ids.text("ep", endpoint), "subscription": ids.text("sub", subscription)}
+    durations = []
+    for _ in range(rounds):
+        for query in PAGES:
+            cursor = ""
+            for _ in range(3):
+                began = time.monotonic()
+                answer = gatepost.session.get(
+                    f"{gatepost.url}/webhooks/deliveries?{query.format(**named)}{cursor}",
+                    headers={"Authorization": f"Bearer {token}"},
+                )
+                durations.append((time.monotonic() - began) * 1000)
+                answer.raise_for_status()
+                more = answer.json().get("next_cursor")
+                if not more:
+                    break
+                cursor = f"&cursor={more}"
+    return sorted(durations)[len(durations) * 99 // 100]
+
+
+def reader_token(gatepost: Service, name: str) -> str:
+    """Of a client that may read the account's deliveries, made by the operator."""
+    made = gatepost.opened.store.run_now(lambda tx: _reader(tx, gatepost, name))
+    return gatepost.token(Client(*made), "gatepost:deliveries")
+
+
+def _reader(tx: Tx, gatepost: Service, name: str) -> tuple[str, str]:
+    account = tx.lock_account(accounts.named(tx, name).id)
+    if account is None:
+        raise LookupError(name)
+    body = {"grant_types": ["client_credentials"], "scope": "gatepost:deliveries"}
+    answer = definitions.client(tx, gatepost.opened.service, account, Call(operator(account.id), body))
+    return answer.body["client_id"], answer.body["client_secret"]
+
+
+def grow(count: int, sizes: list[int]) -> None:
+    table = Table(title="the same rate as tables grow, with a snapshot held open; and pages of the listing")
+    for heading in ("", "rows", "per second", "of the first", "any page p99 ms"):
+        table.add_column(heading, justify="right")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(postgres.running())
+        receiver = stack.enter_context(receiving())
+        for name, database in (("SQLite", ""), ("PostgreSQL", server.create_database("growth"))):
+            with ours.running(folder / name, database) as (gatepost, target):
+                define(gatepost, receiver.url)
+                there, first = 0, 0.0
+                for size in sizes:
+                    grow_to = ended(targets(gatepost), size - there)
+                    put(gatepost.directory, database, grow_to)
+                    there = size
+                    with tokens_beside(target):
+                        throughput(gatepost, receiver, count // 4)
+                        with snapshot(gatepost):
+                            rate = statistics.median(throughput(gatepost, receiver, count) for _ in range(3))
+                    first = first or rate
+                    row = (name, f"{size:,}", f"{rate:,.0f}", f"{rate / first:.2f}", f"{pages(gatepost, 8):.1f}")
+                    table.add_row(*row)
+                    print(*row, flush=True)
+    Console(width=150).print(table)
+
+
+# --- a crowd: who is slow or has much to come does not keep the others waiting
+
+
+def crowd(endpoints: int, backlog: int, one_endpoint: int, seconds: float) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        receiver = stack.enter_context(receiving())
+        gatepost, target = stack.enter_context(ours.running(folder / "data"))
+        define(gatepost, receiver.url)
+        rate = throughput(gatepost, receiver, 5_000)
+        with tokens_beside(target):
+            quiet = latency(gatepost, receiver, rate / 10, seconds)
+        others = define_many(gatepost, receiver.url, endpoints)
+        put(gatepost.directory, "", waiting([others[0][0]], one_endpoint))
+        put(gatepost.directory, "", waiting(others[1], backlog))
+        silent = [each for part in others for each in part[99::100]]
+        put(gatepost.directory, "", waiting(silent, 10 * len(silent)))
+        time.sleep(2)
+        with tokens_beside(target):
+            crowded = latency(gatepost, receiver, rate / 10, seconds)
+        left = gatepost.opened.store.read_now(lambda tx: tx.select("SELECT count(*) FROM queue", {}))[0][0]
+    print(f"publish to receive at 10 % load, p50 / p99 ms: quiet {quiet}, crowded {crowded}")
+    print(f"beside: {endpoints:,} endpoints of which 1 % never answer, {one_endpoint:,} waiting for one endpoint,")
+    print(f"{backlog:,} for one account; {left:,} still waited at the end")
+
+
+def define_many(gatepost: Service, url: str, count: int) -> list[list[Target]]:
+    """Accounts with two hundred endpoints each, of which 1 % never answer; the targets of each."""
+    found: list[list[Target]] = []
+    for number in range(0, count, 200):
+        name, _ = gatepost.account(f"crowd-{number}")
+
+        def unit(tx: Tx, name: str = name) -> list[Target]:
+            account = tx.lock_account(name)
+            if account is None:
+                raise LookupError(name)
+            made = []
+            for each in range(200):
+                body = {"url": f"{url}/{'hole' if each % 100 == 99 else each}"}
+                call = Call(operator(name), body)
+                endpoint = webhooks.endpoint(tx, gatepost.opened.service, account, call).body["id"]
+                call = Call(operator(name), {"endpoint_id": endpoint, "events": ["crowd.came"]})
+                made.append((endpoint, webhooks.subscription(tx, gatepost.opened.service, account, call).body["id"]))
+            return [(ids.raw(name), ids.raw(one), ids.raw(other), "crowd.came") for one, other in made]
+
+        found.append(gatepost.opened.store.run_now(unit))
+    return found
+
+
+def show(rows: list[Row]) -> None:
+    table = Table(title="deliveries: published, sent, acknowledged and on record; 500 tokens/s beside")
+    for heading in ("", "per second", "of limit", "10 % load p50/p99 ms", "80 % load p50/p99 ms", "tokens/s, p99 ms"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    limit = rows[0]
+    for row in rows:
+        base = next(each for each in rows if each.name == "limit: raw libcurl, TLS") if "TLS" in row.name else limit
+        beside = f"{row.beside[0]:.0f}, {row.beside[1]:.0f}" if row.beside else ""
+        of_limit = f"{row.rate / base.rate:.2f}" if row.rates else ""
+        latencies = [*row.latencies, "", ""][:2]
+        table.add_row(row.name, f"{row.rate:,.0f}" if row.rates else "", of_limit, *latencies, beside)
+    Console(width=150).print(table)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--count", type=int, default=10_000)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--no-peers", action="store_true", help="only ours and the limit")
+    options.add_argument("--growth", action="store_true", help="with more and more rows already in the tables")
+    options.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
+    options.add_argument("--crowd", action="store_true", help="beside endpoints that hang and accounts with a backlog")
+    chosen = options.parse_args()
+    if chosen.growth:
+        grow(chosen.count, chosen.sizes)
+    elif chosen.crowd:
+        crowd(10_000, 1_000_000, 100_000, 20)
+    else:
+        show(compare(chosen.count, chosen.rounds, peers=not chosen.no_peers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Rows by the million, put into the tables of a store past the service: what a busy year leaves behind.
+
+The entries are not sealed: this is for measuring, not for verifying.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+
+from gatepost import clock, ids
+from gatepost.deliveries.model import Delivery, Queued
+from gatepost.ledger.entries import Entry
+
+_DATA = '{"padding":"0123456789"}'
+_ATTEMPT = (
+    '{"planned_at":1794720603581,"started_at":1794720603583,"ended_at":1794720603587,'
+    '"url":"http://localhost:40699/good","signed_with":["sk_06gtrboro9pt51hj3dh0eb3v7s"],"waited_for":"plan",'
+    '"waited_ms":2,"worker":"wrk_06gtrboroprk52teh5t3v050qo","duration_ms":2.1,"response_code":200,'
+    '"timings":{"connect_ms":0.4,"first_byte_ms":2.0},"remote_ip":"127.0.0.1","response":"ok"}'
+)
+_AT_ONCE = 50_000
+Rows = dict[str, list[tuple[Any, ...]]]
+Target = tuple[bytes, bytes, bytes, str]  # account, endpoint, subscription, type
+
+COLUMNS = {
+    "entries": Entry._fields,
+    "deliveries": Delivery._fields,
+    "attempts": ("account", "delivery", "number", "outcome", "document"),
+    "queue": Queued._fields,
+}
+
+
+def ended(targets: list[Target], count: int) -> Iterator[Rows]:
+    """Deliveries that succeeded long ago, each with its event and its attempt."""
+    for start in range(0, count, _AT_ONCE):
+        rows: Rows = {name: [] for name in COLUMNS}
+        for number in range(start, min(count, start + _AT_ONCE)):
+            account, endpoint, subscription, kind = targets[number % len(targets)]
+            at = clock.milliseconds(clock.now())
+            event, delivery = ids.fresh(), ids.fresh()
+            rows["entries"].append((account, event, kind, at, "bench", "", _DATA, None, 1, 30, "", ""))
+            end = ("event", "succeeded", at, "delivered", 200, None, 30)
+            rows["deliveries"].append((account, delivery, endpoint, subscription, event, kind, *end))
+            rows["attempts"].append((account, delivery, 1, "succeeded", _ATTEMPT))
+        yield rows
+
+
+def waiting(targets: list[Target], count: int) -> Iterator[Rows]:
+    """Deliveries that are due and were never attempted."""
+    for start in range(0, count, _AT_ONCE):
+        rows: Rows = {name: [] for name in COLUMNS}
+        for number in range(start, min(count, start + _AT_ONCE)):
+            account, endpoint, subscription, kind = targets[number % len(targets)]
+            at = clock.milliseconds(clock.now())
+            event, delivery = ids.fresh(), ids.fresh()
+            rows["entries"].append((account, event, kind, at, "bench", "", _DATA, None, 1, 30, "", ""))
+            end = ("event", "pending", None, None, None, None, 30)
+            rows["deliveries"].append((account, delivery, endpoint, subscription, event, kind, *end))
+            rows["queue"].append((account, delivery, endpoint, event, 0, at, at, "event", 0, 0, 0, None, None, None))
+        yield rows
+
+
+def put(directory: Path, database: str, parts: Iterator[Rows]) -> None:
+    (_copy if database else _insert)(database or str(directory / "gatepost.db"), parts)
+
+
+def _insert(path: str, parts: Iterator[Rows]) -> None:
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(60_000)
+    connection.execute("PRAGMA synchronous=OFF")
+    for rows in parts:
+        with connection:
+            for table, found in rows.items():
+                columns = COLUMNS[table]
+                places = ", ".join("?" * len(columns))
+                connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", found)
+    connection.close()
+
+
+def _copy(url: str, parts: Iterator[Rows]) -> None:
+    with psycopg.connect(url) as connection:
+        for rows in parts:
+            for table, found in rows.items():
+                columns = ", ".join(COLUMNS[table])
+                with connection.cursor().copy(f"COPY {table} ({columns}) FROM STDIN".encode()) as copy:
+                    for row in found:
+                        copy.write_row(row)
+            connection.commit()

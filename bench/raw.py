@@ -1,0 +1,76 @@
+"""The limit of delivering: libcurl, with the worker's own options, posts the same signed bytes and stores nothing.
+
+`python -m bench.raw COUNT IN_FLIGHT [CA] URL…` prints requests per second. libcurl runs in its own tight loop here,
+without an event loop, an address guard, or any note of what became of a request beyond its status.
+"""
+
+import io
+import sys
+import time
+from typing import Any
+
+import pycurl  # type: ignore[import-untyped]
+
+from gatepost import clock, ids
+from gatepost.deliveries import message, send
+from gatepost.deliveries.message import Told
+from gatepost.deliveries.sign import new_secret, signature, signer
+
+TIMESTAMP = 1_800_000_000
+DATA = '{"sent":1800000000000000000,"padding":"0123456789"}'
+
+
+def handle(ca: str) -> Any:
+    curl = pycurl.Curl()
+    for option, value in send._OPTIONS.items():
+        curl.setopt(option, value)
+    curl.setopt(pycurl.TIMEOUT_MS, 15_000)
+    curl.setopt(pycurl.WRITEFUNCTION, lambda _data: None)
+    if ca:
+        curl.setopt(pycurl.CAINFO, ca)
+    return curl
+
+
+def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
+    told = Told(ids.new("acc"), ids.new("evt"), "bench.sent", clock.milliseconds(clock.now()), DATA)
+    sign = signer("v1", new_secret("v1").raw)
+    fixed = message.fixed_headers({}, "standard")
+    multi = pycurl.CurlMulti()
+    multi.setopt(pycurl.M_MAXCONNECTS, send.MAX_CONNECTIONS_KEPT)
+    idle = [handle(ca) for _ in range(min(in_flight, count))]
+    started = finished = 0
+    began = time.monotonic()
+    while finished < count:
+        while idle and started < count:
+            curl = idle.pop()
+            body = message.body(told)
+            signed = signature([sign], told.name, TIMESTAMP, body)
+            curl.setopt(pycurl.URL, urls[started % len(urls)])
+            curl.setopt(pycurl.HTTPHEADER, [*message.headers(fixed, told.name, TIMESTAMP, signed), "Expect:"])
+            curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
+            curl.setopt(pycurl.READFUNCTION, io.BytesIO(body).read)
+            multi.add_handle(curl)
+            started += 1
+        multi.perform()
+        _, succeeded, failed = multi.info_read()
+        if failed:
+            raise SystemExit(f"a request failed: {failed[0][1:]}")
+        for curl in succeeded:
+            if curl.getinfo(pycurl.RESPONSE_CODE) != 200:
+                raise SystemExit("a request was not answered with 200")
+            multi.remove_handle(curl)
+            idle.append(curl)
+        finished += len(succeeded)
+        if not succeeded:
+            multi.select(1.0)
+    return count / (time.monotonic() - began)
+
+
+def main() -> None:
+    count, in_flight, *rest = sys.argv[1:]
+    ca = "" if rest[0].startswith("http") else rest.pop(0)
+    print(post(int(count), int(in_flight), rest, ca))
+
+
+if __name__ == "__main__":
+    main()
