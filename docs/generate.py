@@ -14,12 +14,15 @@ from typing import Any
 import click
 import msgspec
 
-from gatepost import accounts, settings
+from gatepost import accounts, endpoints, settings
 from gatepost.cli.main import commands
+from gatepost.deliveries import decide, guard, model, plan, schedule, send, worker
 from gatepost.errors import ERRORS
+from gatepost.units import deliveries as units
 
 REFERENCE = Path(__file__).parent / "reference"
 COMMON = ("data", "database", "config", "as_json")  # taken by nearly every command, and shown once
+_WITH_COMMON = commands.commands["doctor"]  # takes these and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -31,7 +34,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def meanings(part: str) -> dict[str, str]:
     """The last column of a table as it stands, by the name in the first."""
-    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    rows = [re.split(r"(?<!\\)\|", line.strip())[1:-1] for line in part.splitlines() if line.startswith("| `")]
     return {row[0].strip("` "): row[-1].strip() for row in rows}
 
 
@@ -81,6 +84,74 @@ def errors(_part: str) -> str:
     return table(("code", "status", "meaning"), rows)
 
 
+def states(part: str) -> str:
+    meaning = meanings(part)
+    rows = [
+        (f"`{state}`", _names(sorted(to)) or "–", meaning.get(state, "")) for state, to in model.TRANSITIONS.items()
+    ]
+    return table(("status", "goes to", "meaning"), rows)
+
+
+def state_diagram(_part: str) -> str:
+    """`held` is how `pending` is shown, so it is not drawn by itself."""
+    drawn = [(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in sorted(others)]
+    ended = [state for state, others in model.TRANSITIONS.items() if not others]
+    lines = ["[*] --> pending", *(f"{state} --> {to}" for state, to in drawn), *(f"{state} --> [*]" for state in ended)]
+    return "```mermaid\nstateDiagram-v2\n" + "".join(f"    {line}\n" for line in lines) + "```\n"
+
+
+def ends(_part: str) -> str:
+    rows = [(f"`{reason}`", f"`{status}`", means) for reason, (status, means) in model.ENDS.items()]
+    return table(("ended_reason", "status", "meaning"), rows)
+
+
+def because(_part: str) -> str:
+    return table(("because", "meaning"), [(f"`{name}`", f"{means}.") for name, means in model.BECAUSE.items()])
+
+
+def failures(part: str) -> str:
+    meaning = meanings(part)
+    return table(("failure", "meaning"), [(f"`{name}`", meaning.get(name, "")) for name in model.FAILURES])
+
+
+def special_addresses(_part: str) -> str:
+    """Networks by what they are, in the order in which they are looked at."""
+    networks: dict[tuple[str, bool], list[str]] = {}
+    for each in guard.SPECIAL:
+        networks.setdefault((each.what, each.in_dev), []).append(f"`{each.network}`")
+    rows = [(what, ", ".join(found), "yes" if in_dev else "no") for (what, in_dev), found in networks.items()]
+    return table(("what", "networks", "allowed with --dev"), rows)
+
+
+def delivery_numbers(_part: str) -> str:
+    slots, hours = schedule.SLOTS, int(endpoints.DISABLE_AFTER.total_seconds()) // 3600
+    rows = [
+        ("attempts under way in one worker", f"{slots}"),
+        ("of these, for one endpoint", f"its window, at most {slots // 2}"),
+        ("for one account", f"{slots * 3 // 4}"),
+        ("for first attempts, and for retries", f"{slots * 3 // 4} each: a quarter is always left for the other"),
+        ("for all endpoints whose window is 1", f"{slots // 4} together, {slots // 8} of one account"),
+        ("claimed in one commit", f"{schedule.BATCH}"),
+        ("lease", f"the endpoint's `timeout` and {_duration(int(units.LEASE.total_seconds()))}"),
+        ("jitter", f"{plan._JITTER:.0%} either way"),
+        ("longest `Retry-After`", _duration(plan.LONGEST_RETRY_AFTER // 1000)),
+        ("interruptions in a row that use up an attempt", f"{decide.INTERRUPTIONS}"),
+        ("failing without a success until disabled", f"{hours}h"),
+        ("a worker beats every", f"{worker.BEAT_EVERY:g}s"),
+        ("and is taken for dead after", f"{worker.DEAD_AFTER // 1000}s"),
+        ("a worker looks at the whole queue every", f"{worker.LOOK_EVERY:g}s"),
+        ("a worker that is told to stop finishes within", f"{worker.DRAIN:g}s"),
+        ("read of an answer's body", f"{send.MAX_READ // 1024} KiB"),
+        ("kept of it", f"{send.MAX_KEPT // 1024} KiB"),
+        ("addresses of a host name are used for", f"{send.NAME_KEPT}s"),
+    ]
+    return table(("number", "value"), rows)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def command_pages(_part: str) -> str:
     return "\n".join(_command_page(name, command) for name, command in every_command())
 
@@ -100,19 +171,21 @@ def _command_page(name: str, command: click.Command) -> str:
     usage = " ".join([f"gatepost {name}", *command.collect_usage_pieces(context)])
     told = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")).replace("gatepost:", "`gatepost:`")
     options = [each for each in command.params if isinstance(each, click.Option)]
-    own = [_option_row(each, context) for each in options if each.name not in COMMON]
-    common = ", ".join(f"`{_longest(each)}`" for each in options if each.name in COMMON)
+    own = [_option_row(each, context) for each in options if not _is_common(each)]
+    common = ", ".join(f"`{_longest(each)}`" for each in options if _is_common(each))
     parts = [f"## {name}", f"```text\n{usage}\n```", told, table(("option", "meaning"), own).strip() if own else ""]
     return "\n\n".join(part for part in [*parts, f"Common options: {common}."] if part) + "\n"
 
 
 def common_options(_part: str) -> str:
-    options = {each.name: (each, command) for _, command in every_command() for each in command.params}
-    found = [options[name] for name in COMMON]
-    return table(
-        ("option", "meaning"),
-        [_option_row(each, click.Context(command)) for each, command in found if isinstance(each, click.Option)],
-    )
+    context = click.Context(_WITH_COMMON)
+    found = {each.name: each for each in _WITH_COMMON.params if isinstance(each, click.Option)}
+    return table(("option", "meaning"), [_option_row(found[name], context) for name in COMMON])
+
+
+def _is_common(option: click.Option) -> bool:
+    """By what it says too: `--data` of an event is not that of the store."""
+    return any(option.name == each.name and option.help == getattr(each, "help", "") for each in _WITH_COMMON.params)
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
@@ -128,6 +201,13 @@ PARTS: dict[str, Callable[[str], str]] = {
     "service settings": service_settings,
     "account settings": account_settings,
     "errors": errors,
+    "states": states,
+    "state diagram": state_diagram,
+    "ends": ends,
+    "because": because,
+    "failures": failures,
+    "special addresses": special_addresses,
+    "delivery numbers": delivery_numbers,
     "common options": common_options,
     "commands": command_pages,
 }
