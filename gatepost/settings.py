@@ -146,7 +146,7 @@ def _check_networks(settings: Settings) -> None:
             except ValueError as error:
                 raise BadSetting(f"{name}: {error}") from None
     if settings.egress_proxy and not re.fullmatch(r"(http|https|socks5h)://[!-~]+", settings.egress_proxy):
-        raise BadSetting("egress_proxy: must be a URL such as http://proxy.internal:3128")
+        raise BadSetting("egress_proxy: must be a URL such as http://egress.internal:3128")
     if settings.egress_ca and not Path(settings.egress_ca).is_file():
         raise BadSetting(f"egress_ca: there is no file {settings.egress_ca}")
 

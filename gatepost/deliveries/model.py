@@ -1,6 +1,6 @@
 """Deliveries: one event for one subscription. Their states and ends as tables, and the rows that are kept of them."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -154,6 +154,3 @@ def shown_status(queue: Queued, *, still: bool) -> Status:
     if queue.worker is not None:
         return "in_flight"
     return "held" if still else "pending"
-
-
-Json = dict[str, Any]

@@ -345,9 +345,6 @@ class Webhooks:
         )
         return int(count)
 
-    def count_queued(self, account: str, limit: int) -> int:
-        return int(self._all("count_queued", account=ids.raw(account), limit=limit)[0][0])
-
     def oldest_queued(self, account: str) -> bytes | None:
         found = self._one("oldest_queued", account=ids.raw(account))
         return found[0] if found else None

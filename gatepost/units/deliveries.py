@@ -15,7 +15,6 @@ from gatepost import clock, endpoints, ids
 from gatepost.accounts import Account
 from gatepost.deliveries import decide, model
 from gatepost.deliveries.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
-from gatepost.deliveries.fanout import OWN
 from gatepost.deliveries.model import Attempt, AttemptDocument, Ending, Opened, Queued
 from gatepost.deliveries.summary import bucket
 from gatepost.endpoints import Endpoint, Health, Reason
@@ -514,7 +513,3 @@ def _unfinished(tx: Tx, account: Account, delivery: str) -> Queued:
     if queued is None:
         raise BadSetting(f"{delivery} is not an unfinished delivery of {account.name}")
     return queued
-
-
-def is_own(type_: str) -> bool:
-    return type_.startswith(OWN)

@@ -241,7 +241,7 @@ class TestUrls:
         assert url_problem(policy, "https://127.0.0.1:8443/") == ""
 
     def test_a_proxy_does_not_excuse_the_url(self) -> None:
-        policy = Policy(proxy="http://proxy.internal:3128")
+        policy = Policy(proxy="http://egress.internal:3128")
         assert url_problem(policy, "https://10.0.0.1/")
         assert url_problem(policy, "https://localhost/")
         assert url_problem(policy, "https://example.com/") == ""

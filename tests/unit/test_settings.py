@@ -83,7 +83,7 @@ class TestPrecedence:
             "trusted_proxies": "10.0.0.0/8",
             "intake": "http",
             "allow_networks": "10.1.0.0/16",
-            "egress_proxy": "http://proxy.example:3128",
+            "egress_proxy": "http://egress.example:3128",
             "egress_ca": __file__,
             "nats": "nats://bus.example:4222",
             "nats_stream": "events",
