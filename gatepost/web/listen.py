@@ -17,9 +17,22 @@ async def listening(application: Any, host: str, port: int) -> AsyncIterator[Non
         backlog=1024, log_enabled=False,
     )  # fmt: skip
     running = asyncio.create_task(server.serve())
-    await asyncio.sleep(0)
+    await _until_it_takes_connections(running, host, port)
     try:
         yield
     finally:
         server.stop()  # type: ignore[no-untyped-call]
         await running
+
+
+async def _until_it_takes_connections(running: asyncio.Task[None], host: str, port: int) -> None:
+    """The server starts to listen in a thread of its own, and does not say when."""
+    while not running.done():
+        try:
+            _, connected = await asyncio.open_connection(host, port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.002)
+        else:
+            connected.close()
+            return
+    await running
