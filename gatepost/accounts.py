@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatepost import clock, ids
+from gatepost.clients import jwks_problem
 from gatepost.errors import BadSetting
-from gatepost.tokens.jws import PRIVATE_PARTS
 
 OPERATOR = "gatepost"
 FIRST = "default"
@@ -36,6 +36,11 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def seconds(self, setting: str) -> int:
         return cast(int, self[setting])
+
+    @property
+    def strict(self) -> bool:
+        """Whether the FAPI 2.0 security profile holds."""
+        return bool(self["profile"] == "fapi2")
 
     @property
     def active(self) -> bool:
@@ -132,14 +137,6 @@ def _retention(*days: int) -> Callable[[str, bool], int]:
     return parse
 
 
-def _profile(text: str, _dev: bool) -> str:
-    if text == "fapi2":
-        raise ValueError("this release has no DPoP and PAR, which fapi2 requires")
-    if text != "oauth21":
-        raise ValueError("not one of those allowed")
-    return text
-
-
 def web_url(text: str, dev: bool) -> str:
     """An absolute https URL; with --dev also http on loopback."""
     url = urlsplit(text)
@@ -159,11 +156,9 @@ def _login_jwks(text: str, dev: bool) -> Value:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    keys = found.get("keys")
-    if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) and "kty" in key for key in keys):
-        raise ValueError("not a JWK set: it needs a member keys with at least one key")
-    if any(part in key for key in keys for part in PRIVATE_PARTS):
-        raise ValueError("a key set for verifying must hold public keys only")
+    problem = jwks_problem(found)
+    if problem:
+        raise ValueError(problem)
     return found
 
 
@@ -189,7 +184,7 @@ SETTINGS: dict[str, Setting] = {
     "signing_alg": Setting("ES256", _one_of("ES256", "RS256", "EdDSA"), "ES256, RS256 or EdDSA"),
     "login_url": Setting(None, web_url, "an https URL"),
     "login_jwks": Setting(None, _login_jwks, "a JWK set of public keys, or an https URL of one"),
-    "profile": Setting("oauth21", _profile, "oauth21 or fapi2"),
+    "profile": Setting("oauth21", _one_of("oauth21", "fapi2"), "oauth21 or fapi2"),
     "retry_schedule": Setting(
         [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400],
         _schedule,

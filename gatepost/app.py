@@ -1,27 +1,36 @@
 """The composition root: the only file that picks a backend, and the first start of an empty store."""
 
 import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from ipaddress import ip_network
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from gatepost import accounts, clock
 from gatepost.deliveries.guard import Policy
 from gatepost.errors import BadSetting
 from gatepost.keys import Ring
+from gatepost.observe import committed, log
 from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.settings import PREFIX, Settings
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition, schema_problem
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.text import Dialect
-from gatepost.store.tx import Tx, Unit
+from gatepost.store.tx import Tx, Unit, Wants
+from gatepost.tokens.foreign import Foreign
 from gatepost.units import accounts as account_units
 from gatepost.units import keys as key_units
 from gatepost.units.accounts import Created
 from gatepost.units.service import Service
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 T = TypeVar("T")
 
@@ -40,8 +49,10 @@ class Store(Protocol):
     def dialect(self) -> Dialect: ...
 
     def now(self) -> datetime: ...
-    async def run(self, unit: Unit[T], *, records_only: bool = False, here: bool = False) -> T: ...
-    async def read(self, unit: Unit[T]) -> T: ...
+    async def run(
+        self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None, here: bool = False
+    ) -> T: ...
+    async def read(self, unit: Unit[T], *, quick: bool = False) -> T: ...
     def run_now(self, unit: Unit[T]) -> T: ...
     def read_now(self, unit: Unit[T]) -> T: ...
     def migrate(self) -> list[str]: ...
@@ -66,8 +77,38 @@ def open_store(settings: Settings) -> Store:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
             raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now, follow=True)
-    return SqliteStore(settings.sqlite_file, clock.now)
+        return PostgresStore(settings.database, clock.now, follow=True, watch=committed)
+    return SqliteStore(settings.sqlite_file, clock.now, watch=committed)
+
+
+def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:
+    """The SQLite store of these settings into an empty PostgreSQL database."""
+    store = open_store(msgspec.structs.replace(settings, database=target))
+    from gatepost.store import move as moving  # noqa: PLC0415 (an extra that may not be installed)
+
+    try:
+        store.migrate()
+    finally:
+        store.close()
+    import psycopg  # noqa: PLC0415 (the same extra)
+
+    with psycopg.connect(target) as database, progress("rows", moving.count(settings.sqlite_file)) as passed:
+        return moving.to_postgres(settings.sqlite_file, database, passed)
+
+
+def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
+    """For one process. None unless the environment names a collector, as OpenTelemetry has it."""
+    if not any(environment.get(name) for name in COLLECTORS) or environment.get("OTEL_SDK_DISABLED") == "true":
+        return None
+    try:
+        from gatepost import trace  # noqa: PLC0415 (an extra that may not be installed)
+    except ImportError:
+        log.warning("there will be no traces: for them install the extra: pip install 'gatepost[otel]'")
+        return None
+    return trace.Traces(trace.exporting())
+
+
+COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 def open_for_use(settings: Settings) -> Opened:
@@ -131,7 +172,7 @@ def welcome(created: Created | None) -> str:
 def _service(settings: Settings, server_keys: ServerKeys) -> Service:
     return Service(
         settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev,
-        policy(settings),
+        policy(settings), Foreign(),
     )  # fmt: skip
 
 

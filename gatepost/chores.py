@@ -11,9 +11,10 @@ from gatepost import clock
 from gatepost.accounts import Account
 from gatepost.app import Opened
 from gatepost.errors import Unavailable
+from gatepost.gauges import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
 from gatepost.ledger.seal import BATCH
-from gatepost.observe import SEALED, UNSEALED, log
-from gatepost.store.tx import Tx
+from gatepost.observe import log
+from gatepost.store.tx import LOWEST, Tx
 from gatepost.units import authenticate, ledger, pruning
 from gatepost.units import keys as key_units
 from gatepost.units.ledger import Prepared
@@ -24,6 +25,8 @@ KEEP_EVERY = 60.0
 PRUNE_EVERY = 300.0
 ROLL_UP_EVERY = 60.0
 CHECKPOINT_EVERY = 1.0
+RECOUNT_EVERY = 2.0
+RECOUNT_ENTRIES, RECOUNT_PAGES = 2500, 25  # at a time: less than a hundredth of a core
 MINUTES_KEPT = timedelta(hours=2)  # counts by the minute, before they become counts by the hour
 HOURS_KEPT = timedelta(days=400)
 _TALLIES = 500
@@ -39,6 +42,7 @@ async def run(opened: Opened) -> None:
             (ROLL_UP_EVERY, roll_up),
             (CHECKPOINT_EVERY, checkpoint),
             (10.0, end_failures),
+            (RECOUNT_EVERY, Recounting().some),
         ):
             group.create_task(_repeat(every, chore, opened))
 
@@ -120,6 +124,46 @@ async def end_failures(opened: Opened) -> None:
 
     while await opened.store.run(unit) >= 200:
         await asyncio.sleep(0)
+
+
+class Recounting:
+    """Counts again, page by page and round after round, whether what entries say they made is there."""
+
+    def __init__(self) -> None:
+        self._accounts: list[str] = []
+        self._after = LOWEST
+        self._missing = 0
+
+    async def some(self, opened: Opened) -> None:
+        entries = 0
+        for _ in range(RECOUNT_PAGES):
+            entries += await self._page(opened)
+            if entries >= RECOUNT_ENTRIES or not self._accounts:
+                return
+
+    async def _page(self, opened: Opened) -> int:
+        if not self._accounts:
+            self._accounts = await opened.store.read(_every_account)
+            self._missing, self._after = 0, LOWEST
+        account, after = self._accounts[0], self._after
+        found = await opened.store.read(lambda tx: pruning.missing(tx, account, after))
+        RECOUNTED.inc(found.entries)
+        self._missing += found.deliveries
+        self._after = found.next or LOWEST
+        if found.next is None:
+            self._accounts.pop(0)
+            if not self._accounts:  # a whole round
+                UNACCOUNTED.set(self._missing)
+        return found.entries
+
+
+def _every_account(tx: Tx) -> list[str]:
+    found: list[str] = []
+    after = ""
+    while page := tx.accounts(after, 200):
+        found += [each.id for each in page]
+        after = page[-1].name
+    return found
 
 
 async def checkpoint(opened: Opened) -> None:

@@ -34,7 +34,7 @@ GRANT_TYPES: dict[str, GrantType] = {
     "client_credentials": GrantType(confidential=True, redirects=False, by_code=False),
     "authorization_code": GrantType(confidential=False, redirects=True, by_code=True),
     "refresh_token": GrantType(confidential=False, redirects=False, by_code=True),
-    JWT_BEARER: GrantType(confidential=True, redirects=False, by_code=False),
+    JWT_BEARER: GrantType(confidential=False, redirects=False, by_code=False),
     TOKEN_EXCHANGE: GrantType(confidential=True, redirects=False, by_code=False),
 }
 
@@ -48,6 +48,7 @@ class Grant(msgspec.Struct, frozen=True):
     access_token_lifetime: int | None = None
     refresh_token_lifetime: int | None = None
     status: Literal["active", "disabled"] = "active"
+    exchange: Literal["delegation", "impersonation"] | None = None  # of a token exchange
 
 
 class StoredSecret(msgspec.Struct, frozen=True):
@@ -79,6 +80,7 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str = ""
     token_endpoint_auth_method: str = "client_secret_basic"  # noqa: S105 (a name, not a secret)
     jwks: dict[str, Any] | None = None
+    jwks_uri: str | None = None
     contacts: list[str] = []
     client_uri: str | None = None
     logo_uri: str | None = None
@@ -122,7 +124,7 @@ class Definition(NamedTuple):
 
 
 def define(
-    sent: Mapping[str, Any], known: Client | None, *, account: str, base_url: str, at: datetime
+    sent: Mapping[str, Any], known: Client | None, *, account: str, base_url: str, at: datetime, strict: bool = False
 ) -> Definition | Refusal:
     """The client that the body defines: a new one, or `known` with the members sent changed."""
     fields = _read(sent, known)
@@ -132,11 +134,13 @@ def define(
     if overlap is None:
         return _bad("rotate_secret", 'must be true or {"overlap": seconds}, at most 30 days')
     base = known or Client(ids.new("cli"), account, at, at)
+    if strict and sent.get("id_token_signed_response_alg", None if known is None else "") is None:
+        fields["id_token_signed_response_alg"] = STRICT_ALGORITHMS[0]
     client = _with_defaults(msgspec.structs.replace(base, **fields), sent)
     configured = _configure_grants(client, sent)
     if isinstance(configured, Refusal):
         return configured
-    problem_with = _whole(configured, base_url)
+    problem_with = _whole(configured, base_url) or (unfit(configured) if strict else None)
     if problem_with:
         return _bad(*problem_with)
     uses_secret = configured.token_endpoint_auth_method in SECRET_METHODS
@@ -155,8 +159,6 @@ def _read(sent: Mapping[str, Any], known: Client | None) -> dict[str, Any] | Ref
         check = MEMBERS.get(member)
         if member in ("client_id", "rotate_secret", "grants"):
             continue
-        if member == "jwks_uri" and value is not None:
-            return _bad(member, "not in this release; send jwks")
         if check is None:
             if known is None:
                 continue  # RFC 7591, section 2: unknown members of a registration are ignored
@@ -188,7 +190,7 @@ def shown(client: Client, last_used: Mapping[str, datetime]) -> dict[str, Any]:
         value = getattr(client, member)
         if value not in (None, [], {}) or member in ("grant_types", "redirect_uris"):
             answer[member] = value
-    answer["grants"] = [msgspec.to_builtins(grant) for grant in client.grants]
+    answer["grants"] = [_shown_grant(grant) for grant in client.grants]
     if client.secrets:
         answer["client_secret_expires_at"] = 0
         answer["secrets"] = [
@@ -201,6 +203,15 @@ def shown(client: Client, last_used: Mapping[str, datetime]) -> dict[str, Any]:
             for each in client.secrets
         ]
     return answer
+
+
+def _shown_grant(grant: Grant) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(grant)
+    if grant.grant_type == TOKEN_EXCHANGE:
+        told["exchange"] = grant.exchange or EXCHANGES[0]
+    else:
+        del told["exchange"]
+    return told
 
 
 # --- the whole client
@@ -265,7 +276,8 @@ def fits(grant_type: str, scope: str) -> bool:
     return scope not in scopes.BY_CODE or GRANT_TYPES[grant_type].by_code
 
 
-GRANT_MEMBERS = ("id", "grant_type", "scopes", "access_token_lifetime", "refresh_token_lifetime", "status")
+GRANT_MEMBERS = ("id", "grant_type", "scopes", "access_token_lifetime", "refresh_token_lifetime", "status", "exchange")
+EXCHANGES = ("delegation", "impersonation")
 
 
 def _parse_grants(given: Any, known: Mapping[str, Grant]) -> list[Grant] | str:
@@ -293,6 +305,9 @@ def _parse_grants(given: Any, known: Mapping[str, Grant]) -> list[Grant] | str:
                 return f"{key} {problem}"
         if each.get("status", "active") not in ("active", "disabled"):
             return "status must be active or disabled"
+        exchange = each.get("exchange")
+        if exchange is not None and (grant_type != TOKEN_EXCHANGE or exchange not in EXCHANGES):
+            return f"exchange must be {' or '.join(EXCHANGES)}, and only for {TOKEN_EXCHANGE}"
         before = known.get(grant_type)
         if each.get("id") is not None and (before is None or each["id"] != before.id):
             return f"id must be left out, or the id that the {grant_type} grant has"
@@ -301,6 +316,7 @@ def _parse_grants(given: Any, known: Mapping[str, Grant]) -> list[Grant] | str:
             grant_type,
             list(dict.fromkeys(names)),
             status=each.get("status", "active"),
+            exchange=None if exchange == EXCHANGES[0] else exchange,  # said or not, the default is the same grant
             **lifetimes,
         )
     return list(parsed.values())
@@ -315,8 +331,10 @@ def _whole(client: Client, base_url: str) -> tuple[str, str] | None:
             return "grant_types", f"{grant_type} needs a client that authenticates; token_endpoint_auth_method is none"
         if rules.redirects and not client.redirect_uris:
             return "redirect_uris", f"needed for {grant_type} (the default); for a machine send client_credentials"
-    if method == "private_key_jwt" and client.jwks is None:
-        return "jwks", "needed for private_key_jwt"
+    if client.jwks is not None and client.jwks_uri is not None:
+        return "jwks_uri", "send jwks or jwks_uri, not both"
+    if method == "private_key_jwt" and client.jwks is None and client.jwks_uri is None:
+        return "jwks", "needed for private_key_jwt, or jwks_uri"
     for uri in client.redirect_uris:
         problem = redirect_uri(uri, native=client.application_type == "native")
         if problem:
@@ -330,6 +348,22 @@ def _whole(client: Client, base_url: str) -> tuple[str, str] | None:
     ]
     if unobtainable:
         return "scope", f"{unobtainable[0]} cannot be obtained by {', '.join(client.grant_types)}"
+    return None
+
+
+def unfit(client: Client) -> tuple[str, str] | None:
+    """What keeps a client from being used under the FAPI 2.0 security profile: the member at fault and why."""
+    if client.token_endpoint_auth_method != "private_key_jwt":  # noqa: S105 (a name, not a secret)
+        return "token_endpoint_auth_method", "must be private_key_jwt: the account's profile is fapi2"
+    signs_in = "authorization_code" in client.grant_types
+    if signs_in and client.id_token_signed_response_alg == "RS256":  # noqa: S105 (a name, not a secret)
+        return "id_token_signed_response_alg", "must be ES256 or EdDSA in fapi2"
+    if any(key.get("alg") == "RS256" for key in (client.jwks or {}).get("keys", [])):
+        return "jwks", "must have no key for RS256 in fapi2: use PS256, ES256 or EdDSA"
+    if not client.require_pkce:
+        return "require_pkce", "must be true in fapi2"
+    if any(uri.startswith("http:") for uri in client.redirect_uris):
+        return "redirect_uris", "must be https in fapi2"
     return None
 
 
@@ -415,11 +449,11 @@ def _among(choices: Iterable[Any]) -> Check:
     return lambda value: "" if value in listed and type(value) is type(listed[0]) else right
 
 
-def _several(choices: Iterable[str]) -> Check:
+def _several(choices: Iterable[str], *, least: int = 1) -> Check:
     listed = list(choices)
 
     def check(value: Any) -> str:
-        right = isinstance(value, list) and bool(value) and all(each in listed for each in value)
+        right = isinstance(value, list) and len(value) >= least and all(each in listed for each in value)
         right = right and len(set(value)) == len(value)
         return "" if right else f"must be a list, each once, of {', '.join(listed)}"
 
@@ -453,9 +487,11 @@ def _scope(value: Any) -> str:
 
 
 ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA", "Ed25519")
+STRICT_ALGORITHMS = tuple(each for each in ASSERTION_ALGORITHMS if each != "RS256")
 
 
-def _jwks(value: Any) -> str:
+def jwks_problem(value: Any) -> str:
+    """What is wrong with a set of keys to verify with; empty when nothing is."""
     keys = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(keys, list) or not 1 <= len(keys) <= 20 or not all(isinstance(key, dict) for key in keys):
         return "must be a JWK set with 1 to 20 keys"
@@ -476,6 +512,15 @@ def _jwks(value: Any) -> str:
     except (JoseError, ValueError, TypeError, KeyError) as error:
         return f"has a key that cannot be read ({type(error).__name__})"
     return ""
+
+
+def usable_keys(found: Any) -> list[dict[str, Any]] | None:
+    """Of a published key set (RFC 7517, section 5) the keys that we can verify with; None when it is no key set."""
+    keys = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(keys, list):
+        return None
+    signing = [key for key in keys[:100] if isinstance(key, dict) and key.get("use", "sig") == "sig"]
+    return [key for key in signing if not jwks_problem({"keys": [key]})]
 
 
 def _bits(modulus: Any) -> int:
@@ -520,10 +565,11 @@ MEMBERS: dict[str, Check] = {
     "client_name": _text(200),
     "redirect_uris": _redirect_uris,
     "grant_types": _several(GRANT_TYPES),
-    "response_types": _several(["code"]),
+    "response_types": _several(["code"], least=0),
     "scope": _scope,
     "token_endpoint_auth_method": _among([*SECRET_METHODS, "private_key_jwt", "none"]),
-    "jwks": _jwks,
+    "jwks": jwks_problem,
+    "jwks_uri": _text(2048),
     "contacts": _texts(20, 320),
     "client_uri": _web_page,
     "logo_uri": _web_page,
@@ -533,7 +579,7 @@ MEMBERS: dict[str, Check] = {
     "software_version": _text(200),
     "application_type": _among(["web", "native"]),
     "id_token_signed_response_alg": _among(["RS256", "ES256", "EdDSA"]),
-    "dpop_bound_access_tokens": _among([False]),
+    "dpop_bound_access_tokens": _flag,
     "access_token_lifetime": _seconds(60, 86_400),
     "refresh_token_lifetime": _seconds(3600, 365 * 86_400),
     "serves": _resources,

@@ -42,6 +42,17 @@ ERRORS: dict[str, Meaning] = {
     "invalid_redirect_uri": Meaning(400, "A redirect URI is not acceptable (RFC 7591)."),
     "invalid_token": Meaning(401, "The access token is missing, malformed, expired, revoked or of another audience."),
     "insufficient_scope": Meaning(403, "The access token does not hold the scope that this operation requires."),
+    "invalid_dpop_proof": Meaning(400, "The DPoP proof is missing or does not fit the request; 401 at the operations."),
+    "use_dpop_nonce": Meaning(400, "The DPoP proof needs the nonce of the DPoP-Nonce header; 401 at the operations."),
+    "unsupported_response_type": Meaning(400, "The only response type is code."),
+    "request_not_supported": Meaning(400, "Request objects are not taken; push the request."),
+    "registration_not_supported": Meaning(400, "Clients are registered before they ask."),
+    "access_denied": Meaning(400, "The person, or the account's login application, said no."),
+    "login_required": Meaning(400, "The person has to be authenticated, or authenticated again."),
+    "consent_required": Meaning(400, "The person has to be asked, which prompt=none forbids."),
+    "interaction_required": Meaning(400, "The person has to take part, which prompt=none forbids."),
+    "account_selection_required": Meaning(400, "The person has to choose an account, which prompt=none forbids."),
+    "unmet_authentication_requirements": Meaning(400, "The person was not authenticated in the way that is essential."),
     "not_found": Meaning(404, "No such path, or no resource with that id in the caller's account."),
     "method_not_allowed": Meaning(405, "The path exists but not with this method; `Allow` lists those it has."),
     "conflict": Meaning(
@@ -69,7 +80,8 @@ class Refusal(msgspec.Struct, frozen=True):
     pointer: str = ""
     retry_after: int = 0
     rule: str = ""
+    status_here: int = 0  # where it is not that of the table
 
     @property
     def status(self) -> int:
-        return ERRORS[self.code].status
+        return self.status_here or ERRORS[self.code].status

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from gatepost import ids
 from gatepost.secrets import Box
-from gatepost.tokens.jws import b64
+from gatepost.tokens.jws import MAX_BYTES, Unreadable, b64, unb64
 
 ALGORITHMS: Final = ("ES256", "RS256", "EdDSA")
 ANNOUNCE: Final = timedelta(hours=24)
@@ -136,17 +137,19 @@ def _pem(private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed255
 
 
 def jwks(keys: Iterable[SigningKey]) -> dict[str, Any]:
+    """The set that verifiers read: RFC 7517, section 5."""
     return {"keys": [key.public for key in keys if key.status in PUBLISHED]}
 
 
 class Ring:
     """Signs. Private keys are decrypted at first use and stay in memory."""
 
-    __slots__ = ("_box", "_headers", "_keys")
+    __slots__ = ("_box", "_headers", "_keys", "_public")
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self._keys: dict[str, Any] = {}
+        self._public: dict[str, Any] = {}
         self._headers: dict[tuple[str, str], bytes] = {}
 
     def take(self, wrapped: Wrapped) -> None:
@@ -157,12 +160,54 @@ class Ring:
 
     def sign(self, key: SigningKey, claims: bytes, typ: str) -> bytes:
         """A compact JWS (RFC 7515, section 7.1) of the claims given as JSON."""
+        signed = self._head(key, typ) + b"." + b64(claims)
+        return signed + b"." + b64(_signature(self._keys[key.id], signed))
+
+    def _head(self, key: SigningKey, typ: str) -> bytes:
         head = self._headers.get((key.id, typ))
         if head is None:
             head = b64(msgspec.json.encode({"alg": key.alg, "typ": typ, "kid": key.id}))
             self._headers[(key.id, typ)] = head
-        signed = head + b"." + b64(claims)
-        return signed + b"." + b64(_signature(self._keys[key.id], signed))
+        return head
+
+    def read(self, token: str, published: Iterable[SigningKey], typ: str) -> dict[str, Any]:
+        """The claims of a token of our own. Its header must be one that we write: nothing in it is believed."""
+        head, _, rest = token.partition(".")
+        payload, _, signature = rest.partition(".")
+        key = next((each for each in published if self._head(each, typ).decode() == head), None)
+        if key is None or len(token) > MAX_BYTES or not token.isascii():
+            raise Unreadable("not a token of ours")
+        if key.id not in self._public:
+            self._public[key.id] = _public(key)
+        try:
+            raw = unb64(signature)
+            _verify(self._public[key.id], raw, f"{head}.{payload}".encode())
+            claims = msgspec.json.decode(unb64(payload))
+        except (InvalidSignature, ValueError) as error:
+            raise Unreadable(type(error).__name__) from None
+        if not isinstance(claims, dict):
+            raise Unreadable("the claims are not an object")
+        return claims
+
+
+def _public(key: SigningKey) -> Any:
+    kinds: dict[str, type[ECKey | RSAKey | OKPKey]] = {"EC": ECKey, "RSA": RSAKey, "OKP": OKPKey}
+    return kinds[key.public["kty"]].import_key(key.public).public_key
+
+
+def _verify(public: Any, signature: bytes, signed: bytes) -> None:
+    match public:
+        case ec.EllipticCurvePublicKey():
+            if len(signature) != 64:
+                raise InvalidSignature
+            first, second = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+            public.verify(utils.encode_dss_signature(first, second), signed, _ES256)
+        case rsa.RSAPublicKey():
+            public.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
+        case ed25519.Ed25519PublicKey():
+            public.verify(signature, signed)
+        case _:
+            raise TypeError(type(public).__name__)
 
 
 _ES256 = ec.ECDSA(hashes.SHA256())

@@ -21,9 +21,11 @@ OPERATIONS = {
     "gatepost:deliveries": "Read webhook deliveries.",
     "gatepost:events": "Publish events through the operations plane.",
 }
+OPENID = "openid"
+OFFLINE = "offline_access"
 BY_CODE = {
-    "openid": "Sign in: an ID token and userinfo.",
-    "offline_access": "Stay signed in: a refresh token.",
+    OPENID: "Sign in: an ID token and userinfo.",
+    OFFLINE: "Stay signed in: a refresh token.",
 }
 BUILT_IN = BY_CODE | OPERATIONS
 

@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import secrets as dice
 from collections.abc import Mapping
 from typing import Final
@@ -47,8 +48,21 @@ class Secret:
         return "***"
 
 
+_LIKE_OURS = re.compile(r"(gps_|gpr_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # and anybody's JWT
+
+
+def masked(text: str) -> str:
+    """What somebody sent, for the record: a secret or token in it, in whatever place, is not repeated."""
+    return _LIKE_OURS.sub(r"\1***", text)
+
+
 def random_bytes(count: int) -> bytes:
     return dice.token_bytes(count)
+
+
+def random_text() -> str:
+    """256 random bits for a URL or a cookie."""
+    return dice.token_urlsafe(_KEY_BYTES)
 
 
 def new_client_secret() -> Secret:
@@ -135,10 +149,12 @@ def _parse_master_key(word: str) -> bytes:
 class ServerKeys:
     """The unwrapped server keys, held by every process that runs the service."""
 
-    __slots__ = ("data", "hash", "seal")
+    __slots__ = ("data", "hash", "nonce", "refresh", "seal")
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self.hash = keys["hash"]
+        self.refresh = hmac.digest(self.hash, b"gatepost refresh tokens", "sha256")
+        self.nonce = hmac.digest(self.hash, b"gatepost dpop nonces", "sha256")
         self.seal = keys["seal"]
         self.data = Box([keys["data"]])
 

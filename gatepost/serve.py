@@ -12,16 +12,22 @@ import signal
 import socket
 import sys
 import tempfile
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
+from prometheus_client.multiprocess import mark_process_dead
 
 from gatepost import app, chores, ids
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.observe import configure_logs, log
+from gatepost.ops import pages
 from gatepost.ops.plane import Plane
 from gatepost.settings import Settings
 from gatepost.web.listen import listening
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 DRAIN = 20.0
@@ -36,11 +42,14 @@ def main(settings: Settings) -> None:
     metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
     try:
         opened = app.open_for_start(settings)
+        traces = app.traces()
         try:
             print(app.welcome(opened.created), end="", flush=True)
-            uvloop.run(_supervise(settings, opened, metrics))
+            uvloop.run(_supervise(settings, opened, metrics, traces))
         finally:
             opened.store.close()
+            if traces:
+                traces.close()
     finally:
         shutil.rmtree(metrics, ignore_errors=True)
 
@@ -56,7 +65,7 @@ def _check_free(host: str, port: int) -> None:
             raise BadSetting(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
-async def _supervise(settings: Settings, opened: app.Opened, metrics: str) -> None:
+async def _supervise(settings: Settings, opened: app.Opened, metrics: str, traces: "Traces | None") -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,7 +76,8 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str) -> No
         return next((f"a {child.kind} process is starting" for child in children if not child.ready), "")
 
     plane = Plane(
-        opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events
+        opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events,
+        traces=traces,
     )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
         work = [asyncio.create_task(child.keep_running(stopping)) for child in children]
@@ -93,6 +103,7 @@ def _children(settings: Settings, metrics: str) -> list["_Child"]:
 async def _announce(settings: Settings, children: list["_Child"]) -> None:
     while not all(child.ready for child in children):
         await asyncio.sleep(0.02)
+    print(f"console {pages.address(settings.ops_host, settings.ops_port)}")
     print(f"ready {settings.issuer}", flush=True)
 
 
@@ -143,4 +154,6 @@ class _Child:
         self.ready = False
         for task in (asked, said):
             task.cancel()
-        return await ended
+        code = await ended
+        mark_process_dead(process.pid, self._metrics)  # type: ignore[no-untyped-call]
+        return code

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import nats.errors
@@ -29,6 +29,10 @@ from gatepost.observe import log
 from gatepost.store.tx import Tx
 from gatepost.strict import read_json
 from gatepost.units import accounts, publish
+from gatepost.units.publish import Published
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 CONSUMER = "gatepost"
 BATCH = 100  # messages asked for at a time
@@ -101,37 +105,36 @@ def _members(body: bytes) -> dict[str, Any] | Refusal:
 
 # --- what becomes of it
 
-Decide = Callable[[Tx, list[Message]], list[Refusal | None]]
+Decide = Callable[[Tx, list[Message]], list[Refusal | Published]]
 
 
-def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | None]:
+def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     """Publish each, or record why not. Fewer are told of than were given when there is enough for one commit."""
-    told: list[Refusal | None] = []
+    told: list[Refusal | Published] = []
     for message in messages:
-        refusal = _publish(tx, message)
-        if refusal is not None:
-            _record(tx, message, refusal)
-        told.append(refusal)
+        outcome = _publish(tx, message)
+        if isinstance(outcome, Refusal):
+            _record(tx, message, outcome)
+        told.append(outcome)
         if len(tx.effects.births) >= MOST_BIRTHS:
             break
     return told
 
 
-def give_up(tx: Tx, messages: list[Message]) -> list[Refusal | None]:
+def give_up(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     refusal = Refusal("server_error", f"a defect of ours, met {TRIES} times; the log tells more")
     for message in messages:
         _record(tx, message, refusal)
     return [refusal] * len(messages)
 
 
-def _publish(tx: Tx, message: Message) -> Refusal | None:
+def _publish(tx: Tx, message: Message) -> Refusal | Published:
     if isinstance(message.event, Refusal):
         return message.event
     account = accounts.find(tx, message.account)
     if account is None:
         return Refusal("not_found", f"account: there is no account {message.account[:64]}", "/account")
-    outcome = publish.one(tx, account, message.event, _ORIGIN)
-    return outcome if isinstance(outcome, Refusal) else None
+    return publish.one(tx, account, message.event, _ORIGIN)
 
 
 def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
@@ -166,9 +169,11 @@ def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
 # --- reading
 
 
-async def consume(opened: Opened, url: str, stream: str, stopping: asyncio.Event) -> None:
+async def consume(
+    opened: Opened, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None" = None
+) -> None:  # fmt: skip
     """Publish what comes until told to stop. When NATS or the store is away, until it is back."""
-    reading = asyncio.create_task(_Reader(opened, url, stream, stopping).run())
+    reading = asyncio.create_task(_Reader(opened, url, stream, stopping, traces).run())
     await stopping.wait()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(reading, LEAVE)
@@ -182,7 +187,10 @@ class Taken(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, opened: Opened, url: str, stream: str, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, opened: Opened, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None"
+    ) -> None:  # fmt: skip
+        self._traces = traces
         self._store = opened.store
         self._url = url
         self._stream = stream
@@ -304,14 +312,21 @@ class _Reader:
             return await self._settle_each(some, decide)
         self._failures = 0
         self._told.clear()
-        for each, refusal in zip(some, told, strict=False):
-            if refusal is None:
+        for each, outcome in zip(some, told, strict=False):
+            self._trace(each, outcome)
+            if isinstance(outcome, Published):
                 await each.raw.ack()
             else:
                 place = each.message.place
-                log.error("message refused", stream=place.stream, sequence=place.sequence, error=refusal.detail)
+                log.error("message refused", stream=place.stream, sequence=place.sequence, error=outcome.detail)
                 await each.raw.term()
         return len(told)
+
+    def _trace(self, each: Taken, outcome: Refusal | Published) -> None:
+        if self._traces is None:
+            return
+        error, born = (outcome.code, []) if isinstance(outcome, Refusal) else ("", outcome.born)
+        self._traces.message(each.raw.headers or {}, self._stream, each.message.subject, born, error)
 
     async def _settle_each(self, some: list[Taken], decide: Decide) -> int:
         """One by one, to keep back only what cannot be published; and that not for ever."""

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from gatepost import clock
 from gatepost.accounts import Account
 from gatepost.app import Opened
 from gatepost.cli import show
@@ -19,7 +20,7 @@ from gatepost.ledger import entries, seal
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, ledger
+from gatepost.units import accounts, issued, ledger, reports
 from gatepost.units.ledger import Verdict, Wanted
 
 since_option = click.option(
@@ -38,24 +39,62 @@ def audit() -> None:
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type; oauth.token.* for all below it.")
 @click.option("--client", default="", metavar="ID", help="Only what this client did.")
 @click.option("--subject", default="", metavar="ID", help="Only what is about this.")
+@click.option("--token", default="", metavar="TOK", help="Only what mentions this token, by its jti.")
+@click.option("--family", default="", metavar="FAM", help="Only what mentions this refresh token's family.")
+@click.option("--person", default="", metavar="SUB", help="Only what rests on consents of this person, as `sub`.")
 @since_option
 @until_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @with_store
 @json_option
 def list_entries(
-    opened: Opened, name: str, types: tuple[str, ...], client: str, subject: str,
+    opened: Opened, name: str, types: tuple[str, ...], client: str, subject: str, token: str, family: str, person: str,
     since: datetime | None, until: datetime | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """The newest entries first."""
+    """The newest entries first. Every condition given must hold."""
     account = opened.store.read_now(lambda tx: accounts.named(tx, name))
-    wanted = Wanted(types, client, subject, since, until)
+    mentions = {each for each in (token, family) if each}
+    if len(mentions) + bool(person) > 1:
+        raise BadSetting("--token, --family and --person: give one of them")
+    if person:
+        mentions = {
+            each.id for each in issued.consents_of(opened.store, opened.service, account) if each.subject == person
+        }
+        if not mentions:
+            raise BadSetting(
+                f"--person: {account.name} keeps no consent of {person}; `gatepost consent list` shows them"
+            )
+    wanted = Wanted(types, client, subject, since, until, frozenset(mentions))
     found = [entries.shown(each) for each in ledger.newest(opened.store, account.id, wanted, limit)]
     if as_json:
         show.document(found)
         return
     columns = ("at", "id", "type", "actor", "subject", "data")
     show.table(columns, [[each[column] for column in columns] for each in found])
+
+
+@audit.command()
+@account_option
+@click.option("--audience", required=True, metavar="URI", help="The resource, as in `aud`.")
+@click.option("--at", type=instant, required=True, metavar="WHEN", help="RFC 3339, or 1h for an hour ago.")
+@with_store
+@json_option
+def reach(opened: Opened, name: str, audience: str, at: datetime, as_json: bool) -> None:
+    """Which tokens could reach an audience at an instant: signed for it and not expired then.
+
+    Of one that had been ended by then it says so; a verifier that only checks signatures would still have let it in.
+    """
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    found = reports.reaching(opened.store, account, audience, at)
+    if as_json:
+        show.document([each._asdict() for each in found])
+        return
+    rows = [
+        (each.id, each.ended or "live", each.client, each.grant_type, each.scope, clock.rfc3339(each.issued_at),
+         clock.rfc3339(each.expires_at))
+        for each in found
+    ]  # fmt: skip
+    show.table(("token", "then", "client", "grant", "scope", "issued", "expires"), rows)
 
 
 @audit.command()

@@ -10,15 +10,19 @@ from gatepost import __version__
 from gatepost.cli.account import account
 from gatepost.cli.audit import audit
 from gatepost.cli.client import client
+from gatepost.cli.completion import completion
+from gatepost.cli.consent import consent
 from gatepost.cli.delivery import delivery
 from gatepost.cli.doctor import doctor
 from gatepost.cli.endpoint import endpoint
 from gatepost.cli.event import event
+from gatepost.cli.issuer import issuer
 from gatepost.cli.key import key
 from gatepost.cli.options import settings_options
 from gatepost.cli.scope import scope
 from gatepost.cli.simulate import command as simulate
 from gatepost.cli.store import store
+from gatepost.cli.token import token
 from gatepost.errors import GatepostError
 from gatepost.settings import load
 
@@ -44,7 +48,10 @@ def serve(config: str, **flags: Any) -> None:
     supervisor.main(load(flags, config=config))
 
 
-for noun in (account, audit, client, delivery, doctor, endpoint, event, key, scope, simulate, store):
+for noun in (
+    account, audit, client, completion, consent, delivery, doctor, endpoint, event, issuer, key, scope, simulate, store,
+    token,
+):  # fmt: skip
     commands.add_command(noun)
 
 

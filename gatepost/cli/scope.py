@@ -6,7 +6,7 @@ from gatepost import scopes
 from gatepost.app import Opened
 from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
-from gatepost.units import accounts
+from gatepost.units import accounts, reports
 
 
 @click.group()
@@ -27,3 +27,20 @@ def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
         return
     rows = [(each.name, each.status, each.resource, each.max_lifetime, each.description) for each in found]
     show.table(("name", "status", "resource", "max lifetime", "description"), rows)
+
+
+@scope.command()
+@account_option
+@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Unused for so long.")
+@with_store
+@json_option
+def report(opened: Opened, name: str, days: int, as_json: bool) -> None:
+    """Scopes that clients were granted and obtained no token with: what could be taken away."""
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    found = list(reports.unused(opened.store, account, days))
+    if as_json:
+        show.document([each._asdict() for each in found])
+    elif found:
+        show.table(("client", "name", "grant", "scope"), found)
+    else:
+        print(f"Every scope that was granted was used in the last {days} days.")

@@ -127,6 +127,28 @@ def _recount(opened: Opened, account: Account) -> Recount:
 
 
 @store.command()
+@click.option("--to", "target", required=True, metavar="URL", help="An empty PostgreSQL database.")
+@with_settings
+@json_option
+def move(settings: Settings, target: str, as_json: bool) -> None:
+    """Move everything from SQLite to PostgreSQL. Stop the service first; the old file is put aside, not deleted.
+
+    The master key stays the same: give it to the service on PostgreSQL as GATEPOST_MASTER_KEY or master_key_file.
+    """
+    if settings.database or not settings.sqlite_file.exists():
+        raise BadSetting(f"there is no SQLite store in {settings.data_directory}; point --data at its directory")
+    if not target.startswith(("postgresql://", "postgres://")):
+        raise BadSetting("--to: must be a postgresql:// URL")
+    app.open_for_use(settings).store.close()  # the schema is this release's, and the master key fits
+    told = app.move(settings, target, show.progress)
+    if as_json:
+        show.document({"rows": told.rows, "aside": told.aside.name})
+        return
+    print(f"Moved {sum(told.rows.values())} rows. The SQLite file is now {told.aside.name}.")
+    print("Start the service with GATEPOST_DATABASE set to that URL, and with the master key of this store.")
+
+
+@store.command()
 @with_store
 @json_option
 def prune(opened: Opened, as_json: bool) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
@@ -12,6 +13,9 @@ from gatepost import app
 from gatepost.deliveries.worker import Worker
 from gatepost.observe import collect_rarely, configure_logs
 from gatepost.settings import Settings
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 _SWITCH = 0.0005  # seconds: the store's thread should not wait long for the interpreter lock
 
@@ -28,15 +32,18 @@ def main() -> None:
     configure_logs()
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     opened = app.open_for_use(order.settings)
+    traces = app.traces()
     sys.setswitchinterval(_SWITCH)
     collect_rarely()
     try:
-        uvloop.run(_work(order, opened))
+        uvloop.run(_work(order, opened, traces))
     finally:
         opened.store.close()
+        if traces:
+            traces.close()
 
 
-async def _work(order: Order, opened: app.Opened) -> None:
+async def _work(order: Order, opened: app.Opened, traces: "Traces | None" = None) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
@@ -48,16 +55,18 @@ async def _work(order: Order, opened: app.Opened) -> None:
 
     loop.add_reader(sys.stdin.fileno(), parent_gone)
     settings = order.settings
-    worker = Worker(opened, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca)
+    worker = Worker(opened, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces)
     os.write(sys.stdout.fileno(), b"ready\n")
-    await asyncio.gather(worker.run(stopping), _take_events(order.settings, opened, stopping))
+    await asyncio.gather(worker.run(stopping), _take_events(order.settings, opened, stopping, traces))
 
 
-async def _take_events(settings: Settings, opened: app.Opened, stopping: asyncio.Event) -> None:
+async def _take_events(
+    settings: Settings, opened: app.Opened, stopping: asyncio.Event, traces: "Traces | None"
+) -> None:  # fmt: skip
     if settings.nats:
         from gatepost.bus import nats  # noqa: PLC0415 (an extra that may not be installed)
 
-        await nats.consume(opened, settings.nats, settings.nats_stream, stopping)
+        await nats.consume(opened, settings.nats, settings.nats_stream, stopping, traces)
 
 
 if __name__ == "__main__":

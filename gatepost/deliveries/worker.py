@@ -7,9 +7,8 @@ schedule, in memory, and can be lost at any moment.
 import asyncio
 import contextlib
 import hashlib
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gatepost import clock, ids
 from gatepost.accounts import Account
@@ -21,7 +20,8 @@ from gatepost.deliveries.send import Outgoing, Sender, Sent
 from gatepost.deliveries.sign import Signer, signature
 from gatepost.endpoints import Endpoint
 from gatepost.errors import Unavailable
-from gatepost.observe import IN_FLIGHT, LATENESS, attempt_counter, log
+from gatepost.observe import IN_FLIGHT, Attempted, attempt_counter, attempted, log
+from gatepost.observe import claimed as observe_claimed
 from gatepost.store.effects import Awaited
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Key, Lane
@@ -29,6 +29,9 @@ from gatepost.store.webhooks import Worker as Peer
 from gatepost.units import deliveries as units
 from gatepost.units import publish, replay, webhooks
 from gatepost.units.deliveries import Claim, Claimed, Pick, Result, Settled
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 BEAT_EVERY = 2.0
 DEAD_AFTER = 10_000  # milliseconds without a beat
@@ -53,7 +56,10 @@ class Prepared(NamedTuple):
 
 
 class Worker:
-    def __init__(self, opened: Opened, place: str, *, proxy: str = "", ca: str = "") -> None:
+    def __init__(
+        self, opened: Opened, place: str, *, proxy: str = "", ca: str = "", traces: "Traces | None" = None
+    ) -> None:  # fmt: skip
+        self._traces = traces
         self._store = opened.store
         self._service = opened.service
         self._id = ids.fresh()
@@ -180,6 +186,7 @@ class Worker:
             await self._store.run(lambda tx, keys=keys: units.release(tx, self._id, keys))  # type: ignore[misc]
         self._unsure = False
         if lost:
+            attempt_counter("not_sent", "").inc(len(lost))
             log.warning("gave back deliveries that were claimed unheard", deliveries=len(lost))
             await self._look()
 
@@ -226,13 +233,16 @@ class Worker:
                 log.exception("an attempt could not be prepared", delivery=ids.text("dlv", claim.queued.id))
                 words = "the request could not be made: a defect of ours, or a secret that was altered"
                 self._finished([Sent(claim, None, "send", words, None, {}, 0.0, None, b"")])
-        if claimed.claims:
-            LATENESS.observe(max(claim.opened.waited_ms for claim in claimed.claims) / 1000)
+        if claimed.interrupted:
+            attempt_counter("interrupted", "").inc(claimed.interrupted)
+        observe_claimed((claim.opened.waited_for, claim.opened.waited_ms) for claim in claimed.claims)
+        IN_FLIGHT.set(self._sender.in_flight)
 
     # --- sending
 
     def _send(self, claim: Claim) -> None:
         if self._draining:
+            attempt_counter("not_sent", "").inc()
             self._end(Result(claim, None), well=False, trouble=False, now=self._now())
             return
         endpoint = claim.endpoint
@@ -242,6 +252,10 @@ class Worker:
         timestamp = claim.opened.started_at // 1000
         signed = signature([prepared.signers[each] for each in claim.opened.signed_with], told.name, timestamp, body)
         headers = message.headers(prepared.headers, told.name, timestamp, signed)
+        if self._traces is not None:
+            parent = self._traces.attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
+            if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
+                headers.append(parent)
         self._sender.start(Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout))
 
     def _prepare(self, endpoint: Endpoint) -> Prepared:
@@ -260,7 +274,7 @@ class Worker:
     def _finished(self, sent: list[Sent]) -> None:
         at = self._store.now()
         now = clock.milliseconds(at)
-        counts: Counter[tuple[str, str]] = Counter()
+        told: list[Attempted] = []
         for each in sent:
             result = Result(
                 each.key, at, each.code, each.failure, each.detail, each.retry_after, each.timings, each.duration_ms,
@@ -272,10 +286,20 @@ class Worker:
             if asked is not None:  # known now, so that no other of its deliveries is claimed while this one is settled
                 self._schedule.slowed(result.endpoint, now + asked)
             self._end(result, well=well, trouble=not well and decide.in_trouble(each.code, each.failure), now=now)
-            counts["succeeded" if well else "failed", each.failure or ""] += 1
-        for (outcome, failure), count in counts.items():
-            attempt_counter(outcome, failure).inc(count)
+            told.append(self._told(result, well=well))
+        attempted(told)
         IN_FLIGHT.set(self._sender.in_flight)
+
+    def _told(self, result: Result, *, well: bool) -> Attempted:
+        claim = result.claim
+        made = Attempted(
+            "info" if well else "warning", None, claim.account, claim.endpoint.id, ids.text("dlv", claim.queued.id),
+            ids.text("evt", claim.queued.event), claim.type, claim.number, "succeeded" if well else "failed",
+            claim.opened.waited_for, claim.opened.waited_ms, self.name, result.code, result.failure, result.duration_ms,
+        )  # fmt: skip
+        if self._traces is not None:
+            made.trace = self._traces.attempted(made, result.timings)
+        return made
 
     def _end(self, result: Result, *, well: bool, trouble: bool, now: int) -> None:
         self._results.append(result)
@@ -360,6 +384,7 @@ class Worker:
         total = 0
         for start in range(0, len(keys), SETTLED_AT_ONCE):
             total += await self._store.run(_rescue(worker, keys[start : start + SETTLED_AT_ONCE]))
+        attempt_counter("interrupted", "").inc(total)
         return total
 
     async def _move_outbox(self) -> None:

@@ -2,16 +2,7 @@
 
 from typing import Any
 
-from gatepost.errors import Refusal
-from gatepost.tokens.issue import SHARED, Definitions, Draft
-
-
-def client_is_confidential(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """The client authenticates itself; a public client cannot act on its own behalf."""
-    if draft.client.public:
-        return Refusal("unauthorized_client", "client_credentials needs a client that authenticates")
-    return draft
-
+from gatepost.tokens.issue import SHARED, Draft, client_is_confidential
 
 RULES = (client_is_confidential, *SHARED)
 

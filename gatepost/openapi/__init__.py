@@ -9,7 +9,7 @@ from gatepost import scopes
 from gatepost.errors import ERRORS
 from gatepost.openapi import deliveries, oauth, webhooks
 from gatepost.openapi.oauth import CLIENT, GRANT, SCOPE
-from gatepost.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, Operation
+from gatepost.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, PROOF, Operation
 from gatepost.openapi.parts import Json, ref
 from gatepost.web.answers import VERSION
 from gatepost.web.app import ROUTES
@@ -40,7 +40,8 @@ def document() -> Json:
                 "client": {"type": "http", "scheme": "basic", "description": "client_id and client_secret."},
                 "token": {
                     "type": "oauth2",
-                    "description": "An access token of Gatepost itself, sent as Authorization: Bearer.",
+                    "description": "An access token of Gatepost itself, sent as Authorization: Bearer; or, if it is "
+                    "bound to a key, as Authorization: DPoP, with a proof in the DPoP header.",
                     "flows": {"clientCredentials": {"tokenUrl": "/oauth/tokens", "scopes": scopes.OPERATIONS}},
                 },
             },
@@ -79,8 +80,9 @@ def _refusals(path: str, operation: Operation) -> dict[str, Json]:
     if path.startswith("/oauth/"):
         media_type, schema, member = "application/json", "OAuthError", "error"
     found: dict[str, Json] = {}
-    for status in sorted({ERRORS[code].status for code in operation.codes}):
-        codes = [code for code in operation.codes if ERRORS[code].status == status]
+    status_of = {code: 401 if operation.scope and code in PROOF else ERRORS[code].status for code in operation.codes}
+    for status in sorted(set(status_of.values())):
+        codes = [code for code in operation.codes if status_of[code] == status]
         more = {401: ["WWW-Authenticate"], 403: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
         found[str(status)] = {
             "description": "\n".join(f"- `{code}`: {ERRORS[code].meaning}" for code in codes),
@@ -91,7 +93,8 @@ def _refusals(path: str, operation: Operation) -> dict[str, Json]:
 
 
 def _shown_headers(*more: str) -> Json:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Request-Id", "Gatepost-Version", *more)}
+    names = ("X-Request-Id", "Gatepost-Version", "DPoP-Nonce", *more)
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def text() -> str:

@@ -3,8 +3,20 @@
 from collections.abc import Iterable
 
 from gatepost import clients, scopes
-from gatepost.clients import ASSERTION_ALGORITHMS, GRANT_TYPES, HOST, SECRET_METHODS, WEB_PAGE
+from gatepost.clients import (
+    ASSERTION_ALGORITHMS,
+    EXCHANGES,
+    GRANT_TYPES,
+    HOST,
+    JWT_BEARER,
+    SECRET_METHODS,
+    TOKEN_EXCHANGE,
+    WEB_PAGE,
+)
+from gatepost.families import PREFIX
 from gatepost.grants import GRANTS
+from gatepost.grants.authorization_code import VERIFIER
+from gatepost.grants.token_exchange import ACCESS_TOKEN, JWT
 from gatepost.openapi.parts import (
     INSTANT,
     METADATA,
@@ -19,7 +31,7 @@ from gatepost.openapi.parts import (
     sent,
     shown,
     text,
-    when,
+    url,
     whole,
 )
 from gatepost.web.tokens import ASSERTION_TYPE
@@ -36,8 +48,8 @@ _ACCESS_LIFETIME = whole(60, 86_400, "Of access tokens. The shortest of account,
 _REFRESH_LIFETIME = whole(3600, 365 * 86_400, "Of refresh tokens that are not used.")
 
 
-def _several(choices: Iterable[str], description: str) -> Json:
-    return listed(among(list(choices)), description, minItems=1, uniqueItems=True)
+def _several(choices: Iterable[str], description: str, least: int = 1) -> Json:
+    return listed(among(list(choices)), description, minItems=least, uniqueItems=True)
 
 
 CLIENT: dict[str, Json] = {
@@ -51,7 +63,7 @@ CLIENT: dict[str, Json] = {
         "examples": [["https://app.example.com/callback"]],
     },
     "grant_types": _several(GRANT_TYPES, "The default is authorization_code."),
-    "response_types": _several(["code"], "Nothing but code."),
+    "response_types": _several(["code"], "Nothing but code, or nothing at all for a machine.", 0),
     "scope": {
         "type": "string",
         "maxLength": 16_000,
@@ -64,6 +76,7 @@ CLIENT: dict[str, Json] = {
         "The only way in which this client authenticates. The default is client_secret_basic.",
     ),
     "jwks": ref("KeySet"),
+    "jwks_uri": url("Where the client publishes its key set, in place of jwks.", "https://app.example.com/jwks"),
     "contacts": listed(text(320), maxItems=20),
     "client_uri": _PAGE,
     "logo_uri": _PAGE,
@@ -73,7 +86,7 @@ CLIENT: dict[str, Json] = {
     "software_version": text(200),
     "application_type": among(["web", "native"], "The default is web."),
     "id_token_signed_response_alg": among(["RS256", "ES256", "EdDSA"]),
-    "dpop_bound_access_tokens": flag("Not in this release.") | {"enum": [False]},
+    "dpop_bound_access_tokens": flag("Its tokens are bound to a key that it shows (RFC 9449). The default is false."),
     "access_token_lifetime": _ACCESS_LIFETIME,
     "refresh_token_lifetime": _REFRESH_LIFETIME,
     "serves": listed(_RESOURCE, "Resources of the account that this client is.", maxItems=50),
@@ -94,6 +107,7 @@ GRANT: dict[str, Json] = {
     "access_token_lifetime": _ACCESS_LIFETIME,
     "refresh_token_lifetime": _REFRESH_LIFETIME,
     "status": _ACTIVE,
+    "exchange": among(list(EXCHANGES), "Of a token exchange, and of no other. The default is delegation."),
 }
 SCOPE: dict[str, Json] = {
     "name": {
@@ -146,25 +160,20 @@ def _registration() -> Json:
     no_redirect = [name for name, rules in GRANT_TYPES.items() if not rules.redirects]
     by_no_redirect = {"type": "array", "items": {"properties": {"grant_type": {"enum": no_redirect}}}}
     public = {"enum": [name for name, rules in GRANT_TYPES.items() if not rules.confidential]}
-    no_secret = {"rotate_secret": {"enum": [False, None]}}
-    for_public = {
+    no_secret: dict[str, Json] = {"rotate_secret": {"enum": [False, None]}}
+    for_public: dict[str, Json] = {
         "grant_types": {"items": public},
         "grants": {"items": {"properties": {"grant_type": public}}},
         "require_pkce": {"enum": [True, None]},
     }
-    web = {"if": {"required": ["application_type"], "properties": {"application_type": {"const": "native"}}}}
-    web |= {"else": {"properties": {"redirect_uris": {"items": {"pattern": _WEB_REDIRECT}}}}}
-    with_key = when("token_endpoint_auth_method", "private_key_jwt", no_secret | {"jwks": {"type": "object"}})
-    with_key["then"]["required"] = ["jwks"]
+    native = {"required": ["application_type"], "properties": {"application_type": {"const": "native"}}}
+    web = {"properties": {"redirect_uris": {"items": {"pattern": _WEB_REDIRECT}}}}
+    none, given, published = {"type": "null"}, {"type": "object"}, {"type": "string"}
     return {
         "type": "object",
         "description": "A new client. Unknown members are ignored.",
         "properties": {name: or_null(schema) for name, schema in CLIENT.items()}
-        | {
-            "grants": or_null(grants),
-            "rotate_secret": or_null(_ROTATE_SECRET),
-            "jwks_uri": {"type": "null", "description": "Not in this release; send jwks."},
-        },
+        | {"grants": or_null(grants), "rotate_secret": or_null(_ROTATE_SECRET)},
         "not": {"required": ["client_id"]},
         "anyOf": [
             {"required": ["redirect_uris"], "properties": {"redirect_uris": {"type": "array", "minItems": 1}}},
@@ -174,14 +183,32 @@ def _registration() -> Json:
             },
             {"required": ["grants"], "properties": {"grants": by_no_redirect, "grant_types": {"type": "null"}}},
         ],
-        "allOf": [web, with_key, when("token_endpoint_auth_method", "none", no_secret | for_public)],
+        "allOf": [
+            {"anyOf": [native, web]},
+            {
+                "anyOf": [
+                    {"properties": {"token_endpoint_auth_method": {"enum": [*SECRET_METHODS, None]}}},
+                    _by("private_key_jwt", "jwks", no_secret | {"jwks": given, "jwks_uri": none}),
+                    _by("private_key_jwt", "jwks_uri", no_secret | {"jwks": none, "jwks_uri": published}),
+                    _by("none", "token_endpoint_auth_method", no_secret | for_public),
+                ]
+            },
+        ],
     }
 
 
+def _by(method: str, needed: str, members: dict[str, Json]) -> Json:
+    """A client that authenticates by this method, which is not the default."""
+    required = list(dict.fromkeys(["token_endpoint_auth_method", needed]))
+    return {"required": required, "properties": {"token_endpoint_auth_method": {"const": method}} | members}
+
+
 def _sent_grant() -> Json:
-    optional = ("id", "access_token_lifetime", "refresh_token_lifetime")
+    optional = ("id", "access_token_lifetime", "refresh_token_lifetime", "exchange")
     members = {name: or_null(schema) if name in optional else schema for name, schema in GRANT.items()}
-    return sent(members, "grant_type", "scopes")
+    exchange: Json = {"if": {"properties": {"grant_type": {"const": TOKEN_EXCHANGE}}}}
+    exchange["else"] = {"properties": {"exchange": {"type": "null"}}}
+    return sent(members, "grant_type", "scopes") | exchange
 
 
 def _redefinition() -> Json:
@@ -209,7 +236,7 @@ def _client() -> Json:
             "client_secret": text(100, description="Shown in the answer that made it, and never again."),
             "client_secret_expires_at": {"type": "integer", "enum": [0]},
             "account": identifier("acc"),
-            "grants": listed(shown(grant)),
+            "grants": listed(shown(grant, "exchange")),
             "secrets": listed(shown(secret)),
         },
     }
@@ -221,20 +248,60 @@ def _scope() -> Json:
     return shown(members | {"account": identifier("acc"), "created_at": INSTANT, "updated_at": INSTANT})
 
 
+_TOKEN = text(16_384)
+# grant type → its own parameters, and those of them that must be there.
+FORMS: dict[str, tuple[dict[str, Json], tuple[str, ...]]] = {
+    "client_credentials": ({}, ("scope",)),
+    "authorization_code": (
+        {
+            "code": text(512),
+            "redirect_uri": text(2048, description="As in the authorization request."),
+            "code_verifier": {"type": "string", "pattern": f"^{VERIFIER.pattern}$", "description": "RFC 7636."},
+        },
+        ("code", "redirect_uri"),
+    ),
+    "refresh_token": ({"refresh_token": text(512)}, ("refresh_token",)),
+    JWT_BEARER: (
+        {"assertion": _TOKEN | {"description": "Of an issuer that the account trusts."}},
+        ("assertion", "scope"),
+    ),
+    TOKEN_EXCHANGE: (
+        {
+            "subject_token": _TOKEN,
+            "subject_token_type": among([ACCESS_TOKEN, JWT]),
+            "requested_token_type": among([ACCESS_TOKEN, JWT]),
+            "audience": {"type": "string", "description": "A resource, as `resource` names it."},
+        },
+        ("subject_token", "subject_token_type", "scope"),
+    ),
+}
+
+
 def _token_request() -> Json:
+    """One form for each grant type; what they share is described once."""
+    shared = {
+        "scope": CLIENT["scope"] | {"minLength": 1, "description": "Every scope wanted: there is no default."},
+        "resource": {"type": "string", "description": "Which, when the scopes are of several (RFC 8707)."},
+        "client_id": {"type": "string"},
+        "client_secret": {"type": "string", "description": "For client_secret_post."},
+        "client_assertion": {"type": "string", "description": "For private_key_jwt (RFC 7523)."},
+        "client_assertion_type": {"type": "string"},
+    }
+    agreed = {"scope": shared["scope"] | {"description": "Fewer than were agreed to; left out, all of them."}}
+    forms = [
+        {
+            "title": grant_type,
+            "required": ["grant_type", *FORMS[grant_type][1]],
+            "properties": {"grant_type": {"type": "string", "const": grant_type}}
+            | (shared if "scope" in FORMS[grant_type][1] else shared | agreed)
+            | FORMS[grant_type][0],
+        }
+        for grant_type in GRANTS
+    ]
     return {
         "type": "object",
-        "description": "None may be sent twice; unknown ones are ignored.",
-        "required": ["grant_type", "scope"],
-        "properties": {
-            "grant_type": among(list(GRANTS)),
-            "scope": CLIENT["scope"] | {"minLength": 1, "description": "Every scope wanted: there is no default."},
-            "resource": {"type": "string", "description": "Which, when the scopes are of several (RFC 8707)."},
-            "client_id": {"type": "string"},
-            "client_secret": {"type": "string", "description": "For client_secret_post."},
-            "client_assertion": {"type": "string", "description": "For private_key_jwt (RFC 7523)."},
-            "client_assertion_type": {"type": "string"},
-        },
+        "description": "None may be sent twice but resource and audience; unknown ones are ignored.",
+        "anyOf": forms,
         "if": {"required": ["client_assertion"]},
         "then": {
             "required": ["client_assertion_type"],
@@ -249,9 +316,12 @@ def schemas() -> dict[str, Json]:
     plain = {"type": "string", "pattern": r"^[ !#-\[\]-~]*$"}
     token = {
         "access_token": text(16_384, description="A JWT as RFC 9068 has it."),
-        "token_type": among(["Bearer"]),
+        "token_type": among(["Bearer", "DPoP"], "DPoP where it is bound to the key of the proof (RFC 9449)."),
         "expires_in": {"type": "integer", "minimum": 1},
         "scope": {"type": "string", "pattern": _SCOPE_LIST},
+        "refresh_token": text(512, pattern=f"^{PREFIX}", description="Where offline_access was granted. Used once."),
+        "id_token": text(65_536, description="Where openid was granted: a JWT as OpenID Connect Core has it."),
+        "issued_token_type": among([ACCESS_TOKEN, JWT], "Of a token exchange (RFC 8693)."),
     }
     return {
         "KeySet": _key_set(),
@@ -262,6 +332,6 @@ def schemas() -> dict[str, Json]:
         "ScopeDefinition": sent(nullable, "name"),
         "Scope": _scope(),
         "TokenRequest": _token_request(),
-        "Token": shown(token),
+        "Token": shown(token, "refresh_token", "id_token", "issued_token_type"),
         "OAuthError": shown({"error": text(64), "error_description": plain, "error_uri": text(200)}),
     }

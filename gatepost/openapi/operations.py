@@ -18,14 +18,15 @@ class Operation(NamedTuple):
     description: str = ""
     takes: tuple[str, str] | None = None  # media type and the name of a schema
     answers: tuple[tuple[int, str, str], ...] = ()  # status, the name of a schema, in words
-    parameters: tuple[str, ...] = ("Gatepost-Version",)
+    parameters: tuple[str, ...] = ("Gatepost-Version", "DPoP")
 
 
 _ANY = ("invalid_request", "unsupported_version", "temporarily_unavailable")
-_BEARER = ("invalid_token", "insufficient_scope")
+PROOF = ("invalid_dpop_proof", "use_dpop_nonce")  # of RFC 9449: where a token is shown they are 401
+_BEARER = ("invalid_token", "insufficient_scope", *PROOF)
 _BODY = ("request_too_large", "unsupported_media_type")
 _DEFINING = (*_ANY, *_BEARER, *_BODY, "limit_reached", "idempotency_key_reused")
-_KEYED = ("Gatepost-Version", "Idempotency-Key")
+_KEYED = ("Gatepost-Version", "DPoP", "Idempotency-Key")
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/oauth/clients"): Operation(
@@ -49,11 +50,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/oauth/tokens"): Operation(
         "Obtain a token",
         (
-            *_ANY, "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "invalid_target",
-            "request_too_large", "too_many_failures",
+            *_ANY, "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
+            "invalid_target", *PROOF, "request_too_large", "too_many_failures",
         ),
         "",
-        "The client authenticates as it is registered: HTTP Basic, client_secret in the body, or an assertion.",
+        "The client authenticates as it is registered: HTTP Basic, client_secret in the body, or an assertion; a "
+        "public client names itself by client_id.",
         (FORM, "TokenRequest"),
         ((200, "Token", "Issued."),),
     ),
@@ -81,7 +83,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         deliveries.SCOPE,
         "A page of deliveries that match every filter sent, newest first; or one of the other views.",
         answers=((200, "Deliveries", "What is wanted."),),
-        parameters=("Gatepost-Version", *QUERY),
+        parameters=("Gatepost-Version", "DPoP", *QUERY),
     ),
 }  # fmt: skip
 
@@ -91,11 +93,17 @@ HEADERS: dict[str, Json] = {
     },
     "Gatepost-Version": {"required": True, "schema": {"type": "string", "enum": [VERSION]}},
     "Gatepost-Event": {"schema": identifier("evt"), "description": "The ledger entry that records this answer."},
+    "DPoP-Nonce": {"schema": {"type": "string"}, "description": "For the next proof, where this request had one."},
     "WWW-Authenticate": {"required": True, "schema": {"type": "string"}},
     "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}},
 }  # fmt: skip
 PARAMETERS: dict[str, Json] = {
     "Gatepost-Version": {"in": "header", "schema": {"type": "string", "enum": [VERSION]}},
+    "DPoP": {
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "A proof of possession: a JWT as RFC 9449 has it, with the nonce of the last DPoP-Nonce.",
+    },
     "Idempotency-Key": {
         "in": "header",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},

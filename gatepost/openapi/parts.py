@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from gatepost.clients import HOST
+from gatepost.deliveries.guard import MAX_URL
+
 Json = dict[str, Any]
 
 INSTANT: Json = {"type": "string", "format": "date-time"}
@@ -21,6 +24,13 @@ def flag(description: str) -> Json:
 
 def among(choices: list[str], description: str = "") -> Json:
     return {"type": "string", "enum": choices} | ({"description": description} if description else {})
+
+
+def url(description: str, example: str) -> Json:
+    """Of something that the service itself connects to. Whether it may, the guard says."""
+    pattern = rf"^https?://{HOST}(?:[/?][!-\"$-\[\]-~]*)?$"
+    described = f"{description} https; http only where the service runs with --dev."
+    return text(MAX_URL, pattern=pattern, description=described, examples=[example])
 
 
 def identifier(prefix: str) -> Json:

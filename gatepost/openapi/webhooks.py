@@ -3,8 +3,6 @@
 from typing import get_args
 
 from gatepost import endpoints
-from gatepost.clients import HOST
-from gatepost.deliveries.guard import MAX_URL
 from gatepost.deliveries.sign import SECRET, Kind
 from gatepost.ledger import entries
 from gatepost.openapi.parts import (
@@ -21,6 +19,7 @@ from gatepost.openapi.parts import (
     sent,
     shown,
     text,
+    url,
     when,
     whole,
 )
@@ -44,12 +43,7 @@ _24_TO_62_BYTES = rf"(?:{_BASE64}{{4}}){{8,20}}(?:{_BASE64}{{2}}(?:==)?|{_BASE64
 _63_OR_64_BYTES = rf"(?:{_BASE64}{{4}}){{21}}(?:{_BASE64}{{2}}(?:==)?)?"
 
 ENDPOINT: dict[str, Json] = {
-    "url": text(
-        MAX_URL,
-        pattern=rf"^https?://{HOST}(?:[/?][!-\"$-\[\]-~]*)?$",
-        description="Where webhooks are sent, to a public address. https; http only where the service runs with --dev.",
-        examples=["https://example.com/hooks"],
-    ),
+    "url": url("Where webhooks are sent, to a public address.", "https://example.com/hooks"),
     "description": _DESCRIPTION,
     "headers": {
         "type": "object",

@@ -16,8 +16,8 @@ from gatepost.strict import read_json
 from gatepost.units import authenticate, publish
 from gatepost.units.publish import Published
 from gatepost.units.service import Answer, Caller, refused
-from gatepost.web import definitions
-from gatepost.web.answers import Reply, json
+from gatepost.web import bearer, definitions
+from gatepost.web.answers import Reply, Said, json
 from gatepost.web.requests import Receive, Request
 from gatepost.web.surface import Surface
 
@@ -51,13 +51,13 @@ async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
 
 
 async def answer(surface: Surface, request: Request) -> Reply:
-    token = definitions.bearer_of(request)
-    if token is None:
-        return definitions.unauthenticated(surface, request, SCOPE)
+    shown = bearer.shown(surface, request)
+    if shown is None:
+        return bearer.unauthenticated(surface, request, SCOPE)
     sent = read(request)
 
     def unit(tx: Tx) -> Answer | Refusal | list[Published]:
-        caller = authenticate.bearer(tx, surface.service, token)
+        caller = authenticate.bearer(tx, surface.service, shown)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
@@ -69,20 +69,27 @@ async def answer(surface: Surface, request: Request) -> Reply:
     try:
         outcome = await surface.store.run(unit)
     except _Undone as undone:
-        caller, refusal = undone.caller, undone.refusal
-        outcome = await surface.store.run(lambda tx: _refuse(tx, caller, request, refusal))
+        refusal = undone.refusal
+
+        def again(tx: Tx) -> Answer | Refusal:
+            """Who calls is asked anew: a proof that was shown is used, though nothing else stays."""
+            caller = authenticate.bearer(tx, surface.service, shown)
+            return caller if isinstance(caller, Refusal) else _refuse(tx, caller, request, refusal)
+
+        outcome = await surface.store.run(again)
     if isinstance(outcome, Answer | Refusal):
         return definitions.reply(surface, request, SCOPE, outcome)
     told = [_shown(each) for each in outcome]
-    return json(200, {"data": told} if isinstance(sent, Refusal) or sent.batch else told[0])
+    answer = json(200, {"data": told} if isinstance(sent, Refusal) or sent.batch else told[0])
+    said = Said(entry=outcome[0].entry.name if len(outcome) == 1 else "", account=outcome[0].entry.account)
+    return answer._replace(said=said, published=[each for one in outcome for each in one.born])
 
 
 class _Undone(Exception):
     """One of the events was refused: whatever the unit wrote for the others is taken back."""
 
-    def __init__(self, caller: Caller, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.detail)
-        self.caller = caller
         self.refusal = refusal
 
 
@@ -93,7 +100,7 @@ def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> list[Publi
     found = publish.several(tx, account, sent.events, caller.origin(request.id, request.source))
     if isinstance(found, tuple):
         place, refusal = found
-        raise _Undone(caller, _at(place, refusal) if sent.batch else refusal)
+        raise _Undone(_at(place, refusal) if sent.batch else refusal)
     return found
 
 

@@ -3,18 +3,22 @@
 import ipaddress
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
-
-from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+from typing import TYPE_CHECKING
 
 from gatepost import clock, ids
 from gatepost.app import Opened
 from gatepost.errors import Refusal, Unavailable
-from gatepost.observe import SEALED, UNSEALED, log
-from gatepost.ops import intake
+from gatepost.observe import log
+from gatepost.ops import intake, metrics, pages
 from gatepost.settings import EVERYWHERE, LOOPBACK
+from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, VERSION, Reply, json, problem
 from gatepost.web.requests import Receive, Request, Scope, Send, fields
 from gatepost.web.surface import Surface
+from gatepost.web.watch import Watch
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 
 class Plane:
@@ -22,20 +26,24 @@ class Plane:
 
     def __init__(
         self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
-        *, takes_events: bool = False,
+        *, takes_events: bool = False, traces: "Traces | None" = None,
     ) -> None:  # fmt: skip
         self._opened = opened
         self._surface = Surface(opened.store, opened.service, clock.now)
         self._host = host
         self._port = port
         self._ready = ready
-        self._shared_metrics = shared_metrics
+        self._page = metrics.Page(opened.store, shared_metrics)
+        self._watch = Watch(traces)  # of what is taken; who looks at health and metrics is not looked at
+        console = pages.load(opened.service.base_url)
         self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
+            "/console/": _always(console.pop(pages.ROOT)),
         }
+        self._routes |= {path: _always(reply) for path, reply in console.items()}  # what the page loads
 
         self._taking: dict[str, Callable[[Surface, Request], Awaitable[Reply]]] = {
             "/events": intake.answer,
@@ -71,7 +79,11 @@ class Plane:
         if not is_own_name(host, self._host, self._port):
             return problem(Refusal("misdirected_request", "this listener answers only to its own name"))
         if scope["path"] in self._taking:
-            return await self._take(scope, receive, request_id)
+            begun = self._watch.begin(scope, scope["path"])
+            reply = await self._take(scope, receive, request_id)
+            self._watch.end(begun, reply, request_id, scope["client"][0] if scope.get("client") else "")
+            by_proof = any(name == b"dpop" for name, _ in scope["headers"])
+            return reply.adding(bearer.nonce(self._surface)) if by_proof else reply
         handler = self._routes.get(scope["path"])
         if handler is None:
             return problem(Refusal("not_found", "no such path"))
@@ -94,9 +106,8 @@ class Plane:
         path, peer = scope["path"], scope["client"][0] if scope.get("client") else ""
         query = scope["query_string"].decode("latin-1")
         try:
-            return await self._taking[path](
-                self._surface, Request("POST", path, query, headers, sent, peer, request_id)
-            )
+            request = Request("POST", path, query, headers, sent, peer, request_id, f"http://{headers['host']}")
+            return await self._taking[path](self._surface, request)
         except Unavailable as error:
             log.error("store unavailable", request=request_id, path=path, error=str(error))
             return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
@@ -119,15 +130,17 @@ class Plane:
         return json(200, {"status": "ready"})
 
     async def _metrics(self) -> Reply:
-        registry = CollectorRegistry()
-        for own in (UNSEALED, SEALED):
-            registry.register(own)
-        if self._shared_metrics:
-            multiprocess.MultiProcessCollector(registry, self._shared_metrics)  # type: ignore[no-untyped-call]
-        return Reply(200, generate_latest(registry), (), "text/plain; version=0.0.4; charset=utf-8")
+        return Reply(200, await self._page.text(), (), metrics.MEDIA_TYPE)
 
     async def _openapi(self) -> Reply:
         return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
+
+
+def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:
+    async def answer() -> Reply:
+        return reply
+
+    return answer
 
 
 def is_own_name(header: str, host: str, port: int) -> bool:

@@ -23,10 +23,10 @@ from gatepost.ledger.entries import Entry
 from gatepost.store import text
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition
-from gatepost.store.effects import Effects
+from gatepost.store.effects import Again, Batch, Effects
 from gatepost.store.notify import Herald, Listener
-from gatepost.store.tx import NO_WRITING, Again, Cache, Tx, Unit, run_ahead
-from gatepost.store.work import Gathering, Work, settle, waited, waited_alone, waited_here
+from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit, Wants, read_together, run_ahead
+from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_alone, waited_here
 
 T = TypeVar("T")
 
@@ -134,8 +134,9 @@ class _Connection:
 class PostgresStore:
     dialect: text.Dialect = "postgres"
 
-    def __init__(self, url: str, clock: Clock, *, follow: bool = False) -> None:
+    def __init__(self, url: str, clock: Clock, *, follow: bool = False, watch: Watch = not_watched) -> None:
         """With `follow`, time is the database's: machines whose clocks differ agree on when something is due."""
+        self._watch = watch
         self._url = url
         self._clock = clock
         self._follow = follow
@@ -143,12 +144,13 @@ class PostgresStore:
         self._compared_at = -_COMPARE_EVERY
         self._statements = text.statements("postgres")
         self.unreachable_until = 0.0  # none of our threads tries before
-        self._units: SimpleQueue[Work | None] = SimpleQueue()
+        self._units: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._records: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._gathering = Gathering(self._records.put)
         self._shared = _Line(self, "records")
         self._herald = Herald(self._open)
-        self._reads: SimpleQueue[Work | None] = SimpleQueue()
+        self._reads: SimpleQueue[list[Work] | None] = SimpleQueue()
+        self._reading = Gathering(self._reads.put)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [Thread(target=self._run_each, args=(self._reads, "read"), daemon=True) for _ in range(2)]
         self._threads.append(Thread(target=self._run_together, daemon=True))
@@ -168,7 +170,14 @@ class PostgresStore:
         self._ahead = theirs - (before + (self._clock() - before) / 2)
         self._compared_at = time.monotonic()
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False, here: bool = False) -> T:  # noqa: ARG002
+    async def run(
+        self,
+        unit: Unit[T],
+        *,
+        records_only: bool = False,
+        wants: Wants | None = None,
+        here: bool = False,  # noqa: ARG002
+    ) -> T:
         """Run the unit and return once its commit is durable. `records_only` is a hope, not a promise.
 
         `here` is for stores that are in this process: a server should not be waited for in the event loop.
@@ -176,26 +185,33 @@ class PostgresStore:
         loop = asyncio.get_running_loop()
         work = Work(unit, loop.create_future())
         if records_only:
-            work.ahead = run_ahead(unit, self._shared.cache, self.now())
+            work.wants = wants
+            work.ahead = run_ahead(unit, self._shared.cache, self.now()) if wants is None else None
             gathering = self._gathering = self._gathering.of(loop)
             gathering.add(work)
             return cast(T, await waited(work))
-        self._units.put(work)
+        self._units.put([work])
         return cast(T, await waited_alone(work))
 
     def run_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
-        self._units.put(work)
+        self._units.put([work])
         return cast(T, waited_here(work))
 
-    async def read(self, unit: Unit[T]) -> T:
-        work = Work(unit, asyncio.get_running_loop().create_future())
-        self._reads.put(work)
+    async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
+        """Run a unit that only reads. Quick ones share a snapshot with those that come at the same time."""
+        loop = asyncio.get_running_loop()
+        work = Work(unit, loop.create_future())
+        if quick:
+            gathering = self._reading = self._reading.of(loop)
+            gathering.add(work)
+            return cast(T, await waited(work))
+        self._reads.put([work])
         return cast(T, await waited_alone(work))
 
     def read_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
-        self._reads.put(work)
+        self._reads.put([work])
         return cast(T, waited_here(work))
 
     def migrate(self) -> list[str]:
@@ -273,13 +289,14 @@ class PostgresStore:
 
     # --- the threads
 
-    def _run_each(self, queue: SimpleQueue[Work | None], mode: str) -> None:
-        """One unit after the other, each in its own transaction."""
+    def _run_each(self, queue: SimpleQueue[list[Work] | None], mode: str) -> None:
+        """One unit after the other, each in its own transaction; of those that read, several that came together."""
         line = _Line(self, mode)
-        while (work := queue.get()) is not None:
-            if not work.left:
-                self._transact(line, [work])
-            settle([work])
+        while (works := queue.get()) is not None:
+            batch = [work for work in works if not work.left]
+            if batch:
+                self._transact(line, batch)
+            settle(works)
         line.hang_up()
 
     def _run_together(self) -> None:
@@ -292,7 +309,7 @@ class PostgresStore:
             settle(work for work in gathered if work not in own)
             for work in own:
                 work.error = None
-                self._units.put(work)
+                self._units.put([work])
         self._shared.hang_up()
 
     def _transact(self, line: "_Line", batch: list[Work]) -> None:
@@ -300,9 +317,12 @@ class PostgresStore:
         for _ in range(_TRIES):
             try:
                 effects = Effects()
+                began = time.monotonic()
                 with line.transaction() as connection:
+                    wants = [work.wants for work in batch if work.wants is not None and line.mode == "records"]
+                    together = read_together(connection, line.cache, self.now(), wants) if wants else None
                     for work in batch:
-                        self._run_one(connection, line.cache, work, effects)
+                        self._run_one(connection, line.cache, work, effects, together)
                     _write(connection, effects, line.slot)
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
                 line.cache.clear()  # it may hold what was rolled back
@@ -315,23 +335,27 @@ class PostgresStore:
                 if apart or not again:
                     return
             else:
+                if line.mode != "read":
+                    self._watch(len(batch), time.monotonic() - began, [entry.type for entry in effects.entries])
                 awaited = effects.awaited()
                 if awaited:
                     self._herald.tell(awaited)
                 return
 
-    def _run_one(self, connection: _Connection, cache: Cache, work: Work, effects: Effects) -> None:
+    def _run_one(
+        self, connection: _Connection, cache: Cache, work: Work, effects: Effects, together: Batch | None
+    ) -> None:
         if work.ahead is not None and work.ahead.mark is cache.mark:
             work.result = work.ahead.result
             effects.add(work.ahead.effects)
             return
-        tx = Tx(connection, cache, self.now())
+        tx = Tx(connection, cache, self.now(), together if work.wants is not None else None)
         work.error = None
         try:
             work.result = work.unit(tx)
             tx.finish()
         except BaseException as error:
-            if connection.mode != "records" or isinstance(error, psycopg.Error):
+            if connection.mode == "write" or isinstance(error, psycopg.Error):
                 raise
             work.fail(_RecordsOnly() if isinstance(error, Again) else error)
             return
@@ -420,6 +444,8 @@ def _write(connection: _Connection, effects: Effects, slot: int) -> None:
     """What the units left to be written, by one statement for each table. No hot row: all may write it."""
     if connection.mode == "read" and effects.entries:
         raise TypeError(NO_WRITING)
+    if not effects.rotate(_Appending(connection)):
+        raise Again("a family moved on meanwhile")
     if effects.entries:
         columns = list(zip(*[(ids.raw(entry.account), *entry[1:]) for entry in effects.entries], strict=True))
         connection.database.execute(_INSERT_ENTRIES, [list(column) for column in columns], prepare=True)

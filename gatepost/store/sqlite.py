@@ -29,9 +29,9 @@ from gatepost.ledger.entries import Entry
 from gatepost.store import text
 from gatepost.store.bell import Bell, Heard, Ringer
 from gatepost.store.condition import Condition
-from gatepost.store.effects import Awaited, Effects
-from gatepost.store.tx import NO_WRITING, Again, Cache, Tx, Unit, run_ahead
-from gatepost.store.work import PATIENCE, Gathering, Work, resolve, settle, waited, waited_here
+from gatepost.store.effects import Again, Awaited, Batch, Effects
+from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit, Wants, read_together, run_ahead
+from gatepost.store.work import PATIENCE, Gathering, Watch, Work, not_watched, resolve, settle, waited, waited_here
 
 T = TypeVar("T")
 
@@ -122,7 +122,9 @@ class _Connection:
 class SqliteStore:
     dialect: text.Dialect = "sqlite"
 
-    def __init__(self, path: Path, clock: Clock, *, busy: timedelta = BUSY) -> None:
+    def __init__(self, path: Path, clock: Clock, *, busy: timedelta = BUSY, watch: Watch = not_watched) -> None:
+        self._watch = watch
+        self._recorded: list[str] = []  # types of what the commit under way records
         self._path = path
         self._clock = clock
         self._busy = busy
@@ -148,12 +150,15 @@ class SqliteStore:
     def now(self) -> datetime:
         return self._clock()
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False, here: bool = False) -> T:
+    async def run(
+        self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None, here: bool = False
+    ) -> T:
         """Run the unit and return once its commit is on the disk. With `here`, the event loop commits it if it can."""
         loop = asyncio.get_running_loop()
         work = Work(unit, loop.create_future())
         work.here = here
-        if records_only:
+        work.wants = wants
+        if records_only and wants is None:
             work.ahead = run_ahead(unit, self._cache, self._clock())
         gathering = self._gathering = self._gathering.of(loop)
         gathering.add(work)
@@ -164,7 +169,10 @@ class SqliteStore:
         self._queue.put([work])
         return cast(T, waited_here(work))
 
-    async def read(self, unit: Unit[T]) -> T:
+    async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
+        """Run a unit that only reads. One that is quick is not worth a thread."""
+        if quick:
+            return self.read_now(unit)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, unit)
 
     def read_now(self, unit: Unit[T]) -> T:
@@ -254,7 +262,8 @@ class SqliteStore:
         that is slow or a unit that has yet to run must not keep the event loop: those are the writer's.
         """
         here = all(work.here for work in works)
-        ready = len(works) <= MOST_UNITS and (here or all(work.ahead is not None for work in works))
+        quick = all(work.ahead is not None or work.wants is not None for work in works)
+        ready = len(works) <= MOST_UNITS and (here or quick)
         done = 0
         if ready and (here or time.monotonic() >= self._slow_until) and self._committing.acquire(blocking=False):
             try:
@@ -352,6 +361,7 @@ class SqliteStore:
     def _transact(self, batch: list[Work], *, warily: bool, at_once: bool) -> int:
         connection = self._connected()
         self._begin(connection.database, at_once=at_once)
+        began, self._recorded = time.monotonic(), []
         try:
             done = self._run_all(connection, batch, warily=warily)
             connection.database.execute("COMMIT")
@@ -359,6 +369,7 @@ class SqliteStore:
             if connection.database.in_transaction:
                 connection.database.execute("ROLLBACK")
             raise
+        self._watch(done, time.monotonic() - began, self._recorded)
         if self._awaited:
             self._ringer.ring(self._awaited)
         return done
@@ -380,26 +391,35 @@ class SqliteStore:
         self._cache.refresh(connection)
         effects = Effects()
         done = 0
+        wants = [work.wants for work in batch if work.wants is not None]
+        together = read_together(connection, self._cache, self._clock(), wants) if wants and not warily else None
         for work in batch:
             if done and (time.monotonic() > ends or len(effects.births) > _MOST_BIRTHS):
                 break
             if not work.left:  # while we waited for our turn
-                self._run_one(connection, work, effects, warily=warily)
+                self._run_one(connection, work, effects, together, warily=warily)
             done += 1
         self._write_effects(connection, effects)
         return done
 
     def _write_effects(self, connection: _Connection, effects: Effects) -> None:
-        """And take them away, so that nothing is written twice."""
+        """And take them away, so that nothing is written twice. A unit's savepoint stays: they may yet undo it."""
+        of_a_unit = connection.saved
+        if not effects.rotate(connection):
+            raise Again("a family moved on within the commit")
         if effects.entries:
             _insert_entries(connection.database, effects.entries)
+            self._recorded += [entry.type for entry in effects.entries]
         if effects.births or effects.tallies:
             effects.write_rest(connection, self._slot)
+        if not of_a_unit:
             connection.release()
         self._awaited |= effects.awaited()
         effects.clear()
 
-    def _run_one(self, connection: _Connection, work: Work, effects: Effects, *, warily: bool) -> None:
+    def _run_one(
+        self, connection: _Connection, work: Work, effects: Effects, together: Batch | None, *, warily: bool
+    ) -> None:
         """One unit: its savepoint makes it whole or nothing, whatever becomes of the others.
 
         Its effects are added to those of the others; warily, they are written here.
@@ -409,7 +429,7 @@ class SqliteStore:
             effects.add(work.ahead.effects)
             return
         for _ in range(_TRIES):
-            tx = Tx(connection, self._cache, self._clock())
+            tx = Tx(connection, self._cache, self._clock(), together if work.wants is not None else None)
             work.error = None
             try:
                 if warily:
@@ -428,6 +448,7 @@ class SqliteStore:
                 if not isinstance(error, (Again, apsw.ConstraintError)):
                     break
                 self._write_effects(connection, effects)  # those before it in this commit: perhaps it waits for one
+                together = None  # what was read for all is behind now
             else:
                 if not warily:
                     effects.add(tx.effects)

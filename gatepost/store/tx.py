@@ -17,16 +17,17 @@ from gatepost.accounts import Account
 from gatepost.clients import Client
 from gatepost.deliveries.fanout import NOBODY, Subscribers, fan_out, subscribers
 from gatepost.deliveries.model import queued
-from gatepost.errors import GatepostError
 from gatepost.keys import SigningKey, Wrapped
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import LEAF, Anchor, Head, Seal
 from gatepost.scopes import Scope
-from gatepost.store.effects import MINUTE, Birth, Effects
+from gatepost.store.effects import MINUTE, Again, Batch, Birth, Effects
+from gatepost.store.flows import Flows
 from gatepost.store.webhooks import Webhooks
 
 T = TypeVar("T")
 Unit = Callable[["Tx"], T]
+Wants = Callable[["Tx"], tuple[str, str] | None]  # the account and the family that a unit will ask for
 
 _account = msgspec.json.Decoder(Account)
 _client = msgspec.json.Decoder(Client)
@@ -81,10 +82,15 @@ class Cache:
         self.mark: object = object()  # changes with every version, and with every time the cache is cleared
         self.things: dict[str, Any] = {}
         self.derived: dict[Any, Any] = {}
+        self.ends = -1
+        self.standing: dict[Any, Any] = {}
         self.throttled: dict[bytes, int] = {}
 
     def refresh(self, connection: Connection) -> None:
-        version = connection.rows("version", {})[0][0]
+        version, ends = connection.rows("version", {})[0]
+        if (version, ends) != (self.version, self.ends):
+            self.standing = {}
+            self.ends = ends
         if version == self.version:
             return
         changed = connection.rows("changes_after", {"version": self.version})
@@ -113,6 +119,7 @@ class Cache:
         """Nothing is known any more, for example after a commit that failed."""
         self.version = -1
         self.derived = {}
+        self.standing = {}
         self.mark = object()
         self.things.clear()
 
@@ -148,6 +155,14 @@ class _CacheOnly:
     select = rows
 
 
+def read_together(connection: Connection, cache: Cache, at: datetime, wants: Iterable[Wants]) -> Batch:
+    """What the units of a commit say they want, by one statement."""
+    tx = Tx(connection, cache, at)
+    keys = {(ids.raw(found[0]), ids.raw(found[1])) for each in wants if (found := each(tx)) is not None}
+    rows = connection.rows_given("families_and_consents", sorted(keys)) if keys else []
+    return Batch({(row[0], row[1]): row for row in rows})
+
+
 def run_ahead(unit: "Unit[Any]", cache: Cache, at: datetime) -> Ahead | None:
     """Run a unit before its transaction; None when it needs more than the cache has, or fails with what that has.
 
@@ -162,19 +177,17 @@ def run_ahead(unit: "Unit[Any]", cache: Cache, at: datetime) -> Ahead | None:
     return Ahead(mark, result, tx.effects)
 
 
-class Again(GatepostError):
-    """Another writer was first; the unit runs again and sees what it did."""
-
-
 class Tx:
     """One unit's view of the store."""
 
-    __slots__ = ("_cache", "_changed", "_connection", "at", "effects")
+    __slots__ = ("_batch", "_cache", "_changed", "_connection", "_ended", "at", "effects")
 
-    def __init__(self, connection: Connection, cache: Cache, at: datetime) -> None:
+    def __init__(self, connection: Connection, cache: Cache, at: datetime, batch: Batch | None = None) -> None:
         self._connection = connection
         self._cache = cache
         self._changed: list[str] = []
+        self._ended = False
+        self._batch = batch
         self.at = at
         self.effects = Effects()
 
@@ -182,6 +195,11 @@ class Tx:
     def webhooks(self) -> Webhooks:
         """The rows of the webhook area."""
         return Webhooks(self._connection, self.at, self._cached, self._change)
+
+    @property
+    def flows(self) -> Flows:
+        """The rows of authorizations and what came of them."""
+        return Flows(self._connection, self.at, self._cached, self._change, self.end, self.effects, self._batch)
 
     # --- how it works
 
@@ -224,6 +242,22 @@ class Tx:
                 known[key] = found
         return found
 
+    def standing(self, key: Hashable, find: Callable[[], T | None]) -> T | None:
+        """What holds until something is ended or a definition changes; remembered unless it is None."""
+        known = self._cache.standing
+        if self._changed or self._ended:
+            return find()
+        found: T | None = known.get(key)
+        if found is None:
+            found = find()
+            if found is not None and len(known) < self._cache.LIMIT // 4:
+                known[key] = found
+        return found
+
+    def end(self) -> None:
+        """Something that tokens rest on was ended: nobody goes on remembering that it stands."""
+        self._ended = True
+
     def _change(self, thing: str) -> None:
         self._changed.append(thing)
         self._cache.things.pop(thing, None)
@@ -233,6 +267,8 @@ class Tx:
         for thing in dict.fromkeys(self._changed):
             [(version,)] = self._write("bump_version")
             self._write("insert_change", version=version, at=clock.milliseconds(self.at), thing=thing)
+        if self._ended:
+            self._write("bump_ends")
 
     # --- the ledger
 
@@ -410,9 +446,9 @@ class Tx:
     def use_secret(self, account: str, secret: str, at: datetime) -> None:
         self._write("use_secret", account=ids.raw(account), id=ids.raw(secret), at=clock.milliseconds(at))
 
-    def use_assertion(self, client: str, assertion: str, expires_at: datetime) -> bool:
-        """True for the first to use this assertion id; the insert decides."""
-        hashed = hashlib.sha256(assertion.encode("utf-8", "surrogatepass")).digest()[:16]
+    def use_assertion(self, client: str, kind: str, assertion: str, expires_at: datetime) -> bool:
+        """True for the first to use this id of a foreign token; the insert decides. Each kind has ids of its own."""
+        hashed = hashlib.sha256(f"{kind}\0{assertion}".encode("utf-8", "surrogatepass")).digest()[:16]
         return bool(
             self._write("use_assertion", client=ids.raw(client), id=hashed, expires_at=clock.milliseconds(expires_at))
         )
@@ -541,6 +577,7 @@ class Tx:
             len(self._write("forget_assertions", before=now)),
             len(self._write("forget_answers", before=now)),
             len(self._write("forget_changes", before=now - 3600 * 1000)),
+            self.flows.forget(),
         ]
         return max(counts)
 

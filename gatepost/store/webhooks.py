@@ -185,6 +185,18 @@ class Webhooks:
         )  # fmt: skip
         self._change(f"subscriptions {subscription.account}")
 
+    # --- counting, for metrics
+
+    def count_waiting(self, limit: int) -> dict[Key, tuple[int, int]]:
+        """Deliveries that are not ended, by endpoint: all of them, and those in flight. Counted up to the limit."""
+        rows = self._all("count_queue", limit=limit)
+        return {(account, endpoint): (count, in_flight) for account, endpoint, count, in_flight in rows}
+
+    def count_replays(self) -> tuple[int, int, int]:
+        """Those under way: how many, events examined, deliveries made."""
+        [(running, examined, made)] = self._all("count_replays")
+        return running, int(examined), int(made)
+
     # --- replays
 
     def add_replay(self, account: str, replay: str, subscription: str, asked: Replay, position: bytes) -> None:

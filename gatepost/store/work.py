@@ -7,16 +7,22 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from gatepost.errors import Unavailable
-from gatepost.store.tx import Ahead, Unit
+from gatepost.store.tx import Ahead, Unit, Wants
 
 T = TypeVar("T")
+Watch = Callable[[int, float, list[str]], None]  # told of each commit: its units, its seconds, its entries' types
+
+
+def not_watched(_units: int, _seconds: float, _types: list[str]) -> None: ...
+
+
 PATIENCE = 10.0  # seconds a caller waits for its commit
 
 
 class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
-    __slots__ = ("ahead", "done", "error", "future", "here", "last_of", "left", "loop", "result", "unit")
+    __slots__ = ("ahead", "done", "error", "future", "here", "last_of", "left", "loop", "result", "unit", "wants")
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None) -> None:
         self.unit = unit
@@ -25,6 +31,7 @@ class Work:
         self.done = None if future else threading.Event()
         self.left = False  # the caller went away: a unit not yet begun is not run
         self.ahead: Ahead | None = None
+        self.wants: Wants | None = None  # what it will ask for, to be read for many at once
         self.here = False  # its caller has nothing better to do than to commit it
         self.last_of: Gathering | None = None
         self.result: Any = None

@@ -11,10 +11,11 @@ import msgspec
 
 from gatepost import clock, ids, scopes
 from gatepost.accounts import Account
-from gatepost.clients import Client, Grant
+from gatepost.clients import GRANT_TYPES, Client, Grant
 from gatepost.errors import Refusal
 from gatepost.keys import SigningKey
 from gatepost.scopes import Scope
+from gatepost.tokens.dpop import Proof, too_weak
 
 
 class Definitions(Protocol):
@@ -24,12 +25,33 @@ class Definitions(Protocol):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a token request asks for, parsed."""
+    """What a token request asks for, parsed. `sent` holds the parameters that only some grant types have."""
 
     grant_type: str
     scope: tuple[str, ...]
     resources: tuple[str, ...] = ()
     explain: bool = False
+    sent: tuple[tuple[str, str], ...] = ()
+    proof: Proof | None = None
+
+    def parameter(self, name: str) -> str:
+        return next((value for each, value in self.sent if each == name), "")
+
+    @property
+    def thumbprint(self) -> str:
+        return self.proof.thumbprint if self.proof else ""
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """What a request rests on, if not on the client alone: a person's consent, another token, a foreign assertion."""
+
+    subject: str
+    scope: tuple[str, ...]  # never more than these
+    resources: tuple[str, ...] = ()  # never other than these, where there are any
+    reaches: tuple[str, ...] = ()  # where it was good itself
+    until: int | None = None  # never later than this
+    claims: dict[str, Any] = {}  # of the token: how the person was authenticated, who acts
+    facts: dict[str, Any] = {}  # for the ledger
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -39,12 +61,21 @@ class Draft(msgspec.Struct, frozen=True):
     account: Account
     client: Client
     base_url: str
+    basis: Basis | None = None
     grant: Grant | None = None
     resource_of: dict[str, str] = {}
     lifetime_of: dict[str, int] = {}
+    riders: frozenset[str] = frozenset()  # scopes that only release claims: with openid they go with any resource
     scope: tuple[str, ...] = ()
     resource: str = ""
     lifetime: int = 0
+
+    @property
+    def audience(self) -> str | list[str]:
+        """The one resource; `openid` adds ourselves, since userinfo is ours."""
+        if scopes.OPENID in self.scope and self.resource != self.base_url:
+            return [self.resource, self.base_url]
+        return self.resource
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -55,9 +86,10 @@ class Token(msgspec.Struct, frozen=True):
     key: SigningKey
     grant: str
     scope: str
-    audience: str
+    audience: str | list[str]
     lifetime: int
     expires_at: int
+    kind: str = "Bearer"
 
 
 Rule = Callable[[Draft, Definitions], Draft | Refusal]
@@ -87,17 +119,21 @@ def explain(draft: Draft, definitions: Definitions, rules: tuple[Rule, ...]) -> 
 
 
 def mint(draft: Draft, key: SigningKey, *, token: bytes, subject: str, extra: dict[str, Any], at: datetime) -> Token:
-    """The claims of RFC 9068, section 2.2, and ours. `extra` never holds a protocol claim."""
+    """The claims of RFC 9068, section 2.2, and ours. `extra` never holds a protocol claim but those of the basis."""
     if draft.grant is None:
         raise TypeError("a token needs the grant that allows it")
     token_id = ids.text("tok", token)
     issued = clock.seconds(at)
     scope = " ".join(draft.scope)
+    expires = issued + draft.lifetime
+    if draft.basis is not None and draft.basis.until is not None:
+        expires = min(expires, draft.basis.until)
+    audience = draft.audience
     claims = extra | {
         "iss": draft.base_url,
         "sub": subject,
-        "aud": draft.resource,
-        "exp": issued + draft.lifetime,
+        "aud": audience,
+        "exp": expires,
         "iat": issued,
         "jti": token_id,
         "client_id": draft.client.id,
@@ -105,10 +141,29 @@ def mint(draft: Draft, key: SigningKey, *, token: bytes, subject: str, extra: di
         "account": draft.account.id,
         "grant": draft.grant.id,
     }
-    return Token(token_id, claims, key, draft.grant.id, scope, draft.resource, draft.lifetime, issued + draft.lifetime)
+    kind = "Bearer"
+    if draft.request.proof is not None:  # RFC 9449, section 6.1
+        claims["cnf"] = {"jkt": draft.request.proof.thumbprint}
+        kind = "DPoP"
+    return Token(token_id, claims, key, draft.grant.id, scope, audience, expires - issued, expires, kind)
 
 
 # --- the rules that every grant shares
+
+
+def client_is_confidential(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
+    """The client authenticates itself; a public client cannot act on its own behalf."""
+    if draft.client.public:
+        return Refusal("unauthorized_client", f"{draft.request.grant_type} needs a client that authenticates")
+    return draft
+
+
+def key_is_shown(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
+    """A client or an account whose tokens are bound to a key shows that it holds one (RFC 9449)."""
+    bound = draft.client.dpop_bound_access_tokens or draft.account.strict
+    if bound and draft.request.proof is None:
+        return Refusal("invalid_dpop_proof", "DPoP: this client's tokens are bound to a key; send a proof", "DPoP")
+    return (too_weak(draft.request.proof) if draft.account.strict else None) or draft
 
 
 def grant_is_configured(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
@@ -126,6 +181,15 @@ def scopes_are_named(draft: Draft, _definitions: Definitions) -> Draft | Refusal
     return msgspec.structs.replace(draft, scope=draft.request.scope)
 
 
+def scopes_are_agreed(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
+    """No scope goes beyond what was agreed to; none named means all of that."""
+    agreed = draft.basis.scope if draft.basis else ()
+    beyond = [name for name in draft.request.scope if name not in agreed]
+    if beyond:
+        return Refusal("invalid_scope", f"scope: {beyond[0][:128]} is beyond what was agreed to", "scope")
+    return msgspec.structs.replace(draft, scope=draft.request.scope or agreed)
+
+
 def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """Every scope asked for is in the client's grant: nothing is silently left out."""
     granted = draft.grant.scopes if draft.grant else []
@@ -137,8 +201,11 @@ def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refus
 
 def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     """Every scope asked for is defined in the account and not retired."""
-    resource_of, lifetime_of = {}, {}
+    resource_of, lifetime_of, riders = {}, {}, set()
+    by_person = GRANT_TYPES[draft.request.grant_type].by_code
     for name in draft.scope:
+        if by_person and name in scopes.BY_CODE:
+            continue
         if name in scopes.OPERATIONS:
             resource_of[name] = draft.base_url
             continue
@@ -148,13 +215,21 @@ def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal
         resource_of[name] = scope.resource
         if scope.max_lifetime is not None:
             lifetime_of[name] = scope.max_lifetime
-    return msgspec.structs.replace(draft, resource_of=resource_of, lifetime_of=lifetime_of)
+        if scope.claims and scopes.OPENID in draft.scope and scope.resource == scopes.default_resource(scope.account):
+            riders.add(name)
+    found = {"resource_of": resource_of, "lifetime_of": lifetime_of, "riders": frozenset(riders)}
+    return msgspec.structs.replace(draft, **found)
 
 
 def audience_is_one(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """The scopes are of one resource, or the request names which (RFC 8707)."""
-    offered = set(draft.resource_of.values())
-    named = set(draft.request.resources)
+    offered = {each for name, each in draft.resource_of.items() if name not in draft.riders}
+    agreed = set(draft.basis.resources) if draft.basis else set()
+    if draft.request.resources or not offered:
+        offered = set(draft.resource_of.values())
+        if agreed and not draft.request.resources:
+            offered &= agreed
+    named = set(draft.request.resources) or (agreed & offered if len(agreed & offered) == 1 else set())
     if len(named) > 1:
         return Refusal("invalid_target", "resource: a token is for one resource; ask once for each", "resource")
     if named and not named <= offered:
@@ -162,8 +237,13 @@ def audience_is_one(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     if not named and len(offered) > 1:
         listed = ", ".join(sorted(offered))
         return Refusal("invalid_scope", f"scope: these are of several resources ({listed}); name one", "resource")
-    resource = (named or offered).pop()
-    kept = tuple(name for name in draft.scope if draft.resource_of[name] == resource)
+    if agreed and not (named or offered) <= agreed:
+        return Refusal("invalid_target", "resource: the authorization was not for this resource", "resource")
+    if not offered and scopes.OPENID not in draft.scope:
+        return Refusal("invalid_scope", "scope: offline_access alone opens nothing", "scope")
+    resource = (named or offered or {draft.base_url}).pop()
+    free = draft.riders.union(scopes.BY_CODE)
+    kept = tuple(name for name in draft.scope if name in free or draft.resource_of[name] == resource)
     return msgspec.structs.replace(draft, resource=resource, scope=kept)
 
 
@@ -175,11 +255,5 @@ def lifetime_is_shortest(draft: Draft, _definitions: Definitions) -> Draft | Ref
     return msgspec.structs.replace(draft, lifetime=min(each for each in candidates if each is not None))
 
 
-SHARED: tuple[Rule, ...] = (
-    grant_is_configured,
-    scopes_are_named,
-    scopes_are_granted,
-    scopes_are_active,
-    audience_is_one,
-    lifetime_is_shortest,
-)
+NARROWING: tuple[Rule, ...] = (scopes_are_granted, scopes_are_active, audience_is_one, lifetime_is_shortest)
+SHARED: tuple[Rule, ...] = (key_is_shown, grant_is_configured, scopes_are_named, *NARROWING)

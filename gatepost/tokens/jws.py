@@ -1,7 +1,7 @@
 """Compact JWS: reading foreign ones, and the base64url that both sides need. RFC 7515."""
 
 import warnings
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 from joserfc import jws
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import KeySet
+from joserfc.jws import JWSRegistry
 
 # RFC 9864 renames EdDSA; the name that most verifiers know stays ours, and the library need not say so each time.
 warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
@@ -23,8 +24,22 @@ def b64(raw: bytes) -> bytes:
     return urlsafe_b64encode(raw).rstrip(b"=")
 
 
+def unb64(text: str) -> bytes:
+    """The bytes of base64url without padding, in their one spelling."""
+    raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if b64(raw).decode() != text:
+        raise ValueError("not base64url")
+    return raw
+
+
 class Unreadable(ValueError):
     """Not a token we accept; the text says why, for the ledger and never for an unauthenticated caller."""
+
+
+class _Registry(JWSRegistry):
+    """A header may hold an RSA key, as that of a DPoP proof does."""
+
+    max_header_length = 4 * 1024
 
 
 def read(
@@ -33,24 +48,40 @@ def read(
     """The claims of a token signed by one of `keys`, whose `alg` and `typ` are among those given.
 
     `jwk`, `jku`, `x5u` and `x5c` headers are never looked at; any `crit` is refused (RFC 8725, sections 3.1 to 3.11).
+    Header parameters that we do not know are ignored (RFC 7515, section 4).
     """
     if len(token) > MAX_BYTES or token.count(".") != 2 or not token.isascii():
         raise Unreadable("not a compact JWS")
     try:
         known = KeySet.import_key_set(keys)  # type: ignore[arg-type]
         key = known.keys[0] if len(known.keys) == 1 else known  # one key needs no kid to be found
-        found = jws.deserialize_compact(token, key, algorithms=list(algorithms))
+        registry = _Registry(algorithms=algorithms, strict_check_header=False)
+        found = jws.deserialize_compact(token, key, registry=registry)
         header = found.headers()
         if "crit" in header or "b64" in header or header.get("typ", None) not in typ:
             raise Unreadable("typ or crit is not acceptable")
         if found.payload.count(b"[") + found.payload.count(b"{") > MOST_BRACKETS:
             raise Unreadable("the claims are nested too deeply")
         claims = msgspec.json.decode(found.payload)
+    except Unreadable:
+        raise
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise Unreadable(type(error).__name__) from None
     if not isinstance(claims, dict):
         raise Unreadable("the claims are not an object")
     return claims
+
+
+def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and claims of a token, unverified: only to find the keys that verify it."""
+    parts = token.split(".")
+    if len(token) > MAX_BYTES or len(parts) != 3 or not token.isascii():
+        return {}, {}
+    try:
+        head, claims = (msgspec.json.decode(unb64(part)) for part in parts[:2])
+    except (ValueError, RecursionError):
+        return {}, {}
+    return (head, claims) if isinstance(head, dict) and isinstance(claims, dict) else ({}, {})
 
 
 def instant(claims: dict[str, Any], name: str) -> float | None:

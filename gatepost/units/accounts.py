@@ -33,6 +33,10 @@ def create(
 ) -> Created:
     """An account and its first client, which holds every `gatepost:` scope; with `jwks`, a key and no secret."""
     account = accounts.change(accounts.new(name, tx.at), changes, dev=service.dev)
+    if account.strict and jwks is None:
+        raise BadSetting("profile=fapi2: the first client needs a key instead of a secret; give it with --jwks @file")
+    if account.strict:
+        _check_profile(tx, account)
     if not tx.add_account(account):
         raise BadSetting(f"there is an account {name} already: choose another name, or `gatepost account show {name}`")
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
@@ -66,10 +70,25 @@ def change(tx: Tx, service: Service, name: str, changes: Mapping[str, str]) -> A
     changed = accounts.change(account, changes, dev=service.dev)
     if changed == account:
         return account
+    if changed.strict:
+        _check_profile(tx, changed)
     tx.put_account(changed)
     told = {key: changed.settings.get(key) for key in changes}
     record(tx, changed, "account.changed", _ORIGIN, account.id, {"settings": told})
     return changed
+
+
+def _check_profile(tx: Tx, account: Account) -> None:
+    """fapi2 is refused while something of the account does not comply: the operator is told what."""
+    if account["signing_alg"] == "RS256":
+        raise BadSetting("profile=fapi2: access tokens must not be signed with RS256; set signing_alg=ES256 or EdDSA")
+    after = LOWEST
+    while page := tx.clients(account.id, after, _PAGE):
+        for client in page:
+            wrong = clients.unfit(client) if client.active else None
+            if wrong:
+                raise BadSetting(f"profile=fapi2: client {client.id} does not comply: {wrong[0]} {wrong[1]}")
+        after = ids.raw(page[-1].id)
 
 
 def suspend(tx: Tx, name: str, reason: str) -> Account:

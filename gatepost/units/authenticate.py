@@ -1,20 +1,21 @@
 """Who is calling: clients at the token endpoint, bearers of our own tokens at the operations."""
 
 import hashlib
-from base64 import urlsafe_b64decode
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gatepost.accounts import Account
-from gatepost.clients import ASSERTION_ALGORITHMS, SECRET_METHODS, Client
+from gatepost.clients import ASSERTION_ALGORITHMS, SECRET_METHODS, STRICT_ALGORITHMS, Client
 from gatepost.errors import Refusal
-from gatepost.keys import ALGORITHMS, PUBLISHED
 from gatepost.ledger.entries import Origin
 from gatepost.secrets import same
 from gatepost.store.tx import Failure, Tx
-from gatepost.tokens.jws import Unreadable, audiences, instant, is_live, read
+from gatepost.tokens.dpop import KEPT, Proof, too_weak
+from gatepost.tokens.jws import Unreadable, audiences, instant, is_live, peek, read
+from gatepost.units import live as live_units
+from gatepost.units.live import Live
 from gatepost.units.service import Caller, Service, record
 
 FAILURES = 10
@@ -31,6 +32,14 @@ class Presented(NamedTuple):
     method: str
     digest: bytes = b""  # of the secret, under the server's key
     assertion: str = ""
+    endpoint: str = ""  # where it was shown
+
+
+class Shown(NamedTuple):
+    """An access token as it was sent, with the proof that came with it."""
+
+    token: str
+    proof: Proof | Refusal | None = None
 
 
 class Known(NamedTuple):
@@ -99,7 +108,7 @@ def _check(tx: Tx, service: Service, found: Client, account: Account, presented:
     if presented.method in SECRET_METHODS:
         checked = _check_secret(tx, found, account, presented)
     elif presented.method == "private_key_jwt":
-        by, reason = _check_assertion(tx, service, found, presented.assertion)
+        by, reason = _check_assertion(tx, service, found, account, presented)
         checked = reason or Known(found, account, by)
     return checked if isinstance(checked, str) else _stopped(found, account) or checked
 
@@ -119,13 +128,19 @@ def _stopped(found: Client, account: Account) -> str:
     return "" if account.active else "account_suspended"
 
 
-def _check_assertion(tx: Tx, service: Service, found: Client, assertion: str) -> tuple[str, str]:
-    """RFC 7523, section 3, with the audience of RFC 7523bis. Returns what it authenticated by, and why not."""
+def _check_assertion(
+    tx: Tx, service: Service, found: Client, account: Account, presented: Presented
+) -> tuple[str, str]:  # fmt: skip
+    """RFC 7521, section 4.2; RFC 7523, section 3, with the audience of RFC 7523bis. Says by what, and why not."""
+    assertion, keys = presented.assertion, found.jwks or {}
+    if found.jwks_uri:
+        keys = service.foreign.keys_for(assertion, found.jwks_uri, tx.at)
     try:
-        claims = read(assertion, found.jwks or {}, algorithms=ASSERTION_ALGORITHMS, typ=ASSERTION_TYPES)
+        algorithms = STRICT_ALGORITHMS if account.strict else ASSERTION_ALGORITHMS
+        claims = read(assertion, keys, algorithms=algorithms, typ=ASSERTION_TYPES)
         if claims.get("iss") != found.id or claims.get("sub") != found.id:
             return "", "assertion_of_another"
-        if claims.get("aud") not in _accepted(service.base_url, service.token_endpoint):
+        if claims.get("aud") not in _accepted(service, account, presented):
             return "", "assertion_audience"
         if not is_live(claims, tx.at):
             return "", "assertion_expired"
@@ -139,41 +154,57 @@ def _check_assertion(tx: Tx, service: Service, found: Client, assertion: str) ->
     assertion_id = claims.get("jti")
     if not isinstance(assertion_id, str) or not 0 < len(assertion_id) <= 256:
         return "", "assertion_without_jti"
-    if not tx.use_assertion(found.id, assertion_id, tx.at + timedelta(seconds=ends - now + 60)):
+    if not tx.use_assertion(found.id, "client assertion", assertion_id, tx.at + timedelta(seconds=ends - now + 60)):
         return "", "assertion_replayed"
     return "private_key_jwt", ""
 
 
-def _accepted(*audience: str) -> list[Any]:
-    return [*audience, *([each] for each in audience)]
+def _accepted(service: Service, account: Account, presented: Presented) -> list[Any]:
+    """Our issuer; outside fapi2 also the address it was sent to, and the token endpoint's (RFC 9126, section 2)."""
+    if account.strict:
+        return [service.base_url]
+    named = [service.base_url, service.token_endpoint, presented.endpoint or service.base_url]
+    return [*named, *([each] for each in named)]
 
 
-def bearer(tx: Tx, service: Service, token: str) -> Caller | Refusal:
+def bearer(tx: Tx, service: Service, shown: Shown) -> Caller | Refusal:
     """The caller whose access token, of our own making and for ourselves, this is. RFC 6750, RFC 9068 section 4."""
-    published = {"keys": [each.key.public for each in tx.signing_keys() if each.key.status in PUBLISHED]}
-    try:
-        claims = read(token, published, algorithms=ALGORITHMS, typ=("at+jwt",))
-        right = claims.get("iss") == service.base_url and service.base_url in audiences(claims)
-        if not right or not is_live(claims, tx.at):
-            return Refusal("invalid_token", "the access token is expired or not for this service")
-    except Unreadable:
-        return Refusal("invalid_token", "the access token cannot be verified")
-    found = tx.client(str(claims.get("client_id")))
-    account = tx.account(found.account) if found else None
-    if found is None or account is None or not found.active or not account.active:
-        return Refusal("invalid_token", "the access token no longer works")
-    held = frozenset(str(claims.get("scope", "")).split(" "))
-    return Caller(account.id, found.id, held, str(claims.get("jti")))
+    live = live_token(tx, service, shown)
+    if isinstance(live, Refusal):
+        return live
+    if service.base_url not in audiences(live.claims):
+        return Refusal("invalid_token", "the access token is expired or not for this service")
+    held = frozenset(str(live.claims["scope"]).split(" "))
+    return Caller(live.account.id, live.client.id, held, str(live.claims["jti"]))
+
+
+def live_token(tx: Tx, service: Service, shown: Shown) -> Live | Refusal:
+    """A token of ours, shown as it must be: one bound to a key with a proof of that key, used once (RFC 9449)."""
+    live = live_units.access_token(tx, service, shown.token)
+    if isinstance(live, Refusal):
+        return live
+    bound = live.claims.get("cnf", {}).get("jkt", "")
+    if isinstance(shown.proof, Refusal):
+        return shown.proof
+    if bound != (shown.proof.thumbprint if shown.proof else ""):
+        words = "the access token is bound to a key: send it as DPoP, with a proof of that key"
+        return Refusal("invalid_token", words if bound else "the access token is not bound to a key: send it as Bearer")
+    weak = too_weak(shown.proof) if live.account.strict else None
+    if weak is None and shown.proof and not use_proof(tx, live.client.id, shown.proof):
+        weak = REPLAYED
+    return msgspec.structs.replace(weak, status_here=401) if weak else live
+
+
+REPLAYED = Refusal("invalid_dpop_proof", "DPoP: this proof was used before", "DPoP")
+
+
+def use_proof(tx: Tx, client: str, proof: Proof) -> bool:
+    """True for the first use: RFC 9449, section 11.1."""
+    until = tx.at + timedelta(seconds=KEPT)
+    return tx.use_assertion(client, f"dpop {proof.thumbprint}", proof.id, until)
 
 
 def client_named_in(assertion: str) -> str:
     """The client an assertion claims to be of, unverified: only to look up the keys that verify it."""
-    parts = assertion.split(".")
-    if len(assertion) > 16 * 1024 or len(parts) != 3:
-        return ""
-    try:
-        claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
-        return ""
-    subject = claims.get("sub") if isinstance(claims, dict) else None
+    subject = peek(assertion)[1].get("sub")
     return subject if isinstance(subject, str) else ""

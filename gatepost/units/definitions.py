@@ -9,6 +9,7 @@ import msgspec
 from gatepost import clients, scopes
 from gatepost.accounts import Account
 from gatepost.clients import Client
+from gatepost.deliveries.guard import url_problem
 from gatepost.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.secrets import Secret, digest, new_client_secret
@@ -76,13 +77,16 @@ def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     elif tx.count_clients(account.id) >= account["max_clients"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_clients']} clients (max_clients)")
         return _refuse_client(tx, account, call, limit)
-    defined = clients.define(call.body, known, account=account.id, base_url=service.base_url, at=tx.at)
+    defined = clients.define(
+        call.body, known, account=account.id, base_url=service.base_url, at=tx.at, strict=account.strict
+    )  # fmt: skip
     if isinstance(defined, Refusal):
         return _refuse_client(tx, account, call, defined)
     problem = (
         _escalation(defined.client, call.caller)
         or _unknown_scope(tx, defined.client)
         or _not_ours(tx, service, defined.client)
+        or _not_to_be_fetched(service, defined.client)
     )
     if problem:
         return _refuse_client(tx, account, call, problem)
@@ -147,6 +151,12 @@ def _not_ours(tx: Tx, service: Service, client: Client) -> Refusal | None:
         if not own and tx.resource_owner(scopes.owned_as(resource)) != client.account:
             return Refusal("invalid_client_metadata", f"serves: {resource} is not a resource of the account", "/serves")
     return None
+
+
+def _not_to_be_fetched(service: Service, client: Client) -> Refusal | None:
+    """The guard judges again when its key set is fetched."""
+    problem = url_problem(service.policy, client.jwks_uri) if client.jwks_uri else ""
+    return Refusal("invalid_client_metadata", f"jwks_uri: {problem}", "/jwks_uri") if problem else None
 
 
 def _needs_no_owner(service: Service, account: str, resource: str) -> bool:

@@ -61,6 +61,7 @@ class Claimed(NamedTuple):
     claims: list[Claim]
     lanes: list[tuple[Lane, int | None]]  # picked, with the first due time that is left in each
     still: list[Key]  # endpoints that stand still and are not to be picked again for now
+    interrupted: int = 0  # attempts whose lease ran out
 
 
 def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
@@ -83,11 +84,10 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
             claims.append(_claim(due, opened, account, endpoint))
     if rows:
         tx.webhooks.claim(rows)
-    if expired:
-        interrupt(tx, expired)
+    interrupted = interrupt(tx, expired) if expired else 0
     full = {pick.lane: now for (pick, _, _), page in zip(ready, pages, strict=True) if len(page) == pick.limit}
     rest = [pick.lane for pick, _, _ in ready if pick.lane not in full]
-    return Claimed(claims, [*full.items(), *zip(rest, tx.webhooks.next_due(rest), strict=True)], still)
+    return Claimed(claims, [*full.items(), *zip(rest, tx.webhooks.next_due(rest), strict=True)], still, interrupted)
 
 
 def _ready(tx: Tx, picks: Sequence[Pick]) -> tuple[list[tuple[Pick, str, Endpoint]], list[Key]]:

@@ -131,10 +131,17 @@ class Wanted(NamedTuple):
     subject: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    mentions: frozenset[str] = frozenset()  # ids, of which one is anywhere in the entry
 
     def matches(self, entry: Entry) -> bool:
         right_type = not self.types or any(_type_matches(entry.type, each) for each in self.types)
-        return right_type and self.actor in ("", entry.actor) and self.subject in ("", entry.subject)
+        if not right_type or self.actor not in ("", entry.actor) or self.subject not in ("", entry.subject):
+            return False
+        return not self.mentions or self._mentioned(entry)
+
+    def _mentioned(self, entry: Entry) -> bool:
+        own = {entry.name, ids.retitle("tok", entry.name), entry.actor, entry.subject}
+        return not own.isdisjoint(self.mentions) or any(each in (entry.data or "") for each in self.mentions)
 
 
 def _type_matches(type_: str, pattern: str) -> bool:

@@ -118,7 +118,7 @@ def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda 
     """Count the deliveries of every entry, and match some of them again. `passed` hears of the entries of each page."""
     total, after = Recount(), LOWEST
     while True:
-        last, counted = store.read_now(lambda tx, after=after: _recount_page(tx, account, after))  # type: ignore[misc]
+        last, counted = store.read_now(lambda tx, after=after: recount_page(tx, account, after))  # type: ignore[misc]
         total = total.plus(counted)
         passed(counted.entries)
         if last is None:
@@ -126,10 +126,11 @@ def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda 
         after = last
 
 
-def _recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
+def recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
+    """One page, and where the next one starts; None when there is none."""
     page = tx.webhooks.matched(account, after, _PAGE)
     rows = tx.webhooks.count_deliveries(account, [raw_id for raw_id, _, _, _ in page])
-    whole = {raw_id for raw_id, type_, days, _ in page if ids.made_at(raw_id) > tx.at - _kept(type_, days)}
+    whole = {raw_id for raw_id, type_, days, _ in page if _is_whole(tx, raw_id, type_, days)}
     problem = ""
     for raw_id, _, _, matched in page:
         if not problem and (rows[raw_id] > matched or (raw_id in whole and rows[raw_id] < matched)):
@@ -146,6 +147,28 @@ def _recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Rec
         problem or _rematch(tx, account, sample),
     )
     return page[-1][0] if len(page) == _PAGE else None, counted
+
+
+class Missed(NamedTuple):
+    """Of one page: where the next one starts, entries looked at, and deliveries that should be there and are not."""
+
+    next: bytes | None
+    entries: int
+    deliveries: int
+
+
+def missing(tx: Tx, account: str, after: bytes) -> Missed:
+    """What a recount is about, for who does nothing else all day: entries that made no deliveries cost nothing."""
+    page = tx.webhooks.matched(account, after, _PAGE)
+    said = {raw_id: count for raw_id, type_, days, count in page if count and _is_whole(tx, raw_id, type_, days)}
+    rows = tx.webhooks.count_deliveries(account, list(said)) if said else {}
+    lost = sum(max(0, count - rows[raw_id]) for raw_id, count in said.items())
+    return Missed(page[-1][0] if len(page) == _PAGE else None, len(page), lost)
+
+
+def _is_whole(tx: Tx, raw_id: bytes, type_: str, days: int) -> bool:
+    """Whether none of its deliveries can have been pruned yet."""
+    return ids.made_at(raw_id) > tx.at - _kept(type_, days)
 
 
 _SAMPLE = 20  # of a page

@@ -8,7 +8,8 @@ from gatepost.errors import Refusal
 from gatepost.ledger import publish
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.publish import Event
-from gatepost.store.tx import Again, Tx
+from gatepost.store.effects import Again
+from gatepost.store.tx import Tx
 from gatepost.strict import read_json
 from gatepost.units import accounts
 
@@ -21,6 +22,11 @@ class Published(NamedTuple):
     entry: Entry
     deliveries: list[str]
     again: bool = False  # it had been published before
+
+    @property
+    def born(self) -> list[tuple[str, str]]:
+        """The event with each of the deliveries that it made now."""
+        return [] if self.again else [(self.entry.name, each) for each in self.deliveries]
 
 
 def one(tx: Tx, account: Account, event: Event, origin: Origin) -> Published | Refusal:

@@ -1,24 +1,35 @@
 """Answering a token request: authenticate, decide, record. The signature comes after the commit, outside."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gatepost import ids
-from gatepost.accounts import Account
+from gatepost import families, ids
 from gatepost.errors import Refusal
 from gatepost.grants import GRANTS
 from gatepost.keys import SigningKey
 from gatepost.ledger.entries import Origin, new
-from gatepost.store.tx import Tx
-from gatepost.tokens.issue import Draft, Request, Token, decide, explain, mint
+from gatepost.store.tx import Tx, Wants
+from gatepost.tokens.issue import Basis, Draft, Request, Token, decide, explain, mint
 from gatepost.units import authenticate
 from gatepost.units.authenticate import Known, Presented
+from gatepost.units.bases import BASES, Kept, Rest
 from gatepost.units.service import Service, record
+
+
+class Identity(NamedTuple):
+    """An ID token to be signed."""
+
+    claims: dict[str, Any]
+    key: SigningKey
 
 
 class Issued(NamedTuple):
     token: Token
     event: str
     used: tuple[str, str]  # the account and the secret that authenticated, to note when it was last used
+    members: Mapping[str, str] = MappingProxyType({})  # what else is answered
+    identity: Identity | None = None
 
 
 class Refused(NamedTuple):
@@ -32,7 +43,7 @@ class Explained(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A request that the definitions allow. It follows from them alone, so it is remembered until one changes."""
+    """A request that is allowed. Of a machine's own it follows from the definitions alone, and is remembered."""
 
     known: Known
     draft: Draft
@@ -48,7 +59,7 @@ def answer(
     if not tx.throttling:
         standing = tx.derived((presented, asked), lambda: _standing(tx, service, presented, asked))
         if standing is not None and standing.known.holds(tx.at):
-            return _issue(tx, standing, origin)
+            return _issue(tx, standing, origin, _NOTHING)
     known = authenticate.client(tx, service, presented, origin)
     if isinstance(known, Refusal):
         return Refused(known, None)
@@ -57,37 +68,72 @@ def answer(
     if asked.grant_type not in GRANTS:
         refusal = Refusal("unsupported_grant_type", f"grant_type: must be one of {', '.join(GRANTS)}", "grant_type")
         return _refuse(tx, known, refusal, origin, {"grant_type": asked.grant_type[:128]})
-    decided = _decide(tx, service, known, asked)
-    if asked.explain and GRANTS[asked.grant_type].explainable:
-        return _explain(tx, service, known, asked, decided, origin)
+    find = BASES.get(asked.grant_type) if known.client.grant(asked.grant_type) else None  # RFC 6749, section 5.2
+    rest = find(tx, service, known, asked, origin) if find else None
+    decided = rest if isinstance(rest, Refusal) else _decide(tx, service, known, asked, rest.basis if rest else None)
+    if asked.explain and GRANTS[asked.grant_type].explainable and not known.client.public:
+        return _explain(tx, service, known, asked, rest, decided, origin)
+    if isinstance(decided, Standing) and asked.proof and not authenticate.use_proof(tx, known.client.id, asked.proof):
+        decided = authenticate.REPLAYED
     if isinstance(decided, Refusal):
         return _refuse(tx, known, decided, origin, {"grant_type": asked.grant_type, "scope": " ".join(asked.scope)})
-    return _issue(tx, decided, origin)
+    kept = rest.keep(decided.draft) if isinstance(rest, Rest) else _NOTHING
+    issued = _issue(tx, decided, origin, kept)
+    if kept.identity is None:
+        return issued
+    key = active_key(tx, service, known.client.id_token_signed_response_alg)
+    return issued._replace(identity=Identity(kept.identity, key))
+
+
+def only_records(asked: Request | Refusal) -> bool:
+    """Whether the answer most likely follows from definitions, and the entry is all that is written."""
+    return isinstance(asked, Refusal) or (asked.grant_type not in BASES and asked.proof is None)
+
+
+def wants(service: Service, presented: Presented, asked: Request) -> Wants | None:
+    """What such a request will ask the store for, where many ask for the same kind of thing at once."""
+    if asked.grant_type != "refresh_token":
+        return None
+    shown = families.read(service.keys.refresh, asked.parameter("refresh_token"))
+    if shown is None:
+        return None
+
+    def family(tx: Tx) -> tuple[str, str] | None:
+        client = tx.client(presented.client)
+        return (client.account, shown.family) if client else None
+
+    return family
+
+
+_NOTHING = Kept()
 
 
 def _standing(tx: Tx, service: Service, presented: Presented, asked: Request | Refusal) -> Standing | None:
-    """Only what a secret shows can be remembered: an assertion is new each time."""
+    """Only what a secret shows can be remembered: an assertion, a proof and what others said are new each time."""
     if isinstance(asked, Refusal) or asked.explain or asked.grant_type not in GRANTS:
         return None
+    if asked.proof is not None or asked.grant_type in BASES:
+        return None
     known = authenticate.by_secret(tx, presented)
-    decided = _decide(tx, service, known, asked) if known else None
+    decided = _decide(tx, service, known, asked, None) if known else None
     return decided if isinstance(decided, Standing) else None
 
 
-def _decide(tx: Tx, service: Service, known: Known, asked: Request) -> Standing | Refusal:
+def _decide(tx: Tx, service: Service, known: Known, asked: Request, basis: Basis | None) -> Standing | Refusal:
     way = GRANTS[asked.grant_type]
-    decided = decide(Draft(asked, known.account, known.client, service.base_url), tx, way.rules)
+    decided = decide(Draft(asked, known.account, known.client, service.base_url, basis), tx, way.rules)
     if isinstance(decided, Refusal):
         return decided
-    key = _active_key(tx, service, known.account)
+    key = active_key(tx, service, known.account["signing_alg"])
     return Standing(known, decided, key, way.subject(decided), way.extra_claims(decided))
 
 
-def _issue(tx: Tx, standing: Standing, origin: Origin) -> Issued:
-    """The token, and the entry that has its id."""
-    known, account = standing.known, standing.known.account
+def _issue(tx: Tx, standing: Standing, origin: Origin, kept: Kept) -> Issued:
+    """The token, and the entry that has its id. Instead of a person's name the ledger has their consent."""
+    known, account, basis = standing.known, standing.known.account, standing.draft.basis
     raw = ids.fresh()
     token = mint(standing.draft, standing.key, token=raw, subject=standing.subject, extra=standing.extra, at=tx.at)
+    facts = {} if basis is None else {**basis.facts, **kept.facts}
     tx.record(
         new(
             "oauth.token.issued",
@@ -97,23 +143,23 @@ def _issue(tx: Tx, standing: Standing, origin: Origin) -> Issued:
             data={
                 "grant_type": standing.draft.request.grant_type,
                 "grant": token.grant,
-                "sub": standing.subject,
+                **({} if "consent" in facts else {"sub": standing.subject}),
                 "aud": token.audience,
                 "scope": token.scope,
                 "expires_at": token.expires_at,
                 "kid": token.key.id,
                 "by": known.by,
+                **facts,
             },
             at=tx.at,
             keep_days=account.seconds("audit_retention") // 86400,
             raw_id=raw,
         )
     )
-    return Issued(token, ids.retitle("evt", token.id), (account.id, known.by))
+    return Issued(token, ids.retitle("evt", token.id), (account.id, known.by), kept.members)
 
 
-def _active_key(tx: Tx, service: Service, account: Account) -> SigningKey:
-    alg = account["signing_alg"]
+def active_key(tx: Tx, service: Service, alg: str) -> SigningKey:
     for wrapped in tx.signing_keys():
         if wrapped.key.alg == alg and wrapped.key.status == "active":
             service.ring.take(wrapped)
@@ -129,17 +175,23 @@ def _refuse(tx: Tx, known: Known, refusal: Refusal, origin: Origin, asked: dict[
     return Refused(refusal, entry.name)
 
 
+_BASIS_HOLDS = "What the request rests on, a token or an assertion, is valid and may be used by this client."
+
+
 def _explain(
-    tx: Tx, service: Service, known: Known, asked: Request, decided: Standing | Refusal, origin: Origin
-) -> Explained:
+    tx: Tx, service: Service, known: Known, asked: Request, rest: Rest | Refusal | None, decided: Standing | Refusal,
+    origin: Origin,
+) -> Explained:  # fmt: skip
     """`Prefer: explain`: what would be answered and by which rule, with nothing issued."""
-    draft = Draft(asked, known.account, known.client, service.base_url)
-    told: dict[str, Any] = {
-        "decision": "refuse" if isinstance(decided, Refusal) else "issue",
-        "rules": explain(draft, tx, GRANTS[asked.grant_type].rules),
-    }
+    rules = []
+    if rest is not None:
+        rules.append({"rule": "basis_holds", "held": isinstance(rest, Rest), "means": _BASIS_HOLDS})
+    if not isinstance(rest, Refusal):
+        draft = Draft(asked, known.account, known.client, service.base_url, rest.basis if rest else None)
+        rules += explain(draft, tx, GRANTS[asked.grant_type].rules)
+    told: dict[str, Any] = {"decision": "refuse" if isinstance(decided, Refusal) else "issue", "rules": rules}
     if isinstance(decided, Refusal):
-        why = {"rule": decided.rule, "error": decided.code}
+        why = {"rule": decided.rule or "basis_holds", "error": decided.code}
         told |= why | {"error_description": decided.detail}
     else:
         why = {}

@@ -1,9 +1,11 @@
 """Writing answers: JSON, OAuth errors (RFC 6749, 6750, 7591) and problem details (RFC 9457)."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from gatepost.clients import ASSERTION_ALGORITHMS
 from gatepost.errors import ERRORS, Refusal
 
 VERSION = "2026-11-15"
@@ -14,11 +16,26 @@ _encode = msgspec.json.Encoder().encode
 Header = tuple[str, str]
 
 
+class Said(NamedTuple):
+    """What the log says of an answer beyond its status. Never a stranger's word."""
+
+    entry: str = ""
+    error: str = ""
+    account: str = ""
+    client: str = ""
+    grant_type: str = ""
+
+
 class Reply(NamedTuple):
     status: int
     body: bytes
     headers: tuple[Header, ...] = ()
     media_type: str = "application/json"
+    said: Said = Said()
+    published: Sequence[tuple[str, str]] = ()  # events and the deliveries that they made
+
+    def adding(self, *headers: Header) -> "Reply":
+        return self._replace(headers=(*self.headers, *headers))
 
 
 def json(status: int, body: Any, *headers: Header) -> Reply:
@@ -29,10 +46,11 @@ def oauth_error(refusal: Refusal, *headers: Header) -> Reply:
     """`error`, `error_description` and `error_uri`; the description is ASCII, as RFC 6749 section 5.2 has it."""
     body = {
         "error": refusal.code,
-        "error_description": _plain(refusal.detail),
+        "error_description": ascii_words(refusal.detail),
         "error_uri": DOCS + refusal.code,
     }
-    return json(refusal.status, body, NO_STORE, *_retry_after(refusal), *headers)
+    found = json(refusal.status, body, NO_STORE, *_retry_after(refusal), *headers)
+    return found._replace(said=Said(error=refusal.code))
 
 
 def problem(refusal: Refusal, *headers: Header) -> Reply:
@@ -47,8 +65,9 @@ def problem(refusal: Refusal, *headers: Header) -> Reply:
     if refusal.pointer.startswith("/"):
         body["errors"] = [{"pointer": refusal.pointer, "detail": refusal.detail}]
     return Reply(
-        refusal.status, _encode(body), (NO_STORE, *_retry_after(refusal), *headers), "application/problem+json"
-    )
+        refusal.status, _encode(body), (NO_STORE, *_retry_after(refusal), *headers), "application/problem+json",
+        Said(error=refusal.code),
+    )  # fmt: skip
 
 
 def refuse(path: str, refusal: Refusal, *headers: Header) -> Reply:
@@ -56,18 +75,21 @@ def refuse(path: str, refusal: Refusal, *headers: Header) -> Reply:
     return (oauth_error if path.startswith("/oauth/") else problem)(refusal, *headers)
 
 
-def challenge(refusal: Refusal, base_url: str, scope: str) -> Header:
-    """WWW-Authenticate of RFC 6750 section 3 with the `resource_metadata` of RFC 9728 section 5.1."""
+def challenge(refusal: Refusal, base_url: str, scope: str, scheme: str = "Bearer") -> Header:
+    """WWW-Authenticate of RFC 6750 section 3 with the `resource_metadata` of RFC 9728 section 5.1; also RFC 9449's."""
     parts = [f'resource_metadata="{base_url}/.well-known/oauth-protected-resource"']
     if refusal.detail:
-        parts = [f'error="{refusal.code}"', f'error_description="{_plain(refusal.detail)}"', *parts]
+        parts = [f'error="{refusal.code}"', f'error_description="{ascii_words(refusal.detail)}"', *parts]
     parts.append(f'scope="{scope}"')
-    return "www-authenticate", "Bearer " + ", ".join(parts)
+    if scheme == "DPoP":
+        parts.append(f'algs="{" ".join(ASSERTION_ALGORITHMS)}"')
+    return "www-authenticate", f"{scheme} " + ", ".join(parts)
 
 
 def _retry_after(refusal: Refusal) -> tuple[Header, ...]:
     return (("retry-after", str(refusal.retry_after)),) if refusal.retry_after else ()
 
 
-def _plain(text: str) -> str:
+def ascii_words(text: str) -> str:
+    """The characters that RFC 6749 allows in an `error_description`."""
     return "".join(char if " " <= char <= "~" and char not in '"\\' else "'" if char in '"\\' else "?" for char in text)

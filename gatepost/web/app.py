@@ -1,16 +1,20 @@
 """Every URL of the public listener on one page, and the ASGI application that serves them."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gatepost import discovery, ids
 from gatepost.errors import Refusal, Unavailable
 from gatepost.keys import JWKS_MAX_AGE
 from gatepost.observe import log
-from gatepost.web import definitions, deliveries, tokens
+from gatepost.web import authorize, bearer, definitions, deliveries, standards, tokens
 from gatepost.web.answers import VERSION, Header, Reply, json, refuse
 from gatepost.web.requests import Receive, Request, Scope, Send, body, fields, source
 from gatepost.web.surface import Surface
+from gatepost.web.watch import Watch
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 Handler = Callable[[Surface, Request], Awaitable[Reply]]
 
@@ -20,6 +24,7 @@ class Route(NamedTuple):
 
     surface: Literal["six", "always", "full"]
     methods: dict[str, Handler]
+    cors: bool = True
 
 
 async def jwks(surface: Surface, _request: Request) -> Reply:
@@ -29,7 +34,11 @@ async def jwks(surface: Surface, _request: Request) -> Reply:
 
 
 async def authorization_server(surface: Surface, _request: Request) -> Reply:
-    return json(200, discovery.authorization_server(surface.service.base_url), _DOCUMENT)
+    return json(200, discovery.authorization_server(surface.service.base_url, surface.protocol), _DOCUMENT)
+
+
+async def openid_configuration(surface: Surface, _request: Request) -> Reply:
+    return json(200, discovery.openid_configuration(surface.service.base_url), _DOCUMENT)
 
 
 async def protected_resource(surface: Surface, _request: Request) -> Reply:
@@ -45,6 +54,12 @@ ROUTES: dict[str, Route] = {
     "/webhooks/endpoints": Route("six", {"POST": definitions.perform(definitions.ENDPOINTS)}),
     "/webhooks/subscriptions": Route("six", {"POST": definitions.perform(definitions.SUBSCRIPTIONS)}),
     "/webhooks/deliveries": Route("six", {"GET": deliveries.answer}),
+    "/oauth/authorize": Route("full", {"GET": authorize.answer, "POST": authorize.answer}, cors=False),
+    "/oauth/par": Route("full", {"POST": authorize.push}),
+    "/oauth/userinfo": Route("full", {"GET": standards.userinfo, "POST": standards.userinfo}),
+    "/oauth/introspect": Route("full", {"POST": standards.introspect}),
+    "/oauth/revoke": Route("full", {"POST": standards.revoke}),
+    "/.well-known/openid-configuration": Route("full", {"GET": openid_configuration}),
     "/oauth/jwks": Route("always", {"GET": jwks}),
     "/.well-known/oauth-authorization-server": Route("always", {"GET": authorization_server}),
     "/.well-known/oauth-protected-resource": Route("always", {"GET": protected_resource}),
@@ -53,56 +68,69 @@ ROUTES: dict[str, Route] = {
 _EXPOSED = "WWW-Authenticate, DPoP-Nonce, Retry-After, Gatepost-Event, X-Request-Id"
 _EVERY_ANSWER = [
     (b"gatepost-version", VERSION.encode()),
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", _EXPOSED.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
+_CORS = [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", _EXPOSED.encode())]
 
 
 class Application:
     """Plain ASGI: any ASGI server runs it."""
 
     def __init__(
-        self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = ()
-    ) -> None:
+        self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = (),
+        traces: "Traces | None" = None,
+    ) -> None:  # fmt: skip
         self._surface = surface
+        surface.protocol = protocol
         self._routes = {
             path: route.methods for path, route in ROUTES.items() if protocol == "full" or route.surface != "full"
         }
+        self._closed = {path for path, route in ROUTES.items() if not route.cors}
         self._trusted = trusted_proxies
+        self._watch = Watch(traces)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        begun = self._watch.begin(scope, scope["path"] if scope["path"] in self._routes else "")
         request_id = ids.new("req")
-        reply = await self._answer(scope, receive, request_id)
+        sent = fields(scope["headers"])
+        peer = scope["client"][0] if scope.get("client") else ""
+        address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
+        reply = await self._answer(scope, receive, request_id, sent, address)
+        if any(name == b"dpop" for name, _ in scope["headers"]):  # whatever the answer: RFC 9449, section 8.2
+            reply = reply.adding(bearer.nonce(self._surface))
         head = scope["method"] == "HEAD"
         headers = [
             (b"content-type", reply.media_type.encode()),
             (b"content-length", str(len(reply.body)).encode()),
             (b"x-request-id", request_id.encode()),
             *_EVERY_ANSWER,
+            *([] if scope["path"] in self._closed else _CORS),
             *[(name.encode(), value.encode("ascii", "replace")) for name, value in reply.headers],
         ]
         if reply.status == 204:
             del headers[:2]
+        self._watch.end(begun, reply, request_id, address)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if head else reply.body})
 
-    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
+    async def _answer(
+        self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str] | Refusal, address: str
+    ) -> Reply:  # fmt: skip
         path: str = scope["path"]
         method: str = scope["method"]
         methods = self._routes.get(path)
         if methods is None:
             return refuse(path, Refusal("not_found", "no such path"))
-        if method == "OPTIONS":
+        if method == "OPTIONS" and path not in self._closed:
             return _preflight(methods)
         handler = methods.get("GET" if method == "HEAD" else method)
         if handler is None:
-            allow = ("allow", ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]))
+            preflight = [] if path in self._closed else ["OPTIONS"]
+            allow = ("allow", ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), *preflight]))
             return refuse(path, Refusal("method_not_allowed", f"this path takes {allow[1]}"), allow)
-        headers = fields(scope["headers"])
         if isinstance(headers, Refusal):
             return refuse(path, headers)
         if headers.get("gatepost-version", VERSION) != VERSION:
@@ -110,11 +138,8 @@ class Application:
         sent = b"" if method in ("GET", "HEAD") else await body(receive, headers.get("content-length"))
         if isinstance(sent, Refusal):
             return refuse(path, sent)
-        peer = scope["client"][0] if scope.get("client") else ""
-        request = Request(
-            method, path, scope["query_string"].decode("latin-1"), headers, sent,
-            source(peer, headers, self._trusted), request_id,
-        )  # fmt: skip
+        query = scope["query_string"].decode("latin-1")
+        request = Request(method, path, query, headers, sent, address, request_id)
         try:
             return await handler(self._surface, request)
         except Unavailable as error:

@@ -9,7 +9,8 @@ from gatepost.store.tx import Tx
 from gatepost.units import authenticate, definitions, webhooks
 from gatepost.units.definitions import Call, Define
 from gatepost.units.service import Answer, Caller, refused
-from gatepost.web.answers import NO_STORE, Header, Reply, challenge, json, refuse
+from gatepost.web import bearer
+from gatepost.web.answers import NO_STORE, Header, Reply, json, refuse
 from gatepost.web.requests import Request, json_object
 from gatepost.web.surface import Surface
 
@@ -31,16 +32,16 @@ _KEY = re.compile(r"[ -~]{1,255}")
 
 def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Reply]]:
     async def answer(surface: Surface, request: Request) -> Reply:
-        token = bearer_of(request)
-        if token is None:
-            return unauthenticated(surface, request, operation.scope)
+        sent = bearer.shown(surface, request)
+        if sent is None:
+            return bearer.unauthenticated(surface, request, operation.scope)
         key = request.headers.get("idempotency-key", "")
         body = json_object(request) if request.method == "POST" else {}
         if "idempotency-key" in request.headers and not _KEY.fullmatch(key):
             body = Refusal("invalid_request", "Idempotency-Key: must be 1 to 255 printable ASCII characters")
 
         def unit(tx: Tx) -> Answer | Refusal:
-            caller = authenticate.bearer(tx, surface.service, token)
+            caller = authenticate.bearer(tx, surface.service, sent)
             if isinstance(caller, Refusal):
                 return caller
             return _answer(tx, surface, operation, caller, request, body, key)
@@ -75,19 +76,8 @@ def reply(surface: Surface, request: Request, scope: str, outcome: Answer | Refu
     if refusal is not None:
         if refusal.status in (401, 403):
             needed = refusal.pointer if refusal.code == "insufficient_scope" else scope
-            headers = (challenge(refusal, surface.service.base_url, needed), *headers)
+            headers = (bearer.challenged(surface, request, refusal, needed), *headers)
         return refuse(request.path, refusal, *headers)
     if isinstance(outcome, Refusal):
         raise TypeError(outcome.code)
     return json(outcome.status, outcome.body, NO_STORE, *headers)
-
-
-def bearer_of(request: Request) -> str | None:
-    """The access token that was sent, if one was."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" and token.strip() else None
-
-
-def unauthenticated(surface: Surface, request: Request, scope: str) -> Reply:
-    why = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
-    return refuse(request.path, why, challenge(Refusal("invalid_token", ""), surface.service.base_url, scope))

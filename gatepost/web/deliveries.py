@@ -16,8 +16,9 @@ from gatepost.store.tx import Tx
 from gatepost.units import authenticate, listing
 from gatepost.units.listing import MOST, Query
 from gatepost.units.service import Answer, Caller, refused
+from gatepost.web import bearer
 from gatepost.web.answers import Reply
-from gatepost.web.definitions import bearer_of, reply, unauthenticated
+from gatepost.web.definitions import reply
 from gatepost.web.requests import Request, parameters
 from gatepost.web.surface import Surface
 
@@ -33,13 +34,13 @@ class Denied(NamedTuple):
 
 
 async def answer(surface: Surface, request: Request) -> Reply:
-    token = bearer_of(request)
-    if token is None:
-        return unauthenticated(surface, request, SCOPE)
+    sent = bearer.shown(surface, request)
+    if sent is None:
+        return bearer.unauthenticated(surface, request, SCOPE)
     asked = query(request.query.encode("latin-1"))
 
     def read(tx: Tx) -> Answer | Denied | Refusal:
-        caller = authenticate.bearer(tx, surface.service, token)
+        caller = authenticate.bearer(tx, surface.service, sent)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
@@ -50,7 +51,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
         found = asked if isinstance(asked, Refusal) else listing.answer(tx, surface.service, account, asked)
         return Denied(caller, found) if isinstance(found, Refusal) else found
 
-    outcome = await surface.store.read(read)
+    outcome = await (surface.store.read(read) if sent.proof is None else surface.store.run(read))
     if isinstance(outcome, Denied):
         denied = outcome
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
@@ -14,8 +15,12 @@ from gatepost.errors import Unavailable
 from gatepost.observe import collect_rarely, configure_logs, log
 from gatepost.settings import Settings
 from gatepost.web.app import Application
+from gatepost.web.fetch import KeyFetcher
 from gatepost.web.listen import listening
 from gatepost.web.surface import Surface
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
 
 WRITE_USES_EVERY = 15.0
 
@@ -25,16 +30,22 @@ def main() -> None:
     configure_logs()
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
     opened = app.open_for_use(settings)
+    traces = app.traces()
     collect_rarely()
     try:
-        uvloop.run(_serve(settings, opened))
+        uvloop.run(_serve(settings, opened, traces))
     finally:
         opened.store.close()
+        if traces:
+            traces.close()
 
 
-async def _serve(settings: Settings, opened: app.Opened) -> None:
-    surface = Surface(opened.store, opened.service, clock.now)
-    application = Application(surface, protocol=settings.protocol, trusted_proxies=tuple(settings.trusted_proxies))
+async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None") -> None:
+    service = opened.service
+    fetcher = KeyFetcher(service.foreign, service.policy, clock.now, ca=settings.egress_ca)
+    surface = Surface(opened.store, service, clock.now, fetcher)
+    proxies = tuple(settings.trusted_proxies)
+    application = Application(surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)

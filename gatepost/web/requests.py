@@ -29,6 +29,7 @@ class Request(msgspec.Struct):
     body: bytes
     source: str
     id: str
+    base: str = ""  # of the URL it came to, where that is not the public one
 
     def media_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -129,14 +130,17 @@ def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
     return any(found in ipaddress.ip_network(network) for network in trusted)
 
 
-def form(request: Request, *, repeatable: tuple[str, ...] = ()) -> dict[str, list[str]] | Refusal:
-    """Parameters of a form body. RFC 6749, sections 3.2 and B: empty is absent, none may repeat but those named."""
+def form(request: Request, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:
+    """Parameters of a form body. RFC 6749, sections 3.2 and B: empty is absent, none may repeat but those named.
+
+    With None all may repeat: who asks so says himself which may not.
+    """
     if request.media_type() != FORM:
         return Refusal("invalid_request", f"the body must be {FORM}")
     return parameters(request.body, repeatable=repeatable)
 
 
-def parameters(raw: bytes, *, repeatable: tuple[str, ...] = ()) -> dict[str, list[str]] | Refusal:
+def parameters(raw: bytes, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:
     found: dict[str, list[str]] = {}
     if raw.count(b"&") >= _MOST_PARAMETERS:
         return Refusal("invalid_request", f"at most {_MOST_PARAMETERS} parameters")
@@ -151,7 +155,7 @@ def parameters(raw: bytes, *, repeatable: tuple[str, ...] = ()) -> dict[str, lis
     except UnicodeDecodeError:
         return Refusal("invalid_request", "the parameters are not UTF-8")
     for name, values in found.items():
-        if len(values) > 1 and name not in repeatable:
+        if len(values) > 1 and repeatable is not None and name not in repeatable:
             return Refusal("invalid_request", f"{name[:64]}: sent more than once", name[:64])
         if any("\0" in value for value in values) or "\0" in name:
             return Refusal("invalid_request", f"{name[:64]!a}: holds a NUL character", "")

@@ -2,28 +2,50 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from gatepost import clock, keys
 from gatepost.errors import Unavailable
-from gatepost.store.tx import Tx, Unit
+from gatepost.store.tx import Tx, Unit, Wants
+from gatepost.tokens.foreign import KeysWanted
 from gatepost.units.service import Service
 
 T = TypeVar("T")
+_MOST_FETCHES = 5  # for one request
+
+
+class Fetcher(Protocol):
+    async def fetch(self, url: str) -> None: ...
 
 
 class Store(Protocol):
-    async def run(self, unit: Unit[T], *, records_only: bool = False) -> T: ...
-    async def read(self, unit: Unit[T]) -> T: ...
+    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T: ...
+    async def read(self, unit: Unit[T], *, quick: bool = False) -> T: ...
 
 
 class Surface:
-    def __init__(self, store: Store, service: Service, now: clock.Clock) -> None:
+    def __init__(self, store: Store, service: Service, now: clock.Clock, fetcher: Fetcher | None = None) -> None:
         self.store = store
         self.service = service
-        self._now = now
+        self.now = now
+        self._fetcher = fetcher
         self._used: set[tuple[str, str]] = set()
         self._jwks: dict[str, object] | None = None
+        self.protocol: Literal["full", "six"] = "full"
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T:
+        """Run a unit that may want key sets of others: each is fetched, and the unit run again."""
+        for _ in range(_MOST_FETCHES):
+            try:
+                return await self.store.run(unit, records_only=records_only, wants=wants)
+            except KeysWanted as wanted:
+                if self._fetcher is None:
+                    raise
+                await self._fetcher.fetch(wanted.url)
+        try:
+            return await self.store.run(unit, records_only=records_only, wants=wants)
+        except KeysWanted as wanted:  # more sets than one request may wait for, or one that is still on its way
+            raise Unavailable(f"the key set {wanted.url} is not here yet") from None
 
     def note_use(self, account: str, secret: str) -> None:
         """A secret was used. Written to the minute, and outside the request: no row is hot."""
@@ -31,7 +53,7 @@ class Surface:
 
     async def write_uses(self) -> None:
         used, self._used = sorted(self._used), set()
-        at = self._now().replace(second=0, microsecond=0)
+        at = self.now().replace(second=0, microsecond=0)
         for start in range(0, len(used), 100):
             await self.store.run(_uses(used[start : start + 100], at))
 

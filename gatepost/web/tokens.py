@@ -1,23 +1,29 @@
 """POST /oauth/tokens: read what was shown and asked, have it answered, sign what was decided. RFC 6749, section 5."""
 
+import hashlib
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import unquote_plus
 
 import msgspec
 
 from gatepost import scopes
+from gatepost.clients import TOKEN_EXCHANGE
 from gatepost.errors import Refusal
 from gatepost.grants import GRANTS
-from gatepost.observe import UNKNOWN_CLIENTS, log, token_counter
+from gatepost.observe import UNKNOWN_CLIENTS, log, token_asked
 from gatepost.secrets import digest
 from gatepost.tokens import issue
 from gatepost.tokens.issue import Token
+from gatepost.tokens.jws import b64
 from gatepost.units import tokens
 from gatepost.units.authenticate import UNKNOWN, Presented, client_named_in
-from gatepost.units.tokens import Explained, Issued, Refused
-from gatepost.web.answers import NO_STORE, Header, Reply, json, oauth_error
+from gatepost.units.service import Service
+from gatepost.units.tokens import Explained, Identity, Issued, Refused
+from gatepost.web import bearer
+from gatepost.web.answers import NO_STORE, Header, Reply, Said, json, oauth_error
 from gatepost.web.requests import Request, form
 from gatepost.web.surface import Surface
 
@@ -30,25 +36,31 @@ _encode = msgspec.json.Encoder().encode
 async def answer(surface: Surface, request: Request) -> Reply:
     parsed = form(request, repeatable=("resource", "audience"))
     sent = _NO_PARAMETERS if isinstance(parsed, Refusal) else parsed
-    presented = credentials(surface.service.keys.hash, request.headers, sent)
+    presented = credentials(surface.service, request, sent)
     if isinstance(presented, Refusal):
         if isinstance(parsed, Refusal) and presented.code == "invalid_client":
             return oauth_error(parsed)
         UNKNOWN_CLIENTS.inc()
-        return _refuse(presented)
-    asked = parsed if isinstance(parsed, Refusal) else _asked(request, sent)
-    outcome = await surface.store.run(
-        lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source), records_only=True
+        return refuse_client(presented)
+    asked = parsed if isinstance(parsed, Refusal) else _asked(surface, request, sent)
+    wants = None if isinstance(asked, Refusal) else tokens.wants(surface.service, presented, asked)
+    outcome = await surface.run(
+        lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source),
+        records_only=wants is not None or tokens.only_records(asked),
+        wants=wants,
     )
     way = asked.grant_type if isinstance(asked, issue.Request) and asked.grant_type in GRANTS else ""
     match outcome:
         case Issued():
             surface.note_use(*outcome.used)
-            token_counter(way, "issued").inc()
+            token_asked((way, "issued"))
             signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
-            return issued(outcome.token, signed, outcome.event)
+            members = outcome.members
+            if outcome.identity is not None:
+                members = {**members, "id_token": id_token(surface, outcome.identity, signed)}
+            return issued(outcome.token, signed, outcome.event, members, way)
         case Explained():
-            token_counter(way, "explained").inc()
+            token_asked((way, "explained"))
             told = json(200, outcome.told, NO_STORE, ("preference-applied", "explain"))
             return told._replace(headers=(*told.headers, ("gatepost-event", outcome.event)))
         case Refused():
@@ -57,27 +69,40 @@ async def answer(surface: Surface, request: Request) -> Reply:
                     UNKNOWN_CLIENTS.inc()
                 who = outcome.refusal.rule
                 log.warning("client authentication failed", client=who, source=request.source, request=request.id)
-            token_counter(way, outcome.refusal.code).inc()
-            return _refuse(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
+            token_asked((way, outcome.refusal.code))
+            return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
 
 
-def issued(token: Token, signed: bytes, event: str) -> Reply:
+def issued(
+    token: Token, signed: bytes, event: str, members: Mapping[str, str] = MappingProxyType({}), grant_type: str = ""
+) -> Reply:  # fmt: skip
     body = {
         "access_token": signed.decode(),
-        "token_type": "Bearer",
+        "token_type": token.kind,
         "expires_in": token.lifetime,
         "scope": token.scope,
+        **members,
     }
-    return Reply(200, _encode(body), (NO_STORE, ("pragma", "no-cache"), ("gatepost-event", event)))
+    said = Said(event, "", token.claims["account"], token.claims["client_id"], grant_type)
+    headers = (NO_STORE, ("pragma", "no-cache"), ("gatepost-event", event))
+    return Reply(200, _encode(body), headers, "application/json", said)
 
 
-def _refuse(refusal: Refusal, *headers: Header) -> Reply:
+def id_token(surface: Surface, identity: Identity, access_token: bytes) -> str:
+    """With the hash of the access token it comes with: OIDC Core 1.0, section 3.1.3.6."""
+    hashed = hashlib.sha512(access_token) if identity.key.alg == "EdDSA" else hashlib.sha256(access_token)
+    half = hashed.digest()[: hashed.digest_size // 2]
+    claims = identity.claims | {"at_hash": b64(half).decode()}
+    return surface.service.ring.sign(identity.key, _encode(claims), "JWT").decode()
+
+
+def refuse_client(refusal: Refusal, *headers: Header) -> Reply:
     return oauth_error(refusal, *((_BASIC,) if refusal.status == 401 else ()), *headers)
 
 
-def credentials(key: bytes, headers: Mapping[str, str], sent: Mapping[str, list[str]]) -> Presented | Refusal:
+def credentials(service: Service, request: Request, sent: Mapping[str, list[str]]) -> Presented | Refusal:
     """How the client authenticates. RFC 6749, section 2.3: by one method, never two."""
-    authorization = headers.get("authorization")
+    key, authorization = service.keys.hash, request.headers.get("authorization")
     basic = _basic(key, authorization) if authorization is not None else None
     if isinstance(basic, Refusal):
         return basic
@@ -96,7 +121,8 @@ def credentials(key: bytes, headers: Mapping[str, str], sent: Mapping[str, list[
         client = client_named_in(assertion)
         if named and named != client:
             return Refusal("invalid_request", "client_id: differs from the assertion's subject", "client_id")
-        return Presented(client, "private_key_jwt", assertion=assertion)
+        endpoint = f"{service.base_url}{request.path}"
+        return Presented(client, "private_key_jwt", assertion=assertion, endpoint=endpoint)
     if "client_secret" in sent:
         return Presented(named, "client_secret_post", digest=digest(key, sent["client_secret"][0]))
     if named:
@@ -121,14 +147,25 @@ def _basic(key: bytes, authorization: str) -> Presented | Refusal:
     return Presented(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
 
 
-def _asked(request: Request, sent: Mapping[str, list[str]]) -> issue.Request | Refusal:
+def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) -> issue.Request | Refusal:
     grant_type = sent.get("grant_type")
     if grant_type is None:
         return Refusal("invalid_request", "grant_type: missing", "grant_type")
-    prefer = request.headers.get("prefer")
+    prefer, proof = request.headers.get("prefer"), bearer.proof(surface, request)
+    if isinstance(proof, Refusal):
+        return proof
+    resources = sent.get("resource", [])
+    if "audience" in sent:
+        if grant_type[0] == TOKEN_EXCHANGE:  # RFC 8693, section 2.1: here both name a resource
+            resources = resources + sent["audience"]
+        elif len(sent["audience"]) > 1:
+            return Refusal("invalid_request", "audience: sent more than once", "audience")
+    named = GRANTS[grant_type[0]].parameters if grant_type[0] in GRANTS else ()
     return issue.Request(
         grant_type[0],
         tuple(scopes.split(sent["scope"][0])) if "scope" in sent else (),
-        tuple(sent.get("resource", ())),
+        tuple(resources),
         explain=prefer is not None and "explain" in [part.strip().lower() for part in re.split("[,;]", prefer)],
+        sent=tuple((name, sent[name][0]) for name in named if name in sent),
+        proof=proof,
     )

@@ -1,7 +1,9 @@
 -- name: version
-SELECT value FROM counters WHERE name = 'changes'
+SELECT (SELECT value FROM counters WHERE name = 'changes'), (SELECT value FROM counters WHERE name = 'ends')
 -- name: bump_version
 UPDATE counters SET value = value + 1 WHERE name = 'changes' RETURNING value
+-- name: bump_ends
+UPDATE counters SET value = value + 1 WHERE name = 'ends'
 -- name: insert_change
 INSERT INTO changes (version, at, thing) VALUES (:version, :at, :thing)
 -- name: changes_after

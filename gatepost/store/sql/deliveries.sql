@@ -27,7 +27,7 @@ DELETE FROM tallies WHERE (account, since, span, slot, what) IN (
     SELECT account, since, span, slot, what FROM tallies WHERE span = 3600 AND since < :before ORDER BY since LIMIT :limit)
   RETURNING 1
 -- name: lanes
-/*sqlite: SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (:account, :endpoint, :lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT min(:limit, 1) */
+/*sqlite: SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) >= (:account, :endpoint, :lane + 1) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT min(:limit, 1) */
 /*postgres: WITH RECURSIVE found AS ((SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (:account, :endpoint, :lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) UNION ALL SELECT next.account, next.endpoint, next.lane, next.due FROM found CROSS JOIN LATERAL (SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (found.account, found.endpoint, found.lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) next) SELECT account, endpoint, lane, due FROM found LIMIT :limit */
 -- name: next_due
 SELECT due FROM queue WHERE account = :account AND endpoint = :endpoint AND lane = :lane

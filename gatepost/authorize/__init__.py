@@ -1,0 +1,1 @@
+"""Authorization requests and the handoff to the account's own login application."""

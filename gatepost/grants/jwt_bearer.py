@@ -1,0 +1,45 @@
+"""A workload shows a token of an issuer that the account trusts. RFC 7523, section 2.1."""
+
+from datetime import datetime
+from typing import Any
+
+from gatepost.errors import Refusal
+from gatepost.issuers import Issuer
+from gatepost.tokens.issue import (
+    NARROWING,
+    Basis,
+    grant_is_configured,
+    key_is_shown,
+    scopes_are_agreed,
+    scopes_are_named,
+)
+from gatepost.tokens.jws import audiences, instant, is_live
+
+RULES = (key_is_shown, grant_is_configured, scopes_are_named, scopes_are_agreed, *NARROWING)
+TYPES = (None, "JWT", "jwt")
+LONGEST = 3600  # seconds an assertion may live
+
+
+def rest_on(issuer: Issuer, claims: dict[str, Any], base_url: str, at: datetime) -> Basis | Refusal:
+    """RFC 7523, section 3: what a token that this issuer signed amounts to."""
+    if claims.get("iss") != issuer.issuer:
+        return _bad("iss is not that of the trusted issuer")
+    if audiences(claims) != [base_url]:
+        return _bad(f"aud must be {base_url}, alone")
+    issued, expires = instant(claims, "iat"), instant(claims, "exp")
+    if not is_live(claims, at) or expires is None:
+        return _bad("it is expired, not yet valid, or has no exp")
+    if expires - (issued if issued is not None else at.timestamp()) > LONGEST:
+        return _bad("it lives for more than an hour")
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= 512 or not subject.isprintable():
+        return _bad("sub is missing")
+    if not issuer.matches(claims):
+        return _bad("its claims are not those that the trusted issuer's entry names")
+    return Basis(
+        f"{issuer.account}.{issuer.name}.{subject}", tuple(issuer.scope), facts={"issuer": issuer.name}
+    )  # fmt: skip
+
+
+def _bad(detail: str) -> Refusal:
+    return Refusal("invalid_grant", f"assertion: {detail}", "assertion")

@@ -1,0 +1,72 @@
+"""A token is exchanged for one that reaches further in, and never further out. RFC 8693."""
+
+from typing import Any
+
+from gatepost import scopes
+from gatepost.clients import TOKEN_EXCHANGE, Client
+from gatepost.errors import Refusal
+from gatepost.tokens.issue import SHARED, Basis, Definitions, Draft, client_is_confidential
+from gatepost.tokens.jws import audiences
+
+ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 (a name, not a secret)
+JWT = "urn:ietf:params:oauth:token-type:jwt"
+DEEPEST = 8  # actors in a chain
+
+
+def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
+    """For the resource that the subject token is for, no scope that it does not hold."""
+    basis = draft.basis
+    if basis is not None and draft.resource in basis.reaches:
+        beyond = [name for name in draft.scope if name not in basis.scope]
+        if beyond:
+            return Refusal("invalid_scope", f"scope: {beyond[0]} is not in the subject token", "scope")
+    return draft
+
+
+RULES = (client_is_confidential, *SHARED, stays_within_the_subject)
+
+
+def problem(sent: dict[str, str]) -> Refusal | None:
+    """What is wrong with the parameters of RFC 8693, section 2.1, before the subject token is looked at."""
+    if not sent.get("subject_token"):
+        return Refusal("invalid_request", "subject_token: missing", "subject_token")
+    if sent.get("subject_token_type") not in (ACCESS_TOKEN, JWT):
+        return Refusal("invalid_request", f"subject_token_type: must be {ACCESS_TOKEN} or {JWT}", "subject_token_type")
+    if sent.get("requested_token_type", ACCESS_TOKEN) not in (ACCESS_TOKEN, JWT):
+        return Refusal("invalid_request", f"requested_token_type: must be {ACCESS_TOKEN}", "requested_token_type")
+    if sent.get("actor_token") or sent.get("actor_token_type"):
+        return Refusal("invalid_request", "actor_token: the client itself is the actor; leave it out", "actor_token")
+    return None
+
+
+def rest_on(claims: dict[str, Any], client: Client, account: str, base_url: str) -> Basis | Refusal:
+    """What a live token of ours amounts to in the hands of this client. RFC 8693, section 2.2.2, names the error."""
+    reaches = [each for each in audiences(claims) if each != base_url]
+    own = claims.get("client_id") == client.id
+    if claims.get("account") != account or not (own or any(each in client.serves for each in reaches)):
+        words = "subject_token: not for a resource that this client serves, nor issued to it"
+        return Refusal("invalid_request", words, "subject_token")
+    delegated = _delegation(client)
+    chain = claims.get("act")
+    act = {"sub": client.id} | ({"act": chain} if chain else {}) if delegated else chain
+    if _depth(act) > DEEPEST:
+        return Refusal("invalid_request", f"subject_token: more than {DEEPEST} actors in a row", "subject_token")
+    told = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims} | (
+        {"act": act} if act else {}
+    )
+    return Basis(
+        claims["sub"], tuple(scopes.split(claims["scope"])), reaches=tuple(reaches), until=claims["exp"], claims=told,
+        facts={"subject_token": claims["jti"], "mode": "delegation" if delegated else "impersonation"},
+    )  # fmt: skip
+
+
+def _delegation(client: Client) -> bool:
+    grant = client.grant(TOKEN_EXCHANGE)
+    return grant is None or grant.exchange != "impersonation"
+
+
+def _depth(act: Any) -> int:
+    depth = 0
+    while isinstance(act, dict):
+        act, depth = act.get("act"), depth + 1
+    return depth

@@ -1,0 +1,46 @@
+"""Trusted issuers of an account: what the operator's commands do. Each change is in the account's ledger."""
+
+from gatepost import issuers, scopes
+from gatepost.accounts import Account
+from gatepost.clients import JWT_BEARER
+from gatepost.deliveries.guard import url_problem
+from gatepost.errors import BadSetting
+from gatepost.issuers import Issuer
+from gatepost.ledger.entries import OPERATOR, Origin
+from gatepost.store.tx import Tx
+from gatepost.units import accounts
+from gatepost.units.service import Service, record
+
+
+def add(
+    tx: Tx, service: Service, account: Account, name: str, *, issuer: str, jwks_uri: str, match: list[str],
+    client: str, scope: list[str],
+) -> Issuer:  # fmt: skip
+    made = issuers.define(
+        name, account=account.id, issuer=issuer, jwks_uri=jwks_uri, match=match, client=client, scope=scope, at=tx.at
+    )  # fmt: skip
+    problem = url_problem(service.policy, jwks_uri)
+    if problem:
+        raise BadSetting(f"--jwks-uri: {problem}")
+    found = accounts.client_of(tx, client)
+    if found.account != account.id:
+        raise BadSetting(f"there is no client {client} in the account {account.name}")
+    grant = found.grant(JWT_BEARER)
+    if grant is None:
+        raise BadSetting(f"client {client} has no active grant {JWT_BEARER}; add it to its grant_types first")
+    for each in made.scope:
+        if each not in grant.scopes or each in scopes.BUILT_IN:
+            raise BadSetting(f"--scope: {each} is not in the client's grant {JWT_BEARER}")
+    if not tx.flows.add_issuer(made):
+        raise BadSetting(
+            f"there is an issuer {name} in {account.name} already; choose another name, or remove it first"
+        )
+    data = {"issuer": {"name": name, "issuer": issuer, "match": made.match, "client": client, "scope": made.scope}}
+    record(tx, account, "account.changed", Origin(OPERATOR), account.id, data)
+    return made
+
+
+def remove(tx: Tx, account: Account, name: str) -> None:
+    if not tx.flows.remove_issuer(account.id, name):
+        raise BadSetting(f"there is no issuer {name} in {account.name}; `gatepost issuer list` shows those there are")
+    record(tx, account, "account.changed", Origin(OPERATOR), account.id, {"issuer_removed": name})

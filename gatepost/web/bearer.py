@@ -1,0 +1,53 @@
+"""Access tokens as they are sent to us: in the Authorization header, as Bearer or with a DPoP proof."""
+
+import msgspec
+
+from gatepost.errors import Refusal
+from gatepost.tokens import dpop
+from gatepost.tokens.dpop import Proof
+from gatepost.units.authenticate import Shown
+from gatepost.web.answers import Header, Reply, challenge, refuse
+from gatepost.web.requests import Request
+from gatepost.web.surface import Surface
+
+
+def shown(surface: Surface, request: Request) -> Shown | None:
+    """What was sent, if anything was. RFC 6750, section 2.1; RFC 9449, section 7.1."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    token = token.strip()
+    if not token or kind.lower() not in ("bearer", "dpop"):
+        return None
+    if kind.lower() == "bearer":
+        return Shown(token)
+    found = proof(surface, request, token)
+    if found is None:
+        found = Refusal("invalid_dpop_proof", "DPoP: send a proof in the DPoP header", "DPoP")
+    if isinstance(found, Refusal):
+        found = msgspec.structs.replace(found, status_here=401)
+    return Shown(token, found)
+
+
+def proof(surface: Surface, request: Request, access_token: str | None = None) -> Proof | Refusal | None:
+    """The proof that came with a request, checked against it; None when none came."""
+    text = request.headers.get("dpop")
+    if text is None:
+        return None
+    return dpop.check(
+        text, method=request.method, url=f"{request.base or surface.service.base_url}{request.path}",
+        key=surface.service.keys.nonce, at=surface.now(), access_token=access_token,
+    )  # fmt: skip
+
+
+def nonce(surface: Surface) -> Header:
+    return "dpop-nonce", dpop.nonce(surface.service.keys.nonce, surface.now())
+
+
+def challenged(surface: Surface, request: Request, refusal: Refusal, scope: str) -> Header:
+    """WWW-Authenticate, in the scheme that was used."""
+    by_proof = request.headers.get("authorization", "")[:5].lower() == "dpop "
+    return challenge(refusal, surface.service.base_url, scope, "DPoP" if by_proof else "Bearer")
+
+
+def unauthenticated(surface: Surface, request: Request, scope: str) -> Reply:
+    why = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
+    return refuse(request.path, why, challenged(surface, request, Refusal("invalid_token", ""), scope))
