@@ -33,6 +33,7 @@ def handler(port: int) -> Any:
     ring.take(keys.Wrapped(generated.key, box.close(generated.private, generated.key.id)))
     hash_key = random_bytes(32)
     expected = digest(hash_key, SECRET)
+    service = cast(Any, SimpleNamespace(base_url=f"http://127.0.0.1:{port}", keys=SimpleNamespace(hash=hash_key)))
     grant = Grant(ids.new("grt"), "client_credentials", ["api:read"])
     client = Client(ids.new("cli"), ids.new("acc"), clock.EPOCH, clock.EPOCH, grants=[grant])
     draft = Draft(
@@ -50,7 +51,7 @@ def handler(port: int) -> Any:
         parsed = form(request, repeatable=("resource", "audience"))
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
-        shown = tokens.credentials(hash_key, request.headers, parsed)
+        shown = tokens.credentials(service, request, parsed)
         if isinstance(shown, Refusal) or not same(shown.digest, expected):
             return oauth_error(Refusal("invalid_client", "client authentication failed"))
         scopes.split(parsed["scope"][0])
@@ -62,7 +63,7 @@ def handler(port: int) -> Any:
 
 async def serve(port: int) -> None:
     app.ROUTES["/oauth/tokens"] = app.Route("six", {"POST": handler(port)})
-    application = app.Application(cast(Surface, None))
+    application = app.Application(cast(Surface, SimpleNamespace()))
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stopping.set)
     async with listening(application, "127.0.0.1", port):

@@ -31,6 +31,7 @@ class Target:
     headers: dict[str, str]
     body: bytes
     method: str = "POST"
+    chain: tuple[str, ...] = ()  # a refresh token for each connection: bodies end with one, answers bring the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ def name() -> str:
 
 def measure(target: Target, connections: int, seconds: float) -> Sample:
     """A slow server still works on what an earlier run abandoned: one answer first shows that it is through with it."""
-    ask(target)
+    if not target.chain:
+        ask(target)
     how = with_wrk if name() == "wrk" else with_asyncio
     return how(target, connections, seconds)
 
@@ -73,9 +75,10 @@ wrk.method, wrk.body, wrk.headers = {method}, {body}, {{{headers}}}
 local threads = {{}}
 function setup(thread) table.insert(threads, thread) end
 function init() good, bad = 0, 0 end
-function response(status)
-  if status >= 200 and status < 300 then good = good + 1 else bad = bad + 1 end
+function response(status{arguments})
+  if status >= 200 and status < 300 then good = good + 1 else bad = bad + 1 end{following}
 end
+{chained}
 function done(summary, latency)
   local good, failed, e = 0, 0, summary.errors
   for _, thread in ipairs(threads) do good, failed = good + thread:get("good"), failed + thread:get("bad") end
@@ -86,11 +89,26 @@ end
 """
 
 
+# With one thread all connections share one heap of tokens: each takes one, and its answer puts one back. wrk also asks
+# for requests that it does not send, so there are more tokens than connections.
+CHAINED = """
+local waiting = {%s}
+function request() return wrk.format(nil, nil, nil, wrk.body .. (table.remove(waiting) or "lost")) end
+function keep(token) table.insert(waiting, token) end
+"""
+FOLLOWING = """
+  keep(string.match(body, '"refresh_token":"([^"]+)"') or "lost")"""
+
+
 def with_wrk(target: Target, connections: int, seconds: float) -> Sample:
     """wrk counts whole seconds, so a fraction is rounded up; its timeout outlasts the run, so nothing is cut off."""
     whole = math.ceil(seconds)
     headers = ", ".join(f"[{_lua(k.encode())}] = {_lua(v.encode())}" for k, v in target.headers.items())
-    script = SCRIPT.format(method=_lua(target.method.encode()), body=_lua(target.body), headers=headers)
+    script = SCRIPT.format(
+        method=_lua(target.method.encode()), body=_lua(target.body), headers=headers,
+        arguments=", headers, body" if target.chain else "", following=FOLLOWING if target.chain else "",
+        chained=CHAINED % ", ".join(_lua(each.encode()) for each in target.chain) if target.chain else "",
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "request.lua")
         path.write_text(script)
@@ -140,7 +158,10 @@ async def _drive(target: Target, connections: int, seconds: float) -> dict[str, 
     latencies: list[float] = []
     errors: list[str] = []
     begun = perf_counter()
-    tasks = [asyncio.create_task(_repeat(target, latencies, errors)) for _ in range(connections)]
+    tasks = [
+        asyncio.create_task(_repeat(target, latencies, errors, target.chain[number] if target.chain else ""))
+        for number in range(connections)
+    ]
     broken, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     took = perf_counter() - begun
     for task in tasks:
@@ -156,12 +177,12 @@ async def _drive(target: Target, connections: int, seconds: float) -> dict[str, 
     return count | {"p50_ms": percentile(0.50), "p99_ms": percentile(0.99)}
 
 
-async def _repeat(target: Target, latencies: list[float], errors: list[str]) -> None:
+async def _repeat(target: Target, latencies: list[float], errors: list[str], token: str) -> None:
     """One connection, opened again when the server closes it."""
     loop, at = asyncio.get_running_loop(), urlsplit(target.url)
-    headers = {"Host": at.netloc, "Content-Length": str(len(target.body))} | target.headers
+    headers = {"Host": at.netloc, "Content-Length": str(len(target.body) + len(token))} | target.headers
     head = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
-    request = f"{target.method} {_path(at)} HTTP/1.1\r\n{head}\r\n".encode() + target.body
+    start = f"{target.method} {_path(at)} HTTP/1.1\r\n{head}\r\n".encode() + target.body
     while True:
         try:
             with socket.socket() as sock:
@@ -170,8 +191,10 @@ async def _repeat(target: Target, latencies: list[float], errors: list[str]) -> 
                 await loop.sock_connect(sock, (at.hostname, at.port or 80))
                 stays = True
                 while stays:
-                    await loop.sock_sendall(sock, request)
-                    status, stays = await _answer(loop, sock)
+                    await loop.sock_sendall(sock, start + token.encode())
+                    status, stays, body = await _answer(loop, sock)
+                    if token:
+                        token = json.loads(body).get("refresh_token", token)
                     now = perf_counter()
                     if status.startswith(b"2"):
                         latencies.append(now - begun)
@@ -183,8 +206,8 @@ async def _repeat(target: Target, latencies: list[float], errors: list[str]) -> 
             await asyncio.sleep(0.01)
 
 
-async def _answer(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[bytes, bool]:
-    """Read one whole answer: its status, and whether the connection stays open."""
+async def _answer(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[bytes, bool, bytes]:
+    """Read one whole answer: its status, whether the connection stays open, and its body."""
     head = b""
     while b"\r\n\r\n" not in head:
         head += await _more(loop, sock)
@@ -198,7 +221,7 @@ async def _answer(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple
     elif headers.get(b"transfer-encoding") == b"chunked":
         while not body.endswith(b"0\r\n\r\n"):
             body += await _more(loop, sock)
-    return first.split(b" ")[1], headers.get(b"connection") != b"close"
+    return first.split(b" ")[1], headers.get(b"connection") != b"close", body
 
 
 async def _more(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> bytes:

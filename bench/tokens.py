@@ -21,17 +21,31 @@ from rich.table import Table
 from bench import load, ours
 from bench.load import Sample, Target
 from bench.peers import oauth_toolkit, oidc_provider
+from bench.people import People
 from tests import postgres
 
 CONNECTIONS = (1, 16, 64)
-LIMIT, SQLITE, BESIDE, POSTGRES, PEER, TOOLKIT = (
+LIMIT, SQLITE, BESIDE, SQLITE_REFRESH, SQLITE_INTROSPECT, POSTGRES, POSTGRES_REFRESH, POSTGRES_INTROSPECT = (
     "limit: parse, sign, answer",
     "Gatepost on SQLite",
     "  with a second writer at full speed",
+    "  refresh_token",
+    "  introspection",
     "Gatepost on PostgreSQL",
+    "  refresh_token ",
+    "  introspection ",
+)
+PEER, TOOLKIT = (
     "oidc-provider, in memory",
     "django-oauth-toolkit, gunicorn",
 )
+BESIDE_OWN = {
+    SQLITE_REFRESH: SQLITE, SQLITE_INTROSPECT: SQLITE, POSTGRES_REFRESH: POSTGRES, POSTGRES_INTROSPECT: POSTGRES,
+}  # fmt: skip
+ROWS = (
+    LIMIT, SQLITE, SQLITE_REFRESH, SQLITE_INTROSPECT, BESIDE, POSTGRES, POSTGRES_REFRESH, POSTGRES_INTROSPECT, PEER,
+    TOOLKIT,
+)  # fmt: skip
 
 
 @dataclass
@@ -65,10 +79,16 @@ def compare(rounds: int, seconds: float, *, peers: bool) -> Results:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(postgres.running())
         database = server.create_database("bench")
+        limit = stack.enter_context(ours.limit())
+        on_sqlite, sqlite = stack.enter_context(ours.running(folder / "sqlite"))
+        on_postgres, postgresql = stack.enter_context(ours.running(folder / "postgres", database))
+        people = {SQLITE_REFRESH: People(on_sqlite), POSTGRES_REFRESH: People(on_postgres)}
         targets: dict[str, Target] = {
-            LIMIT: stack.enter_context(ours.limit()),
-            SQLITE: stack.enter_context(ours.running(folder / "sqlite"))[1],
-            POSTGRES: stack.enter_context(ours.running(folder / "postgres", database))[1],
+            LIMIT: limit,
+            SQLITE: sqlite,
+            SQLITE_INTROSPECT: people[SQLITE_REFRESH].introspection,
+            POSTGRES: postgresql,
+            POSTGRES_INTROSPECT: people[POSTGRES_REFRESH].introspection,
         }
         if peers:
             targets[PEER] = stack.enter_context(oidc_provider.running())
@@ -77,6 +97,9 @@ def compare(rounds: int, seconds: float, *, peers: bool) -> Results:
         for connections in CONNECTIONS:
             for _ in range(rounds):
                 for name, target in targets.items():
+                    results.add(name, connections, load.measure(target, connections, seconds))
+                for name, those in people.items():
+                    target = those.refreshing(2 * connections)
                     results.add(name, connections, load.measure(target, connections, seconds))
                 with writing(folder / "sqlite"):
                     results.add(BESIDE, connections, load.measure(targets[SQLITE], connections, seconds))
@@ -93,7 +116,7 @@ def show(results: Results) -> None:
     for connections in CONNECTIONS:
         for heading in (f"{connections} conn /s", "p50 ms", "p99 ms", "of limit"):
             table.add_column(heading, justify="right")
-    for name in (LIMIT, SQLITE, BESIDE, POSTGRES, PEER, TOOLKIT):
+    for name in ROWS:
         row = [name]
         for connections in CONNECTIONS:
             samples = results.samples.get((name, connections))
@@ -111,6 +134,13 @@ def show(results: Results) -> None:
     Console(width=150).print(table)
     errors = {name: sum(each.errors for each in found) for (name, _), found in results.samples.items()}
     print("errors:", {name: count for name, count in errors.items() if count} or "none")
+    for store, rows in (
+        (SQLITE, (SQLITE_REFRESH, SQLITE_INTROSPECT)),
+        (POSTGRES, (POSTGRES_REFRESH, POSTGRES_INTROSPECT)),
+    ):
+        for name in rows:
+            told = ", ".join(f"{results.ratio(name, store, each):.2f} at {each}" for each in CONNECTIONS)
+            print(f"{store}: {name.strip()} / client_credentials: {told}")
     if (PEER, 64) in results.samples:
         print(f"Gatepost on SQLite, durable / oidc-provider in memory, 64 conn: {results.ratio(SQLITE, PEER, 64):.2f}")
 

@@ -1,0 +1,56 @@
+"""Tokens that people allowed: what the bench refreshes and introspects. One consent, and as many families as needed."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from bench.load import Target
+from bench.ours import MEDIA
+from gatepost import families, ids
+from gatepost.families import Family
+from gatepost.secrets import random_bytes
+from gatepost.store.tx import Tx
+from tests.login import Platform, opened
+from tests.service import Service
+
+SCOPE = "offline_access things:read"
+
+
+class People:
+    """An account with a client that people allowed something, and an API that asks about their tokens."""
+
+    def __init__(self, gatepost: Service) -> None:
+        self._gatepost = gatepost
+        self._platform = platform = Platform(gatepost, "people")
+        self._tokens = platform.tokens(platform.asking(scope=SCOPE, nonce=None))
+        serving = gatepost.define_client(platform.admin, scope="things:read", serves=[platform.api])
+        headers = MEDIA | {"Authorization": serving.basic}
+        self.introspection = Target(
+            f"{gatepost.url}/oauth/introspect", headers, f"token={self._tokens['access_token']}".encode()
+        )
+
+    def refreshing(self, count: int) -> Target:
+        """A request to refresh, for so many refresh tokens that nobody has used yet."""
+        store, service = self._gatepost.opened.store, self._gatepost.opened.service
+        shown = families.read(service.keys.refresh, self._tokens["refresh_token"])
+        if shown is None:
+            raise RuntimeError("this is not a refresh token")
+        first, account = shown, opened(self._tokens["access_token"])[1]["account"]
+
+        def more(tx: Tx) -> list[str]:
+            known = tx.flows.family(account, first.family)
+            if known is None:
+                raise RuntimeError("there is no family to copy")
+            return [families.text(service.keys.refresh, _another(tx, known)) for _ in range(count)]
+
+        headers = MEDIA | {"Authorization": self._platform.client.basic}
+        target = Target(f"{self._gatepost.url}/oauth/tokens", headers, b"grant_type=refresh_token&refresh_token=")
+        return replace(target, chain=tuple(store.run_now(more)))
+
+
+def _another(tx: Tx, known: Family) -> families.Shown:
+    token = families.first(ids.new("fam"), random_bytes(32))
+    ends_at = tx.at + timedelta(days=1)
+    tx.flows.add_family(
+        known._replace(id=token.family, number=0, leaf=families.leaf(token), idle_ends_at=ends_at, ends_at=ends_at)
+    )
+    return token
