@@ -153,7 +153,7 @@ def environment(directory: Path, database: str, **settings: str) -> dict[str, st
 def running(directory: Path, database: str = "", *, dev: bool = True, **settings: str) -> Iterator[Service]:
     """Start `gatepost serve` and yield once it says it is ready; stop it in the end."""
     port, ops_port = free_ports(2)
-    variables = environment(directory, database, port=str(port), ops_port=str(ops_port), **settings)
+    variables = environment(directory, database, **({"port": str(port), "ops_port": str(ops_port)} | settings))
     if dev:
         variables["GATEPOST_DEV"] = "true"
     log = (directory.parent / f"{directory.name}.log").open("a+")

@@ -1,14 +1,19 @@
 """The shape of the code: imports go one way, clocks and dice are arguments, the surface is the contract's."""
 
 import ast
+import asyncio
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import pytest
 
 from gatepost.ledger import entries
 from gatepost.store import text
-from gatepost.web.app import ROUTES
+from gatepost.web.app import ROUTES, Application
+from gatepost.web.surface import Surface
 
 PACKAGE = Path(__file__).parents[1] / "gatepost"
 
@@ -17,7 +22,8 @@ RANKS = [
     (0, ("clock", "ids", "errors")),
     (1, ("secrets", "strict", "verify")),
     (2, ("tokens.jws", "deliveries.sign")),
-    (3, ("accounts", "scopes", "clients", "keys", "ledger", "endpoints", "subscriptions")),
+    (3, ("accounts", "scopes", "clients", "consents", "families", "issuers", "keys", "ledger")),
+    (3, ("endpoints", "subscriptions")),
     (4, ("settings", "outbox")),
     (7, ("deliveries.drive", "deliveries.send")),
     (8, ("deliveries.schedule",)),
@@ -25,9 +31,11 @@ RANKS = [
     (13, ("deliveries.process",)),
     (5, ("tokens", "deliveries")),
     (6, ("grants",)),
-    (7, ("discovery", "store")),
+    (7, ("authorize", "store")),
+    (8, ("discovery",)),
     (8, ("units",)),
-    (9, ("observe",)),
+    (8, ("observe", "gauges")),
+    (9, ("trace",)),
     (10, ("app",)),
     (11, ("web",)),
     (12, ("chores", "ops", "bus", "openapi")),
@@ -35,7 +43,10 @@ RANKS = [
     (14, ("cli",)),
     (15, ("__main__",)),
 ]
-AREAS = ({"clients", "scopes", "tokens", "grants", "discovery"}, {"endpoints", "subscriptions", "deliveries"})
+AREAS = (
+    {"clients", "scopes", "consents", "families", "issuers", "tokens", "grants", "authorize", "discovery"},
+    {"endpoints", "subscriptions", "deliveries"},
+)
 
 # The contract's table of the three surfaces: a route that is not here is not served.
 SIX = {
@@ -155,8 +166,50 @@ def test_every_public_route_is_in_the_contract() -> None:
     assert {path: next(iter(route.methods)) for path, route in ROUTES.items() if route.surface == "six"} == SIX
     assert all(len(route.methods) == 1 for route in ROUTES.values() if route.surface == "six")
     assert {path for path, route in ROUTES.items() if route.surface == "always"} == ALWAYS
-    assert {path for path, route in ROUTES.items() if route.surface == "full"} <= STANDARD
+    assert {path for path, route in ROUTES.items() if route.surface == "full"} == STANDARD
     assert not any("{" in path or "<" in path for path in ROUTES), "no path parameters"
+
+
+Protocol = Literal["full", "six"]
+
+
+def answered(protocol: Protocol, method: str, path: str) -> tuple[int, bytes]:
+    """Status and body that the application gives, with nothing behind it but its base URL."""
+    surface = cast(Surface, SimpleNamespace(service=SimpleNamespace(base_url="https://gatepost.example")))
+    application = Application(surface, protocol=protocol)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    asyncio.run(application(scope, receive, send))
+    return sent[0]["status"], sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "served"), [("six", SIX.keys() | ALWAYS), ("full", SIX.keys() | ALWAYS | STANDARD)]
+)
+def test_what_each_protocol_serves(protocol: Protocol, served: set[str]) -> None:
+    """No path has the method TRACE: one that is served says so with 405, one that is not is unknown."""
+    asked = {path: answered(protocol, "TRACE", path)[0] for path in ROUTES.keys() | OPERATIONS_PLANE | {"/", "/oauth"}}
+    assert {path for path, status in asked.items() if status == 405} == served
+    assert {status for path, status in asked.items() if path not in served} == {404}
+
+
+@pytest.mark.parametrize("protocol", ["six", "full"])
+def test_no_document_names_what_is_not_served(protocol: Protocol) -> None:
+    documents = [path for path in ALWAYS | STANDARD if path.startswith("/.well-known/")]
+    found = [answered(protocol, "GET", path) for path in documents]
+    told = [json.loads(body) for status, body in found if status == 200]
+    assert len(told) == {"six": 2, "full": 3}[protocol]
+    urls = {value for document in told for name, value in document.items() if name.endswith(("_endpoint", "_uri"))}
+    assert {"https://gatepost.example/oauth/tokens", "https://gatepost.example/oauth/jwks"} <= urls
+    for url in urls:
+        assert answered(protocol, "TRACE", url.removeprefix("https://gatepost.example"))[0] == 405, url
 
 
 def test_every_operations_route_is_in_the_contract() -> None:

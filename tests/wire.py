@@ -16,6 +16,7 @@ from gatepost.web.answers import VERSION
 
 _addresses = itertools.count(2)
 _ASCII = re.compile(r"[ !#-\[\]-~]+")  # RFC 6749, section 5.2
+NOT_FOR_SCRIPTS = "/oauth/authorize"  # the one path without CORS
 _EXPOSED = {"WWW-Authenticate", "DPoP-Nonce", "Retry-After", "Gatepost-Event", "X-Request-Id"}
 
 
@@ -68,7 +69,7 @@ def check_refusal(answer: requests.Response | Answer, path: str, code: str, *wor
     """The status of the code, in the form of the area, for people and for programs, naming what is at fault."""
     status, body, headers = _parts(answer)
     assert status == ERRORS[code].status, (status, body)
-    check_every_answer(headers)
+    check_every_answer(headers, cors=path != NOT_FOR_SCRIPTS)
     assert headers["cache-control"] == "no-store"
     if path.startswith("/oauth/"):
         assert headers["content-type"] == "application/json"
@@ -87,9 +88,12 @@ def check_refusal(answer: requests.Response | Answer, path: str, code: str, *wor
     assert not missing, (missing, told)
 
 
-def check_every_answer(headers: dict[str, str]) -> None:
+def check_every_answer(headers: dict[str, str], *, cors: bool = True) -> None:
     assert re.fullmatch(r"req_[0-9a-v]{26}", headers["x-request-id"])
     assert headers["gatepost-version"] == VERSION
+    if not cors:
+        assert not [name for name in headers if name.startswith("access-control-")]
+        return
     assert headers["access-control-allow-origin"] == "*"
     assert "access-control-allow-credentials" not in headers
     assert set(headers["access-control-expose-headers"].split(", ")) == _EXPOSED

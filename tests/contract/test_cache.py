@@ -10,7 +10,8 @@ import pytest
 
 from gatepost import accounts, clock, ids, keys
 from gatepost.app import Store
-from gatepost.store.tx import Again, Cache, Failure, Tx, Unit
+from gatepost.store.effects import Again
+from gatepost.store.tx import Cache, Failure, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 

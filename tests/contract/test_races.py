@@ -24,21 +24,39 @@ KEY = b"k" * 32
 def test_an_assertion_is_used_once(store: Store, other: Store, account: str, watch: Watch) -> None:
     client = store.run_now(lambda tx: things.client(tx, account))
     expires = watch() + timedelta(minutes=5)
-    outcomes = together.run([store, other], [lambda tx: tx.use_assertion(client.id, "jti", expires)] * 50)
+    outcomes = together.run([store, other], [lambda tx: tx.use_assertion(client.id, "kind", "jti", expires)] * 50)
     assert sorted(outcomes) == [False] * 49 + [True]
-    assert store.run_now(lambda tx: tx.use_assertion(client.id, "another", expires))
+    assert store.run_now(lambda tx: tx.use_assertion(client.id, "kind", "another", expires))
+
+
+def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, watch: Watch) -> None:
+    """Whoever sees the id of one kind of token cannot use up that of another, nor that of somebody else."""
+    client, another = (store.run_now(lambda tx: things.client(tx, account)) for _ in range(2))
+    expires = watch() + timedelta(minutes=5)
+    uses = [
+        (whose, kind, used)
+        for whose in (client.id, another.id, account)
+        for kind, used in (("kind", "jti"), ("kin", "djti"), ("", "kindjti"), ("kindjti", ""), ("kind", "JTI"))
+    ]
+    for expected in (True, False):
+        outcomes = store.run_now(lambda tx: [tx.use_assertion(*use, expires) for use in uses])
+        assert outcomes == [expected] * len(uses)
 
 
 def test_an_assertion_is_forgotten_only_when_it_has_expired(store: Store, account: str, watch: Watch) -> None:
     client = store.run_now(lambda tx: things.client(tx, account))
     expires = watch() + timedelta(minutes=5)
-    assert store.run_now(lambda tx: tx.use_assertion(client.id, "jti", expires))
+
+    def use(tx: Tx) -> bool:
+        return tx.use_assertion(client.id, "kind", "jti", expires)
+
+    assert store.run_now(use)
     watch.forward(timedelta(minutes=5))
     store.run_now(lambda tx: tx.forget())
-    assert not store.run_now(lambda tx: tx.use_assertion(client.id, "jti", expires))
+    assert not store.run_now(use)
     watch.forward(timedelta(milliseconds=1))
     store.run_now(lambda tx: tx.forget())
-    assert store.run_now(lambda tx: tx.use_assertion(client.id, "jti", expires))
+    assert store.run_now(use)
 
 
 def test_a_resource_belongs_to_the_first(store: Store, other: Store, watch: Watch) -> None:

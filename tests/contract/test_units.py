@@ -11,7 +11,8 @@ from gatepost import ids
 from gatepost.app import Store
 from gatepost.errors import Refusal, Unavailable
 from gatepost.store import work
-from gatepost.store.tx import Again, Tx, Unit
+from gatepost.store.effects import Again
+from gatepost.store.tx import Tx, Unit
 from tests.contract import things, together
 
 both_ways = pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])

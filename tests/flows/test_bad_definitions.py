@@ -17,6 +17,8 @@ RSA = dict(RSAKey.generate_key(2048).as_dict(private=False))
 SHORT_RSA = RSA | {"n": str(RSA["n"])[:171]}
 SHARED = dict(OctKey.generate_key(256).as_dict(private=True))
 GRANT: dict[str, Any] = {"grant_type": "client_credentials", "scopes": []}
+EXCHANGE: dict[str, Any] = {"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "scopes": []}
+NO_EXCHANGE: list[dict[str, Any]] = [{"exchange": how} for how in ("", "both", "Delegation", 5, 0, True)]
 NO_LIFETIMES: list[Any] = [0, -1, 59, 86_401, 10**15, True, False, 3600.0, 60.5, "3600", "", [], {}]
 
 
@@ -55,7 +57,7 @@ BAD_CLIENT: dict[str, list[Any]] = {
     "refresh_token_lifetime": [3599, 365 * 86_400 + 1, 0, -3600, True, 3600.0, "3600", [], {}],
     "client_name": ["", "a" * 201, 5, [], {}],
     "grant_types": [[], ["password"], ["implicit"], ["client_credentials"] * 2, [[]], "client_credentials", 5],
-    "response_types": [["token"], ["code", "id_token"], [], "code"],
+    "response_types": [["token"], ["code", "id_token"], ["code", "code"], [5], {}, "", "code"],
     "scope": ["nobody:knows", "a  b", " a", 'a"b', "é", "a" * 129, 5, ["a"], "openid"],
     "token_endpoint_auth_method": ["client_secret_jwt", "tls_client_auth", "", 5, ["none"]],
     "contacts": ["a@b.example", [5], [""], ["a"] * 21],
@@ -67,7 +69,7 @@ BAD_CLIENT: dict[str, list[Any]] = {
     "software_version": ["", 1.0],
     "application_type": ["desktop", 5],
     "id_token_signed_response_alg": ["none", "HS256", 5],
-    "dpop_bound_access_tokens": [True, 0, 1, "false"],
+    "dpop_bound_access_tokens": [0, 1, "false", "true", [], {}],
     "serves": ["https://a.example", [5], ["api"], ["https://nobody.example"], ["x:#y"]],
     "claims": [[], "a", {"": 1}, {str(n): n for n in range(21)}, {"a": "b" * 4096}, *[{n: 1} for n in PROTOCOL_CLAIMS]],
     "require_pkce": [0, 1, "true", []],
@@ -78,7 +80,12 @@ BAD_CLIENT: dict[str, list[Any]] = {
         {}, {"keys": []}, [], "x", {"keys": [KEY] * 2}, *[{"keys": [key]} for key in ({}, PRIVATE, SHARED, SHORT_RSA)],
         *key_with("x", 5, "", "AAAA", None, []), *key_with("kid", 5, [], {}), *key_with("alg", "HS256", "none", 5, []),
     ],
-    "jwks_uri": ["https://a.example/jwks", "http://169.254.169.254/", 5],
+    "jwks_uri": [
+        "", 5, [], {"keys": [KEY]}, "a.example/jwks", "ftp://a.example/", "file:///etc/passwd", "javascript:alert(1)",
+        "https://user@a.example/", "https://a.example/#x", "https://a b.example/", "https://é.example/", "https://",
+        "http://169.254.169.254/", "https://[fd00:ec2::254]/", "https://metadata.google.internal/", "https://0/",
+        "https://2130706433/", "https://a.example:22/", "https://a.example/".ljust(2049, "a"),
+    ],
     "grants": [
         [], {}, "x", [5], [None], [[]], [{}], [GRANT] * 2,
         *grant_with("grant_type", "password", [], {}, 5, None),
@@ -86,6 +93,8 @@ BAD_CLIENT: dict[str, list[Any]] = {
         *grant_with("status", [], "x", None),
         *grant_with("id", "grt_1", 5, []),
         *grant_with("access_token_lifetime", -1, True, [], "60"),
+        *grant_with("exchange", "delegation", "impersonation", "both", 5, []),
+        *[[EXCHANGE | how] for how in NO_EXCHANGE],
         *grant_with("secret", "x"), [{"grant_type": "refresh_token", "scopes": ["gatepost:clients"]}],
     ],
 }  # fmt: skip

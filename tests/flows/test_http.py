@@ -6,7 +6,7 @@ import requests
 from gatepost.web.answers import VERSION
 from gatepost.web.app import ROUTES
 from tests.service import Service
-from tests.wire import check_every_answer, check_refusal, exchange, request
+from tests.wire import NOT_FOR_SCRIPTS, check_every_answer, check_refusal, exchange, request
 
 UNKNOWN = [
     "/", "/oauth", "/oauth/", "/oauth/client", "/oauth/clients/", "/oauth/clients/cli_1", "/OAUTH/clients",
@@ -26,6 +26,8 @@ def test_an_unknown_path(gatepost: Service, method: str, path: str) -> None:
     check_refusal(answer, path, "not_found", "no such path")
 
 
+SCRIPTABLE = [path for path in ROUTES if path != NOT_FOR_SCRIPTS]
+EVERY = [(path, method) for path, route in ROUTES.items() for method in route.methods]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 OTHER = [(path, method) for path, route in ROUTES.items() for method in METHODS if method not in route.methods]
 
@@ -34,8 +36,21 @@ OTHER = [(path, method) for path, route in ROUTES.items() for method in METHODS 
 def test_another_method(gatepost: Service, path: str, method: str) -> None:
     answer = gatepost.session.request(method, f"{gatepost.url}{path}")
     check_refusal(answer, path, "method_not_allowed")
-    allowed = {*ROUTES[path].methods, "OPTIONS"} | ({"HEAD"} if "GET" in ROUTES[path].methods else set())
+    allowed = {*ROUTES[path].methods} | ({"HEAD"} if "GET" in ROUTES[path].methods else set())
+    allowed |= set() if path == NOT_FOR_SCRIPTS else {"OPTIONS"}
     assert set(answer.headers["Allow"].split(", ")) == allowed
+
+
+# What a bare GET of a path that takes one is answered with.
+BARE = {
+    "/webhooks/deliveries": 401,
+    "/oauth/userinfo": 401,
+    "/oauth/authorize": 400,
+    "/oauth/jwks": 200,
+    "/.well-known/openid-configuration": 200,
+    "/.well-known/oauth-authorization-server": 200,
+    "/.well-known/oauth-protected-resource": 200,
+}
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -49,12 +64,11 @@ def test_head_is_get_without_the_body(gatepost: Service, path: str) -> None:
     assert {name: told[name] for name in told if name not in differ} == {
         name: shown[name] for name in shown if name not in differ
     }
-    assert head.status_code == (
-        200 if ROUTES[path].surface == "always" else 401 if "GET" in ROUTES[path].methods else 405
-    )
+    assert (path in BARE) == ("GET" in ROUTES[path].methods)
+    assert head.status_code == BARE.get(path, 405)
 
 
-@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("path", SCRIPTABLE)
 def test_a_browser_may_ask_from_anywhere_but_without_credentials(gatepost: Service, path: str) -> None:
     asked = {
         "Origin": "https://app.example.com",
@@ -76,20 +90,30 @@ def test_a_browser_may_ask_from_anywhere_but_without_credentials(gatepost: Servi
         assert "Set-Cookie" not in answer.headers
 
 
-@pytest.mark.parametrize("path", ROUTES)
+def test_no_script_of_another_site_reads_the_authorization_endpoint(gatepost: Service) -> None:
+    """Browsers are sent there; a page that could ask from a script might read where they are sent back to."""
+    url, asked = f"{gatepost.url}{NOT_FOR_SCRIPTS}", {"Origin": "https://app.example.com"}
+    preflight = gatepost.session.options(url, headers=asked | {"Access-Control-Request-Method": "POST"})
+    check_refusal(preflight, NOT_FOR_SCRIPTS, "method_not_allowed")
+    assert preflight.headers["Allow"] == "GET, POST, HEAD"
+    for method in ROUTES[NOT_FOR_SCRIPTS].methods:
+        answer = gatepost.session.request(method, url, headers=asked)
+        check_refusal(answer, NOT_FOR_SCRIPTS, "invalid_request")
+        assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(("path", "method"), EVERY)
 @pytest.mark.parametrize("version", ["2026-11-14", "1", "latest", "", "\xe9", VERSION + " x"])
-def test_an_unknown_version(gatepost: Service, path: str, version: str) -> None:
-    [method] = ROUTES[path].methods
+def test_an_unknown_version(gatepost: Service, path: str, method: str, version: str) -> None:
     answer = gatepost.session.request(method, f"{gatepost.url}{path}", headers={"Gatepost-Version": version})
     check_refusal(answer, path, "unsupported_version", VERSION)
 
 
-@pytest.mark.parametrize("path", ROUTES)
-def test_the_version_it_speaks(gatepost: Service, path: str) -> None:
-    [method] = ROUTES[path].methods
+@pytest.mark.parametrize(("path", "method"), EVERY)
+def test_the_version_it_speaks(gatepost: Service, path: str, method: str) -> None:
     answer = gatepost.session.request(method, f"{gatepost.url}{path}", headers={"Gatepost-Version": VERSION})
     assert "unsupported_version" not in answer.text
-    check_every_answer(lower(answer))
+    check_every_answer(lower(answer), cors=path != NOT_FOR_SCRIPTS)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +143,10 @@ def test_what_is_not_http(gatepost: Service, raw: bytes) -> None:
         "X-Forwarded-Proto: https",
     ],
 )
-def test_headers_change_no_link(gatepost: Service, field: str) -> None:
+@pytest.mark.parametrize("document", ["oauth-authorization-server", "openid-configuration"])
+def test_headers_change_no_link(gatepost: Service, document: str, field: str) -> None:
     name, _, value = field.partition(": ")
-    url = f"{gatepost.url}/.well-known/oauth-authorization-server"
+    url = f"{gatepost.url}/.well-known/{document}"
     plain = gatepost.session.get(url)
     assert plain.json()["issuer"] == gatepost.url
     assert gatepost.session.get(url, headers={name: value}).content == plain.content

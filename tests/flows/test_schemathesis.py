@@ -32,9 +32,9 @@ CHECKS = [
     "response_schema_conformance",
     "status_code_conformance",
 ]
-# What no schema can say of a valid body: whether a name is known here, a key is a point on its curve, or a whole is
-# consistent. Only these members may be at fault in one.
-SEMANTIC = ("claims", "grants", "jwks", "resource", "scope", "serves")
+# What no schema can say of a valid body: whether a name is known here, a key is a point on its curve, an address is one
+# that may be asked, or a whole is consistent. Only these members may be at fault in one.
+SEMANTIC = ("claims", "grants", "jwks", "jwks_uri", "resource", "scope", "serves")
 
 described = schemathesis.openapi.from_dict(openapi.document())
 described.config.generation.update(with_security_parameters=False, allow_x00=False)

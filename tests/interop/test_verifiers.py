@@ -1,11 +1,9 @@
 """Other people's libraries verify our tokens against our key set, and refuse them when one byte changes."""
 
 import json
-import shutil
 import subprocess
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -15,9 +13,9 @@ from joserfc import jwt as jose_jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from tests.service import Client, Service
+from tests.interop import npm
+from tests.service import Service
 
-JOSE = "jose@6.2.17"
 ALGORITHMS = ["ES256", "RS256", "EdDSA"]
 AUDIENCE = "https://api.interop.example/{alg}"
 Verify = Callable[[str, str, str], dict[str, Any] | None]
@@ -57,32 +55,17 @@ def with_joserfc(issuer: str, audience: str, token: str) -> dict[str, Any] | Non
     return found.claims
 
 
-@pytest.fixture(scope="session")
-def node_jose(tmp_path_factory: pytest.TempPathFactory) -> Verify:
-    if shutil.which("npm") is None:
-        pytest.skip("Node is not on this machine; the service does not need it")
-    folder = tmp_path_factory.mktemp("node")
-    command = ["npm", "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", JOSE]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
-    script = folder / "jose.mjs"
-    script.write_text((Path(__file__).parent / "jose.mjs").read_text())
-
-    def verify(issuer: str, audience: str, token: str) -> dict[str, Any] | None:
-        done = subprocess.run(
-            ["node", script, issuer, audience, token], check=True, capture_output=True, text=True, timeout=30
-        )
-        told = json.loads(done.stdout)
-        return told["payload"] if told["verified"] else None
-
-    return verify
+def with_node_jose(issuer: str, audience: str, token: str) -> dict[str, Any] | None:
+    command = [*npm.node("jose.mjs"), issuer, audience, token]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    told = json.loads(done.stdout)
+    return told["payload"] if told["verified"] else None
 
 
-@pytest.fixture(params=["pyjwt", "joserfc", "node jose"])
+@pytest.fixture(params=[with_pyjwt, with_joserfc, with_node_jose], ids=["pyjwt", "joserfc", "node jose"])
 def verify(request: pytest.FixtureRequest) -> Verify:
-    if request.param == "node jose":
-        found: Verify = request.getfixturevalue("node_jose")
-        return found
-    return {"pyjwt": with_pyjwt, "joserfc": with_joserfc}[request.param]
+    found: Verify = request.param
+    return found
 
 
 def test_a_token_verifies(verify: Verify, issued: tuple[str, str, str]) -> None:
@@ -117,22 +100,3 @@ def _with_changed_byte(token: str, part: int) -> str:
     raw[len(raw) // 2] ^= 1
     parts[part] = urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode()
     return ".".join(parts)
-
-
-def test_authlib_obtains_a_token(sqlite_gatepost: Service, account_name: str) -> None:
-    """Authlib's client, unmodified, through the metadata alone."""
-    from authlib.integrations.requests_client import OAuth2Session
-
-    _, admin = sqlite_gatepost.account(account_name)
-    metadata = requests.get(f"{sqlite_gatepost.url}/.well-known/oauth-authorization-server", timeout=10).json()
-    assert metadata["issuer"] == sqlite_gatepost.url
-    for method in ("client_secret_basic", "client_secret_post"):
-        token = sqlite_gatepost.token(admin, "gatepost:clients")
-        client: Client = sqlite_gatepost.define_client(
-            token, scope="gatepost:clients", token_endpoint_auth_method=method
-        )
-        session = OAuth2Session(client.id, client.secret, scope="gatepost:clients", token_endpoint_auth_method=method)
-        with session:
-            answer = session.fetch_token(metadata["token_endpoint"], grant_type="client_credentials")
-        assert answer["scope"] == "gatepost:clients"
-        assert answer["token_type"] == "Bearer"

@@ -21,7 +21,11 @@ NAMES = st.lists(st.sampled_from(["read", "write", "openid", "offline_access", "
 TYPES = st.lists(st.sampled_from(list(GRANT_TYPES)), unique=True, min_size=1)
 GRANT = st.fixed_dictionaries(
     {"grant_type": st.sampled_from(list(GRANT_TYPES)), "scopes": NAMES},
-    optional={"access_token_lifetime": st.integers(60, 86_400), "status": st.sampled_from(["active", "disabled"])},
+    optional={
+        "access_token_lifetime": st.integers(60, 86_400),
+        "status": st.sampled_from(["active", "disabled"]),
+        "exchange": st.sampled_from([None, "delegation", "impersonation"]),
+    },
 )
 # Values that have a chance of being right, so that the rules about the whole are reached.
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
@@ -31,6 +35,8 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "token_endpoint_auth_method": st.sampled_from(["client_secret_post", "private_key_jwt", "none"]),
     "application_type": st.sampled_from(["web", "native"]),
     "jwks": st.just({"keys": [KEY]}),
+    "jwks_uri": st.just("https://a/jwks"),
+    "dpop_bound_access_tokens": st.booleans(),
     "require_pkce": st.booleans(),
     "rotate_secret": st.booleans() | st.fixed_dictionaries({"overlap": st.integers(-1, 10)}),
     "grants": st.lists(GRANT, max_size=3),
@@ -78,7 +84,11 @@ def check_whole(client: Client) -> None:
         assert grant.grant_type == "client_credentials" or not set(scopes.OPERATIONS) & set(grant.scopes)
         assert not client.public or by_person
     assert client.redirect_uris or "authorization_code" not in client.grant_types
-    assert client.jwks or client.token_endpoint_auth_method != "private_key_jwt"
+    assert client.jwks or client.jwks_uri or client.token_endpoint_auth_method != "private_key_jwt"
+    assert client.jwks is None or client.jwks_uri is None
+    for shown in clients.shown(client, {})["grants"]:
+        exchanges = shown["grant_type"] == clients.TOKEN_EXCHANGE
+        assert shown.get("exchange") in (["delegation", "impersonation"] if exchanges else [None])
     assert client.require_pkce or not client.public
     assert not scopes.PROTOCOL_CLAIMS & set(client.claims)
 

@@ -21,21 +21,25 @@ KEY: dict[str, Any] = dict(ECKey.generate_key("P-256").as_dict(private=False))
 KEYED: dict[str, Any] = MACHINE | {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [KEY]}}
 
 
-def define(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW) -> Definition | Refusal:
-    return clients.define(sent, known, account=ACCOUNT, base_url=BASE_URL, at=at)
+def define(
+    sent: dict[str, Any], known: Client | None = None, at: datetime = NOW, *, strict: bool = False
+) -> Definition | Refusal:
+    return clients.define(sent, known, account=ACCOUNT, base_url=BASE_URL, at=at, strict=strict)
 
 
-def definition(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW) -> Definition:
-    found = define(sent, known, at)
+def definition(
+    sent: dict[str, Any], known: Client | None = None, at: datetime = NOW, *, strict: bool = False
+) -> Definition:
+    found = define(sent, known, at, strict=strict)
     assert isinstance(found, Definition), found
     return found
 
 
-def defined(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW) -> Client:
-    return definition(sent, known, at).client
+def defined(sent: dict[str, Any], known: Client | None = None, at: datetime = NOW, *, strict: bool = False) -> Client:
+    return definition(sent, known, at, strict=strict).client
 
 
-def refused(sent: dict[str, Any], known: Client | None = None) -> Refusal:
-    found = define(sent, known)
+def refused(sent: dict[str, Any], known: Client | None = None, *, strict: bool = False) -> Refusal:
+    found = define(sent, known, strict=strict)
     assert isinstance(found, Refusal), found
     return found

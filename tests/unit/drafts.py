@@ -6,11 +6,13 @@ from typing import Any
 from gatepost.accounts import Account
 from gatepost.clients import Client, Grant
 from gatepost.scopes import Scope
-from gatepost.tokens.issue import Draft, Request
+from gatepost.tokens.dpop import Proof
+from gatepost.tokens.issue import Basis, Draft, Request
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"
 ACCOUNT = Account("acc_1", "acme", NOW)
+STRICT = Account("acc_1", "acme", NOW, settings={"profile": "fapi2"})
 API, OTHER = "https://api.example.com", "https://other.example.com"
 
 
@@ -40,9 +42,11 @@ SCOPES = Defined(
 ALL = ["read", "write", "other", "short", "other-short", "retired", "theirs", "undefined", "gatepost:clients"]
 
 
-def client(*granted: str, grant: dict[str, Any] | None = None, **members: Any) -> Client:
+def client(
+    *granted: str, grant: dict[str, Any] | None = None, way: str = "client_credentials", **members: Any
+) -> Client:
     """A client whose one grant lists these scopes."""
-    grants = [Grant("grt_1", "client_credentials", list(granted), **(grant or {}))]
+    grants = [Grant("grt_1", way, list(granted), **(grant or {}))]
     return Client("cli_1", ACCOUNT.id, NOW, NOW, grants=grants, **members)
 
 
@@ -52,3 +56,17 @@ def draft(
     """A request for these scopes by a client that was granted all there are."""
     request = Request("client_credentials", names, resources)
     return Draft(request, account, by or client(*ALL), BASE_URL, **members)
+
+
+PERSON = "acc_1.anna"
+PROOF = Proof("t" * 43, "1")
+
+
+def by_code(
+    *names: str, agreed: tuple[str, ...], resources: tuple[str, ...] = (), named: tuple[str, ...] = (),
+    proof: Proof | None = None, account: Account = ACCOUNT, **members: Any,
+) -> Draft:  # fmt: skip
+    """A code that is redeemed: what a person agreed to, for these resources, and what of it is asked for."""
+    request = Request("authorization_code", names, named, proof=proof)
+    by = client(*ALL, "openid", "offline_access", way="authorization_code", **members)
+    return Draft(request, account, by, BASE_URL, Basis(PERSON, agreed, resources))

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from joserfc.jwk import ECKey
 
 from gatepost import accounts, ids
 from gatepost.accounts import SETTINGS, Account
@@ -26,7 +27,7 @@ TABLE: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "signing_alg": ("ES256", {name: name for name in ("ES256", "RS256", "EdDSA")}, ["none", "HS256", "PS256", "es256"]),
     "login_url": (None, {"https://login.example/": "https://login.example/"}, ["http://login.example/", "login"]),
     "login_jwks": (None, {"https://login.example/jwks": "https://login.example/jwks"}, ["jwks.json", "{}", "[]"]),
-    "profile": ("oauth21", {"oauth21": "oauth21"}, ["fapi2", "fapi1", "OAuth21", "none"]),
+    "profile": ("oauth21", {"oauth21": "oauth21", "fapi2": "fapi2"}, ["fapi1", "fapi", "FAPI2", "OAuth21", "none"]),
     "retry_schedule": (SECTION_8, {"1s": [1], "7d": [7 * DAY], "none": []}, ["0s", "604801", "8d", "5s,", ",", "x"]),
     "retention": (30 * DAY, {f"{days}d": days * DAY for days in (7, 30, 90, 400)}, ["8d", "1d", "2555d", "0"]),
     "audit_retention": (400 * DAY, {f"{days}d": days * DAY for days in (30, 90, 400, 2555)}, ["7d", "31d", "2556d"]),
@@ -102,9 +103,11 @@ class TestSettings:
         assert ACME.seconds("access_token_lifetime") == 3600
         assert accounts.change(ACME, {"refresh_grace": "0"}, dev=False).seconds("refresh_grace") == 0
 
-    def test_a_profile_that_is_not_built_says_what_is_missing(self) -> None:
-        with pytest.raises(BadSetting, match="this release has no DPoP and PAR, which fapi2 requires"):
-            with_setting("profile", "fapi2")
+    def test_only_under_fapi2_an_account_is_strict(self) -> None:
+        strict = accounts.change(ACME, {"profile": "fapi2"}, dev=False)
+        assert (ACME.strict, strict.strict) == (False, True)
+        for text in ("oauth21", ""):
+            assert not accounts.change(strict, {"profile": text}, dev=False).strict
 
     def test_no_retries_is_not_the_default_schedule(self) -> None:
         assert with_setting("retry_schedule", "none") == []
@@ -200,7 +203,8 @@ class TestAddresses:
             accounts.web_url(url, dev)
 
 
-EC = {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "1"}
+EC = ECKey.generate_key("P-256", {"kid": "1"}).as_dict(private=False)
+WEAK = {"kty": "RSA", "e": "AQAB", "n": "AQAB"}
 
 
 def key_set(*keys: Any) -> str:
@@ -211,6 +215,10 @@ class TestLoginKeys:
     def test_a_key_set_is_kept_as_it_is(self) -> None:
         assert with_setting("login_jwks", key_set(EC, EC | {"kid": "2"})) == {"keys": [EC, EC | {"kid": "2"}]}
         assert with_setting("login_jwks", "\n " + key_set(EC)) == {"keys": [EC]}
+
+    def test_a_weak_key_is_refused(self) -> None:
+        with pytest.raises(BadSetting, match="2048 bits"):
+            with_setting("login_jwks", key_set(WEAK))
 
     @pytest.mark.parametrize("part", ["d", "k", "p", "q", "dp", "dq", "qi", "oth"])
     def test_private_parts_are_refused(self, part: str) -> None:

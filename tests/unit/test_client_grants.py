@@ -14,6 +14,7 @@ ALL: dict[str, Any] = WEB | {"grant_types": list(GRANT_TYPES)}
 CODE = {"grant_type": "authorization_code", "scopes": ["openid", "read"]}
 OWN = {"grant_type": "client_credentials", "scopes": ["read"]}
 EXCHANGE = {"grant_type": TOKEN_EXCHANGE, "scopes": ["write"]}
+NO_EXCHANGE: list[Any] = ["", "both", "Delegation", True, 0, [], ["delegation"], {}]
 
 
 def scopes_by_type(client: Client) -> dict[str, list[str]]:
@@ -79,6 +80,34 @@ class TestGiven:
         ]
         assert (made.grant_types, made.scope) == (["client_credentials", TOKEN_EXCHANGE], "read write")
 
+    @pytest.mark.parametrize(
+        ("sent", "shown"),
+        [
+            ({}, "delegation"),
+            ({"exchange": None}, "delegation"),
+            ({"exchange": "delegation"}, "delegation"),
+            ({"exchange": "impersonation"}, "impersonation"),
+        ],
+    )
+    def test_an_exchange_delegates_unless_it_is_said_to_impersonate(self, sent: dict[str, Any], shown: str) -> None:
+        made = defined({"grants": [OWN, EXCHANGE | sent]})
+        own, exchange = clients.shown(made, {})["grants"]
+        assert exchange["exchange"] == shown
+        assert "exchange" not in own
+        assert defined({"grants": [own, exchange]}, made) == made, "what was answered may be sent again"
+        assert defined({"client_name": "x"}, made).grants == made.grants
+
+    def test_an_exchange_that_is_built_delegates(self) -> None:
+        [shown] = clients.shown(defined({"grant_types": [TOKEN_EXCHANGE], "scope": "read"}), {})["grants"]
+        assert shown["exchange"] == "delegation"
+
+    def test_how_it_exchanges_can_be_changed(self) -> None:
+        made = defined({"grants": [EXCHANGE | {"exchange": "impersonation"}]})
+        again = defined({"grants": [EXCHANGE | {"exchange": "delegation"}]}, made)
+        assert clients.shown(again, {})["grants"][0]["exchange"] == "delegation"
+        assert again.grants[0].id == made.grants[0].id
+        assert defined({"grants": [EXCHANGE | {"exchange": "impersonation"}]}, again) == made
+
     def test_the_scope_may_be_said_and_bounds_them(self) -> None:
         made = defined({"scope": "write read", "grants": [OWN, EXCHANGE]})
         assert made.scope == "write read"
@@ -117,6 +146,8 @@ class TestGiven:
             [OWN | {"refresh_token_lifetime": 3599}], [OWN | {"refresh_token_lifetime": 1 << 70}],
             [OWN | {"status": "retired"}], [OWN | {"status": None}], [OWN | {"status": 1}], [OWN | {"secret": 1}],
             [OWN | {"id": "grt_06d8un0u5du3r3ifb9lnp3culs"}], [OWN | {"id": 5}], [OWN | {"": 1}],
+            *([EXCHANGE | {"exchange": how}] for how in NO_EXCHANGE),
+            *([each | {"exchange": how}] for each in (OWN, CODE) for how in ("delegation", "impersonation")),
         ],
     )  # fmt: skip
     def test_wrong(self, given: Any) -> None:
@@ -157,7 +188,7 @@ class TestGivenAgain:
 
     def test_null_builds_them_from_scope_and_leaves_nothing_of_what_was_given(self) -> None:
         given = OWN | {"access_token_lifetime": 60, "status": "disabled"}
-        made = defined({"grants": [given, EXCHANGE]})
+        made = defined({"grants": [given, EXCHANGE | {"exchange": "impersonation"}]})
         built = defined({"grants": None}, made)
         assert built.grants == [
             Grant(made.grants[0].id, "client_credentials", ["read", "write"]),

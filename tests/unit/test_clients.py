@@ -8,7 +8,7 @@ import pytest
 from joserfc.jwk import OKPKey, RSAKey
 
 from gatepost import clients, ids
-from gatepost.clients import JWT_BEARER, TOKEN_EXCHANGE, Client
+from gatepost.clients import TOKEN_EXCHANGE, Client
 from gatepost.scopes import PROTOCOL_CLAIMS
 from tests.unit.clients import (
     ACCOUNT,
@@ -27,6 +27,8 @@ from tests.unit.clients import (
 
 RSA: dict[str, Any] = dict(RSAKey.generate_key(2048).as_dict(private=False))
 OKP: dict[str, Any] = dict(OKPKey.generate_key("Ed25519").as_dict(private=False))
+URI: dict[str, Any] = {"jwks_uri": "https://app.example.com/jwks"}
+PUBLISHED: dict[str, Any] = KEYED | URI | {"jwks": None}
 PAGES = ("client_uri", "logo_uri", "tos_uri", "policy_uri")
 
 RIGHT: list[tuple[str, list[Any]]] = [
@@ -38,7 +40,7 @@ RIGHT: list[tuple[str, list[Any]]] = [
       for page in PAGES],
     ("application_type", ["web", "native"]),
     ("id_token_signed_response_alg", ["RS256", "ES256", "EdDSA"]),
-    ("dpop_bound_access_tokens", [False]),
+    ("dpop_bound_access_tokens", [True, False]),
     ("access_token_lifetime", [60, 86_400]),
     ("refresh_token_lifetime", [3600, 365 * 86_400]),
     ("serves", [["https://api.example.com"], ["urn:example:api", "https://a"], [f"urn:gatepost:{ACCOUNT}"],
@@ -51,6 +53,7 @@ RIGHT: list[tuple[str, list[Any]]] = [
     ("jwks", [{"keys": [KEY]}, {"keys": [RSA]}, {"keys": [OKP]}, {"keys": [KEY | {"alg": "ES256", "use": "sig"}]},
               {"keys": [KEY | {"kid": "1"}, RSA | {"kid": "2"}, OKP | {"kid": "3"}]},
               {"keys": [KEY | {"kid": str(n)} for n in range(20)]}]),
+    ("jwks_uri", ["https://example.com/jwks", "https://example.com/".ljust(2048, "a")]),
     ("token_endpoint_auth_method", ["client_secret_basic", "client_secret_post"]),
 ]  # fmt: skip
 WRONG: list[tuple[str, list[Any]]] = [
@@ -64,7 +67,7 @@ WRONG: list[tuple[str, list[Any]]] = [
       for page in PAGES],
     ("application_type", ["Web", "", "service", 5, ["web"]]),
     ("id_token_signed_response_alg", ["none", "HS256", "rs256", "", 5]),
-    ("dpop_bound_access_tokens", [True, 0, 1, "false"]),
+    ("dpop_bound_access_tokens", [0, 1, "false", "true", [True], {}]),
     ("access_token_lifetime", [59, 86_401, 0, -1, 60.0, "60", True, [60], 1 << 70]),
     ("refresh_token_lifetime", [3599, 365 * 86_400 + 1, 0, "3600", False]),
     ("serves", ["https://a", ["api"], [""], [5], ["https://a#b"], ["https://a"] * 51, [BASE_URL], [BASE_URL + "/"],
@@ -75,11 +78,11 @@ WRONG: list[tuple[str, list[Any]]] = [
     ("metadata", [[], {"a": 1}, {"a": None}, {"": "a"}, {"a" * 65: ""}, {"a": "b" * 513},
                   {str(n): "" for n in range(51)}]),
     ("grant_types", [[], "client_credentials", ["password"], ["implicit"], ["client_credentials"] * 2, [5], [[]]]),
-    ("response_types", [[], "code", ["token"], ["id_token"], ["code", "token"], ["code", "code"], ["code id_token"]]),
+    ("response_types", ["code", ["token"], ["id_token"], ["code", "token"], ["code", "code"], ["code id_token"]]),
     ("scope", [["a"], 5, "a  b", " a", "a ", "a a", 'a"b', "a\\b", "é", "a\tb", "a" * 129, " ",
                " ".join(f"{n:0>128}" for n in range(125))]),
     ("token_endpoint_auth_method", ["client_secret_jwt", "tls_client_auth", "", "None", 5, ["none"]]),
-    ("jwks_uri", ["https://example.com/jwks", "", 5]),
+    ("jwks_uri", ["", 5, True, ["https://example.com/jwks"], {"keys": []}, "https://example.com/".ljust(2049, "a")]),
 ]  # fmt: skip
 
 
@@ -166,9 +169,47 @@ class TestKeys:
 
     def test_private_key_jwt_needs_a_key(self) -> None:
         without = {name: value for name, value in KEYED.items() if name != "jwks"}
-        assert refused(without).pointer == "/jwks"
-        assert refused(KEYED | {"jwks": None}).pointer == "/jwks"
+        for body in (without, KEYED | {"jwks": None}, KEYED | {"jwks": None, "jwks_uri": None}):
+            assert (refused(body).pointer, refused(body).detail) == (
+                "/jwks", "jwks: needed for private_key_jwt, or jwks_uri"
+            )  # fmt: skip
         assert not definition(KEYED).wants_secret
+        assert not definition(PUBLISHED).wants_secret
+
+    def test_keys_are_given_or_published_and_never_both(self) -> None:
+        """RFC 7591, section 2."""
+        for both in (KEYED | URI, MACHINE | {"jwks": {"keys": [KEY]}} | URI, PUBLIC | {"jwks": {"keys": [KEY]}} | URI):
+            found = refused(both)
+            assert (found.code, found.pointer) == ("invalid_client_metadata", "/jwks_uri")
+            assert found.detail == "jwks_uri: send jwks or jwks_uri, not both"
+        assert refused(URI, defined(KEYED)).pointer == "/jwks_uri"
+        moved = defined(URI | {"jwks": None}, defined(KEYED))
+        assert (moved.jwks, moved.jwks_uri) == (None, URI["jwks_uri"])
+        assert defined({"jwks_uri": None, "jwks": {"keys": [KEY]}}, moved).jwks_uri is None
+        assert refused({"jwks_uri": None}, moved).pointer == "/jwks"
+
+
+class TestPublishedKeys:
+    """Of a key set that somebody else publishes, those that we can use."""
+
+    def test_what_we_cannot_use_is_left_out(self) -> None:
+        right = [KEY | {"kid": "1"}, RSA | {"kid": "2", "use": "sig"}, OKP | {"alg": "EdDSA"}]
+        wrong: list[Any] = [
+            KEY | {"use": "enc"}, KEY | {"d": "AA"}, KEY | {"crv": "P-384"}, {"kty": "oct", "k": "AA"}, {}, 5, None,
+            KEY | {"alg": "HS256"}, KEY | {"x": "AA"}, KEY | {"kid": 5},
+        ]  # fmt: skip
+        assert clients.usable_keys({"keys": [*wrong, *right]}) == right
+        assert clients.usable_keys({"keys": wrong}) == []
+        assert clients.usable_keys({"keys": []}) == []
+
+    @pytest.mark.parametrize("found", [None, 5, "x", [], [KEY], {}, {"keys": None}, {"keys": {}}, {"key": [KEY]}, KEY])
+    def test_what_is_no_key_set_is_none(self, found: Any) -> None:
+        assert clients.usable_keys(found) is None
+
+    def test_only_the_first_hundred_are_looked_at(self) -> None:
+        """So that nobody can make us work for long."""
+        assert clients.usable_keys({"keys": [KEY] * 101}) == [KEY] * 100
+        assert clients.usable_keys({"keys": [{}] * 100 + [KEY]}) == []
 
 
 class TestCreating:
@@ -210,7 +251,7 @@ class TestCreating:
         assert member not in clients.shown(made, {})
         assert (made.secrets, made.explicit_grants, made.created_at) == ([], False, NOW)
 
-    @pytest.mark.parametrize("member", [*clients.MEMBERS, "jwks_uri", "rotate_secret", "grants"])
+    @pytest.mark.parametrize("member", [*clients.MEMBERS, "rotate_secret", "grants"])
     def test_null_is_as_if_left_out(self, member: str) -> None:
         """Ids are new each time; all else is the same."""
         body = WEB if member == "grant_types" else MACHINE
@@ -220,7 +261,8 @@ class TestCreating:
 
     def test_response_types_are_those_of_the_grant_types(self) -> None:
         """RFC 7591, section 2.1: never inconsistent, so that the answer may differ from what was sent."""
-        for sent in ({}, {"response_types": ["code"]}, {"response_types": None}):
+        several: list[dict[str, Any]] = [{}, *({"response_types": each} for each in (["code"], [], None))]
+        for sent in several:
             assert defined(WEB | sent).response_types == ["code"]
             assert defined(MACHINE | sent).response_types == []
 
@@ -229,7 +271,7 @@ class TestCreating:
         assert definition(MACHINE | {"token_endpoint_auth_method": method}).wants_secret
         assert not definition(PUBLIC).wants_secret
 
-    @pytest.mark.parametrize("grant_type", ["client_credentials", JWT_BEARER, TOKEN_EXCHANGE])
+    @pytest.mark.parametrize("grant_type", ["client_credentials", TOKEN_EXCHANGE])
     def test_a_public_client_gets_nothing_on_its_own_behalf(self, grant_type: str) -> None:
         for types in ([grant_type], ["authorization_code", grant_type]):
             found = refused(PUBLIC | {"grant_types": types})
@@ -248,7 +290,7 @@ class TestCreating:
 
 class TestRedefining:
     def test_nothing_sent_changes_nothing(self) -> None:
-        for body in (MACHINE, WEB, NATIVE, PUBLIC, KEYED):
+        for body in (MACHINE, WEB, NATIVE, PUBLIC, KEYED, PUBLISHED):
             known = defined(body)
             assert defined({}, known) == known
             assert defined({"client_id": known.id}, known) == known
@@ -286,6 +328,9 @@ class TestRedefining:
             (NATIVE, {"application_type": None}, "/redirect_uris"),
             (MACHINE, {"token_endpoint_auth_method": "private_key_jwt"}, "/jwks"),
             (KEYED, {"jwks": None}, "/jwks"),
+            (KEYED, URI, "/jwks_uri"),
+            (PUBLISHED, {"jwks_uri": None}, "/jwks"),
+            (PUBLISHED, {"jwks": {"keys": [KEY]}}, "/jwks_uri"),
             (WEB | {"require_pkce": False}, {"token_endpoint_auth_method": "none"}, "/require_pkce"),
             (PUBLIC, {"require_pkce": False}, "/require_pkce"),
             (MACHINE | {"scope": "gatepost:clients"}, WEB | {"grant_types": ["authorization_code"]}, "/scope"),
@@ -316,6 +361,64 @@ class TestRedefining:
         assert defined(MACHINE, by_types).response_types == []
         given = {"grants": [{"grant_type": "client_credentials", "scopes": []}]}
         assert defined(given, by_types).response_types == []
+
+
+STRICT: dict[str, Any] = KEYED | {"id_token_signed_response_alg": "ES256"}
+PEOPLE: dict[str, Any] = STRICT | WEB | {"grant_types": ["authorization_code"]}
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    (MACHINE | {"token_endpoint_auth_method": None}, "/token_endpoint_auth_method"),
+    (MACHINE | {"token_endpoint_auth_method": "client_secret_post"}, "/token_endpoint_auth_method"),
+    (PUBLIC, "/token_endpoint_auth_method"),
+    (PEOPLE | {"id_token_signed_response_alg": "RS256"}, "/id_token_signed_response_alg"),
+    (STRICT | {"jwks": {"keys": [RSA | {"alg": "RS256"}]}}, "/jwks"),
+    (STRICT | {"jwks": {"keys": [KEY | {"kid": "1"}, RSA | {"kid": "2", "alg": "RS256"}]}}, "/jwks"),
+    (PEOPLE | {"require_pkce": False}, "/require_pkce"),
+    (PEOPLE | {"redirect_uris": ["http://127.0.0.1/callback"]}, "/redirect_uris"),
+    (PEOPLE | {"redirect_uris": ["https://app.example.com/", "http://localhost:8080/"]}, "/redirect_uris"),
+]
+
+
+class TestFapi2:
+    """The contract, section 2: private_key_jwt only, no RS256, and PKCE always."""
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            STRICT,
+            PEOPLE,
+            PUBLISHED,
+            STRICT | {"id_token_signed_response_alg": "EdDSA"},
+            STRICT | {"id_token_signed_response_alg": "RS256"},  # a machine has no ID tokens
+            *(STRICT | {"jwks": {"keys": [RSA | alg]}} for alg in ({"alg": "PS256"}, {})),
+            STRICT | {"jwks": {"keys": [OKP | {"alg": "EdDSA"}]}},
+            STRICT | {"jwks": {"keys": [KEY | {"alg": "ES256"}]}},
+        ],
+    )
+    def test_fit(self, body: dict[str, Any]) -> None:
+        made = defined(body, strict=True)
+        assert clients.unfit(made) is None
+        assert defined({"client_name": "x"}, made, strict=True).client_name == "x"
+
+    @pytest.mark.parametrize(("body", "pointer"), UNFIT)
+    def test_unfit_is_refused_by_name(self, body: dict[str, Any], pointer: str) -> None:
+        found = refused(body, strict=True)
+        assert found.pointer == pointer
+        assert found.code == ("invalid_redirect_uri" if pointer == "/redirect_uris" else "invalid_client_metadata")
+        made = defined(body)
+        assert "/" + (clients.unfit(made) or ("", ""))[0] == pointer, "so the profile is refused while it is there"
+
+    @pytest.mark.parametrize(("body", "pointer"), UNFIT)
+    def test_a_fit_client_does_not_become_unfit(self, body: dict[str, Any], pointer: str) -> None:
+        assert refused(body, defined(PEOPLE, strict=True), strict=True).pointer == pointer
+
+    def test_id_tokens_are_signed_by_es256_where_nothing_is_said(self) -> None:
+        assert defined(KEYED, strict=True).id_token_signed_response_alg == "ES256"
+        chosen = defined(KEYED | {"id_token_signed_response_alg": "EdDSA"}, strict=True)
+        assert defined({"client_name": "x"}, chosen, strict=True).id_token_signed_response_alg == "EdDSA"
+        assert (
+            defined({"id_token_signed_response_alg": None}, chosen, strict=True).id_token_signed_response_alg == "ES256"
+        )
+        assert defined({"id_token_signed_response_alg": None}, chosen).id_token_signed_response_alg == "RS256"
 
 
 class TestStatus:

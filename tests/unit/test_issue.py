@@ -6,17 +6,35 @@ import msgspec
 import pytest
 
 from gatepost.accounts import Account
-from gatepost.clients import Client
+from gatepost.clients import JWT_BEARER, Client
 from gatepost.errors import Refusal
-from gatepost.grants import GRANTS, client_credentials
+from gatepost.grants import BY_CODE, GRANTS, authorization_code, client_credentials
 from gatepost.keys import SigningKey
 from gatepost.scopes import OPERATIONS
-from gatepost.tokens.issue import SHARED, Draft, decide, explain, mint
-from tests.unit.drafts import ACCOUNT, ALL, API, BASE_URL, NOW, OTHER, SCOPES, client, draft
+from gatepost.tokens.dpop import Proof
+from gatepost.tokens.issue import SHARED, Basis, Draft, Rule, decide, explain, mint
+from tests.unit.drafts import (
+    ACCOUNT,
+    ALL,
+    API,
+    BASE_URL,
+    NOW,
+    OTHER,
+    PERSON,
+    PROOF,
+    SCOPES,
+    STRICT,
+    by_code,
+    client,
+    draft,
+)
 
+AT = 1_794_729_600
 RULES = client_credentials.RULES
+CODE = authorization_code.RULES
 ORDER = [
     "client_is_confidential",
+    "key_is_shown",
     "grant_is_configured",
     "scopes_are_named",
     "scopes_are_granted",
@@ -26,8 +44,8 @@ ORDER = [
 ]
 
 
-def decided(asked: Draft) -> Draft:
-    found = decide(asked, SCOPES, RULES)
+def decided(asked: Draft, rules: tuple[Rule, ...] = RULES) -> Draft:
+    found = decide(asked, SCOPES, rules)
     assert isinstance(found, Draft), found
     return found
 
@@ -35,13 +53,28 @@ def decided(asked: Draft) -> Draft:
 def test_the_order_of_the_rules() -> None:
     assert [rule.__name__ for rule in RULES] == ORDER
     assert [rule.__name__ for rule in SHARED] == ORDER[1:]
-    assert all(rule.__doc__ for rule in RULES)
+    assert all(rule.__doc__ for way in GRANTS.values() for rule in way.rules)
+
+
+@pytest.mark.parametrize("grant_type", list(GRANTS))
+def test_no_grant_type_leaves_a_rule_out(grant_type: str) -> None:
+    """What each has: what others said needs what was agreed to, all others a client that authenticates."""
+    names = [rule.__name__ for rule in GRANTS[grant_type].rules]
+    always = ["key_is_shown", "grant_is_configured", "scopes_are_granted", "scopes_are_active", "audience_is_one"]
+    assert [name for name in names if name in always] == always
+    assert "lifetime_is_shortest" in names
+    first = "scopes_are_agreed" if grant_type in (*BY_CODE, JWT_BEARER) else "client_is_confidential"
+    assert first in names
+    assert ("scopes_are_named" in names) == (grant_type not in BY_CODE)
+    assert len(set(names)) == len(names)
 
 
 # What is asked, by whom → the code, and the rule that refuses it.
 REFUSED: list[tuple[Draft, str, str]] = [
     (draft("read", by=client("read", token_endpoint_auth_method="none")), "unauthorized_client",
      "client_is_confidential"),
+    (draft("read", by=client("read", dpop_bound_access_tokens=True)), "invalid_dpop_proof", "key_is_shown"),
+    (draft("read", account=STRICT), "invalid_dpop_proof", "key_is_shown"),
     (draft("read", by=Client("cli_1", "acc_1", NOW, NOW)), "unauthorized_client", "grant_is_configured"),
     (draft("read", by=client("read", grant={"status": "disabled"})), "unauthorized_client", "grant_is_configured"),
     (draft(), "invalid_scope", "scopes_are_named"),
@@ -57,6 +90,8 @@ REFUSED: list[tuple[Draft, str, str]] = [
     (draft("undefined"), "invalid_scope", "scopes_are_active"),
     (draft("theirs"), "invalid_scope", "scopes_are_active"),
     (draft("openid", by=client("openid")), "invalid_scope", "scopes_are_active"),
+    (draft("read", "openid", by=client("read", "openid")), "invalid_scope", "scopes_are_active"),
+    (draft("read", "offline_access", by=client("read", "offline_access")), "invalid_scope", "scopes_are_active"),
     (draft("read", "other"), "invalid_scope", "audience_is_one"),
     (draft("read", "gatepost:clients"), "invalid_scope", "audience_is_one"),
     (draft("read", resources=(OTHER,)), "invalid_target", "audience_is_one"),
@@ -165,6 +200,91 @@ class TestExplaining:
         assert [each["held"] for each in told] == [True] * (len(told) - 1) + [False]
 
 
+class TestKeys:
+    """RFC 9449: who is bound to a key shows it, and who shows one gets tokens bound to it."""
+
+    @pytest.mark.parametrize("account", [ACCOUNT, STRICT])
+    def test_a_proof_is_enough(self, account: Account) -> None:
+        for bound in (True, False):
+            asked = by_code(agreed=("read",), proof=PROOF, account=account, dpop_bound_access_tokens=bound)
+            assert decided(asked, CODE).request.proof == PROOF
+
+    @pytest.mark.parametrize(
+        ("alg", "strict"), [("ES256", True), ("PS256", True), ("EdDSA", True), ("Ed25519", True), ("RS256", False)]
+    )
+    def test_under_fapi2_no_proof_is_signed_by_rs256(self, alg: str, strict: bool) -> None:
+        proof = Proof("t" * 43, "1", alg)
+        decided(by_code(agreed=("read",), proof=proof), CODE)
+        found = decide(by_code(agreed=("read",), proof=proof, account=STRICT), SCOPES, CODE)
+        assert isinstance(found, Draft) == strict
+        if isinstance(found, Refusal):
+            assert (found.code, found.rule) == ("invalid_dpop_proof", "key_is_shown")
+
+
+# What a person agreed to, and what of it is asked for → the code, and the rule that refuses it.
+BEYOND: list[tuple[Draft, str, str]] = [
+    (by_code("write", agreed=("read",)), "invalid_scope", "scopes_are_agreed"),
+    (by_code("read", "write", agreed=("read",)), "invalid_scope", "scopes_are_agreed"),
+    (by_code("openid", agreed=("read",)), "invalid_scope", "scopes_are_agreed"),
+    (by_code("read", agreed=()), "invalid_scope", "scopes_are_agreed"),
+    (by_code(agreed=("read", "elsewhere")), "invalid_scope", "scopes_are_granted"),
+    (by_code(agreed=("read", "retired")), "invalid_scope", "scopes_are_active"),
+    (by_code(agreed=("openid", "undefined")), "invalid_scope", "scopes_are_active"),
+    (by_code(agreed=("read", "theirs")), "invalid_scope", "scopes_are_active"),
+    (by_code(agreed=("read", "other")), "invalid_scope", "audience_is_one"),
+    (by_code(agreed=("read", "other"), resources=(API, OTHER)), "invalid_scope", "audience_is_one"),
+    (by_code(agreed=("read", "other"), named=(API, OTHER)), "invalid_target", "audience_is_one"),
+    (by_code(agreed=("read",), named=(OTHER,)), "invalid_target", "audience_is_one"),
+    (by_code(agreed=("read",), named=(BASE_URL,)), "invalid_target", "audience_is_one"),
+    (by_code(agreed=("openid", "read"), named=(BASE_URL,)), "invalid_target", "audience_is_one"),
+    (by_code(agreed=("read", "other"), resources=(API,), named=(OTHER,)), "invalid_target", "audience_is_one"),
+    (by_code("other", agreed=("read", "other"), resources=(API,)), "invalid_target", "audience_is_one"),
+    (by_code(agreed=("offline_access",)), "invalid_scope", "audience_is_one"),
+    (by_code("offline_access", agreed=("offline_access", "read")), "invalid_scope", "audience_is_one"),
+]  # fmt: skip
+
+
+class TestAgreed:
+    """What rests on a consent never goes beyond it."""
+
+    @pytest.mark.parametrize(("asked", "code", "rule"), BEYOND)
+    def test_what_goes_beyond_is_refused(self, asked: Draft, code: str, rule: str) -> None:
+        found = decide(asked, SCOPES, CODE)
+        assert isinstance(found, Refusal), found
+        assert (found.code, found.rule) == (code, rule)
+
+    @pytest.mark.parametrize(
+        ("asked", "scope", "audience"),
+        [
+            (by_code(agreed=("read",)), ("read",), API),
+            (by_code(agreed=("read", "write")), ("read", "write"), API),
+            (by_code("write", agreed=("read", "write")), ("write",), API),
+            (by_code(agreed=("openid", "read")), ("openid", "read"), [API, BASE_URL]),
+            (by_code("read", agreed=("openid", "read")), ("read",), API),
+            (by_code(agreed=("openid",)), ("openid",), BASE_URL),
+            (by_code(agreed=("openid", "offline_access")), ("openid", "offline_access"), BASE_URL),
+            (by_code(agreed=("read", "offline_access")), ("read", "offline_access"), API),
+            (by_code(agreed=("read", "other"), named=(OTHER,)), ("other",), OTHER),
+            (by_code("other", agreed=("read", "other")), ("other",), OTHER),
+            (by_code(agreed=("read", "other"), resources=(API,)), ("read",), API),
+            (by_code(agreed=("read", "other"), resources=(API, OTHER), named=(API,)), ("read",), API),
+            (by_code(agreed=("openid", "read", "other", "offline_access"), named=(OTHER,)),
+             ("openid", "other", "offline_access"), [OTHER, BASE_URL]),
+        ],
+    )  # fmt: skip
+    def test_left_out_means_all_and_each_token_is_for_one_resource(
+        self, asked: Draft, scope: tuple[str, ...], audience: str | list[str]
+    ) -> None:
+        found = decided(asked, CODE)
+        assert (found.scope, found.audience) == (scope, audience)
+
+    def test_nothing_agreed_is_nothing(self) -> None:
+        """Also where there is nothing at all to rest on: never the client's own rights."""
+        for basis in (None, Basis(PERSON, ())):
+            asked = msgspec.structs.replace(by_code("read", agreed=("read",)), basis=basis)
+            assert isinstance(decide(asked, SCOPES, CODE), Refusal)
+
+
 KEY = SigningKey("key_1", "ES256", "active", {}, NOW)
 TOKEN = bytes.fromhex("019a8f5c1e2b7c3d8e4f5a6b7c8d9eaf")
 
@@ -197,6 +317,30 @@ class TestMinting:
         made = mint(decided(draft("read")), KEY, token=TOKEN, subject="cli_1", extra=extra, at=NOW)
         assert "evil" not in made.claims.values()
         assert extra["iss"] == "evil", "the client's definition is not written to"
+
+    def test_a_key_that_was_shown_is_in_the_token(self) -> None:
+        """RFC 9449, section 6.1; also where the client's own claims say something else."""
+        plain = mint(decided(draft("read")), KEY, token=TOKEN, subject="cli_1", extra={}, at=NOW)
+        assert ("cnf" in plain.claims, plain.kind) == (False, "Bearer")
+        asked = decided(by_code(agreed=("read",), proof=PROOF), CODE)
+        made = mint(asked, KEY, token=TOKEN, subject=PERSON, extra={"cnf": {"jkt": "evil"}}, at=NOW)
+        assert (made.claims["cnf"], made.kind) == ({"jkt": PROOF.thumbprint}, "DPoP")
+
+    @pytest.mark.parametrize(
+        ("until", "lifetime"), [(None, 3600), (AT + 60, 60), (AT + 3600, 3600), (AT + 9999, 3600), (AT + 1, 1)]
+    )
+    def test_it_never_outlives_what_it_rests_on(self, until: int | None, lifetime: int) -> None:
+        asked = by_code(agreed=("read",))
+        asked = msgspec.structs.replace(asked, basis=Basis(PERSON, ("read",), until=until))
+        made = mint(decided(asked, CODE), KEY, token=TOKEN, subject=PERSON, extra={}, at=NOW)
+        assert (made.lifetime, made.expires_at, made.claims["exp"]) == (lifetime, AT + lifetime, AT + lifetime)
+        assert made.claims["iat"] == AT
+
+    def test_signed_in_it_is_also_for_ourselves(self) -> None:
+        asked = decided(by_code(agreed=("openid", "read")), CODE)
+        made = mint(asked, KEY, token=TOKEN, subject=PERSON, extra={"auth_time": AT - 5}, at=NOW)
+        assert made.claims["aud"] == made.audience == [API, BASE_URL]
+        assert (made.claims["sub"], made.claims["auth_time"]) == (PERSON, AT - 5)
 
     def test_a_token_needs_the_grant_that_allows_it(self) -> None:
         with pytest.raises(TypeError):

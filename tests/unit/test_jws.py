@@ -8,7 +8,7 @@ import pytest
 
 from gatepost.clients import ASSERTION_ALGORITHMS
 from gatepost.tokens import jws
-from gatepost.tokens.jws import MAX_BYTES, Unreadable, audiences, instant, is_live
+from gatepost.tokens.jws import MAX_BYTES, Unreadable, audiences, instant, is_live, peek, unb64
 from tests.unit.foreign import CLAIMS, EC, ED, OTHER_EC, RSA, encoded, pem, public, token
 
 KEYS = {"keys": [public(EC, kid="ec"), public(RSA, kid="rsa"), public(ED, kid="ed")]}
@@ -270,3 +270,81 @@ def test_audiences(claims: dict[str, Any], found: list[Any]) -> None:
 def test_base64url_has_no_padding() -> None:
     for length in range(5):
         assert jws.b64(b"\xff" * length).decode() == encoded(b"\xff" * length)
+
+
+class TestBase64url:
+    """RFC 7515, appendix C; and bytes have one spelling, so that no two texts are the same token."""
+
+    @pytest.mark.parametrize(
+        ("text", "raw"),
+        [("", b""), ("AA", b"\0"), ("AAA", b"\0\0"), ("AAAA", b"\0\0\0"), ("_-8", b"\xff\xef"), ("__8", b"\xff\xff")],
+    )
+    def test_right(self, text: str, raw: bytes) -> None:
+        assert unb64(text) == raw
+        assert jws.b64(raw).decode() == text
+
+    def test_every_byte_comes_back(self) -> None:
+        for length in range(1, 70):
+            raw = bytes(range(256))[-length:]
+            assert unb64(jws.b64(raw).decode()) == raw
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "A", "AAAAA", "=", "==", "AA=", "AA==", "AAA=", "AAAA=", "AAAA====", "+-8", "_/8", "/+8", " AA", "AA ",
+            "A A", "AA\n", "\nAA", "A\r\nA", "AA\0", "A.A", "AA.", "%41A", "AÄ", "ＡＡ", "\ud800A", "*", "AA=AA",
+        ],
+    )  # fmt: skip
+    def test_wrong(self, text: str) -> None:
+        with pytest.raises(ValueError):
+            unb64(text)
+
+    @pytest.mark.parametrize(("text", "others"), [("AA", "BCDEFGHIJKLMNOP"), ("AAA", "BCD")])
+    def test_bits_that_mean_nothing_are_zero(self, text: str, others: str) -> None:
+        unb64(text)
+        for char in others:
+            with pytest.raises(ValueError):
+                unb64(text[:-1] + char)
+
+
+class TestPeek:
+    """Unverified, and so nothing but a hint: what cannot be read is nothing."""
+
+    def test_both_parts_whoever_signed(self) -> None:
+        for key in (EC, OTHER_EC, b"", b"secret"):
+            assert peek(token(ES256, key=key)) == (ES256, CLAIMS)
+
+    @pytest.mark.parametrize("signature", ["", "A", "=", "not base64"])
+    def test_the_signature_is_not_looked_at(self, signature: str) -> None:
+        front = token(ES256).rpartition(".")[0]
+        assert peek(f"{front}.{signature}") == (ES256, CLAIMS)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "", ".", "..", "...", "a", "a.b", "a.b.c", "a.b.c.d", "é.é.é", "\0.\0.\0", "=.=.=", "%.%.%", "\ud800.a.b",
+            "e30", "e30.e30", "e30.e30.e30.e30", "e30=.e30.", "e30.e30=.", " e30.e30.", "e30.e30\n.", "e30 .e30.",
+        ],
+    )  # fmt: skip
+    def test_what_is_no_token(self, text: str) -> None:
+        assert peek(text) == ({}, {})
+
+    def test_no_token_of_empty_objects_is_mistaken_for_that(self) -> None:
+        assert peek("e30.e30.") == ({}, {})
+        assert peek(token({"kid": "a"}, b"{}", b"")) == ({"kid": "a"}, {})
+
+    @pytest.mark.parametrize("part", [b"", b"[]", b"null", b"5", b'"a"', b"true", b"{", b"{}x", b"\xff", b'{"a":NaN}'])
+    def test_each_part_is_an_object(self, part: bytes) -> None:
+        assert peek(token(part, CLAIMS)) == ({}, {})
+        assert peek(token(ES256, part)) == ({}, {})
+
+    def test_what_is_nested_deeply(self) -> None:
+        deep = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"
+        assert peek(token(deep, CLAIMS)) == ({}, {})
+        assert peek(token(ES256, deep)) == ({}, {})
+
+    def test_what_is_too_large_is_not_even_decoded(self) -> None:
+        fill = (MAX_BYTES - len(token(ES256, CLAIMS | {"fill": ""}))) * 3 // 4
+        assert peek(token(ES256, CLAIMS | {"fill": "a" * fill}))[0] == ES256
+        assert peek(token(ES256, CLAIMS | {"fill": "a" * MAX_BYTES})) == ({}, {})
+        assert peek(token(ES256) + "A" * MAX_BYTES) == ({}, {})

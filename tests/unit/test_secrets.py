@@ -18,6 +18,7 @@ from gatepost.secrets import (
     WrongKey,
     digest,
     key_id,
+    masked,
     new_client_secret,
     new_master_key,
     parse_master_keys,
@@ -224,3 +225,18 @@ class TestServerKeys:
 def test_dice_fall_differently() -> None:
     assert len({random_bytes(16) for _ in range(100)}) == 100
     assert len(random_bytes(7)) == 7
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (f"scope: gps_{'a1-_' * 11} is not granted", "scope: gps_*** is not granted"),
+        (f"gpr_{'b' * 43}", "gpr_***"),
+        ("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD/x=: unknown", "whsec_***: unknown"),
+        (f"Bearer eyJhbGciOiJFUzI1NiJ9.eyJ{'c' * 30}.{'d' * 86}", "Bearer eyJ***"),
+        ("invoices:read gps_short", "invoices:read gps_short"),
+    ],
+    ids=["client secret", "refresh token", "signing secret", "token", "nothing"],
+)
+def test_what_looks_like_a_secret_is_not_repeated(sent: str, told: str) -> None:
+    assert masked(sent) == told

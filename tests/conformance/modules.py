@@ -1,0 +1,147 @@
+"""The modules of the OpenID Foundation's plans, and how we stand to each: what its run would end with, and why.
+
+Each has a test here that is named after it: `oidcc-scope-email` is `test_oidcc_scope_email`.
+"""
+
+from typing import Literal, NamedTuple
+
+# passes; passes, with a warning; is skipped by the suite itself; does not apply to how we are run; fails, by design.
+Outcome = Literal["passes", "warns", "skipped", "does not apply", "fails by design"]
+
+
+class Module(NamedTuple):
+    """Whatever is not plainly passed has its reason."""
+
+    outcome: Outcome = "passes"
+    why: str = ""
+
+
+class Plan(NamedTuple):
+    title: str
+    name: str
+    variant: str
+    file: str
+    prefix: str  # of all its modules, which their tests leave out
+    size: int
+    modules: dict[str, Module]
+
+    def test(self, module: str) -> str:
+        return "test_" + module.removeprefix(self.prefix).replace("-", "_").lower()
+
+
+PASSES = Module()
+TLS = Module(why="Its checks of TLS are for what ends TLS in front of the service.")
+BY_OTHERS = Module(
+    "does not apply",
+    "It needs a client that registers itself without being known. Here defining a client takes a token, so the plan "
+    "is run with clients defined before.",
+)
+OF_ACCOUNTS = Module(
+    "skipped",
+    "`scopes_supported` names only the scopes that every account has; `profile`, `email`, `address` and `phone` are "
+    "there in the accounts that define them.",
+)
+IN_BOTH = Module("skipped", f"{OF_ACCOUNTS.why} Where it runs it warns: the claims of a scope are in the ID token too.")
+NO_OBJECTS = Module("skipped", "The answer is `request_not_supported`, which the module accepts.")
+
+FAPI2 = Plan(
+    "FAPI 2.0 Security Profile: client credentials",
+    "fapi2-security-profile-final-test-plan",
+    "`fapi_profile=fapi_client_credentials_grant`, `client_auth_type=private_key_jwt`, `sender_constrain=dpop`, "
+    "`openid=plain_oauth`",
+    "test_fapi2_client_credentials.py",
+    "fapi2-security-profile-final-",
+    14,
+    {
+        "fapi2-security-profile-final-discovery-end-point-verification": PASSES,
+        "fapi2-security-profile-final-happy-flow": TLS,
+        "fapi2-security-profile-final-access-token-type-header-case-sensitivity": PASSES,
+        "fapi2-security-profile-final-check-dpop-proof-nbf-exp": PASSES,
+        "fapi2-security-profile-final-ensure-dpopproof-with-iat-10seconds-before-succeeds": PASSES,
+        "fapi2-security-profile-final-ensure-dpopproof-with-iat-10seconds-after-succeeds": PASSES,
+        "fapi2-security-profile-final-ensure-client-id-in-token-endpoint": PASSES,
+        "fapi2-security-profile-final-ensure-holder-of-key-required": TLS,
+        "fapi2-security-profile-final-ensure-signed-client-assertion-with-RS256-fails": Module(
+            why="The suite skips it unless the client's key is an RSA key."
+        ),
+        "fapi2-security-profile-final-ensure-client-assertion-in-token-endpoint": PASSES,
+        "fapi2-security-profile-final-ensure-client-assertion-with-exp-is-5-minutes-in-past-fails": PASSES,
+        "fapi2-security-profile-final-ensure-client-assertion-with-wrong-aud-fails": PASSES,
+        "fapi2-security-profile-final-ensure-client-assertion-with-no-sub-fails": PASSES,
+        "fapi2-security-profile-final-dpop-negative-tests": Module(
+            "warns",
+            "Where a server gives nonces the suite would have it believe a proof whose `iat` is an hour off. Here it "
+            "is refused all the same.",
+        ),
+    },
+)
+
+OIDC_BASIC = Plan(
+    "OpenID Connect: Basic OP",
+    "oidcc-basic-certification-test-plan",
+    "`server_metadata=discovery`, `client_registration=static_client`, and clients defined with "
+    "`require_pkce: false`, since the plan sends no PKCE",
+    "test_oidc_basic.py",
+    "",
+    38,
+    {
+        "oidcc-server": PASSES,
+        "oidcc-response-type-missing": PASSES,
+        "oidcc-idtoken-signature": BY_OTHERS,
+        "oidcc-idtoken-unsigned": BY_OTHERS,
+        "oidcc-userinfo-get": PASSES,
+        "oidcc-userinfo-post-header": PASSES,
+        "oidcc-userinfo-post-body": Module(
+            "warns", "Access tokens are taken from the `Authorization` header and nowhere else, which is allowed."
+        ),
+        "oidcc-ensure-request-without-nonce-succeeds-for-code-flow": Module(
+            "fails by design",
+            "Without PKCE a `nonce` is needed: one of the two must tie the code to the browser that asked for it. "
+            "With PKCE no `nonce` is needed.",
+        ),
+        "oidcc-scope-profile": OF_ACCOUNTS,
+        "oidcc-scope-email": IN_BOTH,
+        "oidcc-scope-address": OF_ACCOUNTS,
+        "oidcc-scope-phone": OF_ACCOUNTS,
+        "oidcc-scope-all": OF_ACCOUNTS,
+        "oidcc-alternate-happy-flow": IN_BOTH,
+        "oidcc-display-page": PASSES,
+        "oidcc-display-popup": PASSES,
+        "oidcc-prompt-login": PASSES,
+        "oidcc-prompt-none-not-logged-in": PASSES,
+        "oidcc-prompt-none-logged-in": PASSES,
+        "oidcc-max-age-1": PASSES,
+        "oidcc-max-age-10000": PASSES,
+        "oidcc-ensure-request-with-unknown-parameter-succeeds": PASSES,
+        "oidcc-id-token-hint": PASSES,
+        "oidcc-login-hint": PASSES,
+        "oidcc-ui-locales": PASSES,
+        "oidcc-claims-locales": PASSES,
+        "oidcc-ensure-request-with-acr-values-succeeds": Module(
+            why="It warns unless the login application says an `acr` that was asked for."
+        ),
+        "oidcc-codereuse": PASSES,
+        "oidcc-codereuse-30seconds": PASSES,
+        "oidcc-ensure-registered-redirect-uri": PASSES,
+        "oidcc-ensure-post-request-succeeds": PASSES,
+        "oidcc-server-client-secret-post": PASSES,
+        "oidcc-request-uri-unsigned-supported-correctly-or-rejected-as-unsupported": BY_OTHERS,
+        "oidcc-unsigned-request-object-supported-correctly-or-rejected-as-unsupported": NO_OBJECTS,
+        "oidcc-claims-essential": PASSES,
+        "oidcc-ensure-request-object-with-redirect-uri": PASSES,
+        "oidcc-refresh-token": PASSES,
+        "oidcc-ensure-request-with-valid-pkce-succeeds": PASSES,
+    },
+)
+
+OIDC_CONFIG = Plan(
+    "OpenID Connect: Config OP",
+    "oidcc-config-certification-test-plan",
+    "`server_metadata=discovery`, `client_registration=static_client`",
+    "test_oidc_config.py",
+    "",
+    1,
+    {"oidcc-discovery-endpoint-verification": PASSES},
+)
+
+PLANS = (FAPI2, OIDC_BASIC, OIDC_CONFIG)

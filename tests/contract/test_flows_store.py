@@ -1,0 +1,524 @@
+"""What the authorization flows keep: one use decided by the write, nothing in clear, and what is forgotten when."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from gatepost import accounts, clock, families, ids
+from gatepost.app import Store
+from gatepost.consents import Consent, Said
+from gatepost.families import Family
+from gatepost.issuers import Issuer
+from gatepost.ledger.entries import Origin
+from gatepost.secrets import Box, WrongKey
+from gatepost.store.effects import Again
+from gatepost.store.flows import Code, Interaction
+from gatepost.store.tx import LOWEST, Tx, Unit
+from gatepost.units import revocation
+from tests.contract import things, together
+from tests.contract.backends import Backend, Watch
+
+BOX = Box([bytes(range(32))])
+PERSON = b"p" * 32
+MANY = 50
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+TICK = timedelta(milliseconds=1)
+SAID = Said(
+    "ada", ["openid", "things:read"], ["https://api.example"], 1_700_000_000, "gold", ["pwd"], {"email": "a@b.example"},
+)  # fmt: skip
+
+
+class Kept(NamedTuple):
+    """One of each, all of one account and client."""
+
+    account: str
+    client: str
+    pushed: bytes
+    interaction: Interaction
+    consent: Consent
+    code: bytes
+    family: Family
+    token: bytes
+
+
+def consent(account: str, client: str, watch: Watch, lasts: timedelta = 91 * DAY) -> Consent:
+    return Consent(ids.new("con"), account, client, SAID, watch(), watch() + lasts)
+
+
+def family(of: Consent, watch: Watch, lasts: timedelta = 90 * DAY) -> Family:
+    first = families.first(ids.new("fam"), b"s" * 32)
+    return Family(
+        of.account, first.family, of.client, of.id, 0, families.leaf(first), "", watch(), watch() + lasts,
+        watch() + lasts,
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def whole_milliseconds(watch: Watch) -> None:
+    """No finer than what is stored."""
+    watch.at = clock.from_milliseconds(clock.milliseconds(watch()))
+
+
+@pytest.fixture
+def kept(store: Store, account: str, watch: Watch) -> Kept:
+    client = store.run_now(lambda tx: things.client(tx, account)).id
+    given = consent(account, client, watch)
+    made = Kept(
+        account, client, b"u" * 32,
+        Interaction(account, ids.new("int"), client, b"b" * 32, b"u" * 32, b'{"a": "request"}', watch() + HOUR / 6),
+        given, b"c" * 32, family(given, watch), ids.fresh(),
+    )  # fmt: skip
+
+    def unit(tx: Tx) -> None:
+        flows = tx.flows
+        flows.push(account, made.pushed, client, b'{"a": "pushed one"}', BOX, watch() + HOUR / 12)
+        flows.open_interaction(made.interaction, "192.0.2.1", BOX)
+        flows.add_consent(given, PERSON, BOX)
+        flows.add_code(account, made.code, Code(client, given.id, "{}", watch() + HOUR / 60))
+        flows.add_family(made.family)
+
+    store.run_now(unit)
+    return made
+
+
+# --- used once
+
+# What is used once, and the write that says who was first.
+ONCE: dict[str, Callable[[Tx, Kept], bool]] = {
+    "a pushed request": lambda tx, k: tx.flows.spend_pushed(k.account, k.pushed),
+    "an interaction": lambda tx, k: tx.flows.end_interaction(k.account, k.interaction.id),
+    "a consent": lambda tx, k: tx.flows.end_consent(k.account, k.consent.id, "why") is not None,
+    "a code": lambda tx, k: tx.flows.spend_code(k.account, k.code),
+    "a family": lambda tx, k: tx.flows.end_family(k.account, k.family.id, "why"),
+    "a live refresh token": lambda tx, k: tx.flows.rotate_family(k.family, b"l" * 32, "", k.family.idle_ends_at),
+    "an access token": lambda tx, k: tx.flows.revoke(k.account, k.token, k.consent.expires_at),
+    "the name of an issuer": lambda tx, k: tx.flows.add_issuer(issuer(k)),
+}
+
+
+def issuer(kept: Kept, name: str = "ci") -> Issuer:
+    at = kept.consent.given_at
+    return Issuer(
+        kept.account, name, "https://ci.example", "https://ci.example/keys", {"sub": "a"}, kept.client, ["a"], at
+    )
+
+
+@pytest.mark.parametrize("what", ONCE)
+def test_it_is_used_once(store: Store, other: Store, kept: Kept, what: str) -> None:
+    outcomes = together.run([store, other], [lambda tx: ONCE[what](tx, kept)] * MANY)
+    assert together.failures(outcomes) == []
+    assert sorted(outcomes) == [False] * (MANY - 1) + [True]
+    assert not store.run_now(lambda tx: ONCE[what](tx, kept))
+
+
+@pytest.mark.parametrize("what", ONCE)
+def test_a_use_that_is_undone_is_none(store: Store, other: Store, kept: Kept, what: str) -> None:
+    def failing(tx: Tx) -> None:
+        assert ONCE[what](tx, kept)
+        raise ArithmeticError("died before the commit")
+
+    with pytest.raises(ArithmeticError):
+        store.run_now(failing)
+    assert other.run_now(lambda tx: ONCE[what](tx, kept))
+
+
+@pytest.mark.parametrize("what", [name for name in ONCE if name not in ("an access token", "the name of an issuer")])
+def test_another_account_uses_nothing(store: Store, kept: Kept, watch: Watch, what: str) -> None:
+    stranger = accounts.new("stranger", watch())
+    store.run_now(lambda tx: tx.add_account(stranger))
+    theirs = kept._replace(account=stranger.id, family=kept.family._replace(account=stranger.id))
+    assert not store.run_now(lambda tx: ONCE[what](tx, theirs))
+    assert store.run_now(lambda tx: ONCE[what](tx, kept))
+
+
+def test_another_account_sees_nothing(store: Store, kept: Kept, watch: Watch) -> None:
+    stranger = accounts.new("stranger", watch()).id
+
+    def seen(tx: Tx, account: str) -> list[Any]:
+        return [
+            tx.flows.pushed(account, kept.pushed, kept.client, BOX),
+            tx.flows.interaction(account, kept.interaction.id, BOX),
+            tx.flows.consent(account, kept.consent.id, BOX),
+            tx.flows.code(account, kept.code),
+            tx.flows.family(account, kept.family.id),
+            tx.flows.family_and_consent(account, kept.family.id, BOX),
+            tx.flows.consents(account, LOWEST, 10, BOX),
+            tx.flows.consents_of(account, person=PERSON, client=None, limit=10),
+            tx.flows.consents_of(account, person=None, client=kept.client, limit=10),
+            tx.flows.families_of(account, kept.consent.id),
+            tx.flows.count_interactions(account, kept.client, "192.0.2.1", 10),
+        ]
+
+    assert not any(store.read_now(lambda tx: seen(tx, stranger)))
+    assert all(store.read_now(lambda tx: seen(tx, kept.account)))
+
+
+# --- rotating, alone and together with others
+
+
+def test_a_rotation_wants_the_number_that_is_live(store: Store, kept: Kept, watch: Watch) -> None:
+    row, later = kept.family, kept.family.idle_ends_at - DAY
+
+    def rotate(tx: Tx, family: Family) -> bool:
+        return tx.flows.rotate_family(family, b"l" * 32, "thumb", later)
+
+    assert not store.run_now(lambda tx: rotate(tx, row._replace(number=1)))
+    watch.forward(HOUR)
+    assert store.run_now(lambda tx: rotate(tx, row))
+    now = store.read_now(lambda tx: tx.flows.family(kept.account, row.id))
+    assert now == row._replace(number=1, leaf=b"l" * 32, thumbprint="thumb", rotated_at=watch(), idle_ends_at=later)
+    assert not store.run_now(lambda tx: tx.flows.keep_family(row, later))
+    assert store.run_now(lambda tx: tx.flows.keep_family(now, row.idle_ends_at))
+    assert store.run_now(lambda tx: tx.flows.end_family(kept.account, row.id, "why"))
+    assert not store.run_now(lambda tx: rotate(tx, now))
+    assert not store.run_now(lambda tx: tx.flows.keep_family(now, later))
+    ended = store.read_now(lambda tx: tx.flows.family(kept.account, row.id))
+    assert ended == now._replace(idle_ends_at=row.idle_ends_at, ended_at=watch(), ended_reason="why")
+
+
+def run_wanting(stores: Sequence[Store], asked: Sequence[tuple[Unit[Any], tuple[str, str] | None]]) -> list[Any]:
+    """All at once, as token requests run: those that say which family they want read and rotate together."""
+
+    def run(store: Store, unit: Unit[Any], wanted: tuple[str, str] | None) -> Coroutine[Any, Any, Any]:
+        return store.run(unit, records_only=wanted is not None, wants=(lambda _: wanted) if wanted else None)
+
+    async def all_of_them() -> list[Any]:
+        async with asyncio.timeout(together.LONG):
+            running = [run(stores[number % len(stores)], *each) for number, each in enumerate(asked)]
+            return await asyncio.gather(*running, return_exceptions=True)
+
+    return asyncio.run(all_of_them())
+
+
+def using(account: str, name: str, label: str = "") -> Unit[str]:
+    """A use of the first token of a family, with an entry."""
+
+    def unit(tx: Tx) -> str:
+        found = tx.flows.family_and_consent(account, name, BOX)
+        assert found is not None
+        row, given = found
+        assert given.said == SAID
+        if row.ended_at is not None:
+            told = "ended"
+        elif row.number == 0:
+            if not tx.flows.rotate_family(row, b"l" * 32, "", row.idle_ends_at):
+                raise Again("another was first")
+            told = "rotated"
+        else:
+            told = "repeated"
+        things.record(tx, account, f"{name} {told} {label}")
+        return told
+
+    return unit
+
+
+def test_of_many_at_once_one_rotates_and_all_are_on_record(store: Store, other: Store, kept: Kept) -> None:
+    name = kept.family.id
+    outcomes = run_wanting([store, other], [(using(kept.account, name), (kept.account, name))] * MANY)
+    assert sorted(outcomes) == ["repeated"] * (MANY - 1) + ["rotated"]
+    now = store.read_now(lambda tx: tx.flows.family(kept.account, name))
+    assert now is not None
+    assert now.number == 1
+    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    assert sorted(told) == [f"{name} repeated "] * (MANY - 1) + [f"{name} rotated "]
+
+
+def test_many_families_rotate_in_one_commit_while_some_end(
+    store: Store, other: Store, kept: Kept, watch: Watch
+) -> None:
+    """Whoever was first, what each was told is what the rows say, and no entry is lost or written twice."""
+    rows = [family(kept.consent, watch) for _ in range(30)]
+
+    def add(tx: Tx) -> None:
+        for each in rows:
+            tx.flows.add_family(each)
+
+    store.run_now(add)
+
+    def ending(name: str) -> Unit[str]:
+        def unit(tx: Tx) -> str:
+            told = "ended it" if tx.flows.end_family(kept.account, name, "why") else "was over"
+            things.record(tx, kept.account, f"{name} {told} ")
+            return told
+
+        return unit
+
+    asked: list[tuple[Unit[str], tuple[str, str] | None]] = []
+    for number, row in enumerate(rows):
+        asked += [(using(kept.account, row.id), (kept.account, row.id))] * (1 + number % 3)
+        asked += [(ending(row.id), None)] * (number % 2)
+    outcomes = run_wanting([store, other], asked)
+    assert together.failures(outcomes) == []
+    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    assert len(told) == len(asked)
+    for number, row in enumerate(rows):
+        now = store.read_now(lambda tx, row=row: tx.flows.family(kept.account, row.id))  # type: ignore[misc]
+        assert now is not None
+        said = [each.split(" ", 1)[1].strip() for each in told if each.startswith(row.id)]
+        assert said.count("rotated") == now.number <= 1
+        assert said.count("ended it") == number % 2 == (now.ended_at is not None)
+        assert now.number == 1 or "ended" in said
+
+
+def test_a_unit_whose_entry_cannot_be_written_leaves_nothing(store: Store, kept: Kept) -> None:
+    """Not a rotation, nor an end, nor a definition: there is no fact without its entry."""
+    name = kept.family.id
+    taken = store.run_now(lambda tx: things.record(tx, kept.account)).id
+
+    def failing(tx: Tx) -> None:
+        using(kept.account, name)(tx)
+        tx.flows.end_consent(kept.account, kept.consent.id, "why")
+        things.client(tx, kept.account)
+        things.record(tx, kept.account, raw_id=taken)
+
+    def count(tx: Tx) -> tuple[int, int]:
+        return tx.count_clients(kept.account), tx.count_entries(kept.account)
+
+    before = store.read_now(count)
+    failed, fine = run_wanting(
+        [store], [(failing, (kept.account, name)), (lambda tx: things.record(tx, kept.account, "fine").subject, None)]
+    )
+    assert isinstance(failed, Exception)
+    assert fine == "fine"
+    assert store.read_now(count) == (before[0], before[1] + 1)
+    assert store.read_now(lambda tx: tx.flows.family(kept.account, name)) == kept.family
+    assert store.read_now(lambda tx: tx.flows.consent(kept.account, kept.consent.id, BOX)) == kept.consent
+
+
+def test_what_stands_is_remembered_until_anything_ends(store: Store, other: Store, kept: Kept) -> None:
+    looks: list[bool] = []
+
+    def look(tx: Tx) -> Any:
+        def find() -> bool:
+            found = tx.flows.family(kept.account, kept.family.id)
+            looks.append(found is not None and found.ended_at is None)
+            return looks[-1]
+
+        return tx.standing("the family", find)
+
+    ends: list[Callable[[Tx], Any]] = [
+        lambda tx: tx.flows.revoke(kept.account, kept.token, kept.consent.expires_at),
+        lambda tx: tx.flows.end_consent(kept.account, kept.consent.id, "why"),
+        lambda tx: tx.flows.end_family(kept.account, kept.family.id, "why"),
+    ]
+    for number, end in enumerate(ends):
+        for _ in range(6):  # more than there are readers
+            assert store.read_now(look) is True
+        seen = len(looks)
+        for _ in range(6):
+            assert store.read_now(look) is True
+        assert len(looks) == seen, "it was looked up again though nothing had changed"
+        other.run_now(end)
+        assert store.read_now(look) is (number < 2)
+        assert len(looks) > seen
+
+
+# --- what comes back, and what is in clear
+
+
+def test_everything_comes_back_as_it_was(store: Store, kept: Kept, watch: Watch) -> None:
+    def unit(tx: Tx) -> list[Any]:
+        flows = tx.flows
+        return [
+            flows.pushed(kept.account, kept.pushed, kept.client, BOX),
+            flows.interaction(kept.account, kept.interaction.id, BOX),
+            flows.consent(kept.account, kept.consent.id, BOX),
+            flows.code(kept.account, kept.code),
+            flows.family(kept.account, kept.family.id),
+            flows.family_and_consent(kept.account, kept.family.id, BOX),
+        ]
+
+    assert store.read_now(unit) == [
+        b'{"a": "pushed one"}', kept.interaction, kept.consent,
+        Code(kept.client, kept.consent.id, "{}", watch() + HOUR / 60), kept.family, (kept.family, kept.consent),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "nobody", "con_", "fam_06d8un0u5du3r3ifb9lnp3cult", "é", "int_" + "z" * 26])
+def test_what_is_no_id_is_not_there(store: Store, kept: Kept, name: str) -> None:
+    def unit(tx: Tx) -> list[Any]:
+        return [
+            tx.flows.interaction(kept.account, name, BOX),
+            tx.flows.consent(kept.account, name, BOX),
+            tx.flows.family(kept.account, name),
+        ]
+
+    assert store.read_now(unit) == [None, None, None]
+
+
+def test_what_was_said_is_encrypted_and_stays_in_its_row(
+    store: Store, backend: Backend, kept: Kept, watch: Watch
+) -> None:
+    second = consent(kept.account, kept.client, watch)
+    store.run_now(lambda tx: tx.flows.add_consent(second, PERSON, BOX))
+    for column, table, words in (("said", "consents", b"ada"), ("request", "pushed", b"pushed one"),
+                                 ("request", "interactions", b"request")):  # fmt: skip
+        for (value,) in backend.execute(f"SELECT {column} FROM {table}"):
+            assert words not in bytes(value)
+    backend.execute(
+        "UPDATE consents SET said = (SELECT said FROM consents WHERE id = ?) WHERE id = ?",
+        ids.raw(second.id), ids.raw(kept.consent.id),
+    )  # fmt: skip
+    with pytest.raises(WrongKey):
+        store.read_now(lambda tx: tx.flows.consent(kept.account, kept.consent.id, BOX))
+
+
+def test_a_pushed_request_is_opened_by_its_client_in_its_time(store: Store, kept: Kept, watch: Watch) -> None:
+    stranger = store.run_now(lambda tx: things.client(tx, kept.account)).id
+
+    def opened(client: str) -> bytes | None:
+        return store.read_now(lambda tx: tx.flows.pushed(kept.account, kept.pushed, client, BOX))
+
+    assert opened(stranger) is None
+    watch.forward(HOUR / 12 - TICK)
+    assert opened(kept.client) is not None
+    watch.forward(TICK)
+    assert opened(kept.client) is None
+
+
+def test_open_interactions_are_counted_for_a_client_and_an_address(store: Store, kept: Kept, watch: Watch) -> None:
+    def count(client: str = kept.client, source: str = "192.0.2.1", limit: int = 10) -> int:
+        return store.read_now(lambda tx: tx.flows.count_interactions(kept.account, client, source, limit))
+
+    more = [kept.interaction._replace(id=ids.new("int")) for _ in range(3)]
+
+    def add(tx: Tx) -> None:
+        for each in more:
+            tx.flows.open_interaction(each, "192.0.2.1", BOX)
+
+    store.run_now(add)
+    assert (count(), count(limit=3), count(source="192.0.2.2"), count(client=ids.new("cli"))) == (4, 3, 0, 0)
+    store.run_now(lambda tx: tx.flows.end_interaction(kept.account, kept.interaction.id))
+    assert count() == 3
+    watch.at = kept.interaction.expires_at
+    assert count() == 0
+
+
+def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch: Watch) -> None:
+    second = store.run_now(lambda tx: things.client(tx, kept.account)).id
+    here, there, bob, over = (consent(kept.account, each, watch) for each in (kept.client, second, second, second))
+
+    def unit(tx: Tx) -> None:
+        for each, person in ((here, PERSON), (there, PERSON), (bob, b"b" * 32), (over, PERSON)):
+            tx.flows.add_consent(each, person, BOX)
+        assert tx.flows.end_consent(kept.account, over.id, "why") == second
+
+    store.run_now(unit)
+
+    def found(person: bytes | None, client: str | None, limit: int = 10) -> list[str]:
+        return store.read_now(lambda tx: tx.flows.consents_of(kept.account, person=person, client=client, limit=limit))
+
+    assert found(PERSON, None) == [kept.consent.id, here.id, there.id]
+    assert found(PERSON, None, limit=2) == [kept.consent.id, here.id]
+    assert found(None, second) == [there.id, bob.id]
+    assert found(PERSON, second) == [there.id]
+    assert found(b"n" * 32, None) == []
+    first, *_ = page = store.read_now(lambda tx: tx.flows.consents(kept.account, LOWEST, 3, BOX))
+    assert [each.id for each in page] == [kept.consent.id, here.id, there.id]
+    rest = store.read_now(lambda tx: tx.flows.consents(kept.account, ids.raw(page[-1].id), 3, BOX))
+    assert rest[0] == bob
+    assert rest[1:] == [over._replace(ended_at=watch(), ended_reason="why")]
+    assert first == kept.consent
+
+
+def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store, kept: Kept, watch: Watch) -> None:
+    many = [consent(kept.account, kept.client, watch) for _ in range(450)]
+
+    def add(tx: Tx) -> None:
+        for each in many:
+            tx.flows.add_consent(each, PERSON, BOX)
+            tx.flows.add_family(family(each, watch))
+
+    store.run_now(add)
+
+    def end(tx: Tx) -> int:
+        account = tx.account(kept.account)
+        assert account is not None
+        return revocation.end_consents(tx, account, "why", Origin("test"), person=PERSON, client=None)
+
+    assert sum(together.run([store, other], [end] * 4)) == 451
+    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    assert sorted(told) == sorted([kept.consent.id, *(each.id for each in many)])
+    assert (
+        store.read_now(lambda tx: [each for one in many for each in tx.flows.families_of(kept.account, one.id)]) == []
+    )
+
+
+def test_a_revoked_token_is_revoked_in_its_account(store: Store, other: Store, kept: Kept, watch: Watch) -> None:
+    stranger = accounts.new("stranger", watch()).id
+    store.run_now(lambda tx: tx.flows.revoke(kept.account, kept.token, watch() + HOUR))
+    assert other.read_now(lambda tx: tx.flows.is_revoked(kept.account, kept.token))
+    assert not other.read_now(lambda tx: tx.flows.is_revoked(stranger, kept.token))
+    assert not other.read_now(lambda tx: tx.flows.is_revoked(kept.account, ids.fresh()))
+
+
+def test_issuers_are_known_everywhere_at_once(store: Store, other: Store, kept: Kept) -> None:
+    def names(of: Store) -> list[list[str]]:
+        return [of.read_now(lambda tx: [each.name for each in tx.flows.issuers(kept.account)]) for _ in range(4)]
+
+    assert names(other) == [[]] * 4
+    store.run_now(lambda tx: [tx.flows.add_issuer(issuer(kept, name)) for name in ("b", "a")])
+    assert names(other) == names(store) == [["a", "b"]] * 4
+    assert store.run_now(lambda tx: tx.flows.remove_issuer(kept.account, "b"))
+    assert names(other) == names(store) == [["a"]] * 4
+    assert not store.run_now(lambda tx: tx.flows.remove_issuer(kept.account, "b"))
+
+
+# --- what is forgotten
+
+# Of each table: what the row lives for, and how long it is kept after that, since something may still rest on it.
+FORGOTTEN: dict[str, tuple[str, timedelta]] = {
+    "pushed": ("expires_at", HOUR),  # an interaction that it opened may still complete
+    "interactions": ("expires_at", HOUR),
+    "codes": ("expires_at", DAY),  # a second use ends what the first gave
+    "consents": ("expires_at", timedelta()),  # which is after the last access token
+    "families": ("ends_at", DAY),  # an access token lives for a day at most
+    "revoked": ("expires_at", timedelta(minutes=1)),
+}
+
+
+@pytest.mark.parametrize("table", FORGOTTEN)
+def test_it_is_forgotten_when_nothing_rests_on_it(
+    store: Store, backend: Backend, kept: Kept, watch: Watch, table: str
+) -> None:
+    store.run_now(lambda tx: tx.flows.revoke(kept.account, kept.token, watch() + HOUR))
+    column, after = FORGOTTEN[table]
+    [(ends,)] = backend.execute(f"SELECT {column} FROM {table}")
+    watch.at = clock.from_milliseconds(ends) + after
+    store.run_now(lambda tx: tx.forget())
+    assert len(backend.execute(f"SELECT * FROM {table}")) == 1
+    watch.forward(TICK)
+    store.run_now(lambda tx: tx.forget())
+    assert backend.execute(f"SELECT * FROM {table}") == []
+
+
+def test_what_has_ended_is_remembered_as_long_as_what_has_not(
+    store: Store, backend: Backend, kept: Kept, watch: Watch
+) -> None:
+    """So that nothing comes to life because its end was forgotten."""
+
+    def end(tx: Tx) -> None:
+        tx.flows.end_consent(kept.account, kept.consent.id, "why")
+        tx.flows.end_family(kept.account, kept.family.id, "why")
+        tx.flows.spend_code(kept.account, kept.code)
+
+    store.run_now(end)
+    watch.forward(90 * DAY)
+    store.run_now(lambda tx: tx.forget())
+    assert [len(backend.execute(f"SELECT * FROM {table}")) for table in ("consents", "families")] == [1, 1]
+
+
+def test_much_is_forgotten_in_slices(store: Store, backend: Backend, kept: Kept, watch: Watch) -> None:
+    def push(tx: Tx) -> None:
+        for number in range(449):
+            raw = bytes([number // 256, number % 256]) * 16
+            tx.flows.push(kept.account, raw, kept.client, b"", BOX, watch())
+
+    store.run_now(push)
+    watch.forward(HOUR + HOUR / 12 + TICK)
+    assert [store.run_now(lambda tx: tx.forget()) for _ in range(4)] == [200, 200, 50, 0]
+    assert backend.execute("SELECT * FROM pushed") == []

@@ -1,0 +1,412 @@
+"""Where Gatepost and node oidc-provider answer a bad request differently, and why Gatepost answers as it does.
+
+An answer is a status and an error code; `login` means that the person is sent to be signed in, so the request passed.
+The page docs/reference/differences.md is made from this: `.venv/bin/python -m tests.differential.differences`.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
+
+
+class Difference(NamedTuple):
+    ours: str
+    theirs: str
+    reason: str
+
+
+class Reason(NamedTuple):
+    """One reason, and the requests that it is the reason for."""
+
+    text: str
+    pairs: dict[tuple[str, str], tuple[str, ...]]  # what each answers → the requests
+
+
+def of(area: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{area}: {name}" for name in names)
+
+
+NOT_ALLOWED = ("405 method_not_allowed", "404")
+FAILED = ("401 invalid_client", "400 invalid_request")
+ACCEPTED_ASSERTION = ("401 invalid_client", "200")
+NO_SUCH_SCOPE = ("400 invalid_scope", "200")
+NOWHERE = ("400 invalid_request", "400 invalid_redirect_uri")
+BACK, LOGIN = "303 to client: invalid_request", "303 login"
+BACK_SCOPE = "303 to client: invalid_scope"
+
+REASONS: dict[str, tuple[Reason, ...]] = {
+    "Methods, sizes and encodings": (
+        Reason(
+            "A path that exists answers another method with 405 and `Allow` (RFC 9110, section 15.5.6).",
+            {
+                NOT_ALLOWED: (
+                    *of("token", "by GET", "by PUT", "by DELETE", "by PATCH"),
+                    *of("redirect", "by PUT", "by DELETE"),
+                    *of("push", "by GET", "by PUT"),
+                    *of("introspect", "by GET", "by DELETE"),
+                    *of("revoke", "by GET", "by DELETE"),
+                    *of("userinfo", "by PUT", "by DELETE"),
+                )
+            },
+        ),
+        Reason(
+            "A body over 64 KiB is 413, whatever it holds (RFC 9110, section 15.5.14).",
+            {("413 request_too_large", "400 invalid_request"): of("token", "a body too large")},
+        ),
+        Reason(
+            "Parameters are UTF-8 (RFC 6749, appendix B) without NUL: what cannot be read is malformed, not a scope.",
+            {
+                ("400 invalid_request", "400 invalid_scope"): of("token", "a byte that is not UTF-8", "a NUL"),
+                ("400 invalid_request", LOGIN): of("redirect", "a NUL"),
+                ("400 invalid_request", "400 invalid_client"): of("redirect", "a byte that is not UTF-8"),
+            },
+        ),
+        Reason(
+            "At most 100 parameters are read; nobody needs more.",
+            {("400 invalid_request", LOGIN): of("authorize", "a hundred parameters more")},
+        ),
+        Reason(
+            "What is passed on to the login application travels in a URL, so each part has a length that is enough.",
+            {(BACK, LOGIN): of("authorize", "a state too long", "a nonce too long")},
+        ),
+    ),
+    "Client authentication": (
+        Reason(
+            "Whatever is wrong with what a client shows, or with showing nothing, is `invalid_client` with 401 "
+            "(RFC 6749, section 5.2), and looks the same.",
+            {
+                FAILED: (
+                    *of("client", "nothing shown", "no secret", "no client", "no colon", "nothing after Basic"),
+                    *of("client", "a space after Basic", "not base64", "not UTF-8 in base64"),
+                    *of("client", "a percent sign alone in base64", "a secret with one more character"),
+                    *of("client", "a bearer token instead", "digest instead", "by post, no client_id"),
+                    *of("push", "nothing shown, and no client_id"),
+                    *of("introspect", "nothing shown", "a bearer token instead of a client"),
+                    *of("revoke", "nothing shown", "a bearer token instead of a client"),
+                )
+            },
+        ),
+        Reason(
+            "Between scheme and credentials there may be several spaces (RFC 9110, section 11.4): this is right.",
+            {("200", "400 invalid_request"): of("client", "two spaces after Basic")},
+        ),
+        Reason(
+            "Authorization is not a list, so it may not be sent twice (RFC 9110, section 5.3); "
+            "whoever takes one of two may take another one than the proxy before it did.",
+            {("400 invalid_request", "200"): of("client", "Authorization twice")},
+        ),
+        Reason(
+            "A client uses the method it is registered for (RFC 7591, section 2) and no other.",
+            {("401 invalid_client", "200"): of("client", "a client of post by basic", "a client of basic by post")},
+        ),
+        Reason(
+            "An assertion that is not valid is `invalid_client` (RFC 7521, section 4.2.1), readable or not.",
+            {FAILED: of("assertion", "no JWT", "two parts")},
+        ),
+        Reason(
+            "JWTs of one kind are not taken for another: the type is checked (RFC 8725, section 3.11).",
+            {ACCEPTED_ASSERTION: of("assertion", "the type of an access token", "the type of a proof")},
+        ),
+        Reason(
+            "An assertion is for now: times too far ahead or behind may be refused (RFC 7523, section 3), "
+            "and here an assertion is good for five minutes at most.",
+            {
+                ACCEPTED_ASSERTION: of(
+                    "assertion", "iat is ahead", "it lives for a day, without iat", "it was made an hour ago"
+                )
+            },
+        ),
+        Reason(
+            "An assertion for several servers could be used by one of them at another: "
+            "the audience is this server alone (RFC 7523, section 3, read narrowly).",
+            {ACCEPTED_ASSERTION: of("assertion", "aud is several servers")},
+        ),
+        Reason(
+            "Introspection needs a caller that authenticates (RFC 7662, section 2.1), which a public client cannot.",
+            {("401 invalid_client", "200 inactive"): of("introspect", "a public client")},
+        ),
+    ),
+    "Grants and scopes": (
+        Reason(
+            "A client that is not configured for a grant type is told just that: `unauthorized_client` "
+            "(RFC 6749, section 5.2).",
+            {
+                ("400 unauthorized_client", "400 invalid_request"): of(
+                    "token", "a machine with a code", "a machine with a refresh token", "a public client for itself"
+                )
+            },
+        ),
+        Reason(
+            "Gatepost has these grant types (RFC 8693, RFC 7523), and this client is not configured for them; "
+            "oidc-provider has them not.",
+            {
+                ("400 unauthorized_client", "400 unsupported_grant_type"): of(
+                    "token", "token exchange without that grant", "a JWT assertion without that grant"
+                )
+            },
+        ),
+        Reason(
+            "There is no default scope, so a request without one fails (RFC 6749, section 3.3).",
+            {
+                NO_SUCH_SCOPE: of("token", "no scope", "an empty scope"),
+                (BACK_SCOPE, LOGIN): of("authorize", "no scope", "an empty scope"),
+                ("400 invalid_scope", "201"): of("push", "no scope"),
+            },
+        ),
+        Reason(
+            "A scope that cannot be granted is refused, never silently left out; RFC 6749, section 3.3, allows both.",
+            {
+                NO_SUCH_SCOPE: of(
+                    "token", "an unknown scope", "a known and an unknown scope", "openid for a machine",
+                    "offline_access for a machine", "a scope of the service's own", "a percent sign alone",
+                ),
+                (BACK_SCOPE, LOGIN): of(
+                    "authorize", "an unknown scope", "only an unknown scope", "only offline_access",
+                    "a scope of the service's own",
+                ),
+                ("400 invalid_scope", "201"): of("push", "an unknown scope"),
+            },
+        ),
+    ),
+    "Codes and refresh tokens": (
+        Reason(
+            "That `redirect_uri` is needed follows from the authorization that the code stands for (RFC 6749, "
+            "section 4.1.3): without it the code does not match.",
+            {("400 invalid_grant", "400 invalid_request"): of("code", "no redirect_uri")},
+        ),
+        Reason(
+            "A verifier that does not fit is `invalid_grant` (RFC 7636, section 4.6), whatever it looks like.",
+            {
+                ("400 invalid_grant", "400 invalid_request"): of(
+                    "code", "a code_verifier too short", "a code_verifier too long", "a code_verifier with a space"
+                )
+            },
+        ),
+        Reason(
+            "The answer to a refresh may get lost: within `refresh_grace` the token just replaced gives the same "
+            "successor again. Any other reuse ends the family (RFC 9700, section 4.14.2).",
+            {("200", "400 invalid_grant"): of("refresh token", "the one before the last")},
+        ),
+    ),
+    "Proofs of possession": (
+        Reason(
+            "What is wrong with a proof, or with its absence where it is needed, is `invalid_dpop_proof` "
+            "(RFC 9449, section 5).",
+            {
+                ("400 invalid_dpop_proof", "400 invalid_grant"): of(
+                    "proof", "none by a client that must", "shown before"
+                ),
+                ("400 invalid_dpop_proof", "200"): of("proof", "empty"),
+                ("400 invalid_dpop_proof", "400 invalid_request"): of("push", "a proof of another key than dpop_jkt"),
+            },
+        ),
+        Reason(
+            "`iat` must be near even where the nonce is right; RFC 9449, section 4.3, lets a server go by either.",
+            {
+                ("400 invalid_dpop_proof", "200"): of("proof", "iat an hour ago", "iat in an hour"),
+                ("400 invalid_dpop_proof", "400 use_dpop_nonce"): of("proof", "iat an hour ago, and no nonce"),
+            },
+        ),
+        Reason(
+            "Any nonce that is not ours is answered with one that is (RFC 9449, section 8).",
+            {("400 use_dpop_nonce", "400 invalid_dpop_proof"): of("proof", "nonce is a number")},
+        ),
+        Reason(
+            "`dpop_jkt` is a SHA-256 thumbprint (RFC 9449, section 10): nothing else could ever match a proof.",
+            {
+                (BACK, LOGIN): of("authorize", "a dpop_jkt that is no thumbprint"),
+                ("400 invalid_request", "201"): of("push", "a dpop_jkt that is no thumbprint"),
+            },
+        ),
+    ),
+    "Authorization requests": (
+        Reason(
+            "Where nothing may be redirected there is no client to tell, and RFC 6749, section 4.1.2.1, names no code: "
+            "`invalid_redirect_uri` and `invalid_client` are of registration and of the token endpoint. "
+            "Neither server redirects.",
+            {
+                NOWHERE: (
+                    *of("redirect", "a client without redirect_uris", "another redirect_uri"),
+                    *of("redirect", *(f"redirect_uri {how}" for how in (
+                        "on a longer path", "with a slash after it", "with a query", "with a question mark",
+                        "with a fragment", "with an empty fragment", "with a path parameter", "in another case",
+                        "with its host in capitals", "with its port", "by http", "of a subdomain", "of a longer host",
+                        "with a user", "with dots", "with encoded dots", "with dots and a parameter",
+                        "with a space before it", "that is a script", "that is data", "that is a path",
+                        "of another client",
+                    ))),
+                    *of("redirect", *(f"loopback {how}" for how in (
+                        "on another path", "with another query", "without its query", "by name", "by another address",
+                        "by https", "with a user",
+                    ))),
+                    *of("redirect", *(f"{fault}, and another redirect_uri" for fault in (
+                        "bad scope", "bad response_type", "prompt none",
+                    ))),
+                ),
+                ("400 invalid_request", "400 invalid_client"): of("redirect", "an unknown client_id"),
+            },
+        ),
+        Reason(
+            "Which request was pushed must be sure before anything is sent anywhere (RFC 9126, section 4).",
+            {("400 invalid_request", BACK): of("authorize", "request_uri twice")},
+        ),
+        Reason(
+            "A pushed request is the whole request (RFC 9126, section 4): where it cannot be found there is no "
+            "redirect_uri to go back to, whatever else the query holds. Other request_uris are not taken.",
+            {
+                ("400 invalid_request", "303 to client: invalid_request_uri"): of(
+                    "authorize", "a request_uri nobody pushed", "a used request_uri"
+                ),
+                ("400 invalid_request", "303 to client: request_uri_not_supported"): of(
+                    "authorize", "a request_uri on the web", "a request_uri that is no URI"
+                ),
+                ("400 invalid_request", "303 to client: invalid_request_object"): of(
+                    "authorize", "a request_uri of another client"
+                ),
+            },
+        ),
+        Reason(
+            "A request_uri inside a pushed request is refused (RFC 9126, section 2.1), though request_uris are known.",
+            {("400 invalid_request", "400 request_uri_not_supported"): of("push", "a request_uri")},
+        ),
+        Reason(
+            "The one response type is `code`, spelt so (RFC 6749, section 3.1.1).",
+            {("303 to client: unsupported_response_type", LOGIN): of("authorize", "response_type code code")},
+        ),
+        Reason(
+            "Response modes are `query` and `form_post`: a code in a fragment gains nothing. Another one is an invalid "
+            "value (RFC 6749, section 4.1.2.1), which has its code already.",
+            {
+                (BACK, LOGIN): of("authorize", "response_mode fragment"),
+                (BACK, "303 to client: unsupported_response_mode"): of(
+                    "authorize", "response_mode query.jwt", "response_mode web_message", "an unknown response_mode"
+                ),
+                ("400 invalid_request", "400 unsupported_response_mode"): of("push", "an unknown response_mode"),
+            },
+        ),
+        Reason(
+            "The self-posting form is an answer to the browser that worked: 200 "
+            "(OAuth 2.0 Form Post Response Mode, section 2).",
+            {
+                ("200 form to client: invalid_request", "400 form to client: invalid_request"): of(
+                    "authorize", "an unknown prompt, answered by a form", "no challenge, answered by a form"
+                )
+            },
+        ),
+        Reason(
+            "The base64url of a SHA-256 hash has 43 characters (RFC 7636, section 4.2): no verifier could fit.",
+            {(BACK, LOGIN): of("authorize", "a challenge longer than a hash")},
+        ),
+        Reason(
+            "Without openid it is a plain OAuth request, in which nonce means nothing and is ignored "
+            "(RFC 6749, section 3.1).",
+            {(LOGIN, BACK): of("authorize", "a nonce without openid")},
+        ),
+        Reason(
+            "The account's login application has the session, so it answers for `prompt=none` "
+            "(OpenID Connect Core 1.0, section 3.1.2.1).",
+            {(LOGIN, "303 to client: login_required"): of("authorize", "prompt none")},
+        ),
+        Reason(
+            "`display` has four values (OpenID Connect Core 1.0, section 3.1.2.1).",
+            {(BACK, LOGIN): of("authorize", "an unknown display")},
+        ),
+        Reason(
+            "Both members of `claims` are optional (OpenID Connect Core 1.0, section 5.5): one may ask for nothing.",
+            {(LOGIN, BACK): of("authorize", "claims of nothing")},
+        ),
+        Reason(
+            "JSON is read strictly: no name twice (RFC 8259, section 4) and no bottomless depth.",
+            {(BACK, LOGIN): of("authorize", "claims with a name twice", "claims nested deeply")},
+        ),
+    ),
+    "Introspection, revocation and userinfo": (
+        Reason(
+            "Every token that is not an active one of this caller's is inactive, and so is what is no token at all "
+            "(RFC 7662, section 2.2).",
+            {("200 inactive", "400 unsupported_token_type"): of("introspect", "a JWT of somebody's", "an ID token")},
+        ),
+        Reason(
+            "To revoke what is no token of this client's changes nothing and is answered 200 (RFC 7009, section 2.2): "
+            "an error would tell that somebody else's token exists.",
+            {
+                ("200", "400 unsupported_token_type"): of("revoke", "a JWT of somebody's", "an ID token"),
+                ("200", "400 invalid_request"): of(
+                    "revoke", "the token of another client", "the refresh token of another client"
+                ),
+            },
+        ),
+        Reason(
+            "Without a token in the Authorization header no authentication was sent: 401 with a challenge that has no "
+            "error in it (RFC 6750, section 3.1).",
+            {
+                ("401 invalid_token", "400 invalid_request"): of(
+                    "userinfo", "nothing after Bearer", "a client's own credentials", "the token in the query",
+                    "the token in the body as JSON",
+                )
+            },
+        ),
+        Reason(
+            "Tokens are taken from the Authorization header alone; the other two ways are optional "
+            "(RFC 6750, sections 2.2 and 2.3), and what stands there is not looked at.",
+            {
+                ("401 invalid_token", "200"): of("userinfo", "the token in the body"),
+                ("200", "400 invalid_request"): of("userinfo", "the token in the header and in the body"),
+            },
+        ),
+        Reason(
+            "A malformed token is an `invalid_token` (RFC 6750, section 3.1).",
+            {("401 invalid_token", "400 invalid_request"): of("userinfo", "two words after Bearer")},
+        ),
+        Reason(
+            "A machine's token is a good one that lacks openid: 403 (RFC 6750, section 3.1).",
+            {("403 insufficient_scope", "401 invalid_token"): of("userinfo", "a machine's token")},
+        ),
+        Reason(
+            "A bound token without its proof, or in the wrong scheme, is 401 with a DPoP or Bearer challenge "
+            "(RFC 9449, sections 7.1 and 7.2).",
+            {
+                ("401 invalid_dpop_proof", "400 invalid_request"): of(
+                    "userinfo", "a bound token as DPoP without a proof"
+                ),
+                ("401 invalid_token", "400 invalid_request"): of("userinfo", "a bound token as Bearer with its proof"),
+            },
+        ),
+    ),
+}  # fmt: skip
+
+DIFFERENCES: dict[str, Difference] = {
+    name: Difference(*pair, reason.text)
+    for reasons in REASONS.values()
+    for reason in reasons
+    for pair, names in reason.pairs.items()
+    for name in names
+}
+
+
+def page(sent: int) -> str:
+    """The reference page, for so many requests that are sent to both."""
+    differ = len(DIFFERENCES)
+    text = (
+        "# Where Gatepost answers otherwise\n\n"
+        f"A test sends the same {sent} bad requests to Gatepost and to "
+        "node oidc-provider, an OpenID-certified server, with the same clients, secrets and keys. "
+        f"Status and error code are the same for {sent - differ} of them. "
+        f"These are the other {differ}, with the reason for what Gatepost does.\n\n"
+        "`to client` is a redirect back to the client with that error, `form to client` the same by a form, "
+        "and `login` means that the person is sent on to be signed in: the request passed.\n"
+    )
+    for title, reasons in REASONS.items():
+        text += f"\n## {title}\n"
+        for reason in reasons:
+            text += f"\n{reason.text}\n\n| request | Gatepost | oidc-provider |\n| --- | --- | --- |\n"
+            for (ours, theirs), names in reason.pairs.items():
+                text += "".join(f"| {name} | {ours} | {theirs} |\n" for name in names)
+    return text
+
+
+if __name__ == "__main__":
+    from tests.differential.requests_to_send import REQUESTS
+
+    PAGE.write_text(page(len(REQUESTS)), "utf-8")

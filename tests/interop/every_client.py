@@ -1,0 +1,295 @@
+"""What must come of the flows of a client library, whichever it is: each one's own test runs these with its script.
+
+The libraries are as they were published. All they are told of the service is its issuer; the rest they discover.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from joserfc.jwk import ECKey, Key, KeyParameters, OKPKey, RSAKey
+
+from gatepost.store.tx import Tx
+from gatepost.units import accounts
+from tests.interop import npm
+from tests.interop.person import altered, sign_in
+from tests.login import CALLBACK, CLAIMS, Platform, opened
+from tests.service import Client, Service
+
+SCOPE = "openid offline_access things:read"
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a client authenticates, asks and is answered."""
+
+    method: str = "client_secret_basic"
+    key: str = ""  # the algorithm that it authenticates with
+    dpop: str = ""  # the algorithm of the key that its tokens are bound to
+    par: bool = False
+    mode: str = "query"
+    alg: str = "RS256"  # of its ID tokens
+
+
+KEY = "private_key_jwt"
+WAYS = {
+    "secret-in-header": Way(),
+    "secret-in-form": Way("client_secret_post", mode="form_post", alg="ES256"),
+    "secret-pushed": Way(par=True),
+    "key": Way(KEY, "RS256"),
+    "key-pushed": Way(KEY, "ES256", par=True, alg="ES256"),
+    "key-pushed-bound": Way(KEY, "PS256", "ES256", par=True, mode="form_post", alg="ES256"),
+    "secret-bound": Way(dpop="RS256"),
+    "public": Way("none"),
+    "public-pushed": Way("none", par=True, mode="form_post"),
+    "public-bound": Way("none", dpop="ES256", alg="ES256"),
+    "ed25519": Way(KEY, "Ed25519", "Ed25519", par=True, alg="EdDSA"),
+}
+MACHINES = {
+    "secret-in-header": Way(),
+    "secret-in-form": Way("client_secret_post"),
+    "key": Way(KEY, "ES256"),
+    "key-bound": Way(KEY, "PS256", "PS256"),
+    "secret-bound": Way(dpop="ES256"),
+}
+
+
+def ways(table: dict[str, Way]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("way", table.values(), ids=table)
+
+
+class EveryClient:
+    """The tests. `script` is what speaks for the library."""
+
+    script: str
+
+    @pytest.fixture
+    def platform(self, sqlite_gatepost: Service, account_name: str) -> Platform:
+        return Platform(sqlite_gatepost, account_name)
+
+    def told(self, platform: Platform, scenario: str, browse: npm.Browse | None = None, **asked: Any) -> dict[str, Any]:
+        whole = {"scenario": scenario, "issuer": platform.url, "redirect_uri": CALLBACK, "discovery": "oidc"} | asked
+        return npm.told_by(self.script, whole, browse or (lambda url: sign_in(platform, url)))
+
+    @pytest.mark.parametrize("discovery", ["oidc", "oauth2"])
+    def test_the_issuer_is_discovered(self, platform: Platform, discovery: str) -> None:
+        client = known(platform.client)
+        metadata = self.told(platform, "discovered", discovery=discovery, **client)
+        assert metadata["issuer"] == platform.url
+        assert ("userinfo_endpoint" in metadata) == (discovery == "oidc")
+
+    def test_a_client_registers_itself_and_signs_somebody_in(self, platform: Platform) -> None:
+        """By the method that openid-client takes when it is not told one, whatever was registered."""
+        metadata = {
+            "redirect_uris": [CALLBACK], "client_name": "Registered", "scope": "openid things:read",
+            "grant_types": ["authorization_code"], "token_endpoint_auth_method": "client_secret_post",
+            "some_extension": "is ignored",
+        }  # fmt: skip
+        told = self.told(platform, "registered", token=platform.admin, metadata=metadata, scope="openid things:read")
+        assert told["client"]["client_name"] == "Registered"
+        assert told["claims"]["aud"] == told["client"]["client_id"]
+
+    @ways(WAYS)
+    def test_somebody_signs_in(self, platform: Platform, way: Way) -> None:
+        told = self.signed_in(platform, way, SCOPE)
+        assert told["header"]["alg"] == way.alg
+        assert told["claims"]["sub"] == f"{platform.account}.ada"
+        assert told["userinfo"] == {"sub": told["claims"]["sub"]}
+        again = opened(told["second"]["id_token"])[1]
+        for name in ("iss", "sub", "aud", "auth_time"):  # OIDC Core 1.0, section 12.2
+            assert again[name] == told["claims"][name]
+        challenge = told["userinfo_later"]["challenges"][0]
+        assert told["userinfo_later"]["type"] == "WWWAuthenticateChallengeError"
+        assert challenge["scheme"] == ("dpop" if way.dpop else "bearer")
+        assert challenge["parameters"]["error"] == "invalid_token"
+
+    @ways({name: WAYS[name] for name in ("secret-in-header", "key-pushed-bound", "public")})
+    def test_plain_oauth_without_openid(self, platform: Platform, way: Way) -> None:
+        told = self.signed_in(platform, way, "offline_access things:read", discovery="oauth2")
+        assert "id_token" not in told["first"]
+
+    def test_fapi2(self, platform: Platform) -> None:
+        way = Way(KEY, "ES256", "ES256", par=True, alg="ES256")
+        client = defined(platform, way)
+        service = platform.gatepost.opened.service
+
+        def comply(tx: Tx) -> None:
+            for other in (platform.first, platform.client):  # which have secrets
+                accounts.redefine_client(tx, service, other.id, {"status": "disabled"})
+            accounts.change(tx, service, platform.name, {"profile": "fapi2"})
+
+        platform.gatepost.opened.store.run_now(comply)
+        told = self.told(platform, "signed_in", scope=SCOPE, **client)
+        assert told["first"]["token_type"] == "dpop"
+        assert told["second"]["refresh_token"] == told["first"]["refresh_token"]
+        assert told["introspected"]["cnf"]["jkt"]
+
+    def signed_in(self, platform: Platform, way: Way, scope: str, **asked: Any) -> dict[str, Any]:
+        """Through the whole of it, with all that does not depend on an ID token checked."""
+        told = self.told(platform, "signed_in", scope=scope, **defined(platform, way), **asked)
+        for made in (told["first"], told["second"]):
+            assert made["scope"] == scope
+            assert made["token_type"] == ("dpop" if way.dpop else "bearer")
+            assert made["expires_in"] == 3600
+        assert told["second"]["access_token"] != told["first"]["access_token"]
+        assert told["second"]["refresh_token"] != told["first"]["refresh_token"]
+        assert told["refreshed_later"]["error"] == "invalid_grant"
+        if way.method != "none":
+            found = told["introspected"]
+            assert found["active"] is True
+            assert found["scope"] == scope
+            assert found["token_type"].lower() == told["first"]["token_type"]
+            assert ("cnf" in found) == bool(way.dpop)
+            assert told["introspected_refresh_token"]["active"] is True
+            assert told["introspected_later"] == {"active": False}
+        return told
+
+    def test_claims_of_a_scope_are_in_userinfo_and_id_token(self, platform: Platform) -> None:
+        told = self.told(platform, "signed_in", scope="openid offline_access profile", **known(platform.client))
+        for found in (told["claims"], told["userinfo"]):
+            assert found["name"] == CLAIMS["name"]
+            assert "email" not in found
+
+    def test_one_resource_of_several_is_named(self, platform: Platform) -> None:
+        """RFC 8707: named when asking, it need not be named again."""
+        client = known(platform.client, parameters={"resource": platform.api})
+        told = self.told(platform, "signed_in", scope=f"{SCOPE} profile", **client)
+        assert told["first"]["scope"] == SCOPE
+        assert opened(told["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
+        assert told["claims"]["name"] == CLAIMS["name"]
+
+    @ways(MACHINES)
+    def test_a_machine_gets_a_token(self, platform: Platform, way: Way) -> None:
+        client = defined(platform, way, grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
+        told = self.told(platform, "machine", scope="things:read", **client)
+        assert told["made"]["token_type"] == ("dpop" if way.dpop else "bearer")
+        assert told["introspected"]["active"] is True
+        assert told["introspected"]["aud"] == platform.api
+        assert told["introspected"]["sub"] == client["client_id"]
+
+    @ways({name: MACHINES[name] for name in ("secret-in-header", "key-bound")})
+    def test_a_token_is_used_at_an_operation(self, platform: Platform, way: Way) -> None:
+        client = defined(platform, way, grant_types=["client_credentials"], scope="gatepost:clients", redirect_uris=[])
+        body = {"client_id": client["client_id"]}
+        told = self.told(platform, "operated", scope="gatepost:clients", body=body, **client)
+        assert told["status"] == 200
+        if way.dpop:
+            assert told["unbound"]["status"] == 401
+            assert told["unbound"]["challenges"][0]["parameters"]["error"] == "invalid_token"
+
+    def test_a_token_is_exchanged(self, platform: Platform) -> None:
+        served = defined(platform, Way(), grant_types=[EXCHANGE], scope="things:read", serves=[platform.api])
+        parameters = {
+            "subject_token": platform.tokens()["access_token"], "subject_token_type": ACCESS_TOKEN,
+            "scope": "things:read",
+        }  # fmt: skip
+        made = self.told(platform, "exchanged", **(served | {"parameters": parameters}))
+        assert made["issued_token_type"] == ACCESS_TOKEN
+        assert opened(made["access_token"])[1]["act"] == {"sub": served["client_id"]}
+
+    # --- refusals are the library's own errors
+
+    def test_a_wrong_secret(self, platform: Platform) -> None:
+        client = known(Client(platform.client.id, "not the secret"))
+        told = self.told(platform, "machine_refused", scope="things:read", **client)
+        assert told["type"] == "WWWAuthenticateChallengeError"
+        assert told["status"] == 401
+        assert [each["scheme"] for each in told["challenges"]] == ["basic"]
+
+    def test_a_scope_that_is_not_granted(self, platform: Platform) -> None:
+        client = defined(platform, Way(), grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
+        check_body_error(self.told(platform, "machine_refused", scope="things:write", **client), "invalid_scope")
+
+    def test_a_pushed_request_with_an_unknown_scope(self, platform: Platform) -> None:
+        told = self.told(platform, "sign_in_refused", scope="openid nothing", par=True, **known(platform.client))
+        check_body_error(told, "invalid_scope")
+
+    def test_a_request_with_an_unknown_scope(self, platform: Platform) -> None:
+        told = self.told(platform, "sign_in_refused", scope="openid nothing", **known(platform.client))
+        check_answered_error(told, "invalid_scope")
+
+    @pytest.mark.parametrize("mode", ["query", "form_post"])
+    def test_somebody_who_says_no(self, platform: Platform, mode: str) -> None:
+        said = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
+        told = self.told(
+            platform, "sign_in_refused", lambda url: sign_in(platform, url, **said), scope=SCOPE,
+            **known(platform.client, parameters={"response_mode": mode}),
+        )  # fmt: skip
+        check_answered_error(told, "access_denied")
+        assert told["error_description"] == "They said no"
+
+    def test_a_wrong_code(self, platform: Platform) -> None:
+        told = self.changed_on_the_way(platform, code="not-a-code")
+        check_body_error(told, "invalid_grant")
+
+    @pytest.mark.parametrize("issuer", [None, "https://other.example"], ids=["missing", "another"])
+    def test_the_issuer_of_the_answer_is_checked(self, platform: Platform, issuer: str | None) -> None:
+        """Missing it is an error for the library because discovery says that it is always there (RFC 9207)."""
+        told = self.changed_on_the_way(platform, iss=issuer)
+        assert told["code"] == "OAUTH_INVALID_RESPONSE"
+
+    def changed_on_the_way(self, platform: Platform, **changes: str | None) -> dict[str, Any]:
+        def browse(url: str) -> dict[str, Any]:
+            return altered(sign_in(platform, url), **changes)
+
+        return self.told(platform, "sign_in_refused", browse, scope=SCOPE, **known(platform.client))
+
+    def test_a_wrong_verifier(self, platform: Platform) -> None:
+        told = self.told(platform, "sign_in_refused", scope=SCOPE, verifier="w" * 43, **known(platform.client))
+        check_body_error(told, "invalid_grant")
+
+    def test_what_was_used_is_not_used_again(self, sqlite_gatepost: Service, account_name: str) -> None:
+        platform = Platform(sqlite_gatepost, account_name, "refresh_grace=0")
+        told = self.told(platform, "reuse_refused", scope=SCOPE, **known(platform.client))
+        for name in ("refresh_token", "successor", "code"):
+            check_body_error(told[name], "invalid_grant")
+
+
+def check_body_error(told: dict[str, Any], error: str) -> None:
+    assert told["type"] == "ResponseBodyError", told
+    assert told["status"] == 400
+    assert told["error"] == error
+    assert told["error_description"]
+
+
+def check_answered_error(told: dict[str, Any], error: str) -> None:
+    assert told["type"] == "AuthorizationResponseError", told
+    assert told["error"] == error
+    assert told["error_description"]
+
+
+def known(client: Client, **asked: Any) -> dict[str, Any]:
+    """What an application has been told about itself, of a client with a secret."""
+    return {"client_id": client.id, "secret": client.secret, "method": "client_secret_basic"} | asked
+
+
+def defined(platform: Platform, way: Way, **members: Any) -> dict[str, Any]:
+    """A client that goes this way, as its application knows it."""
+    key = made_key(way.key) if way.key else None
+    if key is not None:
+        members["jwks"] = {"keys": [key.as_dict(private=False)]}
+    client = platform.define(
+        token_endpoint_auth_method=way.method, id_token_signed_response_alg=way.alg,
+        dpop_bound_access_tokens=bool(way.dpop), **members,
+    )  # fmt: skip
+    return {
+        "client_id": client.id,
+        "secret": client.secret,
+        "method": way.method,
+        "key": key and {"alg": way.key, "jwk": key.as_dict(private=True)},
+        "dpop": way.dpop,
+        "par": way.par,
+        "parameters": {"response_mode": way.mode},
+        "metadata": {"id_token_signed_response_alg": way.alg},
+    }
+
+
+def made_key(alg: str) -> Key:
+    parameters: KeyParameters = {"kid": f"the client's {alg}"}
+    if alg == "ES256":
+        return ECKey.generate_key("P-256", parameters)
+    if alg == "Ed25519":
+        return OKPKey.generate_key("Ed25519", parameters)
+    return RSAKey.generate_key(2048, parameters)

@@ -1,0 +1,173 @@
+"""An account whose people sign in: its login application's key, a browser that keeps cookies, and a client's steps.
+
+Nothing here knows the service's code: what a login application signs and what a client sends is written out.
+"""
+
+import hashlib
+import json
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import requests
+from joserfc.jwk import ECKey, Key
+
+from gatepost import ids
+from tests.assertions import signed
+from tests.service import Client, Service
+
+LOGIN_URL = "https://login.example/start"
+CALLBACK = "https://app.example/callback"
+API = "https://api.{name}.example"
+VERIFIER = "v" * 43
+SCOPES = "openid offline_access profile things:read things:write"
+CLAIMS = {"name": "Ada Lovelace", "given_name": "Ada", "email": "ada@example.com", "picture": "https://example.com/a"}
+
+
+def challenge(verifier: str = VERIFIER) -> str:
+    return b64(hashlib.sha256(verifier.encode()).digest())
+
+
+def b64(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def opened(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and claims of a JWT, not verified."""
+    head, claims, _ = (each + "=" * (-len(each) % 4) for each in token.split("."))
+    return json.loads(urlsafe_b64decode(head)), json.loads(urlsafe_b64decode(claims))
+
+
+@dataclass
+class Browser:
+    """Keeps cookies, follows nothing: each step is looked at."""
+
+    session: requests.Session = field(default_factory=requests.Session)
+
+    def open(self, url: str, parameters: Any = None, **options: Any) -> requests.Response:
+        return self.session.get(url, params=parameters, allow_redirects=False, **options)
+
+    def send(self, url: str, form: Any) -> requests.Response:
+        return self.session.post(url, data=form, allow_redirects=False)
+
+
+def sent_to(answer: requests.Response) -> tuple[str, dict[str, str]]:
+    """Where a redirect goes, and with which parameters."""
+    assert answer.status_code == 303, (answer.status_code, answer.text)
+    url = urlsplit(answer.headers["Location"])
+    return f"{url.scheme}://{url.netloc}{url.path}", dict(parse_qsl(url.query, keep_blank_values=True))
+
+
+class Platform:
+    """One account with a login application, scopes of one API, and a confidential client that may do everything."""
+
+    def __init__(self, gatepost: Service, name: str, *settings: str, key: Key | None = None) -> None:
+        self.gatepost, self.url, self.name = gatepost, gatepost.url, name
+        self.key = key or ECKey.generate_key("P-256", {"kid": f"login-{name}"})
+        jwks = json.dumps({"keys": [self.key.as_dict(private=False)]})
+        self.account, self.first = gatepost.account(name, f"login_url={LOGIN_URL}", f"login_jwks={jwks}", *settings)
+        self.admin = gatepost.token(self.first, "gatepost:clients gatepost:scopes")
+        self.api = API.format(name=name)
+        for scope in ("things:read", "things:write"):
+            self.define_scope(name=scope, resource=self.api, description=f"May {scope}")
+        self.define_scope(name="profile")
+        self.client = self.define()
+
+    def define_scope(self, **members: Any) -> None:
+        answer = self.gatepost.post("/oauth/scopes", self.admin, members)
+        assert answer.status_code in (200, 201), answer.text
+
+    def define(self, **members: Any) -> Client:
+        body: dict[str, Any] = {
+            "grant_types": ["authorization_code", "refresh_token"],
+            "redirect_uris": [CALLBACK],
+            "scope": SCOPES,
+            "client_name": "The app",
+        }
+        return self.gatepost.define_client(self.admin, **(body | members))
+
+    # --- the client's steps
+
+    def asking(self, client: Client | None = None, **changes: Any) -> dict[str, Any]:
+        """The parameters of a plain authorization request; a change to None leaves one out."""
+        right = {
+            "client_id": (client or self.client).id,
+            "response_type": "code",
+            "redirect_uri": CALLBACK,
+            "scope": "openid offline_access things:read",
+            "state": "a state",
+            "nonce": "a nonce",
+            "code_challenge": challenge(),
+            "code_challenge_method": "S256",
+        }
+        return {name: value for name, value in (right | changes).items() if value is not None}
+
+    def authorize(self, browser: Browser, parameters: Any) -> requests.Response:
+        return browser.open(f"{self.url}/oauth/authorize", parameters)
+
+    def interaction(self, browser: Browser, parameters: Any) -> dict[str, Any]:
+        """Open an authorization: what the login application is told."""
+        where, told = sent_to(self.authorize(browser, parameters))
+        assert where == LOGIN_URL
+        assert set(told) == {"interaction"}
+        return opened(told["interaction"])[1]
+
+    def handoff(self, interaction: dict[str, Any], key: Key | None = None, header: Any = None, **changes: Any) -> str:
+        """What the login application signs; a change to None leaves a claim out."""
+        now = int(time.time())
+        asked = " ".join(each["name"] for each in interaction["scopes"])
+        right = {
+            "iss": self.account, "aud": self.url, "interaction": interaction["jti"], "sub": "ada", "auth_time": now,
+            "scope": asked, "claims": CLAIMS, "iat": now, "exp": now + 60, "jti": ids.new("jti"),
+        }  # fmt: skip
+        claims = {name: value for name, value in (right | changes).items() if value is not None}
+        return signed(key or self.key, claims, **({"typ": "gatepost-handoff+jwt"} | (header or {})))
+
+    def come_back(self, browser: Browser, handoff: str) -> requests.Response:
+        return browser.open(f"{self.url}/oauth/authorize", {"handoff": handoff})
+
+    def code(self, parameters: Any = None, browser: Browser | None = None, **said: Any) -> str:
+        """Through the whole of it: the code that the client gets."""
+        browser = browser or Browser()
+        interaction = self.interaction(browser, parameters or self.asking())
+        _, told = sent_to(self.come_back(browser, self.handoff(interaction, **said)))
+        assert "code" in told, told
+        assert told["iss"] == self.url
+        return told["code"]
+
+    def redeem(self, code: str, client: Client | None = None, **changes: Any) -> requests.Response:
+        right = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK, "code_verifier": VERIFIER}
+        return self.ask(client, **(right | changes))
+
+    def refresh(self, token: str, client: Client | None = None, **changes: Any) -> requests.Response:
+        return self.ask(client, **({"grant_type": "refresh_token", "refresh_token": token} | changes))
+
+    def ask(self, client: Client | None = None, headers: Any = None, **form: Any) -> requests.Response:
+        """A token request; of a client without a secret, as a public one."""
+        return self.post("tokens", client, headers, **form)
+
+    def post(self, path: str, client: Client | None = None, headers: Any = None, **form: Any) -> requests.Response:
+        client = client or self.client
+        sent = {name: value for name, value in form.items() if value is not None}
+        sent |= {} if client.secret else {"client_id": client.id}
+        own = {"Authorization": client.basic} if client.secret else {}
+        return self.gatepost.session.post(f"{self.url}/oauth/{path}", data=sent, headers=own | dict(headers or {}))
+
+    def tokens(self, parameters: Any = None, client: Client | None = None, **said: Any) -> dict[str, Any]:
+        """What a completed authorization gives."""
+        answer = self.redeem(self.code(parameters, **said), client)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def introspect(self, token: str, client: Client | None = None) -> dict[str, Any]:
+        answer = self.post("introspect", client, token=token)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def entries(self, *types: str) -> list[dict[str, Any]]:
+        """The account's entries of these types, newest first."""
+        return [each for each in self.gatepost.entries(self.account, 500) if not types or each["type"] in types]

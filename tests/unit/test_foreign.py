@@ -1,0 +1,181 @@
+"""Key sets of others: when they are asked for, what is used meanwhile, and that nobody can make us ask all the time."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gatepost.errors import GatepostError
+from gatepost.tokens import foreign
+from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, STALE, Foreign, KeysWanted
+from tests.unit.foreign import EC, ED, OTHER_EC, encoded, public, token
+
+NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
+MOMENT = timedelta(milliseconds=1)
+URL, OTHER_URL = "https://issuer.example/jwks", "https://other.example/jwks"
+ONE, TWO = public(EC, kid="one"), public(OTHER_EC, kid="two")
+SET = {"keys": [ONE]}
+WITHOUT_KID = ".".join([encoded(b'{"alg":"ES256"}'), encoded(b"{}"), "AAAA"])
+
+
+def signed(kid: Any = "one") -> str:
+    return token({"alg": "ES256", "typ": "JWT"} | ({} if kid is None else {"kid": kid}))
+
+
+@pytest.fixture
+def known() -> Foreign:
+    """A set that was fetched now."""
+    found = Foreign()
+    found.put(URL, SET, NOW)
+    return found
+
+
+def wanted(of: Foreign, text: str, at: datetime, url: str = URL) -> bool:
+    """Whether the set must be fetched first."""
+    try:
+        of.keys_for(text, url, at)
+    except KeysWanted as told:
+        return told.url == url
+    return False
+
+
+def test_the_times() -> None:
+    assert timedelta(0) < PATIENCE < FRESH < STALE <= timedelta(days=1)
+
+
+class TestAsking:
+    def test_what_is_not_known_is_wanted(self) -> None:
+        assert wanted(Foreign(), signed(), NOW)
+        assert issubclass(KeysWanted, GatepostError)
+
+    def test_what_was_fetched_is_used_while_it_is_fresh(self, known: Foreign) -> None:
+        for after in (timedelta(0), PATIENCE, FRESH - MOMENT):
+            assert known.keys_for(signed(), URL, NOW + after) == SET
+        assert wanted(known, signed(), NOW + FRESH)
+
+    def test_each_url_has_its_own(self, known: Foreign) -> None:
+        assert wanted(known, signed(), NOW, OTHER_URL)
+        known.put(OTHER_URL, {"keys": [TWO]}, NOW)
+        assert known.keys_for(signed(), URL, NOW) == SET
+        assert known.keys_for(signed("two"), OTHER_URL, NOW) == {"keys": [TWO]}
+
+    @pytest.mark.parametrize("url", [URL + "/", URL + "?", URL.upper(), URL.replace("https", "http"), ""])
+    def test_a_url_is_compared_as_it_is(self, known: Foreign, url: str) -> None:
+        assert wanted(known, signed(), NOW, url)
+
+    def test_each_process_remembers_for_itself(self, known: Foreign) -> None:
+        assert not wanted(known, signed(), NOW)
+        assert wanted(Foreign(), signed(), NOW)
+
+
+class TestUnknownKeys:
+    """A key set may have a new key at any time; a token that names it asks for it, but only so often."""
+
+    def test_an_unknown_kid_asks_again_after_a_while(self, known: Foreign) -> None:
+        for after in (timedelta(0), PATIENCE - MOMENT):
+            assert known.keys_for(signed("new"), URL, NOW + after) == SET
+        assert wanted(known, signed("new"), NOW + PATIENCE)
+        assert not wanted(known, signed(), NOW + PATIENCE), "who names a key that is known is not kept waiting"
+
+    def test_a_key_that_came_is_found(self, known: Foreign) -> None:
+        known.put(URL, {"keys": [ONE, TWO]}, NOW + PATIENCE)
+        assert known.keys_for(signed("two"), URL, NOW + PATIENCE) == {"keys": [ONE, TWO]}
+
+    def test_a_key_that_went_is_gone(self, known: Foreign) -> None:
+        known.put(URL, {"keys": [TWO]}, NOW + FRESH)
+        assert known.keys_for(signed("one"), URL, NOW + FRESH) == {"keys": [TWO]}
+
+    def test_however_many_ids_are_made_up_it_is_asked_once_in_a_while(self, known: Foreign) -> None:
+        asked = 0
+        for second in range(int(FRESH.total_seconds()) * 2):
+            at = NOW + timedelta(seconds=second)
+            for number in range(3):
+                if wanted(known, signed(f"made-up-{second}-{number}"), at):
+                    known.put(URL, SET, at)
+                    asked += 1
+        assert asked == FRESH * 2 // PATIENCE - 1
+
+    @pytest.mark.parametrize("text", ["", "a.b.c", "not a token", WITHOUT_KID, "é.é.é"])
+    def test_a_token_that_names_no_key_asks_for_nothing(self, known: Foreign, text: str) -> None:
+        assert known.keys_for(text, URL, NOW + FRESH - MOMENT) == SET
+
+    @pytest.mark.parametrize("kid", [5, [], ["one"], {}, {"kid": "one"}, True, "", "ONE", "one "])
+    def test_a_kid_is_compared_as_it_is(self, known: Foreign, kid: Any) -> None:
+        assert wanted(known, signed(kid), NOW + PATIENCE)
+        assert known.keys_for(signed(kid), URL, NOW) == SET
+
+
+class TestNotAnswering:
+    """Its owner does not answer, or not with a key set."""
+
+    NOTHING: tuple[Any, ...] = (None, [], {}, "x", 5, {"keys": None}, {"keys": {}}, {"key": [ONE]})
+
+    @pytest.mark.parametrize("nothing", NOTHING)
+    def test_what_was_never_there_is_no_key(self, nothing: Any) -> None:
+        found = Foreign()
+        found.put(URL, nothing, NOW)
+        for after in (timedelta(0), PATIENCE - MOMENT):
+            assert found.keys_for(signed(), URL, NOW + after) == {"keys": []}
+        assert wanted(found, signed(), NOW + PATIENCE)
+
+    @pytest.mark.parametrize("nothing", NOTHING)
+    def test_what_is_known_is_used_for_a_day_and_asked_for_again_and_again(self, known: Foreign, nothing: Any) -> None:
+        at = NOW + FRESH
+        while at < NOW + STALE:
+            assert wanted(known, signed(), at)
+            known.put(URL, nothing, at)
+            assert known.keys_for(signed(), URL, at) == SET
+            assert known.keys_for(signed(), URL, at + PATIENCE - MOMENT) == SET
+            at += timedelta(hours=2)
+        known.put(URL, nothing, NOW + STALE - MOMENT)
+        assert known.keys_for(signed(), URL, NOW + STALE - MOMENT) == SET
+        assert known.keys_for(signed(), URL, NOW + STALE) == {"keys": []}
+
+    def test_when_it_answers_again_it_is_fresh(self, known: Foreign) -> None:
+        later = NOW + STALE * 2
+        known.put(URL, None, later)
+        assert known.keys_for(signed(), URL, later) == {"keys": []}
+        known.put(URL, {"keys": [ONE, TWO]}, later + PATIENCE)
+        assert known.keys_for(signed(), URL, later + PATIENCE + FRESH - MOMENT) == {"keys": [ONE, TWO]}
+
+    def test_an_empty_set_is_an_answer(self, known: Foreign) -> None:
+        """All keys were withdrawn: those that were known do not live on."""
+        known.put(URL, {"keys": []}, NOW + FRESH)
+        assert known.keys_for(signed(None), URL, NOW + FRESH) == {"keys": []}
+
+
+class TestContent:
+    def test_keys_that_cannot_verify_are_left_out(self) -> None:
+        found = Foreign()
+        odd: list[Any] = [
+            ONE | {"d": "AA"}, {"kty": "oct", "k": "AA", "kid": "one"}, ONE | {"use": "enc"}, ONE | {"crv": "P-384"},
+            ONE | {"alg": "none"}, {}, 5, None,
+        ]  # fmt: skip
+        right = public(ED, kid="three", use="sig")
+        found.put(URL, {"keys": [*odd, ONE, right]}, NOW)
+        assert found.keys_for(signed(), URL, NOW) == {"keys": [ONE, right]}
+
+    def test_a_set_of_only_such_keys_is_empty(self) -> None:
+        found = Foreign()
+        found.put(URL, {"keys": [{"kty": "oct", "k": "AA"}]}, NOW)
+        assert found.keys_for(signed(), URL, NOW) == {"keys": []}
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST <= 10_000
+    monkeypatch.setattr(foreign, "MOST", 10)
+    found, text = Foreign(), signed()
+    urls = [f"https://issuer.example/{number}" for number in range(95)]
+    for url in urls:
+        found.put(url, SET, NOW)
+        assert found.keys_for(text, url, NOW) == SET
+        assert sum(not wanted(found, text, NOW, each) for each in urls) <= 10
+
+
+def test_one_that_does_not_answer_keeps_its_keys_when_memory_is_made_room_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "MOST", 2)
+    found = Foreign()
+    found.put(URL, SET, NOW)
+    found.put(OTHER_URL, SET, NOW)
+    found.put(URL, None, NOW + FRESH)
+    assert found.keys_for(signed(), URL, NOW + FRESH) == SET

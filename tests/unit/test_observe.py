@@ -1,0 +1,191 @@
+"""Counting together, and the wide lines of the log: what they say, and how they are written."""
+
+import asyncio
+import importlib.util
+import json
+import math
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import Histogram, Metric
+
+from gatepost import clock, gauges, observe
+from gatepost.observe import Answered, Attempted, Line
+from gatepost.ops import metrics
+
+ANSWERED = Answered(
+    "info", None, "req_1", "POST", "/oauth/tokens", 200, 1.23, "203.0.113.7", "evt_1", "", "acc_1", "cli_1",
+    "client_credentials",
+)  # fmt: skip
+ATTEMPTED = Attempted(
+    "warning", None, "acc_1", "ep_1", "dlv_1", "evt_1", "invoice.paid", 2, "failed", "plan", 3, "wrk_1", 503, None, 12.5
+)
+
+
+# --- counting
+
+
+@given(st.lists(st.sampled_from([0.0, 0.001, 0.0011, 0.5, 0.999, 1.0, 1.5, 2.0, 1e9]) | st.floats(0, 10), max_size=20))
+def test_observed_together_is_observed_each(amounts: list[float]) -> None:
+    each, together = (Histogram("h", "h", buckets=(0.001, 0.5, 1, 2), registry=None) for _ in range(2))
+    for amount in amounts:
+        each.observe(amount)
+    observe.observe_all(together, amounts)
+    [one], [other] = each.collect(), together.collect()
+    assert [sample.value for sample in other.samples] == pytest.approx([sample.value for sample in one.samples])
+
+
+def families(*found: tuple[str, dict[str, str], float]) -> Iterator[Metric]:
+    for name, labels, value in found:
+        metric = Metric(name, "words", "gauge")
+        metric.add_sample(name, labels, value)
+        yield metric
+
+
+def test_what_several_processes_counted_is_added_up() -> None:
+    one, other = metrics.added(
+        families(("a", {"x": "1", "y": "2"}, 1), ("b", {}, 5), ("a", {"y": "2", "x": "1"}, 2), ("a", {"x": "2"}, 4))
+    )
+    assert (one.name, other.name) == ("a", "b")
+    assert [(each.labels, each.value) for each in one.samples] == [({"x": "1", "y": "2"}, 3), ({"x": "2"}, 4)]
+    assert [each.value for each in other.samples] == [5]
+
+
+def test_histograms_of_several_processes_stay_histograms() -> None:
+    made = [Histogram("s", "words", buckets=(1, 2), registry=None) for _ in range(2)]
+    made[0].observe(0.5)
+    made[1].observe(1.5)
+    [found] = metrics.added(family for each in made for family in each.collect())
+    assert {(each.name, each.labels.get("le")): each.value for each in found.samples} == {
+        ("s_bucket", "1.0"): 1, ("s_bucket", "2.0"): 2, ("s_bucket", "+Inf"): 2, ("s_count", None): 2,
+        ("s_sum", None): 2,
+    }  # fmt: skip
+
+
+def test_nothing_is_known_of_missing_deliveries_at_first() -> None:
+    """Not even that there are none: of a fresh copy of the module, as a supervisor has it when it starts."""
+    spec = importlib.util.spec_from_file_location("fresh", Path(str(gauges.__file__)))
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    [family] = fresh.UNACCOUNTED.collect()
+    assert [math.isnan(sample.value) for sample in family.samples] == [True]
+
+
+def test_what_nobody_knows_is_no_number() -> None:
+    metrics.show(metrics.UNKNOWN, clock.now())
+    values = [
+        sample.value for each in (gauges.DELIVERIES, gauges.QUEUE_AGE) for m in each.collect() for sample in m.samples
+    ]
+    assert values
+    assert all(math.isnan(value) for value in values)
+
+
+def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[Line]] = []
+    monkeypatch.setattr(observe, "_tell", lambda lines: told.append(list(lines)))
+
+    async def turns() -> None:
+        for _ in range(2):
+            for _ in range(3):
+                observe.answered(ANSWERED)
+                observe.token_asked(("client_credentials", "issued"))
+            await asyncio.sleep(0)
+
+    def counted() -> tuple[float, float, float]:
+        labels = {"path": "/oauth/tokens", "status": "200"}
+        return (
+            sum(s.value for m in observe.REQUESTS.collect() for s in m.samples if s.labels == labels),
+            sum(s.value for m in observe.TOKENS.collect() for s in m.samples if s.labels["outcome"] == "issued"),
+            sum(s.value for m in observe.REQUEST_SECONDS.collect() for s in m.samples if s.name.endswith("_count")),
+        )
+
+    before = counted()
+    asyncio.run(turns())
+    assert told == [[ANSWERED] * 3, [ANSWERED] * 3]
+    assert tuple(after - earlier for after, earlier in zip(counted(), before, strict=True)) == (6, 6, 6)
+    asyncio.run(turns())  # another event loop, as when one ended with something untold
+    assert len(told) == 4
+
+
+# --- lines
+
+
+def test_the_line_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
+    observe._tell_program([ANSWERED])
+    line = json.loads(capfd.readouterr().err)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "request.answered", "level": "info", "request": "req_1", "method": "POST", "path": "/oauth/tokens",
+        "status": 200, "ms": 1.23, "source": "203.0.113.7", "entry": "evt_1", "account": "acc_1", "client": "cli_1",
+        "grant_type": "client_credentials",
+    }  # fmt: skip
+
+
+def test_the_line_of_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
+    observe._tell_program([ATTEMPTED])
+    line = json.loads(capfd.readouterr().err)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "delivery.attempted", "level": "warning", "account": "acc_1", "endpoint": "ep_1", "delivery": "dlv_1",
+        "entry": "evt_1", "type": "invoice.paid", "attempt": 2, "outcome": "failed", "waited_for": "plan",
+        "waited_ms": 3, "worker": "wrk_1", "response_code": 503, "ms": 12.5,
+    }  # fmt: skip
+
+
+def test_lines_are_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces that a pipe takes at once: other processes write to the same one."""
+    pieces: list[bytes] = []
+    monkeypatch.setattr(os, "write", lambda _file, data: pieces.append(data))
+    observe._tell_program([ANSWERED, ATTEMPTED] * 50)
+    assert 1 < len(pieces) < 20
+    assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in pieces)
+    assert len([json.loads(line) for line in b"".join(pieces).splitlines()]) == 100
+
+
+def test_a_log_that_takes_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_file: int, _data: bytes) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(os, "write", write)
+    observe._tell_program([ANSWERED])
+
+
+def test_a_person_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with structlog.testing.capture_logs() as said:
+        monkeypatch.setattr(observe, "log", structlog.get_logger())
+        observe._tell_person([ANSWERED, ATTEMPTED])
+    assert [(each["event"], each["log_level"]) for each in said] == [
+        ("request.answered", "info"), ("delivery.attempted", "warning"),
+    ]  # fmt: skip
+    assert (said[0]["request"], said[1]["delivery"]) == ("req_1", "dlv_1")
+
+
+@pytest.mark.parametrize(("terminal", "how"), [(True, observe._tell_person), (False, observe._tell_program)])
+def test_who_reads_decides_the_form(terminal: bool, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = structlog.get_config()
+    monkeypatch.setattr(observe, "_tell", observe._tell_nobody)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    try:
+        observe.configure_logs()
+        assert observe._tell is how
+    finally:
+        structlog.configure(**kept)
+
+
+def test_no_line_has_room_for_a_secret() -> None:
+    """What could hold one, as a URL, a header, a parameter or what a receiver answered, is no field of any line."""
+    fields = {*Answered.__struct_fields__, *Attempted.__struct_fields__}
+    assert fields == {
+        "level", "timestamp", "request", "method", "path", "status", "ms", "source", "entry", "error", "account",
+        "client", "grant_type", "trace", "endpoint", "delivery", "type", "attempt", "outcome", "waited_for",
+        "waited_ms", "worker", "response_code", "failure",
+    }  # fmt: skip
