@@ -1,0 +1,183 @@
+// One delivery: what it is, why it is as it is, its attempts on a line of time, and what was sent.
+import { useEffect, useState } from 'preact/hooks'
+import { useChoices } from './choices'
+import { useNow } from './figures'
+import { StatusWord } from './marks'
+import { Empty, Id, Live, Said, Stale, Time, Trouble, Waiting } from './parts'
+import { useReading } from './reading'
+import { href, lastList } from './route'
+import { Sent } from './sent'
+import { read } from './session'
+import { story } from './story'
+import { Strip } from './strip'
+import { Timeline } from './timeline'
+import type { Delivery, Endpoint, Page } from './types'
+
+const EVERY = 2000
+const MOST = 50 // pages of endpoints that are looked through for one
+
+interface Found {
+  record: Delivery | undefined
+  /** The payload as it was sent: numbers that JavaScript would round keep their digits. */
+  payload: unknown
+}
+
+export function DeliveryView({ id }: { id: string }) {
+  const { live } = useChoices()
+  const [ended, end] = useState(false)
+  const reading = useReading<Found>({ id, include: 'payload,responses' }, live && !ended ? EVERY : 0, found)
+  const record = reading.data?.record
+  const endpoint = useEndpoint(record?.endpoint.id, record?.status)
+  const now = useNow()
+  useEffect(() => end(!!record?.ended_at), [record?.ended_at])
+  return (
+    <>
+      <p class="back">
+        <a href={lastList()}>Deliveries</a>
+      </p>
+      {!reading.data && reading.problem && <Trouble problem={reading.problem} again={reading.again} />}
+      {!reading.data && !reading.problem && <Waiting />}
+      {reading.data && !record && (
+        <Empty title="There is no such delivery">
+          <p>
+            <code>{id}</code> is not a delivery of this account, or its retention is over.
+          </p>
+        </Empty>
+      )}
+      {record && (
+        <article class="delivery">
+          <div class="title">
+            <h1>
+              <StatusWord status={record.status} />
+              {record.event.type}
+            </h1>
+            <Live reading={reading} />
+          </div>
+          <p class="to">
+            to <b>{record.endpoint.url}</b>
+          </p>
+          <Stale reading={reading} />
+          <Facts record={record} now={now} />
+          {endpoint !== undefined && (
+            <section class="why" aria-labelledby="why-title">
+              <h2 id="why-title">Why</h2>
+              <ol>
+                {story(record, endpoint, now).map((each, place) => (
+                  <li key={place} class={place > record.attempts.length + 1 ? 'latest' : ''}>
+                    <Said sentence={each} now={now} />
+                  </li>
+                ))}
+              </ol>
+            </section>
+          )}
+          <section class="course" aria-labelledby="course-title">
+            <h2 id="course-title">Attempts</h2>
+            <Strip record={record} now={now} />
+            <Timeline record={record} now={now} />
+          </section>
+          {endpoint !== undefined && <Sent record={record} endpoint={endpoint} payload={reading.data?.payload} />}
+        </article>
+      )}
+    </>
+  )
+}
+
+function found(text: string): Found {
+  const page = JSON.parse(text) as Page<Delivery>
+  return { record: page.data[0], payload: exact(text) }
+}
+
+type Source = { source?: string } | undefined
+type RawJson = { rawJSON?: (text: string) => unknown }
+
+/** The payload with every number as it was written, where the browser can tell. */
+function exact(text: string): unknown {
+  const keep = (_: string, value: unknown, context: Source) => {
+    const source = context?.source
+    const raw = (JSON as RawJson).rawJSON
+    return typeof value === 'number' && source && raw && String(value) !== source ? raw(source) : value
+  }
+  const page = JSON.parse(text, keep as (key: string, value: unknown) => unknown) as Page<Delivery>
+  return page.data[0]?.payload
+}
+
+/** The endpoint as it is defined now; null when it is not listed any more, undefined while it is looked for. */
+function useEndpoint(id: string | undefined, status: string | undefined): Endpoint | null | undefined {
+  const [endpoint, hold] = useState<Endpoint | null>()
+  useEffect(() => {
+    if (!id) return
+    const stop = new AbortController()
+    const find = async () => {
+      let cursor: string | null = ''
+      for (let page = 0; page < MOST && cursor !== null; page += 1) {
+        const query: Record<string, string> = { view: 'endpoints', limit: '200', ...(cursor && { cursor }) }
+        const answer: Page<Endpoint> = await read(query, stop.signal)
+        const one = answer.data.find((each) => each.id === id)
+        if (one) return hold(one)
+        cursor = answer.next_cursor
+      }
+      hold(null)
+    }
+    find().catch(() => undefined) // the record's own reading tells what is wrong
+    return () => stop.abort()
+  }, [id, status])
+  return endpoint
+}
+
+function Facts({ record, now }: { record: Delivery; now: number }) {
+  return (
+    <dl class="facts">
+      <div>
+        <dt>Delivery</dt>
+        <dd>
+          <Id of={record.id} name="delivery" />
+        </dd>
+      </div>
+      <div>
+        <dt>Event</dt>
+        <dd>
+          <Id of={record.event.id} name="event" />
+          <a href={href('deliveries', { event_id: record.event.id })}>its deliveries</a>
+        </dd>
+      </div>
+      <div>
+        <dt>Endpoint</dt>
+        <dd>
+          <Id of={record.endpoint.id} name="endpoint" />
+          <a href={href('deliveries', { endpoint_id: record.endpoint.id })}>its deliveries</a>
+        </dd>
+      </div>
+      <div>
+        <dt>Subscription</dt>
+        <dd>
+          <Id of={record.subscription_id} name="subscription" />
+        </dd>
+      </div>
+      <div>
+        <dt>Made</dt>
+        <dd>
+          <Time at={record.created_at} now={now} as="whole" />
+          {record.trigger !== 'event' && <span> by {record.trigger}</span>}
+        </dd>
+      </div>
+      <div>
+        <dt>{record.ended_at ? 'Ended' : 'Next attempt'}</dt>
+        <dd>
+          {record.ended_at ? (
+            <>
+              <Time at={record.ended_at} now={now} as="whole" />{' '}
+              <span>{record.ended_reason?.replaceAll('_', ' ')}</span>
+            </>
+          ) : record.retries.next_at ? (
+            <>
+              <Time at={record.retries.next_at} now={now} as="whole" />{' '}
+              <Time at={record.retries.next_at} now={now} as="away" />
+            </>
+          ) : (
+            <span>{record.status === 'held' ? 'held' : 'under way'}</span>
+          )}
+        </dd>
+      </div>
+    </dl>
+  )
+}

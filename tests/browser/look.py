@@ -1,0 +1,138 @@
+"""Somebody who looks at the console: a real browser on a running service, and everything that the browser complains of.
+
+Chromium is the machine's own. Where there is none the tests are skipped, unless `BROWSER_TESTS=required` says that
+they must run: then they fail.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
+
+from tests.flows.test_delivery import wait_until
+from tests.service import Client, Service
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+WIDE = (1280, 860)
+PHONE = (390, 844)
+CALM = "Failed to load resource"  # how Chromium tells of an answer that is an error: the test says when one is due
+
+_TELL_VIOLATIONS = """
+document.addEventListener('securitypolicyviolation', (event) =>
+  console.error(`violation of ${event.violatedDirective} by ${event.blockedURI}`))
+"""
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        words = f"there is no browser on this machine: none of {', '.join(NAMES)}"
+        if os.environ.get("BROWSER_TESTS") == "required":
+            pytest.fail(f"{words}, and BROWSER_TESTS says that there must be one")
+        pytest.skip(words)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Look:
+    """One page in a browser of its own, that knows nothing of the others."""
+
+    def __init__(self, browser: Browser, service: Service, size: tuple[int, int], theme: Any) -> None:
+        self.service = service
+        self.context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=theme, timezone_id="UTC",
+            has_touch=size == PHONE, is_mobile=size == PHONE, reduced_motion="reduce",
+        )  # fmt: skip
+        self.context.set_default_timeout(15_000)
+        self.context.add_init_script(_TELL_VIOLATIONS)
+        self.said: list[str] = []
+        self.asked: list[Request] = []
+        self.page: Page = self.context.new_page()
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("request", self._note)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        self.said.append(f"{message.type}: {message.text}")
+
+    def _note(self, request: Request) -> None:
+        self.asked.append(request)
+
+    def heard(self) -> str:
+        """All that the browser said: it is heard while the browser is asked for something."""
+        self.page.evaluate("0")
+        return "\n".join(self.said)
+
+    def complaints(self) -> list[str]:
+        return [each for each in self.said if CALM not in each]
+
+    # --- going
+
+    def open(self, place: str = "") -> None:
+        self.page.goto(f"{self.service.ops}/console/{place}")
+
+    def go(self, place: str) -> None:
+        """Within the page: signed in one stays so."""
+        self.page.evaluate("place => { location.hash = place }", place)
+
+    def enter(self, client: Client, place: str = "") -> None:
+        """Open the page and sign in with a client's secret."""
+        self.open(place)
+        self.give(client)
+        self.page.locator(".head").wait_for()
+
+    def give(self, client: Client) -> None:
+        self.page.get_by_label("Client id").fill(client.id)
+        self.page.get_by_label("Secret", exact=True).fill(client.secret)
+        self.page.get_by_role("button", name="Open").click()
+
+    # --- seeing
+
+    @property
+    def place(self) -> str:
+        found: str = self.page.evaluate("location.hash")
+        return found
+
+    def rows(self) -> list[str]:
+        """The ids of the deliveries in the list, as soon as it is that of the present filters."""
+        self.settled()
+        found: list[str] = self.page.locator("tr[data-id]").evaluate_all("rows => rows.map(row => row.dataset.id)")
+        return found
+
+    def settled(self) -> None:
+        """Until what is shown is what was asked for last."""
+        self.page.locator(".pages").wait_for(state="attached")
+        self.until("!document.querySelector('[aria-busy=true]')")
+
+    def until(self, expression: str) -> None:
+        """The page's policy forbids the browser's own way to wait, which turns text into code."""
+        wait_until(lambda: bool(self.page.evaluate(expression)), expression)
+
+    def heading(self, name: str) -> Locator:
+        return self.page.get_by_role("heading", name=name)
+
+    def tokens_asked_for(self) -> int:
+        return sum(each.url.endswith("/oauth/tokens") for each in self.asked)
+
+    def serious(self) -> list[str]:
+        """What axe finds that keeps people out."""
+        self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+        found = self.page.evaluate("() => axe.run()")
+        return [
+            f"{each['id']} ({each['impact']}): {each['help']}: {[node['target'] for node in each['nodes']]}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+
+    def overflow(self) -> int:
+        """By how much the page is wider than its window, which a phone would zoom out to fit."""
+        found: int = self.page.evaluate("document.documentElement.scrollWidth")
+        return found - (self.page.viewport_size or {"width": 0})["width"]

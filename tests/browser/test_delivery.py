@@ -1,0 +1,168 @@
+"""One delivery: the sentences of the command, where the time went, what was sent, and the same by curl."""
+
+import json
+import re
+import subprocess
+from datetime import datetime
+
+import pytest
+
+from gatepost.verify import verify
+from tests.browser.conftest import HOSTILE, Account, Opener
+from tests.browser.look import Look
+from tests.flows.test_delivery import wait_until
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+_TOLD = """() => [...document.querySelectorAll('.why li')].map((line) => {
+  const copy = line.cloneNode(true)
+  for (const each of copy.querySelectorAll('button')) each.remove()
+  for (const each of copy.querySelectorAll('time')) each.textContent = each.dateTime
+  for (const each of copy.querySelectorAll('.command code')) each.textContent = '`' + each.textContent + '`'
+  return copy.textContent
+})"""
+
+
+def opened(look: Opener, account: Account, which: str) -> Look:
+    seen = look()
+    seen.enter(account.platform.client, f"#/delivery?id={account.deliveries[which]}")
+    seen.heading("Why").wait_for()
+    return seen
+
+
+def alike(sentence: str) -> str:
+    """Without what differs between two readings, and what only the command knows."""
+    sentence = re.sub(r"in (?:[0-9.]+[dhms]+ ?)+: ", "in a while: ", sentence)
+    return re.sub(r"Held for longer than .*hold_limit\)? it", "Held for longer than hold_limit it", sentence)
+
+
+@pytest.mark.parametrize(
+    "which",
+    ["succeeded", "pending", "failed", "in_flight", "timed out", "gone", "held", "cancelled", "removed"],
+)
+def test_it_says_what_the_command_says(look: Opener, account: Account, which: str) -> None:
+    platform, delivery = account.platform, account.deliveries[which]
+    seen = opened(look, account, which)
+    command = platform.gatepost.cli_json("delivery", "explain", delivery, "--account", platform.account)
+    wanted = [
+        alike(each).replace(f"--account {platform.name}", f"--account {platform.account}") for each in command["story"]
+    ]
+    if which == "in_flight":  # what follows assumes that it fails now, and now is later each time
+        assert [alike(each) for each in seen.page.evaluate(_TOLD)][:3] == wanted[:3]
+        return
+    assert [alike(each) for each in seen.page.evaluate(_TOLD)] == wanted
+
+
+def test_attempts_made_and_planned(look: Opener, account: Account) -> None:
+    seen = opened(look, account, "pending")
+    record = account.platform.record(account.deliveries["pending"])
+    made, coming = seen.page.locator(".timeline .made"), seen.page.locator(".timeline .coming")
+    assert made.count() == len(record["attempts"]) == 2
+    assert coming.count() == len(record["retries"]["plan"]) == 8
+    times = coming.locator("time").evaluate_all("all => all.map(each => each.dateTime)")
+    assert times == [each["at"] for each in record["retries"]["plan"]]
+    assert "the next delay of the schedule" in coming.first.inner_text()
+    assert seen.page.locator(".strip .point").count() == 10
+
+
+def test_where_the_time_went(look: Opener, account: Account) -> None:
+    """The bars are the timings, each from the end of the one before."""
+    seen = opened(look, account, "pending")
+    [first, *_] = account.platform.record(account.deliveries["pending"])["attempts"]
+    text = seen.page.locator(".timeline .made").first.locator(".timings").inner_text()
+    timings, before, wanted = first["timings"], 0.0, {}
+    for phase in ("dns", "connect", "tls", "first_byte"):
+        if f"{phase}_ms" in timings:
+            wanted[phase.replace("_", " ")] = timings[f"{phase}_ms"] - before
+            before = timings[f"{phase}_ms"]
+    wanted["body"] = first["duration_ms"] - before
+    found = {name: float(ms) for name, ms in re.findall(r"([a-z ]+?) ([0-9.]+) ms", " ".join(text.split()))}
+    assert {name.strip(): ms for name, ms in found.items()} == pytest.approx(wanted, abs=0.51)
+    widths = (
+        seen.page.locator(".timeline .made")
+        .first.locator(".phase")
+        .evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
+    )
+    assert len(widths) == len(wanted)
+    assert sum(widths) > 100
+    assert min(widths) >= 2
+
+
+def test_a_timeout_shows_where_it_ran_out(look: Opener, account: Account) -> None:
+    seen = opened(look, account, "timed out")
+    attempt = seen.page.locator(".timeline .made").first
+    assert "failed in first byte" in attempt.inner_text()
+    assert attempt.locator(".phase.broken").count() == 1
+
+
+def test_what_was_sent_and_came_back(look: Opener, account: Account) -> None:
+    """Digits stay as they are, and nothing that somebody else wrote is more than text."""
+    seen = opened(look, account, "succeeded")
+    assert "9007199254740993" in seen.page.locator(".json").inner_text()
+    assert json.dumps(HOSTILE) in seen.page.locator(".json").inner_text()
+    cells = seen.page.locator(".headers code").all_inner_texts()
+    headers = dict(zip(cells[::2], cells[1::2], strict=True))
+    record = account.platform.record(account.deliveries["succeeded"])
+    [came] = [each for each in account.healthy.requests if each.headers["webhook-id"] == record["event"]["id"]][:1]
+    for name in ("content-type", "x-team", "webhook-id", "webhook-timestamp"):
+        assert headers[name] == came.headers[name]
+    seen.go(f"#/delivery?id={account.deliveries['pending']}")
+    seen.page.get_by_text("Details of attempt 1").click()
+    answer = seen.page.locator(".small-facts pre").first
+    answer.wait_for()
+    assert answer.inner_text() == HOSTILE
+    assert seen.page.title() == "Delivery · Gatepost"
+
+
+def test_the_same_by_curl(look: Opener, account: Account) -> None:
+    """What is copied runs in a shell, and the receiver verifies it."""
+    seen = opened(look, account, "succeeded")
+    seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    seen.page.get_by_role("button", name="Copy as curl").click()
+    seen.page.get_by_text("Copied").wait_for()
+    command = seen.page.evaluate("navigator.clipboard.readText()")
+    secret = account.endpoints["healthy"]["secret"]
+    before = len(account.healthy.requests)
+    done = subprocess.run(
+        ["bash", "-c", command], env={"PATH": "/usr/bin:/bin", "WEBHOOK_SECRET": secret},
+        capture_output=True, text=True, check=True, timeout=20,
+    )  # fmt: skip
+    assert "200" in done.stdout
+    came = account.healthy.wait_for(before + 1)[-1]
+    event = verify(secret, came.headers, came.body)
+    assert event["data"] == {"order": 9007199254740993, "note": HOSTILE}
+    assert came.headers["x-team"] == "a'b"
+    without = subprocess.run(
+        ["bash", "-c", command], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False, timeout=20
+    )
+    assert without.returncode != 0
+    assert "whsec_" in without.stderr
+    assert len(account.healthy.requests) == before + 1, "without the secret nothing is sent"
+
+
+def test_it_follows_what_happens(look: Opener, account: Account) -> None:
+    """Held, then let go: the page tells without being asked."""
+    platform = account.platform
+    endpoint = platform.connect(account.healthy.url, "order.later", status="disabled")
+    delivery = platform.send({"order": 10}, "order.later")
+    seen = look()
+    seen.enter(platform.client, f"#/delivery?id={delivery}")
+    seen.page.locator("h1 .status.is-held").wait_for()
+    platform.redefine(endpoint, status="active")
+    seen.page.locator("h1 .status.is-succeeded").wait_for()
+    wait_until(lambda: "delivered" in seen.page.locator(".facts").inner_text(), "the end and its reason")
+    seen.page.locator(".why").get_by_text("The receiver answered with 2xx.").wait_for()
+
+
+def test_times_in_utc_or_here(look: Opener, account: Account) -> None:
+    record = account.platform.record(account.deliveries["failed"])
+    seen = opened(look, account, "failed")
+    shown = seen.page.locator(".facts time").first.inner_text()
+    assert datetime.fromisoformat(f"{shown}+00:00") == datetime.fromisoformat(record["created_at"])
+
+
+def test_no_such_delivery(look: Opener, account: Account) -> None:
+    seen = look()
+    unknown = account.deliveries["failed"][:-6] + "000000"
+    seen.enter(account.platform.client, f"#/delivery?id={unknown}")
+    seen.heading("There is no such delivery").wait_for()
