@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test check lint types bench openapi lock clean
+.PHONY: help setup setup-test serve demo test quick soak check lint types bench openapi console docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -34,13 +34,19 @@ demo: setup  ## a token and webhooks to three receivers, watched live, in a temp
 test: setup-test  ## run the tests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup
 
+quick: setup-test  ## run all tests but the long ones
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not long"
+
+soak: setup-test  ## kill workers two hundred times on each store
+	@GATEPOST_TEST_KILLS=200 $(BIN)/python -m pytest -n 2 tests/chaos/test_workers.py
+
 lint: setup-test
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: setup-test
 	@$(BIN)/mypy
 
-check: lint types test  ## lint, types and tests: what CI runs
+check: lint types quick  ## lint, types and all tests but the long ones: what CI runs
 
 bench: setup-test  ## measure tokens and deliveries beside their limits and their peers
 	@$(BIN)/python -m bench.tokens
@@ -49,10 +55,16 @@ bench: setup-test  ## measure tokens and deliveries beside their limits and thei
 openapi: setup  ## write openapi.json from the code
 	@$(BIN)/python -m gatepost.openapi > gatepost/openapi.json
 
+docs: setup  ## build the documentation as a site, into build/site
+	@$(BIN)/python docs/site.py
+
+console:  ## build the console's pages; the only target that needs Node
+	@cd console && npm ci --silent --no-audit --no-fund && npm run --silent build
+
 lock: setup-test  ## pin the newest allowed versions, with hashes
 	@$(BIN)/python -m pip --quiet install uv
-	@for one in "pyproject.toml --extra postgres --extra nats -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
+	@for one in "pyproject.toml --extra postgres --extra nats --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache console/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,12 +1,15 @@
-"""Rewrites the generated parts of the reference pages from the code: `.venv/bin/python docs/generate.py`.
+"""Rewrites the generated parts of the pages, and the diagrams, from the code: `.venv/bin/python docs/generate.py`.
 
 Names, defaults, bounds and flags come from the code. Meanings are prose and stay where they are, in the pages;
 a row that is new has none until somebody writes it, and a test asks for it.
 """  # noqa: INP001 (docs are no package)
 
+import ast
 import inspect
+import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,22 @@ from typing import Any
 import click
 import msgspec
 
-from gatepost import accounts, endpoints, settings
+sys.path.insert(0, str(Path(__file__).parent))
+import diagrams
+import limits
+
+from gatepost import accounts, discovery, endpoints, settings
+from gatepost.authorize import request
 from gatepost.cli.main import commands
 from gatepost.deliveries import decide, guard, model, plan, schedule, send, worker
 from gatepost.errors import ERRORS
+from gatepost.grants import GRANTS
+from gatepost.ledger import entries
 from gatepost.units import deliveries as units
 
-REFERENCE = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
+IMAGES = DOCS / "images"
+CODE = DOCS.parent / "gatepost"
 COMMON = ("data", "database", "config", "as_json")  # taken by nearly every command, and shown once
 _WITH_COMMON = commands.commands["doctor"]  # takes these and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -92,14 +104,6 @@ def states(part: str) -> str:
     return table(("status", "goes to", "meaning"), rows)
 
 
-def state_diagram(_part: str) -> str:
-    """`held` is how `pending` is shown, so it is not drawn by itself."""
-    drawn = [(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in sorted(others)]
-    ended = [state for state, others in model.TRANSITIONS.items() if not others]
-    lines = ["[*] --> pending", *(f"{state} --> {to}" for state, to in drawn), *(f"{state} --> [*]" for state in ended)]
-    return "```mermaid\nstateDiagram-v2\n" + "".join(f"    {line}\n" for line in lines) + "```\n"
-
-
 def ends(_part: str) -> str:
     rows = [(f"`{reason}`", f"`{status}`", means) for reason, (status, means) in model.ENDS.items()]
     return table(("ended_reason", "status", "meaning"), rows)
@@ -146,6 +150,108 @@ def delivery_numbers(_part: str) -> str:
         ("addresses of a host name are used for", f"{send.NAME_KEPT}s"),
     ]
     return table(("number", "value"), rows)
+
+
+def events(part: str) -> str:
+    """What each is about, and when it is written, is prose; its name is an anchor."""
+    rows = {cells[0]: cells[1:] for cells in _table_rows(part)}
+    return table(
+        ("type", "about", "written when"),
+        [(f'<a id="{name}"></a>`{name}`', *rows.get(name, ["", ""])) for name in entries.TYPES],
+    )
+
+
+def _table_rows(part: str) -> Iterator[list[str]]:
+    """The rows of a table as it stands, the first cell without its anchor and marks."""
+    for line in part.splitlines():
+        first, *rest = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]] or [""]
+        named = re.search(r"`([^`]+)`", first)
+        if named:
+            yield [named[1], *rest]
+
+
+def event_data(_part: str) -> str:
+    rows = [(f"`{name}`", f"`{json.dumps(data, ensure_ascii=False)}`") for name, data in entries.TYPES.items()]
+    return table(("type", "example of `data`"), rows)
+
+
+def checks(_part: str) -> str:
+    """The checks of an authorization request, in their order, with the codes that they refuse with."""
+    rows = [
+        (str(number), f"`{check.__name__}`", _first_words(check), _names(_codes(check)) or "–")
+        for number, check in enumerate(request.CHECKS, 1)
+    ]
+    return table(("place", "check", "what holds", "else"), rows)
+
+
+def _codes(function: Callable[..., Any]) -> list[str]:
+    """The errors that a function of ours refuses with, as its text has them."""
+    source = inspect.getsource(function)
+    found = re.findall(r'Refusal\(\s*"(\w+)"', source)
+    found += ["invalid_request"] * ("_bad(" in source or "asked.hint" in source)
+    found += ["invalid_scope"] * ("_scope(" in source) + ["invalid_dpop_proof"] * ("too_weak(" in source)
+    return list(dict.fromkeys(code for code in ERRORS if code in found))
+
+
+def _first_words(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+
+
+def rules(_part: str) -> str:
+    """The rules of all grant types in one table, in the order in which they are asked."""
+    short = {name: name.rpartition(":")[2] for name in GRANTS}
+    named: dict[str, Any] = {}
+    for way in GRANTS.values():
+        for place, rule in enumerate(way.rules):
+            before = list(named).index(way.rules[place - 1].__name__) + 1 if place else 0
+            if rule.__name__ not in named:
+                listed = list(named.items())
+                named = dict([*listed[:before], (rule.__name__, rule), *listed[before:]])
+    rows = []
+    for name, rule in named.items():
+        asked = [short[way] for way, found in GRANTS.items() if rule in found.rules]
+        of = "all" if len(asked) == len(GRANTS) else _names(asked)
+        rows.append((f"`{name}`", _first_words(rule), _names(_codes(rule)) or "–", of))
+    return table(("rule", "what holds", "else", "asked for"), rows)
+
+
+def openid_configuration(_part: str) -> str:
+    return _document(discovery.openid_configuration(settings.Settings().issuer))
+
+
+def protected_resource(_part: str) -> str:
+    return _document(discovery.protected_resource(settings.Settings().issuer))
+
+
+def _document(found: dict[str, Any]) -> str:
+    """JSON with a member to a line, and lists that are long in several."""
+    lines = []
+    for name, value in found.items():
+        text = json.dumps(value)
+        if isinstance(value, list) and len(text) > 80:
+            inner = textwrap.wrap(text[1:-1], 92, break_on_hyphens=False, break_long_words=False)
+            text = "[\n" + "".join(f"    {line}\n" for line in inner) + "  ]"
+        lines.append(f'  "{name}": {text}')
+    return "```json\n{\n" + ",\n".join(lines) + "\n}\n```\n"
+
+
+def chores(part: str) -> str:
+    meaning = meanings(part)
+    rows = [(f"`{name}`", f"{every:g} s", meaning.get(name, "")) for name, every in diagrams.every_chore()]
+    return table(("chore", "every", "does"), rows)
+
+
+def code_map(part: str) -> str:
+    """Files by their own first sentence; folders by what the page says of them."""
+    meaning = meanings(part)
+    rows = []
+    for path in sorted(CODE.iterdir(), key=lambda each: (each.is_file(), each.name)):
+        if path.is_dir() and any(path.glob("*.py")):
+            rows.append((f"`{path.name}/`", meaning.get(f"{path.name}/", "")))
+        elif path.suffix == ".py" and not path.name.startswith("__"):
+            told = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+            rows.append((f"`{path.name}`", " ".join(told.split("\n\n")[0].split())))
+    return table(("in `gatepost/`", "what lives there"), rows)
 
 
 def _names(names: Iterable[str]) -> str:
@@ -197,12 +303,15 @@ def _longest(option: click.Parameter) -> str:
     return max(option.opts, key=len)
 
 
+def _limits(name: str) -> Callable[[str], str]:
+    return lambda _part: table(("limit", "value", "beyond it"), limits.LIMITS[name])
+
+
 PARTS: dict[str, Callable[[str], str]] = {
     "service settings": service_settings,
     "account settings": account_settings,
     "errors": errors,
     "states": states,
-    "state diagram": state_diagram,
     "ends": ends,
     "because": because,
     "failures": failures,
@@ -210,7 +319,16 @@ PARTS: dict[str, Callable[[str], str]] = {
     "delivery numbers": delivery_numbers,
     "common options": common_options,
     "commands": command_pages,
+    "events": events,
+    "event data": event_data,
+    "checks": checks,
+    "rules": rules,
+    "openid configuration": openid_configuration,
+    "protected resource": protected_resource,
+    "chores": chores,
+    "code map": code_map,
 }
+PARTS |= {f"limits of {name}": _limits(name) for name in limits.LIMITS}
 
 
 def current(text: str) -> str:
@@ -218,13 +336,17 @@ def current(text: str) -> str:
     return _PART.sub(lambda found: found[1] + PARTS[found[2]](found[3]) + found[4], text)
 
 
+def pages() -> list[Path]:
+    return sorted(page for page in DOCS.rglob("*.md") if "<!-- generated: " in page.read_text("utf-8"))
+
+
 def main() -> None:
-    for page in sorted(REFERENCE.glob("*.md")):
-        text = page.read_text("utf-8")
-        fresh = current(text)
-        if fresh != text:
-            page.write_text(fresh, "utf-8")
-            sys.stdout.write(f"rewrote {page.name}\n")
+    fresh = {page: current(page.read_text("utf-8")) for page in pages()}
+    fresh |= {IMAGES / f"{name}.svg": draw() for name, draw in diagrams.PICTURES.items()}
+    for file, text in fresh.items():
+        if not file.exists() or file.read_text("utf-8") != text:
+            file.write_text(text, "utf-8")
+            sys.stdout.write(f"rewrote {file.relative_to(DOCS)}\n")
 
 
 if __name__ == "__main__":

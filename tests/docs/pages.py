@@ -1,7 +1,9 @@
 """Reading the pages: their blocks, tables and words."""
 
+import importlib.util
 import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +16,21 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 HOW_TO = DOCS / "how-to"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+EXAMPLES = ROOT / "examples"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", EXAMPLES / "README.md", *sorted(DOCS.rglob("*.md"))]
 DEFAULT_URL = settings.Settings().issuer
 DEFAULT_OPS = f"http://{settings.Settings().ops_host}:{settings.Settings().ops_port}"
+
+
+def script(name: str) -> Any:
+    """A program of docs/, which is no package, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found
+    spec.loader.exec_module(found)
+    return found
 
 
 def named(page: Path) -> str:
@@ -93,11 +107,6 @@ def bare(cell: str) -> str:
 
 def first_column(page: Path, *heads: str) -> list[str]:
     return [bare(row[0]) for row in rows(page, *heads)]
-
-
-def numbers(page: Path, *heads: str) -> dict[str, list[int]]:
-    """Of a table of limits: the numbers in the second cell, by the words in the first."""
-    return {row[0]: [int(number) for number in re.findall(r"\d+", row[1])] for row in rows(page, *heads)}
 
 
 def json_blocks(page: Path) -> list[Any]:

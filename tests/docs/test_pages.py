@@ -15,6 +15,7 @@ from gatepost.cli.main import commands
 from gatepost.web import answers
 from tests.docs.pages import (
     DOCS,
+    EXAMPLES,
     PAGES,
     ROOT,
     anchors,
@@ -111,7 +112,9 @@ def command_words(page: Path) -> Iterator[list[str]]:
 
 
 def every_flag() -> set[str]:
-    found = {"--help", "--version"}
+    """Of the command, and of the programs in examples/."""
+    programs = "".join(each.read_text("utf-8") for each in EXAMPLES.glob("*.py"))
+    found = {"--help", "--version", *re.findall(r'add_argument\("(--[a-z-]+)"', programs)}
     for command in commands.commands.values():
         inner = command.commands.values() if isinstance(command, click.Group) else [command]
         found |= {flag for each in inner for option in each.params for flag in option.opts}

@@ -1,11 +1,11 @@
 """The reference is true: what its tables list is what the code has."""
 
-import importlib.util
+import inspect
 import json
 import re
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -16,21 +16,23 @@ from gatepost import (
     clients,
     clock,
     discovery,
+    endpoints,
     keys,
     scopes,
     settings,
-    strict,
 )
+from gatepost.authorize import request
 from gatepost.cli.main import commands
+from gatepost.deliveries import model
 from gatepost.errors import ERRORS
 from gatepost.grants import GRANTS
 from gatepost.ledger import entries
 from gatepost.ops import intake, plane
 from gatepost.secrets import SERVER_KEYS
-from gatepost.store import listing, sqlite, work
-from gatepost.tokens import jws
-from gatepost.units import authenticate
+from gatepost.store import listing, sqlite, tx
+from gatepost.units import authorize as authorize_units
 from gatepost.web import answers, definitions, deliveries, process
+from gatepost.web import authorize as web_authorize
 from gatepost.web import requests as web_requests
 from gatepost.web.app import ROUTES
 from tests.docs.pages import (
@@ -47,28 +49,56 @@ from tests.docs.pages import (
     json_blocks,
     json_with,
     named,
-    numbers,
     prose,
     rows,
+    script,
+    section,
     tables,
 )
 
 HTTP, EVENTS = (REFERENCE / f"{name}.md" for name in ("http", "events"))
 
 
-def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+GENERATE, LIMITS = script("generate"), REFERENCE / "limits.md"
 
 
-@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=named)
+@pytest.mark.parametrize("page", GENERATE.pages(), ids=named)
 def test_generated_parts_are_current(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert generator().current(text) == text, "run: .venv/bin/python docs/generate.py"
+    assert GENERATE.current(text) == text, "run: .venv/bin/python docs/generate.py"
+
+
+@pytest.mark.parametrize("name", GENERATE.diagrams.PICTURES)
+def test_diagrams_are_current(name: str) -> None:
+    drawn = GENERATE.diagrams.PICTURES[name]()
+    assert (DOCS / "images" / f"{name}.svg").read_text("utf-8") == drawn, "run: .venv/bin/python docs/generate.py"
+    ET.fromstring(drawn)
+
+
+def test_every_part_is_somewhere() -> None:
+    used = {part for page in GENERATE.pages() for part in re.findall(r"<!-- generated: (.+?) -->", page.read_text())}
+    assert used == set(GENERATE.PARTS)
+
+
+def test_diagrams_show_their_tables() -> None:
+    states = (DOCS / "images" / "delivery-states.svg").read_text("utf-8")
+    arrows = {tuple(each.split("-")) for each in re.findall(r'data-arrow="(.+?)"', states)}
+    assert arrows == {(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in others}
+    checks = (DOCS / "images" / "authorize.svg").read_text("utf-8")
+    assert re.findall(r">\d+\. (\w+)<", checks) == [check.__name__ for check in request.CHECKS]
+
+
+def test_the_picture_of_the_demo_is_of_the_demo() -> None:
+    """Made by hand with docs/picture.py; its steps are those of the program, and it loads nothing."""
+    picture = (DOCS / "images" / "demo.svg").read_text("utf-8")
+    shown = re.sub(r"<[^>]+>", "", picture).replace("&#160;", " ").replace("&#x27;", "'")
+    program = (ROOT / "examples" / "demo.py").read_text("utf-8")
+    steps = re.findall(r"\[bold\](\d)\.\[/\] ([A-Z][a-z ]+)", program) + re.findall(
+        r'"(\d)\. ([A-Z][^"]+)", "', program
+    )
+    assert len(steps) == 6
+    assert not [words for _, words in steps if words not in shown]
+    assert not re.search(r"@font-face|<image|url\(http", picture)
 
 
 def test_service_settings() -> None:
@@ -97,16 +127,15 @@ def test_account_settings() -> None:
             assert setting.parse(bare(default), False) == setting.default
 
 
-def test_settings_without_effect_have_none() -> None:
-    """Once something reads one of them, the table must say what it does."""
-    checked = {"accounts.py", "clients.py"}
-    source = {path: path.read_text("utf-8") for path in code_files()}
-    told = rows(REFERENCE / "settings.md", "setting", "default", "bounds")
-    idle = [bare(row[0]) for row in told if row[3].startswith("No effect yet")]
-    assert idle
-    for name in idle:
-        readers = [path.name for path, text in source.items() if f'"{name}"' in text and path.name not in checked]
-        assert not readers, f"{name} has an effect in {readers}"
+def test_no_setting_or_member_is_without_effect() -> None:
+    """Something reads each of them, and no page says that nothing does."""
+    where_defined = {"accounts.py", "clients.py", "entries.py", "scopes.py"}
+    source = "".join(path.read_text("utf-8") for path in code_files() if path.name not in where_defined)
+    for name in accounts.SETTINGS:
+        if name != "profile":  # read as Account.strict
+            assert f'"{name}"' in source, f"{name} has no effect"
+    assert ".strict" in source
+    assert not [named(page) for page in PAGES if "no effect yet" in prose(page).lower()]
 
 
 def code_files() -> list[Path]:
@@ -125,46 +154,46 @@ def test_errors() -> None:
     assert answers.DOCS.endswith("#")
 
 
-def test_reserved_errors_are_not_used() -> None:
-    [told] = re.findall(
-        r"^One code is reserved and not used in this release: (.+)\.$", prose(REFERENCE / "errors.md"), re.MULTILINE
-    )
+def test_every_error_is_used() -> None:
     source = "".join(path.read_text() for path in code_files() if path.name != "errors.py")
-    assert {code for code in ERRORS if f'"{code}"' not in source} == set(re.findall(r"`(\w+)`", told))
+    assert not {code for code in ERRORS if f'"{code}"' not in source}
 
 
 def test_event_types() -> None:
-    told = first_column(EVENTS, "type", "subject")
-    assert told == list(entries.TYPES)
+    told = rows(EVENTS, "type", "about", "written when")
+    assert [bare(row[0]) for row in told] == list(entries.TYPES)
+    assert all(row[1] and row[2] for row in told), "say what it is about, and when it is written"
+    assert set(entries.TYPES) <= anchors(EVENTS)
+    examples = {bare(row[0]): json.loads(bare(row[1])) for row in rows(EVENTS, "type", "example of `data`")}
+    assert examples == entries.TYPES
     operations = [each for each in vars(definitions).values() if isinstance(each, definitions.Operation)]
     assert len(operations) == 4
     code = inline_code(EVENTS)
     assert {f"{each.noun}.refused" for each in operations} <= set(code)
-    assert {"webhook.delivery.refused", "webhook.event.refused"} <= set(code)
     assert {prefix for prefix in code if prefix.endswith(".")} == set(entries.RESERVED)
 
 
 def test_paths() -> None:
-    told = rows(HTTP, "method", "path", "what it is", "the token must hold")
-    assert {bare(row[1]): row[0] for row in told} == {path: next(iter(ROUTES[path].methods)) for path in ROUTES}
+    six = rows(HTTP, "method", "path", "what it is", "the token must hold")
+    rest = rows(HTTP, "method", "path", "what it is", "who may call it")
+    told = {bare(row[1]): row[0].split(", ") for row in [*six, *rest]}
+    assert told == {path: list(route.methods) for path, route in ROUTES.items()}
+    assert [bare(row[1]) for row in six] == [path for path, route in ROUTES.items() if route.surface == "six"]
+    assert [bare(row[1]) for row in rest[-3:]] == [path for path, route in ROUTES.items() if route.surface == "always"]
     operations = [each for each in vars(definitions).values() if isinstance(each, definitions.Operation)]
-    needed = {bare(row[3]) for row in told if "`" in row[3]}
+    needed = {bare(row[3]) for row in six if "`" in row[3]}
     assert needed == {*(each.scope for each in operations), deliveries.SCOPE}
     assert needed | {intake.SCOPE} == set(scopes.OPERATIONS)
     assert first_column(HTTP, "scope", "lets its holder") == list(scopes.OPERATIONS)
-    six = first_column(ROOT / "README.md", "operation", "for")
-    assert six == [
-        f"{method} {path}" for path, route in ROUTES.items() if route.surface == "six" for method in route.methods
-    ]
+    assert first_column(ROOT / "README.md", "operation", "for") == [f"{row[0]} {bare(row[1])}" for row in six]
 
 
 def test_operations_plane_paths() -> None:
-    text = prose(HTTP).partition("Operations plane, ")[2].partition("\nThe operations plane")[0]
-    told = re.findall(r"^\| GET \| `(.+?)` \|", text, re.MULTILINE)
+    told = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "what it is there for")}
     source = Path(plane.__file__).read_text()
-    assert told == re.findall(r'"(/[a-z./]+)": self', source)
-    assert re.findall(r"^\| POST \| `(.+?)` \|", text, re.MULTILINE) == re.findall(r'"(/[a-z./]+)": intake', source)
-    assert intake.SCOPE in text
+    served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_always)', source), "GET")
+    assert told == served | dict.fromkeys(re.findall(r'"(/[a-z./]+)": intake', source), "POST")
+    assert intake.SCOPE in section(HTTP, "Paths")
 
 
 def test_members() -> None:
@@ -176,7 +205,34 @@ def test_members() -> None:
     assert tuple(grant) == clients.GRANT_MEMBERS
     text = prose(page)
     assert all(f"`{grant_type}`" in text for grant_type in clients.GRANT_TYPES)
-    assert list(GRANTS) == [bare(row[1]) for row in rows(page, "parameter", "value") if bare(row[0]) == "grant_type"]
+
+
+def test_grant_types() -> None:
+    told = {bare(row[0]): row for row in rows(HTTP, "grant_type", "takes", "for")}
+    assert list(told) == list(GRANTS)
+    for name, way in GRANTS.items():
+        assert set(way.parameters) <= set(re.findall(r"`(\w+)`", " ".join(told[name]))), name
+    common = {"grant_type", "scope", "resource", "client_id", "client_secret", "client_assertion"}
+    assert set(first_column(HTTP, "parameter", "value")) == {*common, "client_assertion_type"}
+
+
+def test_authorization_parameters() -> None:
+    lines = [line for line in section(HTTP, "Authorization").splitlines() if line.startswith("| `")]
+    table = lines[: next(place for place, line in enumerate(lines) if line.startswith("| `request`, ")) + 1]
+    told = {name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    source = inspect.getsource(request) + inspect.getsource(authorize_units)
+    read = set(re.findall(r'(?:asked|parameters)\.get\("(\w+)"', source)) | set(request.LONGEST) | {"resource"}
+    assert told == read | {"display", "request_uri", "handoff"}
+
+
+def test_the_cookie() -> None:
+    told = rows(HTTP, "base URL", "cookie")
+    names = [web_authorize.cookie_name(each) for each in ("https://auth.example.com", DEFAULT_URL)]
+    assert [bare(row[1]) for row in told] == names
+    source = inspect.getsource(web_authorize)
+    for row in told:
+        [kind] = re.findall(r"`Path=/; HttpOnly; (.+?)`", row[1])
+        assert f'"{kind}"' in source
 
 
 def test_member_defaults() -> None:
@@ -189,18 +245,21 @@ def test_member_defaults() -> None:
 
 
 def test_rules() -> None:
-    told = first_column(HTTP, "rule", "refuses with")
+    told = first_column(HTTP, "rule", "what holds")
     rules = GRANTS["client_credentials"].rules
-    assert told == [rule.__name__ for rule in rules]
+    names = [rule.__name__ for rule in rules]
+    assert [name for name in told if name in names] == names
     example = json_with(HTTP, "decision")["rules"]
     meant = {rule.__name__: " ".join((rule.__doc__ or "").split()) for rule in rules}
     assert [(each["rule"], each["means"]) for each in example] == list(meant.items())[: len(example)]
 
 
 def test_metadata() -> None:
-    page = HTTP
-    assert json_with(page, "issuer") == discovery.authorization_server(DEFAULT_URL)
-    assert json_with(page, "authorization_servers") == discovery.protected_resource(DEFAULT_URL)
+    openid, other = discovery.openid_configuration(DEFAULT_URL), discovery.authorization_server(DEFAULT_URL)
+    assert json_with(HTTP, "token_endpoint") == openid
+    assert json_with(HTTP, "authorization_servers") == discovery.protected_resource(DEFAULT_URL)
+    [said] = re.findall(r"OpenID Connect's own: (.+?)\. ", section(HTTP, "Discovery"))
+    assert sorted(re.findall(r"`(\w+)`", said)) == sorted(name for name in openid if name not in other)
 
 
 def test_error_examples() -> None:
@@ -214,21 +273,29 @@ def test_error_examples() -> None:
                 assert example["type"] == answers.DOCS + code
 
 
+def limit(words: str) -> list[int]:
+    """The numbers of a limit, by what its row begins with."""
+    lines = [line for line in prose(LIMITS).splitlines() if line.startswith(f"| {words}")]
+    assert len(lines) == 1, words
+    return [int(number) for number in re.findall(r"\d+", lines[0].split("|")[2])]
+
+
 def test_limits() -> None:
-    told = numbers(HTTP, "limit", "value")
-    window = int(authenticate.WINDOW.total_seconds())
-    assert told["body"][0] == web_requests.MAX_BODY
-    assert told["form parameters"] == [web_requests._MOST_PARAMETERS]
-    assert told["JSON nesting"] == [strict._DEEPEST]
-    assert told["assertion or bearer token"] == [jws.MAX_BYTES]
-    assert told["failed authentications of one client and address"] == [authenticate.FAILURES, window]
-    assert told["commit"][0] == work.PATIENCE
-    longest, hours = told["Idempotency-Key"]
+    """The tables are made of constants; here are those that the code has as literals, and a few by another way."""
+    longest, hours = limit("`Idempotency-Key`")
     assert definitions._KEY.fullmatch("k" * longest)
     assert not definitions._KEY.fullmatch("k" * (longest + 1))
-    assert hours == 24
-    assert told["body of `/events`"][:2] == [intake.MAX_BODY, intake.MOST]
-    assert told["records that a page of deliveries examines"] == [listing.EXAMINED]
+    assert f"hours={hours}" in inspect.getsource(tx)
+    assert limit("body of a request") == [web_requests.MAX_BODY // 1024]
+    assert limit("body of `POST /events`") == [intake.MAX_BODY // 1024, intake.MOST]
+    assert limit("records that a page examines") == [listing.EXAMINED]
+    key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
+    [most_keys] = limit("keys in a client's `jwks`")
+    sets = [{"keys": [key | {"kid": str(number)} for number in range(count)]} for count in (most_keys, most_keys + 1)]
+    assert [bool(clients.jwks_problem(each)) for each in sets] == [False, True]
+    usual, most = limit("one attempt, from start to the last byte")
+    assert endpoints.Endpoint("", "", "", clock.EPOCH, clock.EPOCH).timeout == usual
+    assert [bool(endpoints._CHECKS["timeout"](value)) for value in (most, most + 1)] == [False, True]
 
 
 def test_key_lives() -> None:
@@ -245,17 +312,11 @@ def test_key_lives() -> None:
 
 
 def test_chores() -> None:
-    told = {
-        row[0]: float(row[1].removesuffix(" s"))
-        for row in rows(DOCS / "explanation" / "architecture.md", "chore", "every")
-    }
-    assert told["seal"] == chores.SEAL_EVERY
-    assert told["keep keys"] == chores.KEEP_EVERY
-    assert told["prune"] == chores.PRUNE_EVERY
-    assert told["roll up"] == chores.ROLL_UP_EVERY
-    assert told["checkpoint"] == chores.CHECKPOINT_EVERY
-    scheduled = re.findall(r"\(\w+(?:\.\d)?, (\w+)\),", Path(chores.__file__).read_text())
-    assert {name.replace("_", " ") for name in scheduled} == set(told)
+    page = DOCS / "explanation" / "architecture.md"
+    told = {bare(row[0]): row for row in rows(page, "chore", "every", "does")}
+    assert told["seal"][1] == f"{chores.SEAL_EVERY} s"
+    assert all(row[2] for row in told.values()), "say what a chore does"
+    assert all(row[1] for row in rows(page, "in `gatepost/`", "what lives there")), "say what lives there"
     assert sqlite.MOST_UNITS == 200
     assert sqlite.LONGEST == 0.010
     assert process.WRITE_USES_EVERY < 60, "last_used_at is exact to the minute"

@@ -13,8 +13,9 @@ from gatepost import accounts
 from gatepost.errors import ERRORS
 from gatepost.ledger import entries
 from gatepost.web.app import ROUTES
-from tests.docs.pages import REFERENCE, bare, first_column, inline_code, json_with, rows, tables
+from tests.docs.pages import REFERENCE, bare, first_column, inline_code, json_with, prose, rows, tables
 from tests.docs.reader import Reader
+from tests.login import Browser, Platform, sent_to
 from tests.receiver import Answer, receiver
 from tests.service import Client, Service
 
@@ -71,6 +72,7 @@ def seen(reader: Reader) -> Seen:
     event = requests.post(f"{running.ops}/events", headers={"Authorization": f"Bearer {admin}"}, json={}, timeout=10)
     refused["/events"] = event.headers["Gatepost-Event"]
     webhooks = deliver(reader, first)
+    people = sign_in(reader)
     running.cli("key", "rotate", "--alg", "EdDSA", "--now")
     active = next(
         key["id"] for key in running.cli_json("key", "list") if (key["alg"], key["status"]) == ("EdDSA", "active")
@@ -79,8 +81,27 @@ def seen(reader: Reader) -> Seen:
     found = [
         *running.cli_json("audit", "list", "--account", "seen", "--limit", "1000"),
         *running.cli_json("audit", "list", "--account", accounts.OPERATOR, "--limit", "1000"),
+        *people,
     ]
     return Seen(client, scope, token, explained, found, refused, webhooks)
+
+
+def sign_in(reader: Reader) -> list[dict[str, Any]]:
+    """Everything about people once: one allows and is forgotten again, one says no; and what a client does wrong."""
+    platform = Platform(reader.service, "people")
+    tokens = platform.tokens()
+    assert platform.post("par", scope="").status_code == 400
+    again = platform.refresh(tokens["refresh_token"]).json()
+    assert platform.refresh(again["refresh_token"]).ok
+    assert platform.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
+    assert platform.post("revoke", token=platform.tokens()["access_token"]).ok
+    browser = Browser()
+    interaction = platform.interaction(browser, platform.asking())
+    said_no = platform.handoff(interaction, error="access_denied", sub=None, scope=None, claims=None, auth_time=None)
+    assert sent_to(platform.come_back(browser, said_no))[1]["error"] == "access_denied"
+    offboarding = platform.handoff(interaction, header={"typ": "gatepost-revoke+jwt"}, scope=None, claims=None)
+    assert platform.gatepost.session.post(f"{platform.url}/oauth/revoke", data={"token": offboarding}).ok
+    return platform.entries()
 
 
 def deliver(reader: Reader, client: Client) -> Webhooks:
@@ -142,25 +163,35 @@ def without_scope(running: Service, path: str, token: str) -> str | None:
     return answer.headers.get("Gatepost-Event")
 
 
-SUBJECTS = {
-    "account": "acc_", "client": "cli_", "caller": "cli_", "token": "tok_", "key": "key_", "scope's": "",
-    "endpoint": "ep_", "subscription": "sub_", "replay": "rpl_", "delivery": "dlv_",
+PREFIXES = {
+    "account": "acc_", "client": "cli_", "caller": "cli_", "token": "tok_", "family": "fam_", "consent": "con_",
+    "interaction": "int_", "key": "key_", "scope's": "", "endpoint": "ep_", "subscription": "sub_", "replay": "rpl_",
+    "delivery": "dlv_",
 }  # fmt: skip
 
 
-def test_entries_are_as_shown(seen: Seen) -> None:
-    page = EVENTS
-    assert {each["type"] for each in seen.entries} >= set(entries.TYPES)
-    for kind, subject, example in [
-        (bare(row[0]), row[1], json.loads(bare(row[2]))) for row in rows(page, "type", "subject")
-    ]:
-        recorded = [each for each in seen.entries if each["type"] == kind]
-        assert set(example) in [set(each["data"]) for each in recorded], f"{kind}: {recorded}"
-        prefix = SUBJECTS[subject.split()[1].rstrip(",")]
-        assert all(each["subject"].startswith(prefix) for each in recorded), kind
-    whole = json_with(page, "matched")
-    assert list(whole) == list(seen.entries[0]) == first_column(page, "member", "value")
+@pytest.mark.parametrize("kind", entries.TYPES)
+def test_entries_are_as_shown(seen: Seen, kind: str) -> None:
+    recorded = [each for each in seen.entries if each["type"] == kind]
+    assert any(set(entries.TYPES[kind]) <= set(each["data"]) for each in recorded), recorded
+    [about] = [row[1] for row in rows(EVENTS, "type", "about") if bare(row[0]) == kind]
+    allowed = tuple(PREFIXES[word] for word in re.findall(r"[a-z']+", about) if word in PREFIXES)
+    assert allowed
+    assert all(each["subject"].startswith(allowed) for each in recorded), recorded
+
+
+def test_an_entry_is_as_shown(seen: Seen) -> None:
+    whole = json_with(EVENTS, "matched")
+    assert list(whole) == list(seen.entries[0]) == first_column(EVENTS, "member", "value")
     assert next(list(each["data"]) for each in seen.entries if each["type"] == whole["type"]) == list(whole["data"])
+
+
+def test_no_person_is_in_the_ledger(seen: Seen) -> None:
+    of_people = [each for each in seen.entries if each["type"].startswith("oauth.consent.")]
+    assert of_people
+    assert "ada" not in json.dumps(
+        [each["data"] for each in seen.entries if each["account"] == of_people[0]["account"]]
+    )
 
 
 def test_webhook_refusals_are_recorded_as_told(seen: Seen) -> None:
@@ -223,7 +254,8 @@ def test_answers_are_as_shown(seen: Seen) -> None:
     assert list(seen.token) == list(json_with(page, "access_token"))
     issued = {"decision", "rules", "grant", "scope", "expires_in", "header", "claims"}
     assert set(seen.explained) == issued
-    assert [rule["rule"] for rule in seen.explained["rules"]] == first_column(page, "rule", "refuses with")
+    asked = [rule["rule"] for rule in seen.explained["rules"]]
+    assert [name for name in first_column(page, "rule", "what holds") if name in asked] == asked
     claims = jwt.decode(seen.token["access_token"], options={"verify_signature": False})
     assert list(claims) == first_column(page, "claim", "value")
     header = jwt.get_unverified_header(seen.token["access_token"])
@@ -232,10 +264,14 @@ def test_answers_are_as_shown(seen: Seen) -> None:
 
 
 def test_metrics_are_as_told(reader: Reader, seen: Seen) -> None:
+    """Each that is served has its row, and each row is of one that is."""
     assert seen.entries, "something was counted"
     served = requests.get(f"{reader.service.ops}/metrics", timeout=10).text
-    told = first_column(HTTP, "metric", "counts")
     found = set(re.findall(r"^# TYPE (gatepost_\w+)", served, re.MULTILINE))
+    told = re.findall(r"^\| `(gatepost_\w+)", prose(REFERENCE / "metrics.md"), re.MULTILINE)
     assert {name for name in found if not name.endswith("_created")} == set(told)
+
+
+def test_the_operations_plane_answers_to_its_own_name(reader: Reader) -> None:
     elsewhere = requests.get(f"{reader.service.ops}/metrics", headers={"Host": "gatepost.example"}, timeout=10)
     assert elsewhere.status_code == ERRORS["misdirected_request"].status

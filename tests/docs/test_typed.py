@@ -14,10 +14,12 @@ import pytest
 
 from gatepost import accounts, app, clock
 from gatepost.app import welcome
+from gatepost.ops import pages
 from gatepost.secrets import Secret
-from gatepost.settings import load
+from gatepost.settings import Settings, load
 from gatepost.units import ledger, publish
 from gatepost.units.accounts import Created
+from gatepost.web.app import ROUTES
 from tests import postgres, service
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, ROOT, blocks, json_blocks
 from tests.docs.reader import RECEIVER, Reader
@@ -32,18 +34,24 @@ pytestmark = pytest.mark.xdist_group("docs")
 
 
 def test_readme_is_true(reader: Reader) -> None:
+    """The six operations, from nothing to a delivered and verified webhook."""
     printed = reader.types(ROOT / "README.md", rests=True, replaced={RECEIVER: free_port()})
     assert "error_uri" not in printed
     assert "gatepost.example/docs" not in printed, "nothing was refused"
-    assert re.search(r"^verified: cli_\w+ may invoices:read$", printed, re.MULTILINE)
-    assert re.search(r"oauth\.token\.issued .* tok_", printed)
-    assert re.search(r"^acme: intact: ", printed, re.MULTILINE)
+    assert '"name":"invoices:read"' in printed
+    token, _ = json.JSONDecoder().raw_decode(printed[printed.index('{"access_token":') :])
+    claims = jwt.decode(token["access_token"], options={"verify_signature": False})
+    assert (claims["aud"], claims["scope"]) == ("https://api.acme.example", "invoices:read")
     assert "delivered and verified: invoice.paid {'invoice': 17}\n" in printed
     page, _ = json.JSONDecoder().raw_decode(printed[printed.index('{"data":[{"id":"dlv_') :])
     [delivery] = page["data"]
     assert delivery["status"] == "succeeded"
     assert delivery["attempts"][-1]["response_code"] == 204
+    assert re.search(r"oauth\.token\.issued .* tok_", printed)
     assert re.search(r"invoice\.paid ", printed), "it is in the ledger"
+    assert re.search(r"^acme: intact: ", printed, re.MULTILINE)
+    used = {path for path in ROUTES if path in "\n".join(blocks(ROOT / "README.md", "sh"))}
+    assert used == {path for path, route in ROUTES.items() if route.surface == "six"}
 
 
 def free_port() -> str:
@@ -96,7 +104,9 @@ def test_tutorial_is_true(reader: Reader, first: Client) -> None:
 def test_the_first_start_says_what_the_pages_say(reader: Reader) -> None:
     """The lines shown are those printed, but for ids and secrets."""
     account = accounts.Account("acc_…", accounts.FIRST, clock.EPOCH)
-    said = welcome(Created(account, "cli_…", Secret("gps_…"))) + f"ready {DEFAULT_URL}\n"
+    default = Settings()
+    where = f"console {pages.address(default.ops_host, default.ops_port)}\nready {DEFAULT_URL}\n"
+    said = welcome(Created(account, "cli_…", Secret("gps_…"))) + where
     assert said in blocks(ROOT / "README.md", "text")
     assert said in blocks(DOCS / "tutorial" / "first-token.md", "text")
 

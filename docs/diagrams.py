@@ -1,0 +1,209 @@
+"""Draws the diagrams from the code's own tables, as SVG text: `.venv/bin/python docs/generate.py` writes them.
+
+What is drawn comes from the code; where it stands on the paper is said here. A state or an arrow that the code gains
+and nobody has placed is an error, so that no diagram tells less than the table.
+"""  # noqa: INP001 (docs are no package)
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable
+from html import escape
+from typing import NamedTuple
+
+from gatepost import chores, serve
+from gatepost.authorize import request
+from gatepost.deliveries import model
+from gatepost.settings import Settings
+
+_STYLE = """
+  .paper { fill: #ffffff } .box { fill: #f4f6f8; stroke: #5b6672 } .end { fill: #e8f0ec; stroke: #2f6b4f }
+  .line { stroke: #5b6672; fill: none } .head { fill: #5b6672 } .dashed { stroke-dasharray: 5 4 }
+  text { fill: #1d2630; font: 14px ui-sans-serif, system-ui, sans-serif } .name { font-weight: 600 }
+  .code { font-family: ui-monospace, monospace; font-size: 13px } .small { font-size: 12px; fill: #4a5561 }
+  @media (prefers-color-scheme: dark) {
+    .paper { fill: #14181d } .box { fill: #1f262e; stroke: #8d99a6 } .end { fill: #1b2b24; stroke: #6cb894 }
+    .line { stroke: #8d99a6 } .head { fill: #8d99a6 } text { fill: #e4e9ee } .small { fill: #aab5c0 }
+  }
+"""
+
+
+class Words(NamedTuple):
+    """A line of text; `kind` is its class."""
+
+    text: str
+    kind: str = ""
+
+
+Line = str | Words
+
+
+class Box(NamedTuple):
+    x: int
+    y: int
+    width: int
+    height: int
+    lines: tuple[Line, ...] = ()
+    kind: str = "box"
+    left: bool = False
+
+    def drawn(self) -> str:
+        place = f'x="{self.x}" y="{self.y}" width="{self.width}" height="{self.height}"'
+        found = f'<rect class="{self.kind}" {place} rx="6"/>'
+        top = self.y + self.height / 2 - 9.5 * (len(self.lines) - 1) + 5
+        x, anchor = (self.x + 14, "start") if self.left else (self.x + self.width // 2, "middle")
+        for number, line in enumerate(self.lines):
+            found += _text(x, top + 19 * number, line, anchor)
+        return found + "\n"
+
+
+def _text(x: float, y: float, line: Line, anchor: str = "middle") -> str:
+    words = line if isinstance(line, Words) else Words(line)
+    kind = f' class="{words.kind}"' if words.kind else ""
+    return f'<text{kind} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words.text)}</text>'
+
+
+def _arrow(path: str, name: str = "", *, dashed: bool = False) -> str:
+    """`name` says from where to where, for who reads the file."""
+    kind = "line dashed" if dashed else "line"
+    named = f' data-arrow="{name}"' if name else ""
+    return f'<path class="{kind}" d="{path}" marker-end="url(#head)"{named}/>\n'
+
+
+def _picture(width: int, height: int, title: str, parts: Iterable[str]) -> str:
+    head = '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n"
+        f'<defs>{head}<path class="head" d="M0 0 8 4 0 8z"/></marker></defs>\n'
+        f'<rect class="paper" width="{width}" height="{height}"/>\n{"".join(parts)}</svg>\n'
+    )
+
+
+# --- the states of a delivery
+
+_STATES = {
+    "pending": Box(70, 140, 170, 56, (Words("pending", "name"), Words("due, or waiting", "small"))),
+    "held": Box(70, 232, 170, 56, (Words("held", "name"), Words("pending, standing still", "small")), "box dashed"),
+    "in_flight": Box(420, 140, 160, 56, (Words("in_flight", "name"), Words("an attempt is open", "small"))),
+    "failed": Box(770, 30, 130, 50, (Words("failed", "name"),), "end"),
+    "succeeded": Box(770, 143, 130, 50, (Words("succeeded", "name"),), "end"),
+    "cancelled": Box(770, 256, 130, 50, (Words("cancelled", "name"),), "end"),
+}
+_MOVES: dict[tuple[str, str], tuple[str, tuple[int, int, str]]] = {
+    ("pending", "in_flight"): ("M240 158H416", (328, 150, "a worker claims it")),
+    ("in_flight", "pending"): ("M420 180H244", (332, 198, "not taken: again later")),
+    ("in_flight", "succeeded"): ("M580 168H766", (672, 160, "2xx")),
+    ("in_flight", "failed"): ("M520 140 C545 96 660 68 766 62", (652, 108, "last attempt, or 410")),
+    ("in_flight", "cancelled"): ("M520 196 C545 244 660 268 766 274", (668, 236, "no longer wanted")),
+    ("pending", "failed"): ("M140 140 C150 40 460 34 766 46", (400, 34, "held for too long")),
+    ("pending", "cancelled"): ("M232 196 C270 300 520 318 766 294", (420, 322, "no longer wanted")),
+}
+
+
+def delivery_states() -> str:
+    """From TRANSITIONS. `held` is how `pending` is shown, so it has no arrows of its own."""
+    moves = [(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in sorted(others)]
+    parts = ['<circle class="head" cx="30" cy="168" r="6"/>', _arrow("M36 168H66"), _arrow("M140 232V200", dashed=True)]
+    for state, to in moves:
+        path, (x, y, words) = _MOVES[state, to]
+        parts += [_arrow(path, f"{state}-{to}"), _text(x, y, Words(words, "small")) + "\n"]
+    parts += [_STATES[state].drawn() for state in model.TRANSITIONS]
+    return _picture(930, 340, "The states of a delivery, and where each goes", parts)
+
+
+# --- an authorization, check by check
+
+
+_SENT = "with a signed interaction; a cookie binds it to this browser"
+_BACK = "and sends the browser back with a signed handoff"
+_DONE = "the consent and its ledger entry are committed before"
+
+
+def authorize() -> str:
+    """From CHECKS: what stands before them sends nobody anywhere, what stands in them answers the client."""
+    names = [check.__name__ for check in request.CHECKS]
+    listed = [Words(f"{number}. {name}", "code") for number, name in enumerate(names, 1)]
+    half = (len(listed) + 1) // 2
+    tall = 56 + 21 * half
+    checks = f'<rect class="box" x="40" y="176" width="560" height="{tall}" rx="6"/>'
+    checks += _text(320, 200, Words("what is asked, one check after the other", "name"))
+    for number, line in enumerate(listed):
+        column, row = divmod(number, half)
+        checks += _text(56 + 275 * column, 226 + 21 * row, line, "start")
+    y = 176 + tall + 34
+    steps = [
+        Box(40, 16, 560, 44, (Words("the browser comes to /oauth/authorize", "name"),)),
+        Box(40, 94, 560, 48, (Words("who asks, and where the answer goes", "name"),)),
+        Box(40, y, 560, 62, (Words("303 to the account's login_url", "name"), _SENT)),
+        Box(40, y + 96, 560, 62, (Words("the account's own application signs the person in", "name"), _BACK)),
+        Box(40, y + 192, 560, 48, (Words("the handoff: browser, signature, times, scope, person", "name"),)),
+        Box(40, y + 274, 560, 62, (Words("303 to the client with code, state and iss", "name"), _DONE), "end"),
+    ]
+    ends = [
+        (118, ("400, and nobody is", "redirected")),
+        (176 + tall // 2, ("back to redirect_uri", "with error, state, iss")),
+        (y + 216, ("400: a fault of the", "login application")),
+    ]
+    tops = [60, 142, 176 + tall, y + 62, y + 158, y + 240]
+    parts = [*(_arrow(f"M320 {top}V{top + 30}") for top in tops), checks + "\n", *(step.drawn() for step in steps)]
+    for height, words in ends:
+        parts.append(_arrow(f"M600 {height}H646", dashed=True))
+        parts.append(Box(650, height - 29, 190, 58, words).drawn())
+    return _picture(860, y + 352, "How an authorization is checked, and where it goes", parts)
+
+
+# --- processes
+
+
+def every_chore() -> list[tuple[str, float]]:
+    """What the supervisor does by itself, and how often: as the table in `chores.run` has it."""
+    [loop] = [each for each in ast.walk(ast.parse(inspect.getsource(chores.run))) if isinstance(each, ast.For)]
+    found = []
+    for pair in loop.iter.elts:  # type: ignore[attr-defined]
+        every, what = pair.elts
+        seconds = every.value if isinstance(every, ast.Constant) else getattr(chores, ast.unparse(every))
+        found.append((ast.unparse(what).partition("(")[0].lower().replace("_", " "), float(str(seconds))))
+    return found
+
+
+def processes() -> str:
+    """From what the supervisor starts, its chores, and the addresses of the settings."""
+    settings = Settings()
+    kinds = [child.kind for child in serve._children(settings, "")]
+    names = [name for name, _ in every_chore()]
+    cut = (len(names) + 1) // 2
+    supervisor = Box(
+        210, 96, 590, 104,
+        (
+            Words("supervisor", "name"),
+            f"operations plane at {settings.ops_host}:{settings.ops_port}: health, metrics, console",
+            Words(f"chores: {', '.join(names[:cut])},", "small"),
+            Words(", ".join(names[cut:]), "small"),
+        ),
+    )  # fmt: skip
+    told = {
+        "web": ("web process × workers", f"public listener at {settings.host}:{settings.port}"),
+        "deliveries": ("delivery process", "claims, signs and sends webhooks"),
+    }
+    above = Box(210, 16, 590, 44, ("operators, Prometheus, and you at the console",))
+    parts = [above.drawn(), _arrow("M505 60V92"), supervisor.drawn()]
+    for number, kind in enumerate(kinds):
+        x = 210 + 310 * number
+        name, does = told[kind]
+        started = _text(x + 150, 234, Words("starts it, and again", "small"), "start") + "\n"
+        parts += [_arrow(f"M{x + 140} 200V256", dashed=True), started]
+        parts += [Box(x, 260, 280, 66, (Words(name, "name"), does)).drawn(), _arrow(f"M{x + 140} 326V380")]
+    words = ("the store: SQLite in the data directory, or PostgreSQL", "what belongs together shares a commit")
+    parts += [
+        Box(210, 384, 590, 60, (Words(words[0], "name"), words[1]), "end").drawn(),
+        Box(16, 260, 140, 66, ("clients, APIs", "and browsers")).drawn(), _arrow("M156 293H206"),
+        _arrow("M800 293H850"), Box(854, 260, 140, 66, ("receivers of", "webhooks")).drawn(),
+    ]  # fmt: skip
+    return _picture(1010, 460, "The processes of one Gatepost, and the store they share", parts)
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "delivery-states": delivery_states,
+    "authorize": authorize,
+    "processes": processes,
+}

@@ -1,0 +1,117 @@
+"""Every limit with its value, from the constants of the code; `docs/generate.py` prints the tables."""  # noqa: INP001
+
+from datetime import timedelta
+
+from gatepost import accounts, clients, endpoints, keys, strict
+from gatepost.authorize import handoff, request
+from gatepost.deliveries import guard, plan, send, summary
+from gatepost.grants import jwt_bearer, token_exchange
+from gatepost.ledger import entries, publish
+from gatepost.ops import intake
+from gatepost.store import listing, work
+from gatepost.tokens import dpop, foreign, jws
+from gatepost.units import authenticate, authorize
+from gatepost.units import deliveries as units
+from gatepost.units import listing as pages
+from gatepost.web import fetch, requests
+
+Row = tuple[str, str, str]
+_REFUSED = "refused"
+_WRONG = "400 `invalid_request`"
+_LARGE = "413 `request_too_large`"
+
+
+def _size(count: int) -> str:
+    return f"{count // 1024**2} MiB" if count % 1024**2 == 0 else f"{count // 1024} KiB"
+
+
+def _time(length: timedelta | float) -> str:
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0 and (unit != "d" or seconds > size):
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _setting(name: str, words: str, beyond: str) -> Row:
+    """A limit that an operator sets for an account: its default, and how far it goes."""
+    setting = accounts.SETTINGS[name]
+    default = setting.default if name.startswith("max_") else _time(setting.default)
+    return words, f"{default} ([`{name}`](settings.md#of-an-account): {setting.bounds})", beyond
+
+
+def _overlap(noun: str, usual: timedelta, most: timedelta) -> Row:
+    return f"two secrets of one {noun}, while rotating", f"{_time(usual)}, at most {_time(most)}", "the old one ends"
+
+
+LIMITS: dict[str, list[Row]] = {
+    "requests": [
+        ("body of a request", _size(requests.MAX_BODY), _LARGE),
+        ("body of `POST /events`", f"{_size(intake.MAX_BODY)}, {intake.MOST} events", _LARGE),
+        ("parameters of a form or a query", f"{requests._MOST_PARAMETERS}", _WRONG),
+        ("nesting of JSON", f"{strict._DEEPEST} deep", _WRONG),
+        ("a JWT: token, assertion, proof", _size(jws.MAX_BYTES), _REFUSED),
+        ("`Idempotency-Key`", "255 characters, kept 24 h", _WRONG),
+        (
+            "failed authentications of one client from one address",
+            f"{authenticate.FAILURES} in {_time(authenticate.WINDOW)}",
+            "429 `too_many_failures` for that pair",
+        ),
+        ("waiting for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
+    ],
+    "accounts": [
+        _setting("max_clients", "clients", "409 `limit_reached`"),
+        _setting("max_scopes", "scopes", "409 `limit_reached`"),
+        _setting("max_endpoints", "endpoints that are not removed", "409 `limit_reached`"),
+        _setting("max_subscriptions", "subscriptions that are not removed", "409 `limit_reached`"),
+        _setting("retention", "deliveries, attempts and platform events are kept", "they are pruned"),
+        _setting("audit_retention", "the service's own entries are kept", "they are pruned"),
+        _setting("hold_limit", "a delivery is held", "it ends as `held_too_long`"),
+    ],
+    "tokens": [
+        _setting("access_token_lifetime", "life of an access token", "it expires"),
+        _setting("id_token_lifetime", "life of an ID token", "it expires"),
+        _setting("refresh_token_lifetime", "a refresh token that is not used", "`invalid_grant`"),
+        _setting("refresh_token_max_age", "a refresh token and its descendants, in all", "`invalid_grant`"),
+        _setting("refresh_grace", "the refresh token before, shown again", "reuse: its family ends"),
+        _overlap("client", clients.OVERLAP, clients.MAX_OVERLAP),
+        ("keys in a client's `jwks`", "20", "400 `invalid_client_metadata`"),
+        ("a client's assertion, from its `iat`", _time(authenticate.ASSERTION_LIFE), "401 `invalid_client`"),
+        ("`iat` and `nbf` of somebody else's JWT ahead of our clock", _time(jws.AHEAD), _REFUSED),
+        ("life of an assertion for jwt-bearer", _time(jwt_bearer.LONGEST), "`invalid_grant`"),
+        ("actors in a chain of exchanges", f"{token_exchange.DEEPEST}", "400 `invalid_request`"),
+        ("life of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
+        ("age of a DPoP proof", _time(dpop.OLDEST), "`invalid_dpop_proof`"),
+        ("a key set of others is used without asking again", _time(foreign.FRESH), "it is fetched"),
+        ("the same, while nobody answers there", _time(foreign.STALE), _REFUSED),
+        ("fetching one", f"{_size(fetch.MAX_BYTES)}, {_time(fetch.TIMEOUT)}", _REFUSED),
+        ("our own key set may be kept", _time(keys.JWKS_MAX_AGE), "fetch it again"),
+    ],
+    "signing in": [
+        *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.LONGEST.items()),
+        ("a pushed request, until its authorization is complete", _time(authorize.PUSHED_LIFE), _WRONG),
+        ("an interaction, until its handoff", _time(handoff.INTERACTION_LIFE), "400: start again"),
+        ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),
+        ("size of a handoff", _size(handoff.MAX_HANDOFF), _WRONG),
+        ("life of a handoff", _time(handoff.HANDOFF_LIFE), _WRONG),
+        ("authorizations open for one client from one address", f"{authorize.MOST_OPEN}", "`temporarily_unavailable`"),
+        _setting("authorization_code_lifetime", "life of a code", "`invalid_grant`"),
+        ("the same under `fapi2`", f"at most {_time(authorize.STRICT_CODE_LIFE)}", "`invalid_grant`"),
+    ],
+    "webhooks": [
+        ("`data` of an event", _size(entries.MAX_DATA), _LARGE),
+        ("name of a type", f"{publish._LONGEST_TYPE} characters", _WRONG),
+        ("id that a publisher gives", f"{publish._LONGEST_ID} characters", _WRONG),
+        ("URL of an endpoint", f"{guard.MAX_URL} characters", _WRONG),
+        ("one attempt, from start to the last byte", "15 s, at most 30 s (`timeout`)", "the attempt fails: `timeout`"),
+        ("an answer's body", f"read to {_size(send.MAX_READ)}, kept to {_size(send.MAX_KEPT)}", "the rest is left"),
+        ("`Retry-After` that is honoured", _time(plan.LONGEST_RETRY_AFTER / 1000), "it counts as that"),
+        ("lease of an attempt", f"the endpoint's `timeout` and {_time(units.LEASE)}", "another worker may take it"),
+        ("failing without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
+        _overlap("endpoint", endpoints.OVERLAP, timedelta(seconds=endpoints._WEEK)),
+        ("deliveries on a page", f"{pages.LIMIT}, at most {pages.MOST}", _WRONG),
+        ("records that a page examines", f"{listing.EXAMINED}", "go on with `next_cursor`"),
+        ("payloads on a page", _size(pages.MOST_PAYLOAD), "go on with `next_cursor`"),
+        ("intervals of a summary", f"{summary.MOST}", _WRONG),
+    ],
+}  # fmt: skip

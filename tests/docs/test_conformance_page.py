@@ -1,0 +1,33 @@
+"""The page on conformance says what the tables of the tests say."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from tests.conformance.modules import PLANS, Outcome, Plan
+from tests.docs.pages import REFERENCE, bare, cells, first_column, section
+
+PAGE = REFERENCE / "conformance.md"
+
+
+def told(plan: Plan) -> list[tuple[str, str, str]]:
+    """The rows of the plan's table: module, outcome, why."""
+    lines = section(PAGE, plan.title).splitlines()
+    start = lines.index("| module | outcome | why |") + 2
+    found = [cells(line) for line in lines[start:] if line.startswith("|")]
+    return [(bare(module), outcome, "" if why == "–" else why) for module, outcome, why in found]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_each_module_is_told(plan: Plan) -> None:
+    assert told(plan) == [(name, module.outcome, module.why) for name, module in plan.modules.items()]
+    assert f"`{plan.name}` with {plan.variant}." in section(PAGE, plan.title)
+
+
+def test_each_outcome_is_explained() -> None:
+    assert first_column(PAGE, "outcome", "what it means") == list(get_args(Outcome))
+
+
+def test_no_other_plan_is_told() -> None:
+    assert re.findall(r"^## (.+)$", PAGE.read_text("utf-8"), re.MULTILINE) == [plan.title for plan in PLANS]

@@ -1,0 +1,161 @@
+"""The pages about people: the tutorial is typed, the incident is read, and answers are as the reference shows them."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jwt
+import pytest
+import requests
+
+from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, bare, blocks, json_with, prose, rows, section
+from tests.docs.reader import Reader
+from tests.examples import programs
+from tests.examples.programs import EXAMPLES, LOGIN_PORT, PASSWORD, STARTED, take_along
+from tests.login import Browser, Platform
+from tests.receiver import receiver
+from tests.service import free_ports
+
+HTTP = REFERENCE / "http.md"
+TUTORIAL = DOCS / "tutorial" / "first-sign-in.md"
+INCIDENT = HOW_TO / "read-an-incident.md"
+
+pytestmark = pytest.mark.xdist_group("docs-sign-in")
+
+
+def test_the_tutorial_is_true(reader: Reader, tmp_path: Path) -> None:
+    """Where a person would look at a browser, a program fills in the form."""
+    [port] = free_ports(1)
+    own = Reader(tmp_path, reader.service)
+    (tmp_path / "gatepost-data").symlink_to(reader.service.directory)
+    take_along(tmp_path / "examples", {LOGIN_PORT: str(port), DEFAULT_URL: reader.service.url})
+    before = set(tmp_path.iterdir())
+    [starts] = [line for line in "\n".join(blocks(TUTORIAL, "sh")).splitlines() if line.endswith(" &")]
+    browser = shlex.quote(shlex.join([sys.executable, "-m", programs.__name__, "%s"]))
+    printed = own.types(
+        TUTORIAL,
+        f"export BROWSER={browser} PYTHONPATH={EXAMPLES.parent}",
+        {starts: f"{starts}\n{STARTED.format(port=LOGIN_PORT)}", LOGIN_PORT: str(port)},
+    )
+    assert set(tmp_path.iterdir()) == before, "nothing is left behind"
+    assert "gatepost.example/docs" not in printed, "nothing was refused"
+    [shown] = [text for text in blocks(TUTORIAL, "text") if "Signed in as" in text]
+    assert shown in re.sub(r"acc_\w+", "acc_…", printed)
+    assert printed.count("Sign in at ") == 1, "the second run refreshes"
+    assert len(re.findall(r"^200 ", printed, re.MULTILINE)) == 2
+    assert len(re.findall(r"oauth\.token\.issued .*(authorization_code|refresh_token)", printed)) == 2
+    assert len(re.findall(r"^tok_\w+ +family ended ", printed, re.MULTILINE)) == 2
+    assert f"`{PASSWORD}`" in prose(TUTORIAL)
+
+
+# --- an incident
+
+
+def test_reading_an_incident_is_true(reader: Reader) -> None:
+    """An account in which everything went wrong that the page is about."""
+    platform = Platform(reader.service, "incident")
+    given = platform.tokens()
+    after = platform.refresh(given["refresh_token"]).json()
+    assert platform.refresh(after["refresh_token"]).ok
+    assert platform.refresh(given["refresh_token"]).status_code == 400
+    token = jwt.decode(platform.tokens()["access_token"], options={"verify_signature": False})
+    [reused] = platform.entries("oauth.token.reused")
+    with receiver((410, {}, b"")) as to:
+        made = reader.subscribes("incident-hooks", to)
+    variables = {
+        "ACCOUNT": "incident", "TOKEN_ID": token["jti"], "FAMILY_ID": reused["subject"], "SUBJECT": token["sub"],
+        "CLIENT_ID": platform.client.id, "EVENT_ID": made.event, "DELIVERY_ID": made.delivery,
+    }  # fmt: skip
+    hooks = {
+        f'delivery {command} --account "$ACCOUNT"': f"delivery {command} --account {made.account}"
+        for command in ("list", 'explain "$DELIVERY_ID"')
+    }
+    audience = {"https://api.example.com": platform.api, "--at 1h": "--at 0s"}
+    written = "\n".join(f"{name}={value}" for name, value in variables.items())
+    printed = reader.types(INCIDENT, written, hooks | audience)
+    assert re.search(r"^state +active$", printed, re.MULTILINE)
+    assert printed.count("Ended: 1 access token.") >= 1
+    assert re.search(rf"oauth\.token\.reused .*{reused['subject']}", printed)
+    assert f'"family": "{reused["subject"]}"' in printed
+    assert re.search(r"^tok_\w+ +(live|reused|revoked_by_\w+) ", printed, re.MULTILINE), "what could reach the API"
+    assert "oauth.consent.given" in printed
+    assert "endpoint_gone" in printed
+    assert "incident: intact: " in printed
+    assert (reader.directory / "incident.jsonl").read_text().count("\n") > 10
+    (reader.directory / "incident.jsonl").unlink()
+
+
+# --- what the endpoints of the standards answer
+
+
+class Answers(NamedTuple):
+    tokens: dict[str, Any]
+    pushed: requests.Response
+    userinfo: dict[str, Any]
+    introspected: dict[str, Any]
+    refresh: dict[str, Any]
+    begun: requests.Response
+
+
+@pytest.fixture(scope="module")
+def answers(reader: Reader) -> Answers:
+    platform = Platform(reader.service, "answers")
+    asked = platform.asking(scope="openid offline_access profile things:read")
+    tokens = platform.tokens(asked)
+    machine = platform.define(grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
+    own = reader.service.token(machine, "things:read")
+    told = requests.get(
+        f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {tokens['access_token']}"}, timeout=10
+    )
+    return Answers(
+        tokens,
+        platform.post("par", **asked),
+        told.json(),
+        platform.introspect(own, machine),
+        platform.introspect(tokens["refresh_token"]),
+        platform.authorize(Browser(), asked),
+    )
+
+
+def test_answers_are_as_shown(answers: Answers) -> None:
+    assert answers.pushed.status_code == 201
+    assert list(answers.pushed.json()) == list(json_with(HTTP, "request_uri"))
+    assert answers.pushed.json()["expires_in"] == json_with(HTTP, "request_uri")["expires_in"]
+    assert set(json_with(HTTP, "email")) == {"name", "email", "sub"}
+    assert {"name", "sub"} <= set(answers.userinfo)
+    assert list(answers.introspected) == list(json_with(HTTP, "active"))
+
+
+def test_members_are_as_told(answers: Answers) -> None:
+    told = [name for row in rows(HTTP, "member of the answer", "there when") for name in re.findall(r"`(\w+)`", row[0])]
+    assert set(answers.tokens) | {"issued_token_type"} == set(told)
+    [refresh] = [row for row in rows(HTTP, "of", "it says", "to") if "refresh" in row[0]]
+    assert list(answers.refresh) == re.findall(r"`(\w+)`", refresh[1])
+
+
+def test_claims_are_as_told(answers: Answers) -> None:
+    claims = jwt.decode(answers.tokens["access_token"], options={"verify_signature": False})
+    told = {bare(row[0]) for row in rows(HTTP, "claim", "value")}
+    further = {name for row in rows(HTTP, "further claim", "value") for name in re.findall(r"`(\w+)`", row[0])}
+    assert told <= set(claims) <= told | further
+    identity = jwt.decode(answers.tokens["id_token"], options={"verify_signature": False})
+    [said] = re.findall(r"It has (.+?), and the claims that", prose(HTTP))
+    named = set(re.findall(r"`(\w+)`", said))
+    assert {"acr", "amr"} <= named
+    assert named - {"acr", "amr"} <= set(identity)
+    assert set(identity) - named == {"name", "given_name", "picture"}, "those that the scope releases"
+
+
+def test_a_browser_is_answered_as_told(answers: Answers) -> None:
+    headers = {name.lower() for name in answers.begun.headers}
+    table = section(HTTP, "Headers").partition("Of answers:")[2]
+    told = {
+        name.lower()
+        for cell in re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+        for name in cell.strip("`").split("`, `")
+    }
+    assert headers - told <= {"content-type", "content-length", "date", "server"}
+    assert {"location", "set-cookie", "content-security-policy", "referrer-policy"} <= headers
+    assert "access-control-allow-origin" not in headers
