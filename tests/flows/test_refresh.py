@@ -212,7 +212,7 @@ def check_ended_by_reuse(people: People, family: str, *told: dict[str, Any]) -> 
 def test_reuse_is_noticed_after_a_restart(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     database = request.getfixturevalue("postgres_url") if store == "postgres" else ""
     with service.running(tmp_path / "data", database) as running:
-        people = People(running, "restarted")
+        people = People(running, "restarted", "refresh_grace=60s")
         told = people.tokens()
         second = people.refreshed(told["refresh_token"])
         kept = people.tokens()
