@@ -35,6 +35,11 @@ class Sent(NamedTuple):
     batch: bool
 
 
+class Accepted(NamedTuple):
+    account: str
+    events: list[Published]  # none, of an empty batch
+
+
 async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
     """The whole body, or a refusal as soon as it is known to be too large."""
     too_large = Refusal("request_too_large", f"the body may have at most {MAX_BODY} bytes")
@@ -56,7 +61,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
         return bearer.unauthenticated(surface, request, SCOPE)
     sent = read(request)
 
-    def unit(tx: Tx) -> Answer | Refusal | list[Published]:
+    def unit(tx: Tx) -> Answer | Refusal | Accepted:
         caller = authenticate.bearer(tx, surface.service, shown)
         if isinstance(caller, Refusal):
             return caller
@@ -79,10 +84,10 @@ async def answer(surface: Surface, request: Request) -> Reply:
         outcome = await surface.store.run(again)
     if isinstance(outcome, Answer | Refusal):
         return definitions.reply(surface, request, SCOPE, outcome)
-    told = [_shown(each) for each in outcome]
+    told = [_shown(each) for each in outcome.events]
     answer = json(200, {"data": told} if isinstance(sent, Refusal) or sent.batch else told[0])
-    said = Said(entry=outcome[0].entry.name if len(outcome) == 1 else "", account=outcome[0].entry.account)
-    return answer._replace(said=said, published=[each for one in outcome for each in one.born])
+    said = Said(entry=told[0]["id"] if len(told) == 1 else "", account=outcome.account)
+    return answer._replace(said=said, published=[each for one in outcome.events for each in one.born])
 
 
 class _Undone(Exception):
@@ -93,7 +98,7 @@ class _Undone(Exception):
         self.refusal = refusal
 
 
-def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> list[Published]:
+def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> Accepted:
     account = tx.account(caller.account)
     if account is None:
         raise LookupError(caller.account)
@@ -101,7 +106,7 @@ def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> list[Publi
     if isinstance(found, tuple):
         place, refusal = found
         raise _Undone(_at(place, refusal) if sent.batch else refusal)
-    return found
+    return Accepted(account.id, found)
 
 
 def _refuse(tx: Tx, caller: Caller, request: Request, refusal: Refusal) -> Answer:

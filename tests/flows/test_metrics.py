@@ -211,15 +211,18 @@ def test_attempts_by_outcome_and_phase(busy: Service, account_name: str) -> None
     assert {name for key in late for name, _ in key} == {"waited_for"}
 
 
-def test_what_an_attempt_waited_for(busy: Service, account_name: str) -> None:
+def test_what_attempts_waited_for(busy: Service, account_name: str) -> None:
+    """Each is counted, also of those that are begun together."""
     platform = Platform(busy, account_name)
     figures = Figures(busy.ops)
     with receiver() as found:
-        platform.connect(found.url, rate_limit=5)
+        platform.connect(found.url, "slow.a", rate_limit=5)
+        platform.connect(found.url, "quick.a", max_in_flight=64)
         with figures.growing("gatepost_attempt_lateness_seconds_count") as grown:
-            platform.send_many(8)
+            platform.send_many(8, "slow.a")
+            platform.send_many(200, "quick.a")
             wait_until(platform.is_quiet, "all to be delivered")
-    assert sum(grown.values()) == 8
+    assert sum(grown.values()) == 208
     assert grown[labels(waited_for="rate_limit")] > 0
 
 
