@@ -23,7 +23,7 @@ import limits
 
 from gatepost import accounts, discovery, endpoints, settings
 from gatepost.authorize import request
-from gatepost.cli.main import commands
+from gatepost.cli.main import all_commands
 from gatepost.deliveries import decide, guard, model, plan, schedule, send, worker
 from gatepost.errors import ERRORS
 from gatepost.grants import GRANTS
@@ -34,7 +34,7 @@ DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 CODE = DOCS.parent / "gatepost"
 COMMON = ("data", "database", "config", "as_json")  # taken by nearly every command, and shown once
-_WITH_COMMON = commands.commands["doctor"]  # takes these and no other
+_WITH_COMMON = all_commands().commands["doctor"]  # takes these and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -52,7 +52,7 @@ def meanings(part: str) -> dict[str, str]:
 
 def service_settings(part: str) -> str:
     meaning = meanings(part)
-    flags = {option.name: _longest(option) for option in commands.commands["serve"].params}
+    flags = {option.name: _longest(option) for option in all_commands().commands["serve"].params}
     rows = []
     for field in msgspec.structs.fields(settings.Settings):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
@@ -264,7 +264,7 @@ def command_pages(_part: str) -> str:
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
     """Every command that does something, with its whole name."""
-    for name, command in sorted(commands.commands.items()):
+    for name, command in sorted(all_commands().commands.items()):
         if isinstance(command, click.Group):
             for inner in command.commands:
                 yield f"{name} {inner}", command.commands[inner]

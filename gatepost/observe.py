@@ -17,7 +17,6 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
-import structlog
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
 from gatepost import clock
@@ -134,13 +133,25 @@ def claimed(waited: Iterable[tuple[str, int]]) -> None:
 
 # --- logs
 
-log: Any = structlog.get_logger("gatepost")
+
+class _Log:
+    """A logger of structlog, which is loaded when there is something to say: for most commands there never is."""
+
+    def __getattr__(self, level: str) -> Any:
+        import structlog  # noqa: PLC0415
+
+        return getattr(structlog.get_logger("gatepost"), level)
+
+
+log: Any = _Log()
 _encode = msgspec.json.Encoder().encode
 _AT_ONCE = select.PIPE_BUF  # bytes that a pipe takes whole, though other processes write to it too
 
 
 def configure_logs() -> None:
     """JSON lines for programs; for a person at a terminal, readable ones."""
+    import structlog  # noqa: PLC0415
+
     global _tell  # noqa: PLW0603 (as structlog's own configuration is)
     readable = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import apsw
 import psycopg
 
-from tests import service
+from tests import inside, service
 
 
 @dataclass
@@ -22,10 +21,8 @@ class Alone:
     environment: dict[str, str]
 
     def cli(self, *arguments: str, check: bool = True, **settings: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gatepost", *arguments], capture_output=True, text=True, timeout=60, check=check,
-            env=self.environment | {f"GATEPOST_{name.upper()}": value for name, value in settings.items()},
-        )  # fmt: skip
+        given = {f"GATEPOST_{name.upper()}": value for name, value in settings.items()}
+        return inside.run(arguments, self.environment | given, check=check)
 
     def cli_json(self, *arguments: str) -> Any:
         return json.loads(self.cli(*arguments, "--json").stdout)

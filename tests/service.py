@@ -22,6 +22,7 @@ from gatepost.ledger import entries
 from gatepost.settings import load
 from gatepost.units import accounts as account_units
 from gatepost.units import ledger
+from tests import inside
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,7 @@ class Service:
 
     def cli(self, *arguments: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a gatepost command beside the server, on the same store."""
-        return subprocess.run(
-            [sys.executable, "-m", "gatepost", *arguments],
-            env=self.environment, check=check, capture_output=True, text=True, input=stdin, timeout=60,
-        )  # fmt: skip
+        return inside.run(arguments, self.environment, check=check, stdin=stdin)
 
     def cli_json(self, *arguments: str) -> Any:
         return json.loads(self.cli(*arguments, "--json").stdout)

@@ -2,32 +2,36 @@
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 
 from gatepost import __version__
-from gatepost.cli.account import account
-from gatepost.cli.audit import audit
-from gatepost.cli.client import client
-from gatepost.cli.completion import completion
-from gatepost.cli.consent import consent
-from gatepost.cli.delivery import delivery
-from gatepost.cli.doctor import doctor
-from gatepost.cli.endpoint import endpoint
-from gatepost.cli.event import event
-from gatepost.cli.issuer import issuer
-from gatepost.cli.key import key
 from gatepost.cli.options import settings_options
-from gatepost.cli.scope import scope
-from gatepost.cli.simulate import command as simulate
-from gatepost.cli.store import store
-from gatepost.cli.token import token
 from gatepost.errors import GatepostError
 from gatepost.settings import load
 
+# Each is a file beside this one, with a command of the same name.
+NOUNS = (
+    "account", "audit", "client", "completion", "consent", "delivery", "doctor", "endpoint", "event", "issuer", "key",
+    "scope", "simulate", "store", "token",
+)  # fmt: skip
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Nouns(click.Group):
+    """Loads a noun's file when it is asked for: no command waits for what only another needs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *NOUNS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in NOUNS and cmd_name not in self.commands:
+            self.add_command(getattr(import_module(f"gatepost.cli.{cmd_name}"), cmd_name))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gatepost")
 def commands() -> None:
     """Issue and audit tokens, deliver and explain webhooks."""
@@ -48,11 +52,12 @@ def serve(config: str, **flags: Any) -> None:
     supervisor.main(load(flags, config=config))
 
 
-for noun in (
-    account, audit, client, completion, consent, delivery, doctor, endpoint, event, issuer, key, scope, simulate, store,
-    token,
-):  # fmt: skip
-    commands.add_command(noun)
+def all_commands() -> click.Group:
+    """With every noun loaded: for who describes them."""
+    context = click.Context(commands)
+    for noun in NOUNS:
+        commands.get_command(context, noun)
+    return commands
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ class Simulation(NamedTuple):
     unused: list[Outcome]  # given for attempts that are never made
 
 
-def simulate(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outcome]) -> Simulation:
+def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outcome]) -> Simulation:
     """Attempts take no time here: what is shown is the waiting."""
     receiver = Receiver(_URL, "active", schedule)
     steps: list[Step] = []
@@ -68,19 +68,19 @@ def simulate(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outcom
 # --- the command
 
 
-@click.command("simulate")
+@click.command()
 @click.argument("texts", nargs=-1, metavar="[OUTCOME]...")
 @click.option("--schedule", metavar="DELAYS", help="Delays as in retry_schedule: 5s,5m,1h; none for no retries.")
 @click.option("--delivery", metavar="ID", help="With the jitter of this delivery.")
 @json_option
-def command(texts: tuple[str, ...], schedule: str | None, delivery: str | None, as_json: bool) -> None:
+def simulate(texts: tuple[str, ...], schedule: str | None, delivery: str | None, as_json: bool) -> None:
     """Print the plan of a delivery whose attempts end so.
 
     An OUTCOME is a code (503), a code with its Retry-After in seconds (429:120), a failure (timeout), or interrupted
     for an attempt whose worker was lost. Without any, the whole plan is printed. Attempts take no time here.
     """
     delays, raw = _schedule(schedule), _delivery(delivery)
-    found = simulate(delays, raw, [parse(text) for text in texts])
+    found = simulation(delays, raw, [parse(text) for text in texts])
     if as_json:
         show.document({"delivery": ids.text("dlv", raw), "schedule": list(delays)} | shown(found))
     else:

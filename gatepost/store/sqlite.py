@@ -142,6 +142,7 @@ class SqliteStore:
         self._inode = 0
         self._readers = ThreadPoolExecutor(2, "gatepost-read")
         self._local = threading.local()
+        self._opened: list[apsw.Connection] = []  # the readers' connections
         self._writer = threading.Thread(target=self._write_for_ever, name="gatepost-write", daemon=True)
         self._writer.start()
 
@@ -250,6 +251,8 @@ class SqliteStore:
         self._queue.put(None)
         self._writer.join()
         self._readers.shutdown()
+        for database in self._opened:
+            database.close(force=True)
         self._turnstile.close()
         self._ringer.close()
 
@@ -485,7 +488,9 @@ class SqliteStore:
         found: tuple[int, _Connection, Cache] | None = getattr(self._local, "reader", None)
         inode = self._path.stat().st_ino
         if found is None or found[0] != inode:
-            found = (inode, _Connection(self._open(create=False), self._statements, writing=False), Cache())
+            database = self._open(create=False)
+            self._opened.append(database)
+            found = (inode, _Connection(database, self._statements, writing=False), Cache())
             self._local.reader = found
         return found[1], found[2]
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from gatepost import __version__, settings
-from gatepost.cli.main import commands
+from gatepost.cli.main import all_commands
 from gatepost.web import answers
 from tests.docs.pages import (
     DOCS,
@@ -107,7 +107,7 @@ def command_words(page: Path) -> Iterator[list[str]]:
             yield found.split()
     for code in inline_code(page):
         first, *rest = code.split()
-        if rest and isinstance(commands.commands.get(first), click.Group):
+        if rest and isinstance(all_commands().commands.get(first), click.Group):
             yield [first, *rest]
 
 
@@ -115,7 +115,7 @@ def every_flag() -> set[str]:
     """Of the command, and of the programs in examples/."""
     programs = "".join(each.read_text("utf-8") for each in EXAMPLES.glob("*.py"))
     found = {"--help", "--version", *re.findall(r'add_argument\("(--[a-z-]+)"', programs)}
-    for command in commands.commands.values():
+    for command in all_commands().commands.values():
         inner = command.commands.values() if isinstance(command, click.Group) else [command]
         found |= {flag for each in inner for option in each.params for flag in option.opts}
     return found
@@ -124,7 +124,7 @@ def every_flag() -> set[str]:
 @every_page
 def test_commands_exist(page: Path) -> None:
     for words in command_words(page):
-        command: click.Command = commands
+        command: click.Command = all_commands()
         for word in words:
             if isinstance(command, click.Group) and not word.startswith("-"):
                 assert word in command.commands, f"{named(page)}: there is no gatepost {' '.join(words)}"

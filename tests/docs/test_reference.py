@@ -22,7 +22,7 @@ from gatepost import (
     settings,
 )
 from gatepost.authorize import request
-from gatepost.cli.main import commands
+from gatepost.cli.main import all_commands
 from gatepost.deliveries import model
 from gatepost.errors import ERRORS
 from gatepost.grants import GRANTS
@@ -109,7 +109,7 @@ def test_service_settings() -> None:
         text = "" if default == "none" else bare(default)
         assert settings.load({}, {settings.PREFIX + name.upper(): text} if text else {}) == settings.Settings()
         assert bool(text) == (defaults[name] not in ("", [])), name
-        assert flag == "–" or bare(flag) in {opt for each in commands.commands["serve"].params for opt in each.opts}
+        assert flag == "–" or bare(flag) in {opt for each in all_commands().commands["serve"].params for opt in each.opts}
         assert meaning, f"{name}: say what it means"
 
 

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gatepost.accounts import SETTINGS
-from gatepost.cli.main import commands
+from gatepost.cli.main import all_commands
 from gatepost.secrets import new_master_key
 from tests import command, service
 from tests.service import Client, Service
@@ -240,9 +240,9 @@ def leaves(group: click.Group, path: str = "") -> dict[str, click.Command]:
     return found
 
 
-@pytest.mark.parametrize("path", leaves(commands))
+@pytest.mark.parametrize("path", leaves(all_commands()))
 def test_every_command_takes_the_same_options(path: str) -> None:
-    found = leaves(commands)[path]
+    found = leaves(all_commands())[path]
     options = {option for each in found.params for option in each.opts}
     if path not in {"simulate", "completion"}:  # which need no store
         assert {"--data", "--database", "--config"} <= options

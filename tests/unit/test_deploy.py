@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from gatepost import settings
-from gatepost.cli.main import commands
+from gatepost.cli.main import all_commands
 from gatepost.deliveries.model import FAILURES
 from gatepost.gauges import OF_SUPERVISOR
 from gatepost.grants import GRANTS
@@ -172,7 +172,7 @@ def test_commands_and_settings_that_alerts_name(rule: dict[str, Any]) -> None:
 
 
 def check_command(words: list[str]) -> None:
-    command: click.Command = commands
+    command: click.Command = all_commands()
     for word in words:
         if isinstance(command, click.Group):
             command = command.commands[word]

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from gatepost import clock, ids
 from gatepost.accounts import SETTINGS
-from gatepost.cli.simulate import command, parse, simulate, span
+from gatepost.cli.simulate import parse, simulate, simulation, span
 from gatepost.deliveries import decide, plan
 from gatepost.deliveries.decide import Attempted, Delivered, Ended, Receiver, RetryAt
 from gatepost.deliveries.model import FAILURES
@@ -23,13 +23,13 @@ def outcomes(*texts: str) -> list[Any]:
 
 
 def printed(*arguments: str) -> Any:
-    ended = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    ended = CliRunner().invoke(simulate, [*arguments, "--json"], catch_exceptions=False)
     assert ended.exit_code == 0
     return json.loads(ended.stdout)
 
 
 def test_each_step_is_what_the_deciding_code_says() -> None:
-    found = simulate(SCHEDULE, DELIVERY, outcomes("503", "timeout", "404"))
+    found = simulation(SCHEDULE, DELIVERY, outcomes("503", "timeout", "404"))
     used = 0
     for step in found.steps:
         attempted = Attempted(
@@ -48,7 +48,7 @@ def test_each_step_is_what_the_deciding_code_says() -> None:
 
 
 def test_without_outcomes_it_is_the_whole_plan() -> None:
-    found = simulate(SCHEDULE, DELIVERY, [])
+    found = simulation(SCHEDULE, DELIVERY, [])
     assert found.steps == []
     assert [each.because for each in found.rest] == ["event"] + ["schedule"] * 9
     assert found.rest[0].at == 0
@@ -56,7 +56,7 @@ def test_without_outcomes_it_is_the_whole_plan() -> None:
 
 
 def test_every_failure_in_a_row_ends_it_with_the_last_of_the_schedule() -> None:
-    found = simulate(SCHEDULE, DELIVERY, outcomes(*["500"] * 10, "200"))
+    found = simulation(SCHEDULE, DELIVERY, outcomes(*["500"] * 10, "200"))
     assert [isinstance(step.decision, RetryAt) for step in found.steps] == [True] * 9 + [False]
     assert found.steps[-1].decision == Ended("attempts_exhausted")
     assert (found.rest, [each.text for each in found.unused]) == ([], ["200"])
@@ -66,25 +66,25 @@ def test_every_failure_in_a_row_ends_it_with_the_last_of_the_schedule() -> None:
     ("text", "decision"), [("200", Delivered()), ("204", Delivered()), ("410", Ended("endpoint_gone"))]
 )
 def test_what_ends_it_at_once(text: str, decision: object) -> None:
-    found = simulate(SCHEDULE, DELIVERY, outcomes(text))
+    found = simulation(SCHEDULE, DELIVERY, outcomes(text))
     assert [step.decision for step in found.steps] == [decision]
 
 
 def test_retry_after_counts_where_it_is_later_and_for_429_and_503_alone() -> None:
     for text, because in (("429:120", "retry_after"), ("503:120", "retry_after"), ("500:120", "schedule"),
                           ("429:1", "schedule")):  # fmt: skip
-        [step] = simulate(SCHEDULE, DELIVERY, outcomes(text)).steps
+        [step] = simulation(SCHEDULE, DELIVERY, outcomes(text)).steps
         assert isinstance(step.decision, RetryAt)
         assert step.decision.because == because
         assert (step.decision.at == 120_000) == (because == "retry_after")
 
 
 def test_an_interrupted_attempt_uses_up_none_but_the_third_in_a_row() -> None:
-    found = simulate(SCHEDULE, DELIVERY, outcomes("interrupted", "interrupted", "interrupted", "interrupted"))
+    found = simulation(SCHEDULE, DELIVERY, outcomes("interrupted", "interrupted", "interrupted", "interrupted"))
     made = [step.decision for step in found.steps if isinstance(step.decision, RetryAt)]
     assert [each.used for each in made] == [0, 0, 1, 1]
     assert [each.at > step.at for each, step in zip(made, found.steps, strict=True)] == [False, False, True, False]
-    assert simulate([], DELIVERY, outcomes("interrupted", "interrupted", "interrupted")).steps[-1].decision == Ended(
+    assert simulation([], DELIVERY, outcomes("interrupted", "interrupted", "interrupted")).steps[-1].decision == Ended(
         "attempts_exhausted"
     )
 
@@ -92,7 +92,7 @@ def test_an_interrupted_attempt_uses_up_none_but_the_third_in_a_row() -> None:
 def test_the_jitter_is_that_of_the_delivery_named() -> None:
     name = ids.text("dlv", DELIVERY)
     found = printed("--delivery", name, "503")
-    [step] = simulate(SCHEDULE, DELIVERY, outcomes("503")).steps
+    [step] = simulation(SCHEDULE, DELIVERY, outcomes("503")).steps
     assert isinstance(step.decision, RetryAt)
     assert found["delivery"] == name
     assert found["attempts"][0]["next_after_ms"] == step.decision.at
@@ -116,7 +116,7 @@ def test_json_tells_all_of_it() -> None:
 
 
 def test_people_get_a_table_in_words() -> None:
-    said = CliRunner().invoke(command, ["--schedule", "1h", "503", "200", "500"], catch_exceptions=False).stdout
+    said = CliRunner().invoke(simulate, ["--schedule", "1h", "503", "200", "500"], catch_exceptions=False).stdout
     lines = said.splitlines()
     assert lines[0].split() == ["attempt", "after", "outcome", "decision", "because"]
     assert "again in" in lines[1]
@@ -138,7 +138,7 @@ def test_what_is_not_an_outcome_is_refused_with_words(text: str) -> None:
 @pytest.mark.parametrize("arguments", [["--schedule", "soon"], ["--schedule", "8d"], ["--delivery", "evt_1"]])
 def test_other_values_are_refused_with_words(arguments: list[str]) -> None:
     with pytest.raises(BadSetting, match=arguments[0]):
-        CliRunner().invoke(command, arguments, catch_exceptions=False)
+        CliRunner().invoke(simulate, arguments, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
