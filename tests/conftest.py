@@ -1,6 +1,7 @@
 """Fixtures shared by all folders: a PostgreSQL server per test process, and a running Gatepost on each store."""
 
 import itertools
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tests import postgres, service
 
 _numbers = itertools.count()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all that it starts
 
 # What takes long: browsers, Node, examples, kills, commands by the hundred. `make test` runs it, `make check` does not.
 LONG = (

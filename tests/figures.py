@@ -1,5 +1,6 @@
 """What /metrics says, read as Prometheus reads it."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -45,7 +46,18 @@ class Figures:
         grown: dict[Labels, float] = {}
         before = self._all(name)
         yield grown
-        grown |= {key: value - before.get(key, 0) for key, value in self._all(name).items() if value != before.get(key)}
+        after = self._at_rest(name)
+        grown |= {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key)}
+
+    def _at_rest(self, name: str) -> Mapping[Labels, float]:
+        """Once they are the same twice: a request is counted just after its answer."""
+        found = self._all(name)
+        for _ in range(100):
+            time.sleep(0.05)
+            last, found = found, self._all(name)
+            if last == found:
+                break
+        return found
 
     def _all(self, name: str) -> Mapping[Labels, float]:
         return {labels: value for (each, labels), value in read(self.text()).items() if each == name}

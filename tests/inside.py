@@ -62,7 +62,7 @@ def _placed(
 
 
 class _Written(io.TextIOWrapper):
-    buffer: io.BytesIO  # type: ignore[assignment]
+    buffer: io.BytesIO
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), "utf-8", newline="", write_through=True)

@@ -251,7 +251,7 @@ def _attempt(attempt: Record) -> str:
 
 def _outcome(attempt: Record) -> str:
     code, failure, detail = attempt["response_code"], attempt["failure"], attempt["detail"]
-    took = f"after {span(round(attempt['duration_ms']))}" if attempt["duration_ms"] is not None else ""
+    took = f"after {span(int(attempt['duration_ms'] + 0.5))}" if attempt["duration_ms"] is not None else ""
     asked = f" and asked to wait (Retry-After: {attempt['retry_after']})" if attempt.get("retry_after") else ""
     match attempt["outcome"]:
         case None:

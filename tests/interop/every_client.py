@@ -154,9 +154,11 @@ class EveryClient:
 
     def test_one_resource_of_several_is_named(self, platform: Platform) -> None:
         """RFC 8707: named when asking, it need not be named again."""
-        client = known(platform.client, parameters={"resource": platform.api})
-        told = self.told(platform, "signed_in", scope=f"{SCOPE} profile", **client)
-        assert told["first"]["scope"] == SCOPE
+        platform.define_scope(name="files:read", resource=f"{platform.api}/files")
+        client = platform.define(scope=f"{SCOPE} profile files:read")
+        asked = known(client, parameters={"resource": platform.api})
+        told = self.told(platform, "signed_in", scope=f"{SCOPE} profile files:read", **asked)
+        assert told["first"]["scope"] == f"{SCOPE} profile"
         assert opened(told["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
         assert told["claims"]["name"] == CLAIMS["name"]
 
