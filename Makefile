@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What is compiled is kept, whatever the shell says: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test quick soak check lint types bench openapi console docs lock clean
+.PHONY: help setup setup-test serve demo test soak check lint types bench openapi console docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -34,9 +36,6 @@ demo: setup  ## a token and webhooks to three receivers, watched live, in a temp
 test: setup-test  ## run the tests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup
 
-quick: setup-test  ## run all tests but the long ones
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not long"
-
 soak: setup-test  ## kill workers two hundred times on each store
 	@GATEPOST_TEST_KILLS=200 $(BIN)/python -m pytest -n 2 tests/chaos/test_workers.py
 
@@ -46,7 +45,7 @@ lint: setup-test
 types: setup-test
 	@$(BIN)/mypy
 
-check: lint types quick  ## lint, types and all tests but the long ones: what CI runs
+check: lint types test  ## lint, types and tests: what CI runs
 
 bench: setup-test  ## measure tokens and deliveries beside their limits and their peers
 	@$(BIN)/python -m bench.tokens

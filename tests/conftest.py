@@ -12,23 +12,6 @@ from tests import postgres, service
 _numbers = itertools.count()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all that it starts
 
-# What takes long: browsers, Node, examples, kills, commands by the hundred. `make test` runs it, `make check` does not.
-LONG = (
-    "tests/browser/", "tests/chaos/", "tests/differential/", "tests/examples/", "tests/docs/test_sign_in.py",
-    "tests/docs/test_typed.py", "tests/flows/test_audit.py", "tests/flows/test_cli.py", "tests/flows/test_drain.py",
-    "tests/flows/test_isolation_of_deliveries.py", "tests/flows/test_keys.py", "tests/flows/test_logs.py",
-    "tests/flows/test_metrics.py", "tests/flows/test_move.py", "tests/flows/test_nats.py", "tests/flows/test_replay.py",
-    "tests/flows/test_reports.py", "tests/flows/test_schemathesis.py", "tests/flows/test_token_cli.py",
-    "tests/flows/test_traces.py", "tests/flows/test_webhook_cli.py", "tests/interop/test_oauth4webapi.py",
-    "tests/interop/test_openid_client.py", "tests/property/test_families.py",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.nodeid.startswith(LONG):
-            item.add_marker("long")
-
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -9,6 +10,9 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis import CheckContext, Response
+from schemathesis.core.result import Ok
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
 
 from gatepost import ids, openapi
 from gatepost.errors import Refusal
@@ -36,9 +40,15 @@ CHECKS = [
 # that may be asked, or a whole is consistent. Only these members may be at fault in one.
 SEMANTIC = ("claims", "grants", "jwks", "jwks_uri", "resource", "scope", "serves")
 
-described = schemathesis.openapi.from_dict(openapi.document())
-described.config.generation.update(with_security_parameters=False, allow_x00=False)
-described.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
+
+@cache
+def described() -> dict[str, Any]:
+    """Every operation by its label."""
+    found = schemathesis.openapi.from_dict(openapi.document())
+    found.config.generation.update(with_security_parameters=False, allow_x00=False)
+    found.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
+    operations: Any = [each.ok() for each in found.get_all_operations() if isinstance(each, Ok)]
+    return {each.label: each for each in operations}
 
 
 class Spare(NamedTuple):
@@ -106,8 +116,7 @@ def _subscribe(service: Service, token: str, endpoint: dict[str, Any]) -> tuple[
     return made.json()["id"], subscribed.json()["id"]
 
 
-@described.parametrize()
-@settings(
+AS_FAR = settings(
     max_examples=60,
     derandomize=True,
     deadline=None,
@@ -115,9 +124,27 @@ def _subscribe(service: Service, token: str, endpoint: dict[str, Any]) -> tuple[
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.parametrize("label", described())
 def test_every_answer_is_as_described(
-    case: Case, sqlite_gatepost: Service, authorization: Callable[[str], str], spare: Spare
+    sqlite_gatepost: Service, authorization: Callable[[str], str], spare: Spare, label: str
 ) -> None:
+    """What `schema.parametrize()` builds, but not while tests are collected: that is long, and in each process."""
+
+    @AS_FAR
+    def send(case: Case) -> None:
+        _send(case, sqlite_gatepost, authorization, spare)
+
+    schemathesis.checks.load_all_checks()
+    operation = described()[label]
+    config = operation.schema.config
+    build_operation_test(
+        config=config, operation=operation, test_func=send, given_kwargs={}, feedback=FeedbackSources()
+    )()
+
+
+def _send(case: Case, sqlite_gatepost: Service, authorization: Callable[[str], str], spare: Spare) -> None:
     if isinstance(case.body, dict):
         _aim(case, case.body, spare)
     if case.query and _is_valid(case):
