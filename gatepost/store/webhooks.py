@@ -108,7 +108,7 @@ class Webhooks:
         return int(self._all("count_endpoints", account=ids.raw(account))[0][0])
 
     def standing_still(self, after: Key, limit: int) -> list[Key]:
-        """Endpoints that are disabled or removed, of all accounts, page by page."""
+        """Endpoints that are disabled or removed while something waits for them, of all accounts, page by page."""
         rows = self._all("endpoints_not_active", account=after[0], after=after[1], limit=limit)
         return [(account, endpoint) for account, endpoint in rows]
 
@@ -350,6 +350,10 @@ class Webhooks:
         now = clock.milliseconds(self._at)
         rows = self._all("queued_of_endpoint", account=key[0], endpoint=key[1], before=before, limit=limit, now=now)
         return [Queued(*row) for row in rows]
+
+    def waits_for(self, key: Key, before: bytes) -> bool:
+        """Whether anything does that was made before this id."""
+        return self._one("waits_for_endpoint", account=key[0], endpoint=key[1], before=before) is not None
 
     def count_queued_of(self, account: str, endpoint: str, limit: int) -> int:
         [(count,)] = self._all(

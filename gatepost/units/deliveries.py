@@ -439,18 +439,29 @@ def _locked(tx: Tx, keys: Iterable[Key]) -> list[Queued | None]:
 # --- sweeping: what ends because its endpoint or account stood still for too long, or is gone
 
 
+def to_sweep(tx: Tx, keys: Iterable[Key]) -> list[Key]:
+    """Those of these endpoints for which something waits that has to end."""
+    return [key for key in keys if (found := _overdue(tx, key)) and tx.webhooks.waits_for(key, found[0])]
+
+
 def sweep(tx: Tx, key: Key) -> int:
     """End a slice of what waits for one endpoint that stands still, if it has to end. How many were ended."""
+    found = _overdue(tx, key)
+    return _sweep_some(tx, key, *found) if found else 0
+
+
+def _overdue(tx: Tx, key: Key) -> tuple[bytes, str] | None:
+    """Which deliveries for the endpoint are not waited for any longer, those made before this id, and why."""
     account, endpoint = _whose(tx, *key)
     if account is None or endpoint is None:
-        return 0
+        return None
     if endpoint.status == "removed":
-        return _sweep_some(tx, key, b"\xff" * 16, "endpoint_removed")
+        return b"\xff" * 16, "endpoint_removed"
     since = min((at for at in (endpoint.disabled_at, account.suspended_at) if at is not None), default=None)
     limit = tx.at - timedelta(seconds=account.seconds("hold_limit"))
     if since is None or since > limit:
-        return 0
-    return _sweep_some(tx, key, clock.milliseconds(limit).to_bytes(6, "big") + b"\0" * 10, "held_too_long")
+        return None
+    return clock.milliseconds(limit).to_bytes(6, "big") + b"\0" * 10, "held_too_long"
 
 
 def _sweep_some(tx: Tx, key: Key, before: bytes, reason: str) -> int:

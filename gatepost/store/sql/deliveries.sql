@@ -122,6 +122,8 @@ SELECT account, id, endpoint, event, lane, due, planned_at, because, number, use
   FROM queue /*sqlite: INDEXED BY queue_by_endpoint */ WHERE account = :account AND endpoint = :endpoint AND id < :before
     AND (worker IS NULL OR lease <= :now)
   ORDER BY lane, due, id LIMIT :limit /*postgres: FOR UPDATE SKIP LOCKED */
+-- name: waits_for_endpoint
+SELECT 1 FROM queue WHERE account = :account AND endpoint = :endpoint AND id < :before LIMIT 1
 -- name: count_queued_of_endpoint
 SELECT count(*) FROM (SELECT 1 FROM queue WHERE account = :account AND endpoint = :endpoint LIMIT :limit) counted
 -- name: oldest_queued

@@ -9,7 +9,9 @@ SELECT document FROM endpoints WHERE account = :account AND id > :after ORDER BY
 -- name: count_endpoints
 SELECT count(*) FROM endpoints WHERE account = :account AND status <> 'removed'
 -- name: endpoints_not_active
-SELECT account, id FROM endpoints WHERE status <> 'active' AND (account, id) > (:account, :after) ORDER BY account, id LIMIT :limit
+SELECT e.account, e.id FROM endpoints e WHERE e.status <> 'active' AND (e.account, e.id) > (:account, :after)
+  AND EXISTS (SELECT 1 FROM queue q WHERE q.account = e.account AND q.endpoint = e.id)
+  ORDER BY e.account, e.id LIMIT :limit
 -- name: insert_subscription
 INSERT INTO subscriptions (account, id, endpoint, status, document) VALUES (:account, :id, :endpoint, :status, :document)
 -- name: update_subscription
