@@ -12,7 +12,7 @@ from gatepost import clock, ids
 from gatepost.app import Store
 from gatepost.endpoints import Endpoint
 from gatepost.errors import BadSetting
-from gatepost.store.tx import Tx
+from gatepost.store.tx import LOWEST, Tx
 from gatepost.units import accounts, deliveries
 from tests.contract import together
 from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
@@ -311,6 +311,26 @@ def test_an_active_endpoint_is_never_swept(post: Post, endpoint: Endpoint) -> No
     post.deliver(3)
     post.forward(days=60)
     assert post.sweep(endpoint) == 0
+
+
+def test_only_where_something_has_to_end_is_a_commit_worth_it(later_post: Post) -> None:
+    post = later_post
+    gone, empty, paused = (post.endpoint(f"{name}.*") for name in ("gone", "empty", "paused"))
+    post.publish("gone.a")
+    post.publish("paused.a")
+    for endpoint, status in ((gone, "removed"), (empty, "removed"), (paused, "disabled")):
+        post.redefine(endpoint, status=status)
+
+    def found() -> tuple[list[str], list[str]]:
+        still = post.store.read_now(lambda tx: tx.webhooks.standing_still((LOWEST, LOWEST), 100))
+        swept = post.store.read_now(lambda tx: deliveries.to_sweep(tx, still))
+        return [ids.text("ep", key[1]) for key in still], [ids.text("ep", key[1]) for key in swept]
+
+    assert found() == ([gone.id, paused.id], [gone.id])
+    post.forward(hours=2)
+    assert found() == ([gone.id, paused.id], [gone.id, paused.id])
+    assert (post.sweep(gone), post.sweep(paused)) == (1, 1)
+    assert found() == ([], [])
 
 
 # --- operators
