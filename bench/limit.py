@@ -1,5 +1,5 @@
-"""The limit: the same server in one process that only parses, checks the secret, signs and answers. Nothing is decided
-or stored. Run as `python -m bench.limit PORT`; ends with its standard input."""
+"""The limit: the same server in one process, tuned alike, that only parses, checks the secret, signs, answers, and logs
+that it did. Nothing is decided or stored. Run as `python -m bench.limit PORT`; ends with its standard input."""
 
 import asyncio
 import os
@@ -13,6 +13,7 @@ import uvloop
 from gatepost import clock, ids, keys, scopes
 from gatepost.clients import Client, Grant
 from gatepost.errors import Refusal
+from gatepost.observe import collect_rarely, configure_logs
 from gatepost.secrets import Box, digest, random_bytes, same
 from gatepost.tokens.issue import Draft, Request, mint
 from gatepost.web import app, tokens
@@ -72,4 +73,6 @@ async def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
+    configure_logs()
+    collect_rarely()
     uvloop.run(serve(int(sys.argv[1])))

@@ -1,6 +1,7 @@
 """Gatepost itself as a target: the real command on a real store, with one client, one scope and their token request."""
 
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,11 +38,12 @@ def running(
 @contextmanager
 def limit() -> Iterator[Target]:
     port = free_port()
-    process = Popen([sys.executable, "-m", "bench.limit", str(port)], stdin=PIPE, stdout=PIPE)
-    try:
-        if process.stdout is None or process.stdout.readline() != b"ready\n":
-            raise RuntimeError("the limit did not start")
-        client = service.Client("cli_limit", "gps_limit")
-        yield Target(f"http://127.0.0.1:{port}/oauth/tokens", MEDIA | {"Authorization": client.basic}, _FORM)
-    finally:
-        process.communicate()
+    with tempfile.TemporaryFile() as log:
+        process = Popen([sys.executable, "-m", "bench.limit", str(port)], stdin=PIPE, stdout=PIPE, stderr=log)
+        try:
+            if process.stdout is None or process.stdout.readline() != b"ready\n":
+                raise RuntimeError("the limit did not start")
+            client = service.Client("cli_limit", "gps_limit")
+            yield Target(f"http://127.0.0.1:{port}/oauth/tokens", MEDIA | {"Authorization": client.basic}, _FORM)
+        finally:
+            process.communicate()

@@ -17,6 +17,7 @@ def not_watched(_units: int, _seconds: float, _types: list[str]) -> None: ...
 
 
 PATIENCE = 10.0  # seconds a caller waits for its commit
+ENOUGH = 200  # units: no more are waited for
 
 
 class Work:
@@ -97,7 +98,14 @@ class Gathering:
         if len(self._waiting) == 1 and self._loop is not None:
             self._waiting_timer = self._loop.call_later(PATIENCE, self._give_up, self._waiting)
             if not self._under_way:
-                self._loop.call_soon(self._begin)
+                self._loop.call_soon(self._wait_for_more, self._loop, 0)
+
+    def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
+        """As long as each turn of the loop brings some: nobody who is alone waits for more than one turn."""
+        if before < len(self._waiting) < ENOUGH:
+            loop.call_soon(self._wait_for_more, loop, len(self._waiting))
+        else:
+            self._begin()
 
     def _begin(self) -> None:
         if self._waiting and not self._under_way:
@@ -111,7 +119,8 @@ class Gathering:
         if self._timer is not None and all(work.future is None or work.future.done() for work in self._under_way):
             self._timer.cancel()
         self._under_way = []
-        self._begin()
+        if self._waiting and self._loop is not None:
+            self._loop.call_soon(self._wait_for_more, self._loop, 0)
 
     def _give_up(self, works: list[Work]) -> None:
         """These waited long enough. If they were not even handed over, who comes next waits anew."""

@@ -99,7 +99,7 @@ class Application:
         peer = scope["client"][0] if scope.get("client") else ""
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
         reply = await self._answer(scope, receive, request_id, sent, address)
-        if any(name == b"dpop" for name, _ in scope["headers"]):  # whatever the answer: RFC 9449, section 8.2
+        if isinstance(sent, dict) and "dpop" in sent:  # whatever the answer: RFC 9449, section 8.2
             reply = reply.adding(bearer.nonce(self._surface))
         head = scope["method"] == "HEAD"
         headers = [

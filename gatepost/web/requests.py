@@ -18,6 +18,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 MAX_BODY = 64 * 1024
 FORM = "application/x-www-form-urlencoded"
 _MOST_PARAMETERS = 100
+_TOO_LARGE = Refusal("request_too_large", f"the body may have at most {MAX_BODY} bytes")
 _ONCE = ("authorization", "content-type", "gatepost-version", "idempotency-key")
 
 
@@ -52,13 +53,12 @@ def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
 
 async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
     """The whole body, or a refusal as soon as it is known to be too large."""
-    too_large = Refusal("request_too_large", f"the body may have at most {MAX_BODY} bytes")
     if declared is not None and declared.isascii() and declared.isdigit() and int(declared[:12]) > MAX_BODY:
-        return too_large
+        return _TOO_LARGE
     message = await receive()
     found: bytes = message.get("body", b"")
     if not message.get("more_body") and message["type"] == "http.request":
-        return found if len(found) <= MAX_BODY else too_large
+        return found if len(found) <= MAX_BODY else _TOO_LARGE
     parts, size = [found], len(found)
     while message.get("more_body") and size <= MAX_BODY:
         message = await receive()
@@ -67,7 +67,7 @@ async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
         size += len(part)
     if message["type"] != "http.request":
         return Refusal("invalid_request", "the body ended early: what was cut off is not acted on")
-    return too_large if size > MAX_BODY else b"".join(parts)
+    return _TOO_LARGE if size > MAX_BODY else b"".join(parts)
 
 
 def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from gatepost import clock, keys
 from gatepost.errors import Unavailable
@@ -11,6 +11,7 @@ from gatepost.tokens.foreign import KeysWanted
 from gatepost.units.service import Service
 
 T = TypeVar("T")
+_MOST_REMEMBERED = 10_000
 _MOST_FETCHES = 5  # for one request
 
 
@@ -32,6 +33,13 @@ class Surface:
         self._used: set[tuple[str, str]] = set()
         self._jwks: dict[str, object] | None = None
         self.protocol: Literal["full", "six"] = "full"
+        self.remembered: dict[bytes, Any] = {}  # by a mark of its bytes, what a token request that was granted says
+
+    def remember(self, mark: bytes, read: Any) -> None:
+        if len(self.remembered) < _MOST_REMEMBERED:
+            self.remembered[mark] = read
+        elif mark not in self.remembered:
+            self.remembered = {mark: read}
 
     async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T:
         """Run a unit that may want key sets of others: each is fetched, and the unit run again."""

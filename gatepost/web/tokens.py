@@ -34,15 +34,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def answer(surface: Surface, request: Request) -> Reply:
-    parsed = form(request, repeatable=("resource", "audience"))
-    sent = _NO_PARAMETERS if isinstance(parsed, Refusal) else parsed
-    presented = credentials(surface.service, request, sent)
-    if isinstance(presented, Refusal):
-        if isinstance(parsed, Refusal) and presented.code == "invalid_client":
-            return oauth_error(parsed)
-        UNKNOWN_CLIENTS.inc()
-        return refuse_client(presented)
-    asked = parsed if isinstance(parsed, Refusal) else _asked(surface, request, sent)
+    mark = _mark(surface, request)
+    found = surface.remembered.get(mark)
+    if found is None:
+        found = _read(surface, request)
+        if isinstance(found, Reply):
+            return found
+    presented, asked = found
     wants = None if isinstance(asked, Refusal) else tokens.wants(surface.service, presented, asked)
     outcome = await surface.run(
         lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source),
@@ -53,6 +51,8 @@ async def answer(surface: Surface, request: Request) -> Reply:
     match outcome:
         case Issued():
             surface.note_use(*outcome.used)
+            if isinstance(asked, issue.Request) and presented.digest and tokens.only_records(asked):
+                surface.remember(mark, (presented, asked))
             token_asked((way, "issued"))
             signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
             members = outcome.members
@@ -71,6 +71,28 @@ async def answer(surface: Surface, request: Request) -> Reply:
                 log.warning("client authentication failed", client=who, source=request.source, request=request.id)
             token_asked((way, outcome.refusal.code))
             return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
+
+
+def _mark(surface: Surface, request: Request) -> bytes:
+    """Of what was sent, all that is looked at here. Machines ask for the same over and over, in the same bytes."""
+    sent = request.headers
+    named = f"{sent.get('authorization')}\0{sent.get('content-type')}\0{sent.get('prefer')}\0{sent.get('dpop')}\0"
+    return hashlib.blake2b(
+        named.encode("latin-1") + request.body, digest_size=16, key=surface.service.keys.hash
+    ).digest()
+
+
+def _read(surface: Surface, request: Request) -> tuple[Presented, issue.Request | Refusal] | Reply:
+    """Who asks, and for what; or the answer to who does not even say."""
+    parsed = form(request, repeatable=("resource", "audience"))
+    sent = _NO_PARAMETERS if isinstance(parsed, Refusal) else parsed
+    presented = credentials(surface.service, request, sent)
+    if isinstance(presented, Refusal):
+        if isinstance(parsed, Refusal) and presented.code == "invalid_client":
+            return oauth_error(parsed)
+        UNKNOWN_CLIENTS.inc()
+        return refuse_client(presented)
+    return presented, parsed if isinstance(parsed, Refusal) else _asked(surface, request, sent)
 
 
 def issued(
