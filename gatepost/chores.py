@@ -42,7 +42,7 @@ async def run(opened: Opened) -> None:
             (ROLL_UP_EVERY, roll_up),
             (CHECKPOINT_EVERY, checkpoint),
             (10.0, end_failures),
-            (RECOUNT_EVERY, Recounting().some),
+            (RECOUNT_EVERY, Recounting().recount),
         ):
             group.create_task(_repeat(every, chore, opened))
 
@@ -134,7 +134,7 @@ class Recounting:
         self._after = LOWEST
         self._missing = 0
 
-    async def some(self, opened: Opened) -> None:
+    async def recount(self, opened: Opened) -> None:
         entries = 0
         for _ in range(RECOUNT_PAGES):
             entries += await self._page(opened)

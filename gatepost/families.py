@@ -6,14 +6,13 @@ of the live secret is kept. A token with a right tag that is not the live one wa
 """
 
 import hashlib
-import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gatepost import ids
-from gatepost.secrets import same
+from gatepost.secrets import mac, same
 
 PREFIX = "gpr_"
 _SECRET, _NUMBER, _TAG = 32, 3, 12
@@ -99,7 +98,7 @@ def first(family: str, secret: bytes) -> Shown:
 
 def successor(key: bytes, shown: Shown) -> Shown:
     number = min(shown.number + 1, MOST + 1)
-    return Shown(shown.family, number, hmac.digest(key, b"next" + _plain(shown), "sha256"))
+    return Shown(shown.family, number, mac(key, b"next" + _plain(shown)))
 
 
 def leaf(shown: Shown) -> bytes:
@@ -131,4 +130,4 @@ def _plain(shown: Shown) -> bytes:
 
 
 def _tag(key: bytes, plain: bytes) -> bytes:
-    return hmac.digest(key, b"tag" + plain, "sha256")[:_TAG]
+    return mac(key, b"tag" + plain)[:_TAG]

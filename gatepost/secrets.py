@@ -12,6 +12,7 @@ import hmac
 import re
 import secrets as dice
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -69,9 +70,21 @@ def new_client_secret() -> Secret:
     return Secret("gps_" + dice.token_urlsafe(_KEY_BYTES))
 
 
+def mac(key: bytes, message: bytes) -> bytes:
+    """HMAC-SHA256. `hmac.digest` gives up the interpreter lock, and under load it is long until it has it again."""
+    made = _keyed(key).copy()
+    made.update(message)
+    return made.digest()
+
+
+@lru_cache(maxsize=1024)
+def _keyed(key: bytes) -> hmac.HMAC:
+    return hmac.new(key, digestmod="sha256")
+
+
 def digest(key: bytes, value: str) -> bytes:
     """HMAC-SHA256, the stored form of a secret: useless without the server key."""
-    return hmac.digest(key, value.encode("utf-8", "surrogatepass"), "sha256")
+    return mac(key, value.encode("utf-8", "surrogatepass"))
 
 
 def same(one: bytes, other: bytes) -> bool:
@@ -153,8 +166,8 @@ class ServerKeys:
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self.hash = keys["hash"]
-        self.refresh = hmac.digest(self.hash, b"gatepost refresh tokens", "sha256")
-        self.nonce = hmac.digest(self.hash, b"gatepost dpop nonces", "sha256")
+        self.refresh = mac(self.hash, b"gatepost refresh tokens")
+        self.nonce = mac(self.hash, b"gatepost dpop nonces")
         self.seal = keys["seal"]
         self.data = Box([keys["data"]])
 

@@ -3,14 +3,13 @@
 `v1` is HMAC-SHA256 with a secret that both sides hold; `v1a` is Ed25519, where the receiver holds a public key only.
 """
 
-import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, assert_never
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gatepost.secrets import random_bytes
+from gatepost.secrets import mac, random_bytes
 
 Kind = Literal["v1", "v1a"]
 Signer = Callable[[bytes], str]
@@ -60,7 +59,7 @@ def signer(kind: Kind, raw: bytes) -> Signer:
     """Signs with one secret. Made once per secret and used for every attempt: the key is set up here."""
     match kind:
         case "v1":
-            return lambda content: "v1," + b64encode(hmac.digest(raw, content, "sha256")).decode()
+            return lambda content: "v1," + b64encode(mac(raw, content)).decode()
         case "v1a":
             key = Ed25519PrivateKey.from_private_bytes(raw)
             return lambda content: "v1a," + b64encode(key.sign(content)).decode()

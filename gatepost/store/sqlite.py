@@ -38,7 +38,7 @@ T = TypeVar("T")
 MOST_UNITS = 200
 LONGEST = 0.010  # seconds the write lock is held by one batch, about
 BUSY = timedelta(seconds=5)  # how long to wait for somebody who locks the file and does not take turns
-SLOW = 0.005  # seconds: a commit that takes longer is not for the event loop
+SLOW = 0.005  # seconds: a disk that takes longer for a commit is not for the event loop to wait for
 SLOW_FOR = 1.0
 _TRIES = 5
 _MOST_ROWS = 200
@@ -133,6 +133,7 @@ class SqliteStore:
         self._gathering = Gathering(self._hand_over)
         self._committing = threading.Lock()
         self._slow_until = 0.0
+        self._waited = 0.0  # seconds, for the disk to take the last commit
         self._cache = Cache()
         self._turnstile = Turnstile(path.parent)
         self._slot = ids.slot()
@@ -270,9 +271,8 @@ class SqliteStore:
         done = 0
         if ready and (here or time.monotonic() >= self._slow_until) and self._committing.acquire(blocking=False):
             try:
-                began = time.monotonic()
                 done = self._commit(works, at_once=True)
-                if time.monotonic() - began > SLOW:
+                if self._waited > SLOW:
                     self._slow_until = time.monotonic() + SLOW_FOR
             finally:
                 self._committing.release()
@@ -367,7 +367,9 @@ class SqliteStore:
         began, self._recorded = time.monotonic(), []
         try:
             done = self._run_all(connection, batch, warily=warily)
+            ran = time.monotonic()
             connection.database.execute("COMMIT")
+            self._waited = time.monotonic() - ran
         except BaseException:
             if connection.database.in_transaction:
                 connection.database.execute("ROLLBACK")

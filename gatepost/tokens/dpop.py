@@ -4,7 +4,6 @@ Nonces are of our own making and need no storage: the minute they were made in, 
 """
 
 import hashlib
-import hmac
 import re
 from base64 import urlsafe_b64encode
 from datetime import datetime
@@ -18,7 +17,7 @@ from joserfc.jwk import KeySet
 from gatepost import clock
 from gatepost.clients import ASSERTION_ALGORITHMS, STRICT_ALGORITHMS, jwks_problem
 from gatepost.errors import Refusal
-from gatepost.secrets import same
+from gatepost.secrets import mac, same
 from gatepost.tokens.jws import MAX_BYTES, Unreadable, b64, instant, peek, read, unb64
 
 NONCE_LIFE = 300  # seconds
@@ -106,7 +105,7 @@ def is_fresh(key: bytes, text: Any, at: datetime) -> bool:
 
 
 def _tag(key: bytes, made: bytes) -> bytes:
-    return hmac.digest(key, made, "sha256")[:13]
+    return mac(key, made)[:13]
 
 
 def _hash(access_token: str) -> str:

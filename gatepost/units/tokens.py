@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gatepost import families, ids
 from gatepost.errors import Refusal
 from gatepost.grants import GRANTS
@@ -121,11 +123,27 @@ def _standing(tx: Tx, service: Service, presented: Presented, asked: Request | R
 
 def _decide(tx: Tx, service: Service, known: Known, asked: Request, basis: Basis | None) -> Standing | Refusal:
     way = GRANTS[asked.grant_type]
-    decided = decide(Draft(asked, known.account, known.client, service.base_url, basis), tx, way.rules)
+    draft = Draft(asked, known.account, known.client, service.base_url, basis)
+    decided = _remembered(tx, draft) or decide(draft, tx, way.rules)
     if isinstance(decided, Refusal):
         return decided
     key = active_key(tx, service, known.account["signing_alg"])
     return Standing(known, decided, key, way.subject(decided), way.extra_claims(decided))
+
+
+def _remembered(tx: Tx, draft: Draft) -> Draft | None:
+    """What people allowed is refreshed over and over. The rules look at nothing else, and definitions change rarely."""
+    asked, basis = draft.request, draft.basis
+    if asked.grant_type != "refresh_token" or basis is None or asked.proof is not None:
+        return None
+
+    def derive() -> Draft | None:
+        found = decide(draft, tx, GRANTS[asked.grant_type].rules)
+        return found if isinstance(found, Draft) else None
+
+    looked_at = ("refreshed", draft.client.id, asked.scope, asked.resources, basis.scope, basis.resources)
+    found = tx.derived(looked_at, derive)
+    return msgspec.structs.replace(found, request=asked, basis=basis) if found else None
 
 
 def _issue(tx: Tx, standing: Standing, origin: Origin, kept: Kept) -> Issued:

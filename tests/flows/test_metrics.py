@@ -348,7 +348,7 @@ def test_it_is_not_known_before_a_whole_round(still: Service, monkeypatch: pytes
     assert accounts > 1
     rounds = 0
     while not told:
-        asyncio.run(recounting.some(still.opened))
+        asyncio.run(recounting.recount(still.opened))
         rounds += 1
     assert rounds == accounts, "a page of each"
     assert told == [0]
