@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 import apsw
 
@@ -143,7 +144,7 @@ class SqliteStore:
         self._inode = 0
         self._readers = ThreadPoolExecutor(2, "gatepost-read")
         self._local = threading.local()
-        self._opened: list[apsw.Connection] = []  # the readers' connections
+        self._opened: WeakSet[apsw.Connection] = WeakSet()  # those of readers that are still there
         self._writer = threading.Thread(target=self._write_for_ever, name="gatepost-write", daemon=True)
         self._writer.start()
 
@@ -252,7 +253,7 @@ class SqliteStore:
         self._queue.put(None)
         self._writer.join()
         self._readers.shutdown()
-        for database in self._opened:
+        for database in list(self._opened):
             database.close(force=True)
         self._turnstile.close()
         self._ringer.close()
@@ -272,7 +273,7 @@ class SqliteStore:
         if ready and (here or time.monotonic() >= self._slow_until) and self._committing.acquire(blocking=False):
             try:
                 done = self._commit(works, at_once=True)
-                if self._waited > SLOW:
+                if done and self._waited > SLOW:
                     self._slow_until = time.monotonic() + SLOW_FOR
             finally:
                 self._committing.release()
@@ -491,7 +492,7 @@ class SqliteStore:
         inode = self._path.stat().st_ino
         if found is None or found[0] != inode:
             database = self._open(create=False)
-            self._opened.append(database)
+            self._opened.add(database)
             found = (inode, _Connection(database, self._statements, writing=False), Cache())
             self._local.reader = found
         return found[1], found[2]

@@ -14,7 +14,6 @@ import msgspec
 from gatepost.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF, MAX_INTERACTION
 from gatepost.authorize.request import Authorization
 from gatepost.errors import Refusal
-from gatepost.observe import UNKNOWN_CLIENTS
 from gatepost.secrets import random_text
 from gatepost.units import authorize
 from gatepost.units.authorize import Back, Begun, Rejected, Sent, back_with
@@ -22,7 +21,7 @@ from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, Header, Reply, ascii_words, json, oauth_error
 from gatepost.web.requests import Request, form, parameters
 from gatepost.web.surface import Surface
-from gatepost.web.tokens import credentials, refuse_client
+from gatepost.web.tokens import form_of_client, refuse_client
 
 _encode = msgspec.json.Encoder().encode
 _SCRIPT: Final = "document.forms[0].submit()"
@@ -154,17 +153,13 @@ def _form(to: Authorization, parameters: dict[str, str]) -> Reply:
 
 
 async def push(surface: Surface, request: Request) -> Reply:
-    parsed = form(request, repeatable=("resource",))
-    sent = {} if isinstance(parsed, Refusal) else parsed
-    presented = credentials(surface.service, request, sent)
-    if isinstance(presented, Refusal):
-        if isinstance(parsed, Refusal) and presented.code == "invalid_client":
-            return oauth_error(parsed)
-        UNKNOWN_CLIENTS.inc()
-        return refuse_client(presented)
+    found = form_of_client(surface, request, repeatable=("resource",))
+    if isinstance(found, Reply):
+        return found
+    presented, sent = found
     asked: Sent | Refusal = (
-        parsed
-        if isinstance(parsed, Refusal)
+        sent
+        if isinstance(sent, Refusal)
         else Sent(
             {name: values[0] for name, values in sent.items() if name != "resource"}, tuple(sent.get("resource", ()))
         )

@@ -5,7 +5,6 @@ from typing import Any
 
 from gatepost.errors import Refusal
 from gatepost.ledger.entries import Origin
-from gatepost.observe import UNKNOWN_CLIENTS
 from gatepost.store.tx import Tx
 from gatepost.units import authenticate, introspection, revocation
 from gatepost.units.authenticate import Known, Presented
@@ -14,7 +13,7 @@ from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, Header, Reply, json, oauth_error
 from gatepost.web.requests import Request, form
 from gatepost.web.surface import Surface
-from gatepost.web.tokens import credentials, refuse_client
+from gatepost.web.tokens import form_of_client, refuse_client
 
 
 async def introspect(surface: Surface, request: Request) -> Reply:
@@ -68,14 +67,12 @@ async def revoke(surface: Surface, request: Request) -> Reply:
 
 def _read(surface: Surface, request: Request) -> tuple[Presented, str | Refusal] | Reply:
     """Who asks, and about which token."""
-    parsed = form(request)
-    sent = {} if isinstance(parsed, Refusal) else parsed
-    presented = credentials(surface.service, request, sent)
-    if isinstance(presented, Refusal):
-        UNKNOWN_CLIENTS.inc()
-        return oauth_error(parsed) if isinstance(parsed, Refusal) else refuse_client(presented)
-    if isinstance(parsed, Refusal):
-        return presented, parsed
+    found = form_of_client(surface, request)
+    if isinstance(found, Reply):
+        return found
+    presented, sent = found
+    if isinstance(sent, Refusal):
+        return presented, sent
     missing = Refusal("invalid_request", "token: missing", "token")
     return presented, sent["token"][0] if "token" in sent else missing
 

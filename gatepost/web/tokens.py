@@ -29,7 +29,6 @@ from gatepost.web.surface import Surface
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
-_NO_PARAMETERS: dict[str, list[str]] = {}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -84,15 +83,25 @@ def _mark(surface: Surface, request: Request) -> bytes:
 
 def _read(surface: Surface, request: Request) -> tuple[Presented, issue.Request | Refusal] | Reply:
     """Who asks, and for what; or the answer to who does not even say."""
-    parsed = form(request, repeatable=("resource", "audience"))
-    sent = _NO_PARAMETERS if isinstance(parsed, Refusal) else parsed
-    presented = credentials(surface.service, request, sent)
+    found = form_of_client(surface, request, repeatable=("resource", "audience"))
+    if isinstance(found, Reply):
+        return found
+    presented, sent = found
+    return presented, sent if isinstance(sent, Refusal) else _asked(surface, request, sent)
+
+
+def form_of_client(
+    surface: Surface, request: Request, *, repeatable: tuple[str, ...] = ()
+) -> tuple[Presented, dict[str, list[str]] | Refusal] | Reply:  # fmt: skip
+    """Who sends a form, and its parameters or what is wrong with them; or the answer to who does not say who it is."""
+    parsed = form(request, repeatable=repeatable)
+    presented = credentials(surface.service, request, {} if isinstance(parsed, Refusal) else parsed)
     if isinstance(presented, Refusal):
-        if isinstance(parsed, Refusal) and presented.code == "invalid_client":
+        if isinstance(parsed, Refusal):
             return oauth_error(parsed)
         UNKNOWN_CLIENTS.inc()
         return refuse_client(presented)
-    return presented, parsed if isinstance(parsed, Refusal) else _asked(surface, request, sent)
+    return presented, parsed
 
 
 def issued(

@@ -207,6 +207,30 @@ def test_a_file_that_was_replaced(file: Sqlite, sqlite: Store) -> None:
     assert "lost with the old file" not in names
 
 
+def test_readers_in_trouble_keep_no_files_open(file: Sqlite, sqlite: Store) -> None:
+    """Each that fails is opened anew, and none is left behind; nor is any when the store is closed."""
+
+    def open_files() -> int:
+        found = 0
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                found += str(each.readlink()).startswith(str(file.path))
+        return found
+
+    def fails(tx: Tx) -> None:
+        tx.select("SELECT nothing FROM nowhere", {})
+
+    sqlite.read_now(lambda tx: tx.accounts("", 1))
+    before = open_files()
+    assert before > 0
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            sqlite.read_now(fails)
+    assert open_files() <= before
+    sqlite.close()
+    assert open_files() == 0
+
+
 def test_locks_that_cannot_be_made(file: Sqlite, sqlite: Store) -> None:
     """The second of the two lock files cannot be opened, for a while."""
     account = new_account(sqlite)
