@@ -17,7 +17,7 @@ def introspect(tx: Tx, service: Service, known: Known, token: str) -> dict[str, 
     """For the client a token was issued to, and those of its account that serve its audience; nothing for others."""
     shown = families.read(service.keys.refresh, token)
     if shown is not None:
-        return _refresh_token(tx, service, known, shown.family, token)
+        return _refresh_token(tx, service, known, shown)
     found = live.access_token(tx, service, token)
     if isinstance(found, Refusal) or found.account.id != known.account.id:
         return INACTIVE
@@ -28,10 +28,9 @@ def introspect(tx: Tx, service: Service, known: Known, token: str) -> dict[str, 
     return {"active": True, "token_type": kind} | found.claims
 
 
-def _refresh_token(tx: Tx, service: Service, known: Known, family: str, token: str) -> dict[str, Any]:
-    found = tx.flows.family_and_consent(known.account.id, family, service.keys.data)
-    shown = families.read(service.keys.refresh, token)
-    if found is None or shown is None or found[0].client != known.client.id:
+def _refresh_token(tx: Tx, service: Service, known: Known, shown: families.Shown) -> dict[str, Any]:
+    found = tx.flows.family_and_consent(known.account.id, shown.family, service.keys.data)
+    if found is None or found[0].client != known.client.id:
         return INACTIVE
     row, consent = found
     if not row.live(tx.at) or not consent.live(tx.at) or families.leaf(shown) != row.leaf:
