@@ -1,5 +1,6 @@
 """A real Gatepost for tests: the command itself in a process of its own, and small ways to speak to it."""
 
+import itertools
 import json
 import os
 import signal
@@ -127,15 +128,22 @@ def _command_line(process: str) -> bytes:
         return b""
 
 
+_PORTS = range(20_000, 32_000)  # below those that systems give to whoever asks for any
+_numbers = itertools.count(os.getpid() * 211)  # tests in other processes begin elsewhere
+
+
 def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
+    """Ports that nobody has, and that nobody else is likely to take before they are used."""
+    return list(itertools.islice(filter(_is_free, (_PORTS[number % len(_PORTS)] for number in _numbers)), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as held:
+        try:
+            held.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def environment(directory: Path, database: str, **settings: str) -> dict[str, str]:

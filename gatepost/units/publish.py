@@ -34,8 +34,9 @@ def one(tx: Tx, account: Account, event: Event, origin: Origin) -> Published | R
     raw = ids.fresh()
     if event.name and not tx.webhooks.add_published(account.id, event.name, raw, event.body):
         return _again(tx, account, event)
+    before = len(tx.effects.births)
     entry = tx.record(_entry(account, raw, clock.milliseconds(tx.at), event, origin))
-    return Published(entry, _deliveries(tx, raw))
+    return Published(entry, [ids.text("dlv", birth.delivery.id) for birth in tx.effects.births[before:]])
 
 
 def _entry(account: Account, raw: bytes, at: int, event: Event, origin: Origin) -> Entry:
@@ -63,12 +64,9 @@ def _waiting(tx: Tx, raw: bytes) -> Published:
     """Of this unit; another's the store writes first, and runs this one again."""
     for entry in tx.effects.entries:
         if entry.id == raw:
-            return Published(entry, _deliveries(tx, raw), again=True)
+            made = [birth.delivery.id for birth in tx.effects.births if birth.delivery.event == raw]
+            return Published(entry, [ids.text("dlv", each) for each in made], again=True)
     raise Again("another unit of this commit publishes the event")
-
-
-def _deliveries(tx: Tx, raw: bytes) -> list[str]:
-    return [ids.text("dlv", birth.delivery.id) for birth in tx.effects.births if birth.delivery.event == raw]
 
 
 def several(tx: Tx, account: Account, events: list[Event], origin: Origin) -> list[Published] | tuple[int, Refusal]:

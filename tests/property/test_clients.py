@@ -82,7 +82,7 @@ def check_whole(client: Client) -> None:
         by_person = grant.grant_type in ("authorization_code", "refresh_token")
         assert by_person or not {"openid", "offline_access"} & set(grant.scopes)
         assert grant.grant_type == "client_credentials" or not set(scopes.OPERATIONS) & set(grant.scopes)
-        assert not client.public or by_person
+        assert not client.public or by_person or grant.grant_type == clients.JWT_BEARER, "who asks is shown otherwise"
     assert client.redirect_uris or "authorization_code" not in client.grant_types
     assert client.jwks or client.jwks_uri or client.token_endpoint_auth_method != "private_key_jwt"
     assert client.jwks is None or client.jwks_uri is None
