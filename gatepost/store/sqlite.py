@@ -47,6 +47,7 @@ _MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes
 _SIZES = (256, 64, 16, 4, 1)
 _STATEMENTS = 2 * _MOST_ROWS + 100  # kept prepared: an insertion for each number of rows, and all the others
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
+_sync = getattr(os, "fdatasync", os.fsync)  # which not every system has
 _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # a unit's, not the store's
 
 
@@ -126,6 +127,7 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Clock, *, busy: timedelta = BUSY, watch: Watch = not_watched) -> None:
         self._watch = watch
         self._recorded: list[str] = []  # types of what the commit under way records
+        self._began = self._ran = 0.0  # when its units began to run, and were done
         self._path = path
         self._clock = clock
         self._busy = busy
@@ -141,6 +143,7 @@ class SqliteStore:
         self._awaited: set[Awaited] = set()
         self._ringer = Ringer(path.parent)
         self._connection: _Connection | None = None
+        self._log = -1  # the write-ahead log, open to be made durable
         self._inode = 0
         self._readers = ThreadPoolExecutor(2, "gatepost-read")
         self._local = threading.local()
@@ -327,7 +330,7 @@ class SqliteStore:
             with self._turnstile.passed(at_once=at_once):
                 in_loop = not at_once and not warily and all(work.here for work in batch)
                 done = self._in_loop(batch) if in_loop else self._transact(batch, warily=warily, at_once=at_once)
-            self._awaited.clear()
+            self._make_durable()  # while others write
         except _NotNow:
             return 0
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
@@ -339,7 +342,18 @@ class SqliteStore:
             for work in batch:
                 work.fail(_unavailable(error))
             return len(batch)
+        self._watch(done, time.monotonic() - self._began, self._recorded)
+        if self._awaited:
+            self._ringer.ring(self._awaited)
+            self._awaited.clear()
         return done
+
+    def _make_durable(self) -> None:
+        """SQLite left this to us, so as not to wait for the disk while it holds its lock."""
+        if self._log < 0:
+            self._log = os.open(f"{self._path}-wal", os.O_RDONLY)
+        _sync(self._log)
+        self._waited = time.monotonic() - self._ran
 
     def _in_loop(self, batch: list[Work]) -> int:
         """It is our turn: have the event loop do the work, which would else share its interpreter lock with us."""
@@ -365,19 +379,15 @@ class SqliteStore:
     def _transact(self, batch: list[Work], *, warily: bool, at_once: bool) -> int:
         connection = self._connected()
         self._begin(connection.database, at_once=at_once)
-        began, self._recorded = time.monotonic(), []
+        self._began, self._recorded = time.monotonic(), []
         try:
             done = self._run_all(connection, batch, warily=warily)
-            ran = time.monotonic()
+            self._ran = time.monotonic()
             connection.database.execute("COMMIT")
-            self._waited = time.monotonic() - ran
         except BaseException:
             if connection.database.in_transaction:
                 connection.database.execute("ROLLBACK")
             raise
-        self._watch(done, time.monotonic() - began, self._recorded)
-        if self._awaited:
-            self._ringer.ring(self._awaited)
         return done
 
     def _begin(self, database: apsw.Connection, *, at_once: bool) -> None:
@@ -477,6 +487,9 @@ class SqliteStore:
             with suppress(apsw.Error):
                 self._connection.database.close(force=True)
             self._connection = None
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[_Connection, Cache]]:
@@ -514,7 +527,7 @@ class SqliteStore:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         database = apsw.Connection(str(self._path), flags=flags, statementcachesize=_STATEMENTS)
         database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=8000"):
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000"):
             database.execute(f"PRAGMA {pragma}")
         return database
 
