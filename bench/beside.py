@@ -1,6 +1,6 @@
 """Token requests at a steady rate, beside whatever is measured: `python -m bench.beside URL AUTHORIZATION RATE`.
 
-Ends with its standard input, and says how many a second it got and how many were not answered with 200.
+Says when it begins. Ends with its standard input, and says how many a second it got and how many were not answered with 200.
 """
 
 import asyncio
@@ -26,9 +26,12 @@ async def ask(url: str, authorization: str, rate: float) -> dict[str, float]:
     durations: list[float] = []
     bad = 0
 
+    opened = [await asyncio.open_connection(at.hostname, at.port) for _ in range(CONNECTIONS)]
+    print("ready", flush=True)
+
     async def one(place: int) -> None:
         nonlocal bad
-        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        reader, writer = opened[place]
         due = time.monotonic() + place / rate
         while not stopping.is_set():
             await asyncio.sleep(max(0, due - time.monotonic()))

@@ -38,6 +38,7 @@ from tests.service import Client, Service
 TOKENS = 500  # a second, beside everything
 IN_FLIGHT = 128
 SETTLED_WITHIN = 300.0
+LONGER = 4  # times as many for the limit, which else would be over too soon to be measured
 
 
 class Receiver:
@@ -77,6 +78,8 @@ def tokens_beside(target: load.Target) -> Iterator[dict[str, float]]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = {}
     try:
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise RuntimeError("nobody asks for tokens")
         yield found
     finally:
         found |= json.loads(process.communicate()[0])
@@ -190,13 +193,13 @@ def compare(count: int, rounds: int, *, peers: bool) -> list[Row]:
             services.append((name, gatepost, target, to))
         for round_ in range(rounds):
             with tokens_beside(services[0][2]):
-                limit.rates.append(raw(receiver, count))
+                limit.rates.append(raw(receiver, LONGER * count))
             for row, gatepost, target, to in services[:3]:
                 with tokens_beside(target) as got:
                     row.rates.append(throughput(gatepost, to, count))
                 row.beside += [got["rate"], got["p99_ms"]]
             with tokens_beside(services[0][2]):
-                limit_tls.rates.append(raw(secure, count, str(files[0])))
+                limit_tls.rates.append(raw(secure, LONGER * count, str(files[0])))
             if peers and round_ == 0:
                 peer.rates.append(procrastinate.rate(server.create_database("peer"), receiver, count // 10))
         for row, gatepost, target, to in services:

@@ -1,34 +1,31 @@
 """The limit of delivering: libcurl, with the worker's own options, posts the same signed bytes and stores nothing.
 
 `python -m bench.raw COUNT IN_FLIGHT [CA] URL…` prints requests per second. libcurl runs in its own tight loop here,
-without an event loop, an address guard, or any note of what became of a request beyond its status.
+without an event loop or any note of what became of a request beyond its status.
 """
 
-import io
 import sys
 import time
-from typing import Any
+from urllib.parse import urlsplit
 
+import certifi
 import pycurl  # type: ignore[import-untyped]
 
 from gatepost import clock, ids
 from gatepost.deliveries import message, send
+from gatepost.deliveries.guard import Policy
 from gatepost.deliveries.message import Told
 from gatepost.deliveries.sign import new_secret, signature, signer
 
 TIMESTAMP = 1_800_000_000
+TIMEOUT = 15.0
 DATA = '{"sent":1800000000000000000,"padding":"0123456789"}'
 
 
-def handle(ca: str) -> Any:
-    curl = pycurl.Curl()
-    for option, value in send._OPTIONS.items():
-        curl.setopt(option, value)
-    curl.setopt(pycurl.TIMEOUT_MS, 15_000)
-    curl.setopt(pycurl.WRITEFUNCTION, lambda _data: None)
-    if ca:
-        curl.setopt(pycurl.CAINFO, ca)
-    return curl
+class Undriven:
+    """In the place of the worker's drive: libcurl itself watches its sockets."""
+
+    def opened(self, fd: int, lost: object) -> None: ...
 
 
 def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
@@ -37,19 +34,22 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
     fixed = message.fixed_headers({}, "standard")
     multi = pycurl.CurlMulti()
     multi.setopt(pycurl.M_MAXCONNECTS, send.MAX_CONNECTIONS_KEPT)
-    idle = [handle(ca) for _ in range(min(in_flight, count))]
+    at = urlsplit(urls[0])
+    target = send._Target(at.hostname or "", at.port or 0)
+    policy = Policy(dev=True)
+    idle = [send._Transfer(policy, Undriven(), "", ca or certifi.where()) for _ in range(min(in_flight, count))]  # type: ignore[arg-type]
+    running = {}
     started = finished = 0
     began = time.monotonic()
     while finished < count:
         while idle and started < count:
-            curl = idle.pop()
+            transfer = idle.pop()
             body = message.body(told)
             signed = signature([sign], told.name, TIMESTAMP, body)
-            curl.setopt(pycurl.URL, urls[started % len(urls)])
-            curl.setopt(pycurl.HTTPHEADER, [*message.headers(fixed, told.name, TIMESTAMP, signed), "Expect:"])
-            curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
-            curl.setopt(pycurl.READFUNCTION, io.BytesIO(body).read)
-            multi.add_handle(curl)
+            headers = message.headers(fixed, told.name, TIMESTAMP, signed)
+            transfer.prepare(send.Outgoing(None, urls[started % len(urls)], headers, body, TIMEOUT), target, 0.0)
+            running[transfer.curl] = transfer
+            multi.add_handle(transfer.curl)
             started += 1
         multi.perform()
         _, succeeded, failed = multi.info_read()
@@ -59,7 +59,7 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
             if curl.getinfo(pycurl.RESPONSE_CODE) != 200:
                 raise SystemExit("a request was not answered with 200")
             multi.remove_handle(curl)
-            idle.append(curl)
+            idle.append(running.pop(curl))
         finished += len(succeeded)
         if not succeeded:
             multi.select(1.0)
