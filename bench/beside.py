@@ -1,6 +1,7 @@
 """Token requests at a steady rate, beside whatever is measured: `python -m bench.beside URL AUTHORIZATION RATE`.
 
-Says when it begins. Ends with its standard input, and says how many a second it got and how many were not answered with 200.
+Says when it begins. Ends with its standard input, and says how many a second it got, and how many were not answered
+with 200.
 """
 
 import asyncio

@@ -28,7 +28,7 @@ from gatepost.store.webhooks import Key, Lane
 from gatepost.store.webhooks import Worker as Peer
 from gatepost.units import deliveries as units
 from gatepost.units import publish, replay, webhooks
-from gatepost.units.deliveries import Claim, Claimed, Pick, Result, Settled
+from gatepost.units.deliveries import Claim, Claimed, Over, Pick, Result, Settled
 
 if TYPE_CHECKING:
     from gatepost.trace import Traces
@@ -67,7 +67,7 @@ class Worker:
         self._place = place
         self._schedule = Schedule()
         self._sender = Sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
-        self._results: list[Result] = []
+        self._results: list[Over] = []
         self._woken = asyncio.Event()
         self._prepared: dict[tuple[str, object], Prepared] = {}
         self._draining = False
@@ -162,17 +162,18 @@ class Worker:
                 await self._woken.wait()
         self._woken.clear()
 
-    async def _cycle(self, results: list[Result], turns: list[Turn]) -> None:
+    async def _cycle(self, results: list[Over], turns: list[Turn]) -> None:
         now = self._now()
-        well = self._schedule.well({each.endpoint for each in results if each.well}, now)
+        well = self._schedule.well({each.result.endpoint for each in results if each.result.well}, now)
+        ready = units.ready(results, well)
         picks = [Pick(turn.lane, turn.limit, turn.after, turn.waited_for) for turn in turns]
 
         def unit(tx: Tx) -> Cycle:
-            settled = units.settle(tx, self.name, results, well) if results else Settled([], [], {})
+            settled = units.settle(tx, ready) if results else Settled([], [], {})
             return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([], [], []))
 
         cycle = await self._store.run(unit, here=True)
-        self._open.difference_update((each.key, each.claim.number) for each in results)
+        self._open.difference_update((each.result.key, each.result.claim.number) for each in results)
         now = self._now()
         self._after_settling(cycle.settled, now)
         self._after_claiming(cycle.claimed, turns, now)
@@ -190,15 +191,15 @@ class Worker:
             log.warning("gave back deliveries that were claimed unheard", deliveries=len(lost))
             await self._look()
 
-    async def _settle_each(self, results: list[Result]) -> None:
+    async def _settle_each(self, results: list[Over]) -> None:
         """One by one, to lose only what cannot be settled: its lease ends, and the next worker finds it interrupted."""
-        for result in results:
+        for each in results:
             try:
-                await self._cycle([result], [])
+                await self._cycle([each], [])
             except Unavailable:
-                self._results.append(result)
+                self._results.append(each)
             except Exception:  # noqa: BLE001 (the same)
-                log.exception("a delivery could not be settled", delivery=ids.text("dlv", result.key[1]))
+                log.exception("a delivery could not be settled", delivery=ids.text("dlv", each.result.key[1]))
 
     def _after_settling(self, settled: Settled, now: int) -> None:
         for key, until in settled.not_before.items():
@@ -280,7 +281,6 @@ class Worker:
                 each.key, at, each.code, each.failure, each.detail, each.retry_after, each.timings, each.duration_ms,
                 each.remote_ip, each.response,
             )  # fmt: skip
-            result = result._replace(attempt=units.attempt(result, self.name))  # not while others wait for our commit
             well = result.well
             asked = None if well else decide.asked_to_wait(result.attempted())
             if asked is not None:  # known now, so that no other of its deliveries is claimed while this one is settled
@@ -302,7 +302,7 @@ class Worker:
         return made
 
     def _end(self, result: Result, *, well: bool, trouble: bool, now: int) -> None:
-        self._results.append(result)
+        self._results.append(units.over(result, self.name))
         self._schedule.ended(result.endpoint, result.claim.queued.lane, well=well, trouble=trouble, now=now)
         self._woken.set()
 

@@ -28,6 +28,7 @@ from gatepost.units.service import record
 LEASE = timedelta(seconds=30)  # beyond the endpoint's own timeout
 _SLICE = 100
 _ORIGIN = Origin(SERVICE)
+_DELIVERED = Delivered()
 _encode = msgspec.json.Encoder().encode
 _opened = msgspec.json.Decoder(Opened)
 
@@ -133,7 +134,6 @@ class Result(NamedTuple):
     duration_ms: float | None = None
     remote_ip: str | None = None
     response: bytes = b""
-    attempt: Attempt | None = None  # as it will be on record, where it was prepared before the commit
 
     @property
     def key(self) -> Key:
@@ -161,31 +161,81 @@ class Settled(NamedTuple):
     not_before: dict[Key, int]
 
 
-def settle(tx: Tx, worker: str, results: Sequence[Result], healthy: frozenset[Key]) -> Settled:
+class Over(NamedTuple):
+    """A result, with what is to be written of it as far as that depends on nothing in the store."""
+
+    result: Result
+    attempt: Attempt
+    ending: Ending | None  # where the attempt went well
+    counted: tuple[tuple[str, str], ...]  # the same
+
+
+def over(result: Result, worker: str) -> Over:
+    """Worked out as soon as the attempt is over, while nobody waits for our commit."""
+    if result.ended_at is None or not result.well:
+        return Over(result, attempt(result, worker), None, ())
+    return Over(
+        result, attempt(result, worker), _ending(result, _DELIVERED), tuple(_counted([(result, _DELIVERED)]))
+    )  # fmt: skip
+
+
+class Ready(NamedTuple):
+    """Results, sorted out before the commit."""
+
+    well: dict[Key, Over]
+    others: dict[Key, Over]
+    of_note: list[Result]  # those that may say something new about how their endpoint is
+    doubled: list[Result]  # their delivery has a later one here
+    healthy: frozenset[Key]
+
+
+def ready(results: Sequence[Over], healthy: frozenset[Key]) -> Ready:
+    """`healthy` are endpoints that are known to have no bad health on record."""
+    latest = {each.result.key: each for each in sorted(results, key=lambda each: each.result.claim.number)}
+    ended = [each.result for each in latest.values() if each.result.ended_at is not None]
+    of_note = {each.endpoint for each in ended if not each.well or each.endpoint not in healthy}
+    return Ready(
+        {key: each for key, each in latest.items() if each.ending is not None},
+        {key: each for key, each in latest.items() if each.ending is None},
+        [each for each in ended if each.endpoint in of_note],
+        [each.result for each in results if each is not latest[each.result.key]],
+        healthy,
+    )
+
+
+def settle(tx: Tx, ready: Ready) -> Settled:
     """Write what became of attempts, each with everything that follows from it, in one commit."""
+    ours = tx.webhooks.end_queued((*key, each.result.claim.number) for key, each in ready.well.items())
+    well = [each for key, each in ready.well.items() if key in ours]
     receivers: dict[Key, Receiver] = {}
-    latest = {each.key: each for each in sorted(results, key=lambda each: each.claim.number)}  # one of each delivery
-    decided = [(result, _decide(tx, result, receivers)) for result in latest.values()]
-    ours = tx.webhooks.end_queued(
-        (*each.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
-    )
-    ours |= tx.webhooks.requeue(
-        (*each.key, each.claim.number, decision.at, decision.because, decision.used, decision.interrupted)
-        for each, decision in decided
-        if isinstance(decision, RetryAt)
-    )
+    decided = [(each.result, _decide(tx, each.result, receivers)) for each in ready.others.values()]
+    if decided:
+        ours |= tx.webhooks.end_queued(
+            (*each.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
+        )
+        ours |= tx.webhooks.requeue(
+            (*each.key, each.claim.number, decision.at, decision.because, decision.used, decision.interrupted)
+            for each, decision in decided
+            if isinstance(decision, RetryAt)
+        )
     valid = [(each, decision) for each, decision in decided if each.key in ours]
-    tx.webhooks.write_attempts(each.attempt or attempt(each, worker) for each, _ in valid)
-    tx.webhooks.write_records(_ending(each, decision) for each, decision in valid if each.ended_at is not None)
-    for (account, what), count in Counter(_counted(valid)).items():
+    attempts = [each.attempt for each in well]
+    tx.webhooks.write_attempts(attempts + [each.attempt for key, each in ready.others.items() if key in ours])
+    endings = [each.ending for each in well if each.ending is not None]
+    endings += [_ending(each, decision) for each, decision in valid if each.ended_at is not None]
+    tx.webhooks.write_records(endings)
+    counted = Counter(what for each in well for what in each.counted)
+    counted.update(_counted(valid))
+    for (account, what), count in counted.items():
         tx.tally(account, what, count)
     for each, decision in valid:
         if isinstance(decision, Ended):
             _tell_end(tx, each.claim, decision.reason, each)
-    not_before = _keep_health(tx, [each for each, _ in valid if each.ended_at is not None], healthy)
+    not_before = _keep_health(tx, [each for each in ready.of_note if each.key in ours], ready.healthy)
+    overtaken = [each.result for key, each in {**ready.well, **ready.others}.items() if key not in ours]
     return Settled(
         [(each.endpoint, decision.at) for each, decision in valid if isinstance(decision, RetryAt)],
-        [each for each in results if each.key not in ours or each is not latest[each.key]],
+        ready.doubled + overtaken,
         not_before,
     )
 

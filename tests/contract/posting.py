@@ -160,7 +160,8 @@ class Post:
         worker: bytes = WORKER,
     ) -> Settled:
         name = ids.text("wrk", worker)
-        return (store or self.store).run_now(lambda tx: deliveries.settle(tx, name, results, healthy))
+        ready = deliveries.ready([deliveries.over(each, name) for each in results], healthy)
+        return (store or self.store).run_now(lambda tx: deliveries.settle(tx, ready))
 
     def result(self, claim: Claim, code: int | None = 200, failure: str | None = None, **more: Any) -> Result:
         """As if the attempt ended just now."""

@@ -206,7 +206,7 @@ def test_what_was_defined_while_we_disable_is_not_undone(
     def unit(tx: Tx) -> None:
         assert tx.webhooks.endpoint(post.id, endpoint.id) is not None  # as it knows it from here on
         defined.append(post.redefine(endpoint, other, **members))
-        deliveries.settle(tx, "wrk", [post.result(claim, 410)], frozenset())
+        deliveries.settle(tx, deliveries.ready([deliveries.over(post.result(claim, 410), "wrk")], frozenset()))
 
     post.store.run_now(unit)
     found = post.stored(endpoint)
