@@ -99,16 +99,13 @@ class _Connection:
             return cursor.rowcount
 
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
-        """One after the other, without waiting for each answer."""
-        if not parameters:
-            return []
-        found: list[list[tuple[Any, ...]]] = []
-        with self.database.cursor() as cursor:
-            cursor.executemany(self._statements[statement], parameters, returning=True)
-            while True:
-                found.append(cursor.fetchall())
-                if not cursor.nextset():
-                    return found
+        """One statement for all, which is planned once."""
+        found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
+        if parameters:
+            columns = {name: [each[name] for each in parameters] for name in parameters[0]}
+            for nth, *row in self.database.execute(self._statements[statement], columns, prepare=True):
+                found[nth - 1].append(tuple(row))
+        return found
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """One statement for all rows: a column is an array."""

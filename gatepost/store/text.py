@@ -13,6 +13,7 @@ Dialect = Literal["sqlite", "postgres"]
 _NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
 _GIVEN = re.compile(r"/\*given: (.*?) \*/")
+_EACH = re.compile(r"/\*each: (.*?) \*/\s*")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -28,6 +29,8 @@ def statements(dialect: Dialect) -> dict[str, str]:
 
     A statement about many rows starts with their columns, as in `/*given: account bytea, id bytea */`: its text can use
     them as the table `given`. PostgreSQL gets an array for each column; SQLite's text is finished by `for_rows`.
+    One that is asked for several things at once starts with its parameters, as in `/*each: account bytea */`:
+    PostgreSQL gets them in such a table too, and says first, from 1 on, for which of them a row is.
     """
     found: dict[str, str] = {}
     for file in sorted(files("gatepost.store").joinpath("sql").iterdir(), key=lambda each: each.name):
@@ -36,7 +39,11 @@ def statements(dialect: Dialect) -> dict[str, str]:
             if name in found:
                 raise ValueError(f"two statements are named {name}")
             ours = _for(dialect, text.strip())
-            found[name] = placed(_GIVEN.sub(_arrays, ours)) if dialect == "postgres" else ours
+            each = _EACH.match(ours)
+            ours = _EACH.sub("", ours)
+            if dialect == "postgres":
+                ours = _for_each(each[1], ours) if each else placed(_GIVEN.sub(_arrays, ours))
+            found[name] = ours
     return found
 
 
@@ -46,9 +53,19 @@ def placed(text: str) -> str:
 
 
 def _arrays(match: re.Match[str]) -> str:
-    columns = [column.split() for column in match[1].split(", ")]
+    return _given(match[1])
+
+
+def _given(listed: str, *, numbered: bool = False) -> str:
+    columns = [column.split() for column in listed.split(", ")]
     arrays = ", ".join(f"%({name})b::{kind}[]" for name, kind in columns)
-    return f"WITH given ({', '.join(name for name, _ in columns)}) AS (SELECT * FROM unnest({arrays}))"
+    names = ", ".join([*(name for name, _ in columns), *(["nth"] if numbered else [])])
+    return f"WITH given ({names}) AS (SELECT * FROM unnest({arrays}){' WITH ORDINALITY' if numbered else ''})"
+
+
+def _for_each(listed: str, text: str) -> str:
+    inner = _PARAMETER.sub(r"given.\1", text)
+    return f"{_given(listed, numbered=True)} SELECT given.nth, found.* FROM given CROSS JOIN LATERAL ({inner}) found"
 
 
 def given_columns(statement: str) -> list[str]:

@@ -280,7 +280,7 @@ class Webhooks:
         asked = [
             {
                 "account": lane.account, "endpoint": lane.endpoint, "lane": lane.lane, "now": now,
-                "after_due": after[0], "after_id": after[1], "limit": limit,
+                "after_due": after[0], "after_id": after[1], "most": limit,
             }
             for lane, after, limit in wanted
         ]  # fmt: skip

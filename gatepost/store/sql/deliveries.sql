@@ -30,15 +30,17 @@ DELETE FROM tallies WHERE (account, since, span, slot, what) IN (
 /*sqlite: SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) >= (:account, :endpoint, :lane + 1) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT min(:limit, 1) */
 /*postgres: WITH RECURSIVE found AS ((SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (:account, :endpoint, :lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) UNION ALL SELECT next.account, next.endpoint, next.lane, next.due FROM found CROSS JOIN LATERAL (SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (found.account, found.endpoint, found.lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) next) SELECT account, endpoint, lane, due FROM found LIMIT :limit */
 -- name: next_due
+/*each: account bytea, endpoint bytea, lane integer, now bigint */
 SELECT due FROM queue WHERE account = :account AND endpoint = :endpoint AND lane = :lane
     AND (worker IS NULL OR lease <= :now) ORDER BY due LIMIT 1
 -- name: due
+/*each: account bytea, endpoint bytea, lane integer, now bigint, after_due bigint, after_id bytea, most integer */
 SELECT q.account, q.id, q.endpoint, q.event, q.lane, q.due, q.planned_at, q.because, q.number, q.used, q.interrupted,
     q.worker, q.opened, q.lease, e.type, e.at, e.data
   FROM queue q JOIN entries e ON e.account = q.account AND e.id = q.event
   WHERE q.account = :account AND q.endpoint = :endpoint AND q.lane = :lane AND q.due <= :now
     AND (q.due, q.id) > (:after_due, :after_id) AND (q.worker IS NULL OR q.lease <= :now)
-  ORDER BY q.due, q.id LIMIT :limit /*postgres: FOR UPDATE OF q SKIP LOCKED */
+  ORDER BY q.due, q.id LIMIT :most /*postgres: FOR UPDATE OF q SKIP LOCKED */
 -- name: claim
 /*given: account bytea, id bytea, lease bigint, worker bytea, opened text */
 UPDATE queue SET lease = given.lease, number = queue.number + 1, worker = given.worker, opened = given.opened
