@@ -20,7 +20,7 @@ from gatepost.units import keys as key_units
 from gatepost.units.ledger import Prepared
 from gatepost.units.pruning import Place
 
-SEAL_EVERY = 0.25
+SEAL_EVERY = 0.5
 KEEP_EVERY = 60.0
 PRUNE_EVERY = 300.0
 ROLL_UP_EVERY = 60.0

@@ -90,14 +90,6 @@ class _Connection:
         self._may_write()
         return self.rows(statement, parameters)
 
-    def write_many(self, statement: str, parameters: list[dict[str, Any]]) -> int:
-        self._may_write()
-        if not parameters:
-            return 0
-        with self.database.cursor() as cursor:
-            cursor.executemany(self._statements[statement], parameters)
-            return cursor.rowcount
-
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
         """One statement for all, which is planned once."""
         found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]

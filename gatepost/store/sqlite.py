@@ -71,12 +71,6 @@ class _Connection:
         self.save()
         return self.rows(statement, parameters)
 
-    def write_many(self, statement: str, parameters: list[dict[str, Any]]) -> int:
-        self.save()
-        before = self.database.total_changes()
-        self.database.executemany(self._statements[statement], parameters)
-        return self.database.total_changes() - before
-
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
         return [self.rows(statement, each) for each in parameters]
 

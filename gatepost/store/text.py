@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Literal, NamedTuple
 
@@ -68,6 +69,7 @@ def _for_each(listed: str, text: str) -> str:
     return f"{_given(listed, numbered=True)} SELECT given.nth, found.* FROM given CROSS JOIN LATERAL ({inner}) found"
 
 
+@cache
 def given_columns(statement: str) -> list[str]:
     """The names of the columns that a statement of `sql/` is given, from its own text."""
     found = _GIVEN.search(statement) or re.search(r"WITH given \((.*?)\)", statement)

@@ -65,7 +65,6 @@ class Connection(Protocol):
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
     def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
-    def write_many(self, statement: str, parameters: list[dict[str, Any]]) -> int: ...
     def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]: ...
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]: ...
@@ -141,9 +140,6 @@ class _CacheOnly:
         raise _NotCached
 
     write = rows
-
-    def write_many(self, _statement: str, _parameters: list[dict[str, Any]]) -> int:
-        raise _NotCached
 
     def rows_each(self, _statement: str, _parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
         raise _NotCached
@@ -360,8 +356,8 @@ class Tx:
             "insert_seal", account=whose, number=seal.number, at=seal.at, leaves=seal.leaves, mac=seal.mac
         ):
             return False
-        waiting = [{"account": whose, "id": entry.id} for entry in sealed]
-        if self._connection.write_many("unseal", waiting) != len(waiting):
+        waiting = [(whose, entry.id) for entry in sealed]
+        if len(self._connection.write_given("unseal", waiting)) != len(waiting):
             raise Again("some of these were sealed or pruned meanwhile")
         return True
 
@@ -373,9 +369,9 @@ class Tx:
 
     def drop_entries(self, account: str, raw_ids: Iterable[bytes]) -> None:
         """Entries go, also those that no sealer came to in all their time."""
-        those = [{"account": ids.raw(account), "id": raw_id} for raw_id in raw_ids]
-        self._connection.write_many("delete_entry", those)
-        self._connection.write_many("unseal", those)
+        those = [(ids.raw(account), raw_id) for raw_id in raw_ids]
+        self._connection.write_given("delete_entries", those)
+        self._connection.write_given("unseal", those)
 
     def erase_data(self, account: str, raw_id: bytes, data_hash: bytes) -> None:
         self._write("erase_data", account=ids.raw(account), id=raw_id, data_hash=data_hash)

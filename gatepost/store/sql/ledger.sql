@@ -57,8 +57,12 @@ SELECT number, mac, proof FROM anchors WHERE account = :account
 INSERT INTO anchors (account, number, mac, proof) VALUES (:account, :number, :mac, :proof)
   ON CONFLICT (account) DO UPDATE SET number = excluded.number, mac = excluded.mac, proof = excluded.proof
 -- name: unseal
-DELETE FROM unsealed WHERE account = :account AND id = :id
+/*given: account bytea, id bytea */
+DELETE FROM unsealed /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
+  /*postgres: unsealed.account = given.account AND unsealed.id = given.id */ RETURNING 1
 -- name: erase_data
 UPDATE entries SET data = NULL, data_hash = :data_hash WHERE account = :account AND id = :id AND data IS NOT NULL
--- name: delete_entry
-DELETE FROM entries WHERE account = :account AND id = :id
+-- name: delete_entries
+/*given: account bytea, id bytea */
+DELETE FROM entries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
+  /*postgres: entries.account = given.account AND entries.id = given.id */
