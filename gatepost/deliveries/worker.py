@@ -38,6 +38,7 @@ DEAD_AFTER = 10_000  # milliseconds without a beat
 LOOK_EVERY = 1.0
 DRAIN = 12.0
 SETTLED_AT_ONCE = 128
+_HANDS = {"sqlite": 1, "postgres": 2}  # cycles at a time: a server works on one while we prepare another
 _AGAIN = 0.5
 _LANES = 500  # read at a time
 _KEPT = 5_000  # prepared endpoints and signers
@@ -67,7 +68,8 @@ class Worker:
         self._place = place
         self._schedule = Schedule()
         self._sender = Sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
-        self._results: list[Over] = []
+        self._results: list[list[Over]] = [[] for _ in range(_HANDS[opened.store.dialect])]
+        self._cycles = 0  # under way
         self._woken = asyncio.Event()
         self._prepared: dict[tuple[str, object], Prepared] = {}
         self._draining = False
@@ -131,20 +133,26 @@ class Worker:
     # --- delivering
 
     async def _deliver(self) -> None:
-        while not (self._draining and not self._results and not self._sender.in_flight):
-            if self._unsure:
-                await self._persist("what was claimed unheard", self._release_lost)
+        await asyncio.gather(*[self._deliver_with(results) for results in self._results])
+
+    async def _deliver_with(self, ended: list[Over]) -> None:
+        """One cycle after the other; what ends is settled by the same hand for each endpoint, in its order."""
+        while not (self._draining and not ended and not self._sender.in_flight):
             now = self._now()
-            turns = [] if self._draining else self._schedule.turns(now)
-            results, self._results = self._results[:SETTLED_AT_ONCE], self._results[SETTLED_AT_ONCE:]
+            if self._unsure and not self._cycles:
+                await self._as_cycle(self._persist("what was claimed unheard", self._release_lost))
+                continue
+            turns = [] if self._draining or self._unsure else self._schedule.turns(now)
+            results = [] if self._unsure else ended[:SETTLED_AT_ONCE]
             if not turns and not results:
                 await self._wait(now)
                 continue
+            del ended[: len(results)]
             try:
-                await self._cycle(results, turns)
+                await self._as_cycle(self._cycle(results, turns))
             except Unavailable as error:
                 log.warning("deliveries wait for the store", error=str(error))
-                self._results = results + self._results
+                ended[:0] = results
                 self._schedule.given_up(turns, now)
                 self._unsure = self._unsure or bool(turns)
                 await asyncio.sleep(_AGAIN)
@@ -152,6 +160,16 @@ class Worker:
                 log.exception("a batch of deliveries could not be settled")
                 self._schedule.given_up(turns, now)
                 await self._settle_each(results)
+
+    async def _as_cycle(self, work: Awaitable[None]) -> None:
+        """Counted while it is under way: what was claimed unheard can be told only when nothing else is."""
+        self._cycles += 1
+        try:
+            await work
+        finally:
+            self._cycles -= 1
+            if self._unsure:
+                self._woken.set()
 
     async def _wait(self, now: int) -> None:
         """Until something ends, is heard of, or becomes due."""
@@ -179,7 +197,7 @@ class Worker:
         self._after_claiming(cycle.claimed, turns, now)
 
     async def _release_lost(self) -> None:
-        """Between two cycles, when all that we claimed is known to us."""
+        """While no cycle is under way, when all that we claimed is known to us."""
         found = await self._store.read(lambda tx: tx.webhooks.open_attempts(self._id, 2 * SLOTS))
         lost = [each[:2] for each in found if (each[:2], each.number) not in self._open]
         for start in range(0, len(lost), SETTLED_AT_ONCE):
@@ -197,7 +215,7 @@ class Worker:
             try:
                 await self._cycle([each], [])
             except Unavailable:
-                self._results.append(each)
+                self._kept(each).append(each)
             except Exception:  # noqa: BLE001 (the same)
                 log.exception("a delivery could not be settled", delivery=ids.text("dlv", each.result.key[1]))
 
@@ -302,9 +320,14 @@ class Worker:
         return made
 
     def _end(self, result: Result, *, well: bool, trouble: bool, now: int) -> None:
-        self._results.append(units.over(result, self.name))
+        over = units.over(result, self.name)
+        self._kept(over).append(over)
         self._schedule.ended(result.endpoint, result.claim.queued.lane, well=well, trouble=trouble, now=now)
         self._woken.set()
+
+    def _kept(self, over: Over) -> list[Over]:
+        """Where its hand finds it."""
+        return self._results[over.result.endpoint[1][-1] % len(self._results)]
 
     # --- what is due
 
