@@ -293,7 +293,8 @@ def attempted(some: Sequence[Attempted]) -> None:
     """Attempts ended: counted, and a line for each."""
     for (outcome, failure), count in CountOf((each.outcome, each.failure or "") for each in some).items():
         attempt_counter(outcome, failure).inc(count)
-    _tell(some)
+    if some:
+        _tell(some)
 
 
 def collect_rarely() -> None:

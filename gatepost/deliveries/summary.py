@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from gatepost import clock
@@ -12,6 +13,7 @@ _RATIO = 1.2  # of one bucket's bound to the next: the middle of a bucket is wit
 _FIRST = 0.1  # milliseconds
 
 
+@lru_cache(4096)
 def bucket(duration_ms: float) -> int:
     """Bucket n holds durations from _FIRST * _RATIO^n up to the next bound; 0 also what is shorter."""
     return max(0, math.floor(math.log(max(duration_ms, _FIRST) / _FIRST, _RATIO)))

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gatepost import clock, ids
@@ -69,6 +70,7 @@ class Worker:
         self._schedule = Schedule()
         self._sender = Sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
         self._results: list[list[Over]] = [[] for _ in range(_HANDS[opened.store.dialect])]
+        self._untold: list[Attempted] = []
         self._cycles = 0  # under way
         self._woken = asyncio.Event()
         self._prepared: dict[tuple[str, object], Prepared] = {}
@@ -181,6 +183,8 @@ class Worker:
         self._woken.clear()
 
     async def _cycle(self, results: list[Over], turns: list[Turn]) -> None:
+        untold, self._untold = self._untold, []
+        attempted(untold)
         now = self._now()
         well = self._schedule.well({each.result.endpoint for each in results if each.result.well}, now)
         ready = units.ready(results, well)
@@ -266,7 +270,7 @@ class Worker:
             return
         endpoint = claim.endpoint
         prepared = self._prepare(endpoint)
-        told = Told(claim.account, ids.text("evt", claim.queued.event), claim.type, claim.at, claim.data)
+        told = Told(claim.account, _event(claim.queued.event), claim.type, claim.at, claim.data)
         body = message.body(told, endpoint.format)
         timestamp = claim.opened.started_at // 1000
         signed = signature([prepared.signers[each] for each in claim.opened.signed_with], told.name, timestamp, body)
@@ -293,7 +297,6 @@ class Worker:
     def _finished(self, sent: list[Sent]) -> None:
         at = self._store.now()
         now = clock.milliseconds(at)
-        told: list[Attempted] = []
         for each in sent:
             result = Result(
                 each.key, at, each.code, each.failure, each.detail, each.retry_after, each.timings, each.duration_ms,
@@ -304,15 +307,13 @@ class Worker:
             if asked is not None:  # known now, so that no other of its deliveries is claimed while this one is settled
                 self._schedule.slowed(result.endpoint, now + asked)
             self._end(result, well=well, trouble=not well and decide.in_trouble(each.code, each.failure), now=now)
-            told.append(self._told(result, well=well))
-        attempted(told)
-        IN_FLIGHT.set(self._sender.in_flight)
+            self._untold.append(self._told(result, well=well))
 
     def _told(self, result: Result, *, well: bool) -> Attempted:
         claim = result.claim
         made = Attempted(
             "info" if well else "warning", None, claim.account, claim.endpoint.id, ids.text("dlv", claim.queued.id),
-            ids.text("evt", claim.queued.event), claim.type, claim.number, "succeeded" if well else "failed",
+            _event(claim.queued.event), claim.type, claim.number, "succeeded" if well else "failed",
             claim.opened.waited_for, claim.opened.waited_ms, self.name, result.code, result.failure, result.duration_ms,
         )  # fmt: skip
         if self._traces is not None:
@@ -469,6 +470,12 @@ class Worker:
         with contextlib.suppress(Unavailable):
             await self._rescue_all(self._id)
             await self._store.run(lambda tx: tx.webhooks.forget_worker(_self(tx, self._id)))
+
+
+@lru_cache(4 * SLOTS)
+def _event(raw: bytes) -> str:
+    """Its name, which is needed when it is sent and when that is over."""
+    return ids.text("evt", raw)
 
 
 def _self(tx: Tx, worker: bytes) -> Peer:
