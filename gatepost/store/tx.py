@@ -27,7 +27,7 @@ from gatepost.store.webhooks import Webhooks
 
 T = TypeVar("T")
 Unit = Callable[["Tx"], T]
-Wants = Callable[["Tx"], tuple[str, str] | None]  # the account and the family that a unit will ask for
+Wants = Callable[["Tx"], tuple[bytes, bytes] | None]  # the account and the family that a unit will ask for
 
 _account = msgspec.json.Decoder(Account)
 _client = msgspec.json.Decoder(Client)
@@ -154,7 +154,7 @@ class _CacheOnly:
 def read_together(connection: Connection, cache: Cache, at: datetime, wants: Iterable[Wants]) -> Batch:
     """What the units of a commit say they want, by one statement."""
     tx = Tx(connection, cache, at)
-    keys = {(ids.raw(found[0]), ids.raw(found[1])) for each in wants if (found := each(tx)) is not None}
+    keys = {found for each in wants if (found := each(tx)) is not None}
     rows = connection.rows_given("families_and_consents", sorted(keys)) if keys else []
     return Batch({(row[0], row[1]): row for row in rows})
 

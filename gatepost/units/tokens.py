@@ -92,17 +92,17 @@ def only_records(asked: Request | Refusal) -> bool:
     return isinstance(asked, Refusal) or (asked.grant_type not in BASES and asked.proof is None)
 
 
-def wants(service: Service, presented: Presented, asked: Request) -> Wants | None:
+def wants(presented: Presented, asked: Request) -> Wants | None:
     """What such a request will ask the store for, where many ask for the same kind of thing at once."""
     if asked.grant_type != "refresh_token":
         return None
-    shown = families.read(service.keys.refresh, asked.parameter("refresh_token"))
-    if shown is None:
+    named = families.family_in(asked.parameter("refresh_token"))
+    if named is None:
         return None
 
-    def family(tx: Tx) -> tuple[str, str] | None:
+    def family(tx: Tx) -> tuple[bytes, bytes] | None:
         client = tx.client(presented.client)
-        return (client.account, shown.family) if client else None
+        return (ids.raw(client.account), named) if client else None
 
     return family
 

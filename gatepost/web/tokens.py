@@ -40,7 +40,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
         if isinstance(found, Reply):
             return found
     presented, asked = found
-    wants = None if isinstance(asked, Refusal) else tokens.wants(surface.service, presented, asked)
+    wants = None if isinstance(asked, Refusal) else tokens.wants(presented, asked)
     outcome = await surface.run(
         lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source),
         records_only=wants is not None or tokens.only_records(asked),

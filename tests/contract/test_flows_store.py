@@ -184,7 +184,8 @@ def run_wanting(stores: Sequence[Store], asked: Sequence[tuple[Unit[Any], tuple[
     """All at once, as token requests run: those that say which family they want read and rotate together."""
 
     def run(store: Store, unit: Unit[Any], wanted: tuple[str, str] | None) -> Coroutine[Any, Any, Any]:
-        return store.run(unit, records_only=wanted is not None, wants=(lambda _: wanted) if wanted else None)
+        key = (ids.raw(wanted[0]), ids.raw(wanted[1])) if wanted else None
+        return store.run(unit, records_only=key is not None, wants=(lambda _: key) if key else None)
 
     async def all_of_them() -> list[Any]:
         async with asyncio.timeout(together.LONG):

@@ -145,7 +145,7 @@ class Anything(RuleBasedStateMachine):
                 running = []
                 for token in shown:
                     asked = Request("refresh_token", (), sent=(("refresh_token", token),))
-                    wants = tokens.wants(SERVICE, self.presented, asked)
+                    wants = tokens.wants(self.presented, asked)
                     running.append(next(self.turn).run(self.answering(asked), records_only=True, wants=wants))
                 running += [next(self.turn).run(unit) for unit in others]
                 return await asyncio.gather(*running)

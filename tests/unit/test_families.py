@@ -35,6 +35,13 @@ class TestFormat:
     )
     def test_what_was_written_is_read(self, shown: Shown) -> None:
         assert families.read(KEY, families.text(KEY, shown)) == shown
+        assert families.family_in(families.text(OTHER_KEY, shown)) == ids.raw(shown.family)
+
+    @pytest.mark.parametrize(
+        "text", ["", "gpr_", TOKEN[:-1], TOKEN + "A", TOKEN[:-4], "gpr_" + "é" * 84, "gpr_" + "!" * 84]
+    )
+    def test_what_names_no_family(self, text: str) -> None:
+        assert families.family_in(text) is None
 
     def test_nobody_else_can_make_one(self) -> None:
         assert families.read(OTHER_KEY, TOKEN) is None
