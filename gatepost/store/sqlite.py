@@ -42,10 +42,11 @@ BUSY = timedelta(seconds=5)  # how long to wait for somebody who locks the file 
 SLOW = 0.005  # seconds: a disk that takes longer for a commit is not for the event loop to wait for
 SLOW_FOR = 1.0
 _TRIES = 5
-_MOST_ROWS = 200
+_MOST_ROWS = 208
+_STEP = 16
+_MOST_EACH = 32
 _MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes more
-_SIZES = (256, 64, 16, 4, 1)
-_STATEMENTS = 2 * _MOST_ROWS + 100  # kept prepared: an insertion for each number of rows, and all the others
+_STATEMENTS = 2 * _MOST_ROWS + 500  # kept prepared: an insertion for each number of rows, and all the others
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
 _sync = getattr(os, "fdatasync", os.fsync)  # which not every system has
 _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # a unit's, not the store's
@@ -72,18 +73,24 @@ class _Connection:
         return self.rows(statement, parameters)
 
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
-        return [self.rows(statement, each) for each in parameters]
+        found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
+        for start in range(0, len(parameters), _MOST_EACH):
+            part = parameters[start : start + _MOST_EACH]
+            values = [value for each in part for value in each.values()]
+            for nth, *row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
+                found[start + nth].append(tuple(row))
+        return found
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """In few sizes, so that a handful of prepared texts serves every number of rows."""
+        """In two pieces at most, of few sizes: some dozens of prepared texts serve every number of rows."""
         found: list[tuple[Any, ...]] = []
         start = 0
-        for size in _SIZES:
-            while len(rows) - start >= size:
-                part = rows[start : start + size]
-                values = [value for row in part for value in row]
-                found += self.database.execute(self._for_rows(statement, size), values).fetchall()
-                start += size
+        while start < len(rows):
+            left = len(rows) - start
+            size = min(left // _STEP * _STEP or left, _MOST_ROWS)
+            values = [value for row in rows[start : start + size] for value in row]
+            found += self.database.execute(self._for_rows(statement, size), values).fetchall()
+            start += size
         return found
 
     def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -94,6 +101,12 @@ class _Connection:
         found = self._sized.get((statement, size))
         if found is None:
             found = self._sized[statement, size] = text.for_rows(self._statements[statement], size)
+        return found
+
+    def _for_each(self, statement: str, names: tuple[str, ...], count: int) -> str:
+        found = self._sized.get((statement, count))
+        if found is None:
+            found = self._sized[statement, count] = text.for_each(self._statements[statement], names, count)
         return found
 
     def save(self) -> None:

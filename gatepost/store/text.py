@@ -86,6 +86,16 @@ def for_rows(statement: str, count: int) -> str:
     return _GIVEN.sub(lambda _: given, statement)
 
 
+def for_each(statement: str, names: tuple[str, ...], count: int) -> str:
+    """SQLite's text of a statement that is asked for so many things at once; each row begins with which, from 0 on."""
+    numbered = _PARAMETER.sub(lambda match: f"?{{{match[1]}}}", statement)
+    parts = []
+    for nth in range(count):
+        places = {name: nth * len(names) + place for place, name in enumerate(names, 1)}
+        parts.append(f"SELECT {nth}, * FROM ({numbered.format(**places)})")
+    return " UNION ALL ".join(parts)
+
+
 def migrations(dialect: Dialect) -> list[Migration]:
     found = []
     for file in sorted(files("gatepost.store").joinpath("migrations").iterdir(), key=lambda each: each.name):
