@@ -4,9 +4,8 @@ Every write is fenced by the attempt's number: whoever was overtaken changes not
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,7 +129,7 @@ class Result(NamedTuple):
     failure: str | None = None
     detail: str = ""
     retry_after: str | None = None
-    timings: Mapping[str, float] = MappingProxyType({})
+    timings: dict[str, float] = {}  # never changed
     duration_ms: float | None = None
     remote_ip: str | None = None
     response: bytes = b""
@@ -172,11 +171,10 @@ class Over(NamedTuple):
 
 def over(result: Result, worker: str) -> Over:
     """Worked out as soon as the attempt is over, while nobody waits for our commit."""
-    if result.ended_at is None or not result.well:
-        return Over(result, attempt(result, worker), None, ())
-    return Over(
-        result, attempt(result, worker), _ending(result, _DELIVERED), tuple(_counted([(result, _DELIVERED)]))
-    )  # fmt: skip
+    made = attempt(result, worker)
+    if made.outcome != "succeeded":
+        return Over(result, made, None, ())
+    return Over(result, made, _ending(result, _DELIVERED), _counted(result, _DELIVERED))
 
 
 class Ready(NamedTuple):
@@ -225,7 +223,7 @@ def settle(tx: Tx, ready: Ready) -> Settled:
     endings += [_ending(each, decision) for each, decision in valid if each.ended_at is not None]
     tx.webhooks.write_records(endings)
     counted = Counter(what for each in well for what in each.counted)
-    counted.update(_counted(valid))
+    counted.update(what for each, decision in valid for what in _counted(each, decision))
     for (account, what), count in counted.items():
         tx.tally(account, what, count)
     for each, decision in valid:
@@ -265,29 +263,17 @@ def schedule(account: Account, endpoint: Endpoint) -> list[int]:
 
 def attempt(result: Result, worker: str) -> Attempt:
     """The attempt as it will be on record."""
-    claim, opened = result.claim, result.claim.opened
+    claim, queued, opened, ended_at = result.claim, result.claim.queued, result.claim.opened, result.ended_at
+    if ended_at is None:
+        outcome, at = "not_sent", opened.started_at
+    else:
+        outcome, at = "succeeded" if result.well else "failed", clock.milliseconds(ended_at)
     document = AttemptDocument(
-        planned_at=claim.queued.planned_at,
-        started_at=opened.started_at,
-        ended_at=clock.milliseconds(result.ended_at) if result.ended_at else opened.started_at,
-        url=opened.url,
-        signed_with=opened.signed_with,
-        waited_for=opened.waited_for,
-        waited_ms=opened.waited_ms,
-        worker=worker,
-        duration_ms=result.duration_ms,
-        response_code=result.code,
-        failure=result.failure,
-        detail=result.detail,
-        retry_after=result.retry_after,
-        timings=dict(result.timings),
-        remote_ip=result.remote_ip,
-        response=_text(result.response),
-    )
-    outcome = "not_sent" if result.ended_at is None else "failed"
-    if result.ended_at is not None and result.well:
-        outcome = "succeeded"
-    return Attempt(*result.key, claim.number, outcome, _encode(document).decode())
+        queued.planned_at, opened.started_at, at, opened.url, opened.signed_with, opened.waited_for, opened.waited_ms,
+        worker, result.duration_ms, result.code, result.failure, result.detail, result.retry_after, result.timings,
+        result.remote_ip, _text(result.response),
+    )  # fmt: skip
+    return Attempt(queued.account, queued.id, claim.number, outcome, _encode(document).decode())
 
 
 def _text(response: bytes) -> str:
@@ -296,30 +282,25 @@ def _text(response: bytes) -> str:
 
 
 def _ending(result: Result, decision: Decision) -> Ending:
-    match decision:
-        case Delivered():
-            reason = "delivered"
-        case Ended():
-            reason = decision.reason
-        case RetryAt():
-            return Ending(*result.key, "pending", None, None, result.code, result.failure)
+    account, raw_id = result.key
+    if isinstance(decision, RetryAt):
+        return Ending(account, raw_id, "pending", None, None, result.code, result.failure)
+    reason = decision.reason if isinstance(decision, Ended) else "delivered"
     at = clock.milliseconds(result.ended_at or clock.EPOCH)
-    return model.ending(*result.key, reason, at, result.code, result.failure)
+    return model.ending(account, raw_id, reason, at, result.code, result.failure)
 
 
-def _counted(settled: Iterable[tuple[Result, Decision]]) -> Iterator[tuple[str, str]]:
+def _counted(result: Result, decision: Decision) -> tuple[tuple[str, str], ...]:
     """What the summary counts: account and what."""
-    for result, decision in settled:
-        account = result.claim.account
-        if result.ended_at is None:
-            yield account, "attempt not_sent"
-            continue
-        answered = result.code is not None and result.failure is None
-        yield account, f"attempt {(result.code or 0) // 100}xx" if answered else "attempt none"
-        if result.duration_ms is not None:
-            yield account, f"ms {bucket(result.duration_ms)}"
-        if not isinstance(decision, RetryAt):
-            yield account, f"ended {'delivered' if isinstance(decision, Delivered) else decision.reason}"
+    account = result.claim.account
+    if result.ended_at is None:
+        return ((account, "attempt not_sent"),)
+    answered = result.code is not None and result.failure is None
+    answer = (account, f"attempt {(result.code or 0) // 100}xx" if answered else "attempt none")
+    took = () if result.duration_ms is None else ((account, f"ms {bucket(result.duration_ms)}"),)
+    if isinstance(decision, RetryAt):
+        return (answer, *took)
+    return (answer, *took, (account, f"ended {decision.reason if isinstance(decision, Ended) else 'delivered'}"))
 
 
 def _tell_end(tx: Tx, claim: Claim, reason: str, result: Result) -> None:
