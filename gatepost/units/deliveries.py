@@ -129,7 +129,7 @@ class Result(NamedTuple):
     failure: str | None = None
     detail: str = ""
     retry_after: str | None = None
-    timings: dict[str, float] = {}  # never changed
+    timings: dict[str, float] = {}  # noqa: RUF012 (never changed)
     duration_ms: float | None = None
     remote_ip: str | None = None
     response: bytes = b""

@@ -1,5 +1,6 @@
 """Delivery processes killed at any moment: nothing is lost, and no attempt is hidden, by the receiver's own log."""
 
+import asyncio
 import json
 import os
 import random
@@ -19,6 +20,8 @@ import pytest
 from gatepost import app, ids
 from gatepost.app import Opened
 from gatepost.deliveries.model import ENDS
+from gatepost.deliveries.worker import Cycle, Worker
+from gatepost.errors import Unavailable
 from gatepost.ledger import publish as ledger
 from gatepost.ledger.entries import Origin
 from gatepost.settings import Settings, load
@@ -165,6 +168,50 @@ def test_killed_at_random_moments_under_load(settings: Settings) -> None:
     assert interrupted > 0, "no kill met an open attempt: the test shows nothing"
     assert duplicates <= interrupted
     print(f"{times} kills, {interrupted} attempts interrupted, {duplicates} duplicates")
+
+
+def test_the_stores_answers_are_lost(settings: Settings) -> None:
+    """Committed, and nobody told: what was claimed unheard was never sent, so nothing is sent twice.
+
+    Other answers come late: what those claimed is not lost, and is not given back.
+    """
+    lost: list[int] = []
+    late: list[int] = []
+    waiting: list[int] = []
+
+    async def work(post: Post) -> None:
+        store, dice = post.opened.store, random.Random(20261115)
+        run = store.run
+
+        async def forgetful(unit: Any, **how: Any) -> Any:
+            done = await run(unit, **how)
+            claimed = len(done.claimed.claims) if isinstance(done, Cycle) else 0
+            if claimed and len(lost) < 8 and (waiting or dice.random() < 0.3):
+                lost.append(claimed)
+                raise Unavailable("the answer was lost")
+            if claimed and len(late) < 8:
+                late.append(claimed)
+                waiting.append(claimed)
+                await asyncio.sleep(0.8)
+                waiting.pop()
+            return done
+
+        store.run = forgetful  # type: ignore[method-assign]
+        stopping = asyncio.Event()
+        working = asyncio.create_task(Worker(post.opened, "here").run(stopping))
+        for _ in range(30):
+            await asyncio.to_thread(post.publish, 20)
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(post.wait_for_the_end)
+        stopping.set()
+        await working
+        store.run = run  # type: ignore[method-assign]
+
+    with posting(settings) as (post, found):
+        asyncio.run(work(post))
+        assert post.check(found.requests) == 0
+        given_back = post.select("SELECT count(*) FROM attempts WHERE outcome = 'not_sent'")[0][0]
+        assert given_back == sum(lost) > 0
 
 
 @pytest.mark.parametrize("step", nursery.STEPS)
