@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from gatepost.errors import BadSetting
-from gatepost.store.sqlite import Turnstile
+from gatepost.store.turnstile import Turnstile
 
 PAGE = 2000
 MOVED = "gatepost.moved.db"

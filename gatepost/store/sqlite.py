@@ -7,7 +7,6 @@ just wrote queues behind who waits, so nobody starves, and a killed process leav
 """
 
 import asyncio
-import fcntl
 import os
 import threading
 import time
@@ -31,6 +30,7 @@ from gatepost.store import text
 from gatepost.store.bell import Bell, Heard, Ringer
 from gatepost.store.condition import Condition
 from gatepost.store.effects import Again, Awaited, Batch, Effects
+from gatepost.store.turnstile import NotNow, Turnstile
 from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit, Wants, read_together, run_ahead
 from gatepost.store.work import PATIENCE, Gathering, Watch, Work, not_watched, resolve, settle, waited, waited_here
 
@@ -338,7 +338,7 @@ class SqliteStore:
                 in_loop = not at_once and not warily and all(work.here for work in batch)
                 done = self._in_loop(batch) if in_loop else self._transact(batch, warily=warily, at_once=at_once)
             self._make_durable()  # while others write
-        except _NotNow:
+        except NotNow:
             return 0
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
             self._cache.clear()
@@ -377,7 +377,7 @@ class SqliteStore:
         try:
             batch[0].future.get_loop().call_soon_threadsafe(transact)  # type: ignore[union-attr]
             return ended.result(PATIENCE)
-        except (RuntimeError, TimeoutError, _NotNow):  # the loop ended or stands still, or a stranger locks the file
+        except (RuntimeError, TimeoutError, NotNow):  # the loop ended or stands still, or a stranger locks the file
             if ended.running():
                 return ended.result()
             ended.cancel()
@@ -405,7 +405,7 @@ class SqliteStore:
         try:
             database.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            raise _NotNow from None
+            raise NotNow from None
         finally:
             database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
 
@@ -537,45 +537,6 @@ class SqliteStore:
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000"):
             database.execute(f"PRAGMA {pragma}")
         return database
-
-
-class _NotNow(Exception):
-    """Somebody else is writing, and we are not to wait."""
-
-
-class Turnstile:
-    """Two file locks that make the writers of all processes take turns."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._gate = -1
-        self._write = -1
-
-    @contextmanager
-    def passed(self, *, at_once: bool = False) -> Iterator[None]:
-        if self._gate < 0:
-            self._gate = os.open(self._directory / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        if self._write < 0:
-            self._write = os.open(self._directory / "write.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        how = fcntl.LOCK_EX | (fcntl.LOCK_NB if at_once else 0)
-        try:
-            fcntl.flock(self._gate, how)
-            try:
-                fcntl.flock(self._write, how)
-            finally:
-                fcntl.flock(self._gate, fcntl.LOCK_UN)
-        except BlockingIOError:
-            raise _NotNow from None
-        try:
-            yield
-        finally:
-            fcntl.flock(self._write, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        for descriptor in (self._gate, self._write):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._gate = self._write = -1
 
 
 def _insert_entries(database: apsw.Connection, entries: list[Entry]) -> None:

@@ -12,7 +12,8 @@ import pytest
 from gatepost import accounts, clock
 from gatepost.ledger.entries import Entry
 from gatepost.store import sqlite
-from gatepost.store.sqlite import SqliteStore, Turnstile
+from gatepost.store.sqlite import SqliteStore
+from gatepost.store.turnstile import Turnstile
 from gatepost.store.tx import Tx
 from gatepost.store.work import Work
 from tests.contract import things
