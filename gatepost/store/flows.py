@@ -230,7 +230,10 @@ class Flows:
         if found is None:
             rows = self._connection.rows_given("families_and_consents", [key])
             found = rows[0] if rows else None
-        return (_family(account, found[1:12]), _consent(account, found[12:], box)) if found else None
+        if found is None:
+            return None
+        made = _family(account, found[1:12], family)
+        return made, _consent(account, found[12:], box, made.consent, made.client if found[13] == found[2] else "")
 
     def rotate_family(self, family: Family, leaf: bytes, thumbprint: str, idle_ends_at: datetime) -> bool:
         """False when another request was first. Where units share a commit all are rotated at its end."""
@@ -292,19 +295,20 @@ def _when(stored: int | None) -> datetime | None:
     return None if stored is None else clock.from_milliseconds(stored)
 
 
-def _consent(account: str, row: tuple[Any, ...], box: Box) -> Consent:
+def _consent(account: str, row: tuple[Any, ...], box: Box, name: str = "", of_client: str = "") -> Consent:
+    """Its name and its client's are given where they are known."""
     raw_id, client, said, given_at, expires_at, ended_at, ended_reason = row
-    name = ids.text("con", raw_id)
+    name = name or ids.text("con", raw_id)
     return Consent(
-        name, account, ids.text("cli", client), _said.decode(box.open(said, name)), clock.from_milliseconds(given_at),
-        clock.from_milliseconds(expires_at), _when(ended_at), ended_reason,
+        name, account, of_client or ids.text("cli", client), _said.decode(box.open(said, name)),
+        clock.from_milliseconds(given_at), clock.from_milliseconds(expires_at), _when(ended_at), ended_reason,
     )  # fmt: skip
 
 
-def _family(account: str, row: tuple[Any, ...]) -> Family:
+def _family(account: str, row: tuple[Any, ...], name: str = "") -> Family:
     raw_id, client, consent, number, leaf, thumbprint, rotated_at, idle_ends_at, ends_at, ended_at, reason = row
     return Family(
-        account, ids.text("fam", raw_id), ids.text("cli", client), ids.text("con", consent), number, leaf, thumbprint,
-        clock.from_milliseconds(rotated_at), clock.from_milliseconds(idle_ends_at), clock.from_milliseconds(ends_at),
-        _when(ended_at), reason,
+        account, name or ids.text("fam", raw_id), ids.text("cli", client), ids.text("con", consent), number, leaf,
+        thumbprint, clock.from_milliseconds(rotated_at), clock.from_milliseconds(idle_ends_at),
+        clock.from_milliseconds(ends_at), _when(ended_at), reason,
     )  # fmt: skip

@@ -82,7 +82,7 @@ class _Connection:
         self.mode = mode
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        cursor = self.database.execute(self._statements[statement], parameters)
+        cursor = self.database.execute(self._statements[statement], parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def select(self, text_: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -97,7 +97,7 @@ class _Connection:
         found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
         if parameters:
             columns = {name: [each[name] for each in parameters] for name in parameters[0]}
-            for nth, *row in self.database.execute(self._statements[statement], columns, prepare=True):
+            for nth, *row in self.database.execute(self._statements[statement], columns, prepare=True, binary=True):
                 found[nth - 1].append(tuple(row))
         return found
 
@@ -107,7 +107,8 @@ class _Connection:
             return []
         text_ = self._statements[statement]
         columns = zip(text.given_columns(text_), zip(*rows, strict=True), strict=True)
-        cursor = self.database.execute(text_, {name: list(column) for name, column in columns}, prepare=True)
+        given = {name: list(column) for name, column in columns}
+        cursor = self.database.execute(text_, given, prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -29,12 +29,13 @@ from gatepost.web.surface import Surface
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
+_ONCE = b"refresh_token="  # in a request that is not sent again
 _encode = msgspec.json.Encoder().encode
 
 
 async def answer(surface: Surface, request: Request) -> Reply:
-    mark = _mark(surface, request)
-    found = surface.remembered.get(mark)
+    mark = None if _ONCE in request.body else _mark(surface, request)
+    found = surface.remembered.get(mark) if mark else None
     if found is None:
         found = _read(surface, request)
         if isinstance(found, Reply):
@@ -50,7 +51,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
     match outcome:
         case Issued():
             surface.note_use(*outcome.used)
-            if isinstance(asked, issue.Request) and presented.digest and tokens.only_records(asked):
+            if mark and isinstance(asked, issue.Request) and presented.digest and tokens.only_records(asked):
                 surface.remember(mark, (presented, asked))
             token_asked((way, "issued"))
             signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
