@@ -23,9 +23,9 @@ from gatepost.ledger.entries import Entry
 from gatepost.store import text
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition
-from gatepost.store.effects import Again, Batch, Effects
+from gatepost.store.effects import Again, Batch, Effects, Rotation
 from gatepost.store.notify import Herald, Listener
-from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit, Wants, read_together, run_ahead
+from gatepost.store.tx import NO_WRITING, Ahead, Cache, Tx, Unit, Wants, read_together, run_ahead
 from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_alone, waited_here
 
 T = TypeVar("T")
@@ -47,15 +47,23 @@ _TIMEOUTS = (
     "SET plan_cache_mode = force_custom_plan; "  # a plan for any endpoint is a bad plan for most
     "SET enable_bitmapscan = off"  # pages are read in the order of an index, whatever the planner knows of the table
 )
-_ANY_VERSION = -1
-_INSERT_ENTRIES = f"""
-WITH given AS (
-  INSERT INTO entries ({", ".join(Entry._fields)}) SELECT * FROM unnest(
-    %b::bytea[], %b::bytea[], %b::text[], %b::bigint[], %b::text[], %b::text[], %b::text[], %b::bytea[],
-    %b::integer[], %b::integer[], %b::text[], %b::text[])
-  WHERE %b::bigint IN ({_ANY_VERSION}, (SELECT value FROM counters WHERE name = 'changes'))
-  RETURNING account, id)
-INSERT INTO unsealed (account, id) SELECT account, id FROM given
+_FIELDS = ", ".join(Entry._fields)
+_ENTRIES = """
+  unnest(%(e0)b::bytea[], %(e1)b::bytea[], %(e2)b::text[], %(e3)b::bigint[], %(e4)b::text[], %(e5)b::text[],
+    %(e6)b::text[], %(e7)b::bytea[], %(e8)b::integer[], %(e9)b::integer[], %(e10)b::text[], %(e11)b::text[])
+"""
+_ADDED = "RETURNING account, id) INSERT INTO unsealed (account, id) SELECT account, id FROM added"
+_UNCHANGED = """
+  ((SELECT value FROM counters WHERE name = 'changes') = %(version)b::bigint
+    AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint)
+"""
+_INSERT_ENTRIES = f"WITH added AS (INSERT INTO entries ({_FIELDS}) SELECT * FROM {_ENTRIES} {_ADDED}"
+_APPEND = f"WITH added AS (INSERT INTO entries ({_FIELDS}) SELECT * FROM {_ENTRIES} WHERE {_UNCHANGED} {_ADDED}"
+# What was updated stays so unless the statement fails: so it does when somebody was first.
+_ROTATE_AND_APPEND = f"""
+WITH rotated AS ({{}}), sure AS (
+  SELECT 1 / CASE WHEN {_UNCHANGED} AND (SELECT count(*) FROM rotated) = %(rotations)b::bigint THEN 1 ELSE 0 END AS it),
+added AS (INSERT INTO entries ({_FIELDS}) SELECT * FROM {_ENTRIES} WHERE (SELECT it FROM sure) = 1 {_ADDED}
 """
 _INDEXES = """
 SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
@@ -115,11 +123,21 @@ class _Connection:
         self._may_write()
         return self.rows_given(statement, rows)
 
-    def add_entries(self, entries: list[Entry], version: int = _ANY_VERSION) -> bool:
-        """By one statement; False when the store is not of this version, and nothing was added."""
-        columns = zip(*[(ids.raw(entry.account), *entry[1:]) for entry in entries], strict=True)
-        cursor = self.database.execute(_INSERT_ENTRIES, [*map(list, columns), version], prepare=True)
-        return cursor.rowcount == len(entries)
+    def add_entries(self, entries: list[Entry]) -> None:
+        self.database.execute(_INSERT_ENTRIES, _columns(entries), prepare=True)
+
+    def append(self, effects: Effects, as_of: Cache) -> bool:
+        """Rotate and add by one statement. False when the store has moved on: then nothing was done."""
+        given = _columns(effects.entries) | {"version": as_of.version, "ends": as_of.ends}
+        if not effects.rotations:
+            return self.database.execute(_APPEND, given, prepare=True).rowcount > 0
+        rotations = zip(Rotation._fields, zip(*sorted(effects.rotations), strict=True), strict=True)
+        given |= {name: list(column) for name, column in rotations} | {"rotations": len(effects.rotations)}
+        try:
+            self.database.execute(_ROTATE_AND_APPEND.format(self._statements["rotate_families"]), given, prepare=True)
+        except psycopg.errors.DivisionByZero:
+            return False
+        return True
 
     def _may_write(self) -> None:
         match self.mode:
@@ -343,23 +361,26 @@ class PostgresStore:
                 return
 
     def _append(self, line: "_Line", batch: list[Work]) -> bool:
-        """What was run ahead and only adds entries is a transaction of one statement, if nothing changed since.
+        """What only adds entries and rotates families is a transaction of one statement, if nothing changed since.
 
         False when it is not so, or nobody knows: then all of it is still to be done. At worst an entry stays of a token
         that nobody got.
         """
-        effects = Effects()
-        for work in batch:
-            if work.ahead is None or work.ahead.mark is not line.cache.mark:
-                return False
-            effects.add(work.ahead.effects)
-        if effects.births or effects.tallies or not effects.entries:
+        if any(work.wants is None and work.ahead is None for work in batch) or line.cache.version < 0:
             return False
+        effects = Effects()
         began = time.monotonic()
         try:
             connection = line.connected()
             self.compare_clocks(connection.database)
-            if not connection.add_entries(effects.entries, line.cache.version):
+            self._run_ahead(connection, line.cache, batch)
+            for work in batch:
+                if work.ahead is None or work.ahead.mark is not line.cache.mark:
+                    return False
+                effects.add(work.ahead.effects)
+            if effects.births or effects.tallies or not effects.entries:
+                return False
+            if not connection.append(effects, line.cache):
                 return False
         except (psycopg.Error, Unavailable):
             return False
@@ -367,6 +388,22 @@ class PostgresStore:
             work.result = work.ahead.result  # type: ignore[union-attr]
         self._watch(len(batch), time.monotonic() - began, [entry.type for entry in effects.entries])
         return True
+
+    def _run_ahead(self, connection: _Connection, cache: Cache, batch: list[Work]) -> None:
+        """Those that want a family, with what is read for all of them. None of them is ahead if one cannot be."""
+        wanting = [(work, work.wants) for work in batch if work.wants is not None]
+        if not wanting:
+            return
+        together = read_together(connection, cache, self.now(), [wants for _, wants in wanting])
+        try:
+            for work, _ in wanting:
+                tx = Tx(connection, cache, self.now(), together)
+                result = work.unit(tx)
+                tx.finish()
+                work.ahead = Ahead(cache.mark, result, tx.effects)
+        except Exception:  # noqa: BLE001 (the transaction will say whose fault it was)
+            for work, _ in wanting:
+                work.ahead = None
 
     def _run_one(
         self, connection: _Connection, cache: Cache, work: Work, effects: Effects, together: Batch | None
@@ -478,6 +515,11 @@ def _write(connection: _Connection, effects: Effects, slot: int) -> None:
     if effects.entries:
         connection.add_entries(effects.entries)
     effects.write_rest(_Appending(connection), slot)
+
+
+def _columns(entries: list[Entry]) -> dict[str, Any]:
+    columns = zip(*[(ids.raw(entry.account), *entry[1:]) for entry in entries], strict=True)
+    return {f"e{number}": list(column) for number, column in enumerate(columns)}
 
 
 class _Appending:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from gatepost import accounts, clock, families, ids
@@ -263,6 +264,30 @@ def test_many_families_rotate_in_one_commit_while_some_end(
         assert said.count("rotated") == now.number <= 1
         assert said.count("ended it") == number % 2 == (now.ended_at is not None)
         assert now.number == 1 or "ended" in said
+
+
+def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, other: Store, kept: Kept) -> None:
+    """Though what was read ahead of the commit is the definition as it was."""
+
+    def unit(tx: Tx) -> bool:
+        account = tx.account(kept.account)
+        assert account is not None
+        using(kept.account, kept.family.id, "active" if account.active else "suspended")(tx)
+        return account.active
+
+    def suspend(tx: Tx) -> None:
+        account = tx.lock_account(kept.account)
+        assert account is not None
+        tx.put_account(msgspec.structs.replace(account, status="suspended"))
+
+    wanted = (kept.account, kept.family.id)
+    assert run_wanting([store], [(unit, wanted)]) == [True]
+    assert run_wanting([store], [(unit, wanted)]) == [True], "and now it is remembered"
+    other.run_now(suspend)
+    assert run_wanting([store], [(unit, wanted)]) == [False]
+    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    expected = ["rotated active", "repeated active", "repeated suspended"]
+    assert sorted(told) == sorted(f"{kept.family.id} {each}" for each in expected)
 
 
 def test_a_unit_whose_entry_cannot_be_written_leaves_nothing(store: Store, kept: Kept) -> None:
