@@ -1,0 +1,103 @@
+"""SQLite: nobody is answered before the disk has what they wrote, and nobody else waits for that."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gatepost import accounts, clock
+from gatepost.errors import Unavailable
+from gatepost.store import sqlite
+from gatepost.store.sqlite import SqliteStore
+from tests.contract import things
+
+PATIENCE = 20.0
+
+
+class Two(NamedTuple):
+    """Two stores on one file, as of two processes."""
+
+    one: SqliteStore
+    other: SqliteStore
+    account: str
+
+    def subjects(self) -> list[str]:
+        return self.other.read_now(lambda tx: things.subjects(tx, self.account))
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Two]:
+    path = tmp_path / "gatepost.db"
+    with closing(SqliteStore(path, clock.now)) as one, closing(SqliteStore(path, clock.now)) as other:
+        one.migrate()
+        made = accounts.new("acme", clock.now())
+        one.run_now(lambda tx: tx.add_account(made))
+        yield Two(one, other, made.id)
+
+
+@contextmanager
+def slow_disk(monkeypatch: pytest.MonkeyPatch, begun: threading.Event) -> Iterator[threading.Event]:
+    """The first sync waits until it is let go; those after it do not."""
+    let_go, real, first = threading.Event(), sqlite._sync, threading.Lock()
+
+    def sync(file: int) -> None:
+        if first.acquire(blocking=False):
+            begun.set()
+            assert let_go.wait(PATIENCE)
+        real(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_sync", sync)
+        try:
+            yield let_go
+        finally:
+            let_go.set()
+
+
+def test_who_waits_for_the_disk_is_not_answered_and_holds_nobody_up(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+    with slow_disk(monkeypatch, begun) as let_go:
+        waiting = threading.Thread(
+            target=two.one.run_now, args=(lambda tx: things.record(tx, two.account, "slow"),), daemon=True
+        )
+        waiting.start()
+        assert begun.wait(PATIENCE)
+        two.other.run_now(lambda tx: things.record(tx, two.account, "quick"))
+        assert waiting.is_alive(), "it was answered before its commit was on the disk"
+        assert two.subjects() == ["slow", "quick"], "in the order of their commits"
+        let_go.set()
+        waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+
+
+def test_what_is_synced_is_the_log_that_was_written(two: Two, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    synced: list[tuple[int, int]] = []
+    real = sqlite._sync
+
+    def sync(file: int) -> None:
+        synced.append((os.fstat(file).st_ino, os.fstat(file).st_size))
+        real(file)
+
+    monkeypatch.setattr(sqlite, "_sync", sync)
+    for number in range(3):
+        two.one.run_now(lambda tx, number=number: things.record(tx, two.account, str(number)))  # type: ignore[misc]
+    log = (tmp_path / "gatepost.db-wal").stat()
+    assert [inode for inode, _ in synced] == [log.st_ino] * 3
+    assert synced[-1][1] == log.st_size > 0
+
+
+def test_a_disk_that_fails_is_told_and_forgiven(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_sync", fails)
+        with pytest.raises(Unavailable):
+            two.one.run_now(lambda tx: things.record(tx, two.account, "unsure"))
+    two.one.run_now(lambda tx: things.record(tx, two.account, "sure"))
+    assert "sure" in two.subjects()
