@@ -427,7 +427,7 @@ def test_the_story_of_one_that_is_tried_again(gatepost: Service, account_name: s
     behaviour: Behaviour = [(503, {"Retry-After": "3000"}, b"busy"), OK]
     with opening(gatepost, account_name, behaviour, "retry_schedule=1s,1h,2h") as shop:
         delivery = shop.publish()
-        wait_until(lambda: shop.record(delivery)["status"] == "pending" and shop.record(delivery)["attempts"] != [])
+        wait_until(lambda: (found := shop.record(delivery))["status"] == "pending" and found["attempts"] != [])
         record = shop.cli_json("delivery", "show", delivery)
         assert record == shop.record(delivery)
         story = shop.explain(delivery)
@@ -444,7 +444,7 @@ def test_the_story_of_one_that_is_tried_again(gatepost: Service, account_name: s
 def test_retry_makes_the_next_attempt_now(gatepost: Service, account_name: str) -> None:
     with opening(gatepost, account_name, [(500, {}, b""), OK], "retry_schedule=1h") as shop:
         delivery = shop.publish()
-        wait_until(lambda: shop.record(delivery)["status"] == "pending" and shop.record(delivery)["attempts"] != [])
+        wait_until(lambda: (found := shop.record(delivery))["status"] == "pending" and found["attempts"] != [])
         assert "Next, attempt 2 is planned for" in shop.explain(delivery)[3]
         assert shop.cli_json("delivery", "retry", delivery)["id"] == delivery
         ended = shop.status(delivery, "succeeded")
