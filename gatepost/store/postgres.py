@@ -337,7 +337,8 @@ class PostgresStore:
                 effects = Effects()
                 began = time.monotonic()
                 with line.transaction() as connection:
-                    wants = [work.wants for work in batch if work.wants is not None and line.mode == "records"]
+                    behind = [work for work in batch if work.ahead is None or work.ahead.mark is not line.cache.mark]
+                    wants = [work.wants for work in behind if work.wants is not None and line.mode == "records"]
                     together = read_together(connection, line.cache, self.now(), wants) if wants else None
                     for work in batch:
                         self._run_one(connection, line.cache, work, effects, together)
@@ -382,7 +383,7 @@ class PostgresStore:
                 return False
             if not connection.append(effects, line.cache):
                 return False
-        except (psycopg.Error, Unavailable):
+        except Exception:  # noqa: BLE001 (the transaction will say whose fault it was)
             return False
         for work in batch:
             work.result = work.ahead.result  # type: ignore[union-attr]
@@ -390,20 +391,19 @@ class PostgresStore:
         return True
 
     def _run_ahead(self, connection: _Connection, cache: Cache, batch: list[Work]) -> None:
-        """Those that want a family, with what is read for all of them. None of them is ahead if one cannot be."""
+        """Those that want a family, with what is read for all of them. Raises, and none is ahead, if one cannot be."""
         wanting = [(work, work.wants) for work in batch if work.wants is not None]
         if not wanting:
             return
         together = read_together(connection, cache, self.now(), [wants for _, wants in wanting])
-        try:
-            for work, _ in wanting:
-                tx = Tx(connection, cache, self.now(), together)
-                result = work.unit(tx)
-                tx.finish()
-                work.ahead = Ahead(cache.mark, result, tx.effects)
-        except Exception:  # noqa: BLE001 (the transaction will say whose fault it was)
-            for work, _ in wanting:
-                work.ahead = None
+        made: list[Ahead] = []
+        for work, _ in wanting:
+            tx = Tx(connection, cache, self.now(), together)
+            result = work.unit(tx)
+            tx.finish()
+            made.append(Ahead(cache.mark, result, tx.effects))
+        for (work, _), ahead in zip(wanting, made, strict=True):
+            work.ahead = ahead
 
     def _run_one(
         self, connection: _Connection, cache: Cache, work: Work, effects: Effects, together: Batch | None

@@ -43,8 +43,8 @@ SLOW = 0.005  # seconds: a disk that takes longer for a commit is not for the ev
 SLOW_FOR = 1.0
 _TRIES = 5
 _MOST_ROWS = 208
-_STEP = 16
-_MOST_EACH = 32
+_STEP = 16  # rows: a statement is about so many times this, or about fewer
+_MOST_EACH = 32  # things that one statement is asked for
 _MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes more
 _STATEMENTS = 2 * _MOST_ROWS + 500  # kept prepared: an insertion for each number of rows, and all the others
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
@@ -82,7 +82,7 @@ class _Connection:
         return found
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """In two pieces at most, of few sizes: some dozens of prepared texts serve every number of rows."""
+        """In pieces of few sizes: some dozens of prepared texts serve every number of rows."""
         found: list[tuple[Any, ...]] = []
         start = 0
         while start < len(rows):
@@ -338,6 +338,10 @@ class SqliteStore:
                 in_loop = not at_once and not warily and all(work.here for work in batch)
                 done = self._in_loop(batch) if in_loop else self._transact(batch, warily=warily, at_once=at_once)
             self._make_durable()  # while others write
+            self._watch(done, time.monotonic() - self._began, self._recorded)
+            if self._awaited:
+                self._ringer.ring(self._awaited)
+                self._awaited.clear()
         except NotNow:
             return 0
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
@@ -349,10 +353,6 @@ class SqliteStore:
             for work in batch:
                 work.fail(_unavailable(error))
             return len(batch)
-        self._watch(done, time.monotonic() - self._began, self._recorded)
-        if self._awaited:
-            self._ringer.ring(self._awaited)
-            self._awaited.clear()
         return done
 
     def _make_durable(self) -> None:

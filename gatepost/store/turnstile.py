@@ -12,7 +12,7 @@ class NotNow(Exception):
 
 
 class Turnstile:
-    """Two file locks that make the writers of all processes take turns."""
+    """Gate, then write: who waits for the second holds the first, so who just wrote queues behind."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

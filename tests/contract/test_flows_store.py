@@ -290,6 +290,20 @@ def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, oth
     assert sorted(told) == sorted(f"{kept.family.id} {each}" for each in expected)
 
 
+def test_who_cannot_say_what_it_wants_runs_all_the_same(store: Store, kept: Kept) -> None:
+    """And so does who comes after: no thread ends by it."""
+
+    def fails(_tx: Tx) -> tuple[bytes, bytes]:
+        raise ValueError("a defect")
+
+    async def asking(label: str) -> str:
+        unit = using(kept.account, kept.family.id, label)
+        async with asyncio.timeout(together.LONG):
+            return await store.run(unit, records_only=True, wants=fails)
+
+    assert [asyncio.run(asking(label)) for label in ("one", "other", "third")] == ["rotated", "repeated", "repeated"]
+
+
 def test_a_unit_whose_entry_cannot_be_written_leaves_nothing(store: Store, kept: Kept) -> None:
     """Not a rotation, nor an end, nor a definition: there is no fact without its entry."""
     name = kept.family.id
