@@ -1,4 +1,4 @@
-"""The commands of the webhook area beside a running server: what they print, what they change, and how they refuse."""
+"""The commands about endpoints, deliveries and their store: what they print, what they change, and how they refuse."""
 
 import json
 import os
@@ -8,13 +8,10 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -24,123 +21,14 @@ from gatepost.app import Opened
 from gatepost.cli.main import all_commands
 from gatepost.deliveries import model
 from gatepost.endpoints import Endpoint
-from gatepost.errors import Refusal
-from gatepost.ledger import entries
-from gatepost.ledger import publish as rules
-from gatepost.ledger.entries import Entry, Origin
-from gatepost.ledger.publish import Event
 from gatepost.settings import load
 from gatepost.store.effects import Birth
-from gatepost.store.listing import Wanted
 from gatepost.store.tx import Tx
 from gatepost.subscriptions import Subscription
-from gatepost.units import accounts, listing, publish
-from gatepost.units.listing import Query
-from gatepost.units.publish import Published
-from gatepost.units.service import Answer
 from tests import command
-from tests.receiver import OK, Behaviour, Raw, Receiver, receiver, silent
+from tests.flows.shop import DEADLINE, Shop, lines, opening, refusal, wait_until
+from tests.receiver import OK, Behaviour, Raw, silent
 from tests.service import Service
-
-DEADLINE = 20.0  # seconds: never reached unless something hangs
-
-
-class Shop(NamedTuple):
-    """An account with one endpoint, subscribed to invoice.*, and the receiver behind it."""
-
-    gatepost: Service
-    name: str
-    account: str
-    token: str
-    endpoint: str
-    subscription: str
-    receiver: Receiver
-
-    def cli_json(self, *arguments: str) -> Any:
-        return self.gatepost.cli_json(*arguments, "--account", self.name)
-
-    def cli(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return self.gatepost.cli(*arguments, "--account", self.name, **options)
-
-    def publish(self, data: Any = 1) -> str:
-        """As `event publish` does, without the price of a process; the id of the one delivery that it made."""
-        event = rules.event("invoice.paid", data)
-        assert isinstance(event, Event)
-
-        def unit(tx: Tx) -> Published | Refusal:
-            return publish.one(tx, accounts.named(tx, self.name), event, Origin("operator"))
-
-        made = self.gatepost.opened.store.run_now(unit)
-        assert isinstance(made, Published)
-        [found] = made.deliveries
-        return found
-
-    def record(self, delivery: str) -> dict[str, Any]:
-        """What `delivery show --json` prints, without the price of a process."""
-        opened, wanted = self.gatepost.opened, Query(Wanted(id=ids.raw(delivery)))
-
-        def unit(tx: Tx) -> Answer | Refusal:
-            return listing.page(tx, opened.service, accounts.named(tx, self.name), wanted)
-
-        answer = opened.store.read_now(unit)
-        assert isinstance(answer, Answer)
-        found: dict[str, Any] = answer.body["data"][0]
-        return found
-
-    def status(self, delivery: str, *wanted: str) -> dict[str, Any]:
-        """The delivery, once it is so."""
-        wait_until(lambda: self.record(delivery)["status"] in wanted)
-        return self.record(delivery)
-
-    def explain(self, delivery: str) -> list[str]:
-        return self.cli("delivery", "explain", delivery).stdout.splitlines()
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to this"
-        time.sleep(0.05)
-
-
-@contextmanager
-def opening(gatepost: Service, name: str, behaviour: Behaviour = OK, *settings: str, **members: Any) -> Iterator[Shop]:
-    account, client = gatepost.account(name, *settings)
-    token = gatepost.token(client, "gatepost:endpoints gatepost:subscriptions")
-    with receiver(behaviour) as behind:
-        endpoint = gatepost.post("/webhooks/endpoints", token, {"url": behind.url} | members)
-        assert endpoint.status_code == 201, endpoint.text
-        body = {"endpoint_id": endpoint.json()["id"], "events": ["invoice.*"]}
-        subscription = gatepost.post("/webhooks/subscriptions", token, body)
-        assert subscription.status_code == 201, subscription.text
-        yield Shop(gatepost, name, account, token, endpoint.json()["id"], subscription.json()["id"], behind)
-
-
-@pytest.fixture
-def shop(gatepost: Service, account_name: str) -> Iterator[Shop]:
-    with opening(gatepost, account_name) as found:
-        yield found
-
-
-@pytest.fixture
-def sqlite_shop(sqlite_gatepost: Service, account_name: str) -> Iterator[Shop]:
-    with opening(sqlite_gatepost, account_name) as found:
-        yield found
-
-
-def refusal(shop: Shop, *arguments: str, stdin: str | None = None) -> str:
-    ended = shop.cli(*arguments, check=False, stdin=stdin)
-    assert ended.returncode == 2, ended
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("gatepost: ")
-    assert ended.stderr.count("\n") == 1
-    return ended.stderr
-
-
-def platform(shop: Shop) -> list[Any]:
-    """The data of what was published, oldest first."""
-    found = shop.gatepost.entries(shop.account, 1000)[::-1]
-    return [each["data"] for each in found if each["type"].startswith("invoice.")]
 
 
 def test_every_command_is_there_and_says_what_it_is_for() -> None:
@@ -158,192 +46,6 @@ def test_every_command_is_there_and_says_what_it_is_for() -> None:
     store = all_commands().commands["store"]
     assert isinstance(store, click.Group)
     assert {"migrate", "check", "prune"} <= set(store.commands)
-
-
-# --- publishing one
-
-
-def test_publish_prints_the_entry_with_its_deliveries(shop: Shop) -> None:
-    made = shop.cli_json("event", "publish", "--type", "invoice.paid", "--data", '{"amount": 1}', "--id", "a")
-    assert (made["type"], made["data"], made["matched"], made["actor"]) == (
-        "invoice.paid",
-        {"amount": 1},
-        1,
-        "operator",
-    )
-    [delivery] = made["deliveries"]
-    [sent] = shop.receiver.wait_for(1)
-    assert sent.headers["webhook-id"] == made["id"]
-    assert shop.status(delivery, "succeeded")["event"]["id"] == made["id"]
-    again = shop.cli_json("event", "publish", "--type", "invoice.paid", "--data", '{"amount": 1}', "--id", "a")
-    assert again == made | {"again": True}
-    assert not made["again"]
-    assert platform(shop) == [{"amount": 1}]
-
-
-def test_publish_takes_a_file_and_speaks_to_people(shop: Shop, tmp_path: Path) -> None:
-    (tmp_path / "data.json").write_text('{"text": "ünïcödé 雪"}')
-    said = shop.cli("event", "publish", "--type", "invoice.paid", "--data", f"@{tmp_path / 'data.json'}").stdout
-    words = dict(line.split(maxsplit=1) for line in said.splitlines())
-    assert words["type"] == "invoice.paid"
-    assert words["id"].startswith("evt_")
-    assert words["deliveries"].startswith('["dlv_')
-    assert platform(shop) == [{"text": "ünïcödé 雪"}]
-
-
-def test_publish_refuses_with_words(sqlite_shop: Shop) -> None:
-    shop = sqlite_shop
-    one = ("event", "publish", "--type")
-    shop.cli(*one, "invoice.paid", "--data", "1", "--id", "a")
-    for arguments, words in (
-        ((*one, "invoice.paid"), "--data: needed"),
-        ((*one, "invoice.paid", "--data", "{"), "--data: it is not JSON"),
-        ((*one, "invoice.paid", "--data", '{"a": 1, "a": 2}'), "--data: "),
-        ((*one, "invoice.paid", "--data", "@no-such-file"), "cannot read"),
-        ((*one, "Paid", "--data", "1"), "--type: must be a dotted lower-case name"),
-        ((*one, "oauth.token.issued", "--data", "1"), "--type: oauth.token.issued is the service's own"),
-        ((*one, "invoice.paid", "--data", "1", "--id", ""), "--id: must be"),
-        ((*one, "invoice.paid", "--data", "2", "--id", "a"), "--id: published before"),
-        (("event", "publish", "--data", "1"), "with --type"),
-        (("event", "publish", "--id", "a"), "with --type"),
-    ):
-        assert words in refusal(shop, *arguments, stdin=""), arguments
-    assert platform(shop) == [1]
-    gone = shop.gatepost.cli("event", "publish", "--account", "no-such", "--type", "a.b", "--data", "1", check=False)
-    assert (gone.returncode, "account list" in gone.stderr) == (2, True)
-
-
-# --- publishing lines
-
-
-def lines(*numbers: int, **more: Any) -> str:
-    return "".join(
-        json.dumps({"type": "invoice.paid", "data": number, "id": f"n{number}"} | more) + "\n" for number in numbers
-    )
-
-
-def test_lines_are_published_each_once(shop: Shop) -> None:
-    said = shop.cli("event", "publish", stdin="\n" + lines(*range(250)) + "  \n").stdout
-    assert said == "250 events published (0 of them had been before), 250 deliveries made\n"
-    assert platform(shop) == list(range(250))
-    said = shop.cli("event", "publish", stdin=lines(*range(260))).stdout
-    assert said == "260 events published (250 of them had been before), 10 deliveries made\n"
-    assert platform(shop) == list(range(260))
-
-
-def test_lines_as_json_come_back_as_lines(shop: Shop) -> None:
-    ended = shop.cli("event", "publish", "--json", stdin=lines(1, 2, 1))
-    found = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [(each["data"], each["again"], len(each["deliveries"])) for each in found] == [
-        (1, False, 1),
-        (2, False, 1),
-        (1, True, 1),
-    ]
-    assert found[2]["id"] == found[0]["id"]
-    assert shop.cli("event", "publish", stdin="").stdout.startswith("0 events published")
-
-
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        ("{\n", "not JSON"),
-        ("[]\n", "must be an object"),
-        ('{"data": 1}\n', "type is missing"),
-        ('{"type": "invoice.paid"}\n', "data is missing"),
-        ('{"type": "invoice.paid", "data": 1, "colour": "\\u001b[31m"}\n', "colour is not a member"),
-        ('{"type": "oauth.token.issued", "data": 1}\n', "the service's own"),
-        ('{"type": "invoice.paid", "data": 1, "data": 2}\n', "twice"),
-        (lines(2, data="other"), "published before"),
-    ],
-)
-def test_the_first_bad_line_ends_it_and_what_was_before_is_published(
-    sqlite_gatepost: Service, account_name: str, bad: str, words: str
-) -> None:
-    with opening(sqlite_gatepost, account_name) as shop:
-        ended = shop.cli(
-            "event", "publish", stdin=lines(*range(120)) + "\n" + bad + lines(*range(200, 210)), check=False
-        )
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert ended.stderr.startswith("gatepost: line 122: "), ended.stderr
-        assert words in ended.stderr
-        assert "120 events published" in ended.stderr
-        assert "\x1b" not in ended.stderr
-        assert platform(shop) == list(range(120))
-        said = shop.cli("event", "publish", stdin=lines(*range(120), *range(200, 210))).stdout
-        assert said.startswith("130 events published (120 of them had been before)")
-
-
-# --- following
-
-
-@contextmanager
-def following(shop: Shop, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`event tail`, once it looks."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gatepost", "event", "tail", "--account", shop.name, *arguments],
-        env=shop.gatepost.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith(f"following {shop.name}")
-        yield process
-        process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=DEADLINE)
-        assert (process.returncode, rest, errors) == (0, "", "")
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def next_line(process: subprocess.Popen[str]) -> str:
-    """The next that it prints; fails when none comes."""
-    found: list[str] = []
-    assert process.stdout is not None
-    reading = threading.Thread(target=lambda out: found.append(out.readline()), args=(process.stdout,), daemon=True)
-    reading.start()
-    reading.join(DEADLINE)
-    assert found, "it printed nothing"
-    return found[0]
-
-
-def test_tail_prints_what_is_recorded_from_now_on(shop: Shop) -> None:
-    shop.publish("before")
-    with following(shop, "--type", "invoice.*", "--type", "account.changed", "--json") as process:
-        shop.publish("\x1b[31mred")
-        told = json.loads(next_line(process))
-        assert (told["type"], told["data"]) == ("invoice.paid", "\x1b[31mred")
-        shop.cli("event", "publish", "--type", "other.thing", "--data", "1")
-        shop.gatepost.cli("account", "set", shop.name, "max_scopes=7")
-        assert json.loads(next_line(process))["type"] == "account.changed"
-
-
-def test_tail_speaks_to_people_in_plain_lines(shop: Shop) -> None:
-    with following(shop, "--type", "invoice.*") as process:
-        shop.publish("a\u009b\u202eb")
-        line = next_line(process)
-        assert re.fullmatch(r'\d{4}-\S+Z  invoice\.paid  evt_\w{26}  operator  –  "a��b"\n', line), line
-
-
-def record_at(opened: Opened, account: str, data: str, age: timedelta) -> Entry:
-    """An entry whose id was made so long before it is committed."""
-
-    def unit(tx: Tx) -> Entry:
-        raw = clock.milliseconds(tx.at - age).to_bytes(6, "big") + ids.fresh()[6:]
-        made = entries.new("invoice.paid", account=account, origin=Origin("operator"), subject="", data={"said": data},
-                           at=tx.at, keep_days=30, raw_id=raw)  # fmt: skip
-        return tx.record(made)
-
-    return opened.store.run_now(unit)
-
-
-def test_tail_sees_what_was_committed_late(shop: Shop) -> None:
-    """A lower id than those already printed, and each only once."""
-    with following(shop, "--type", "invoice.*", "--json") as process:
-        for number in range(3):
-            shop.publish(f"on time {number}")
-            assert json.loads(next_line(process))["data"] == f"on time {number}"
-            record_at(shop.gatepost.opened, shop.account, f"late {number}", timedelta(seconds=6))
-            assert json.loads(next_line(process))["data"] == {"said": f"late {number}"}
 
 
 # --- endpoints

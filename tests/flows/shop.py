@@ -1,0 +1,117 @@
+"""An account that sells something, for the tests of commands: its endpoint, and the receiver behind it."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from gatepost import ids
+from gatepost.errors import Refusal
+from gatepost.ledger import publish as rules
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.publish import Event
+from gatepost.store.listing import Wanted
+from gatepost.store.tx import Tx
+from gatepost.units import accounts, listing, publish
+from gatepost.units.listing import Query
+from gatepost.units.publish import Published
+from gatepost.units.service import Answer
+from tests.receiver import OK, Behaviour, Receiver, receiver
+from tests.service import Service
+
+DEADLINE = 20.0  # seconds: never reached unless something hangs
+
+
+class Shop(NamedTuple):
+    """An account with one endpoint, subscribed to invoice.*, and the receiver behind it."""
+
+    gatepost: Service
+    name: str
+    account: str
+    token: str
+    endpoint: str
+    subscription: str
+    receiver: Receiver
+
+    def cli_json(self, *arguments: str) -> Any:
+        return self.gatepost.cli_json(*arguments, "--account", self.name)
+
+    def cli(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.gatepost.cli(*arguments, "--account", self.name, **options)
+
+    def publish(self, data: Any = 1) -> str:
+        """As `event publish` does, without the price of a process; the id of the one delivery that it made."""
+        event = rules.event("invoice.paid", data)
+        assert isinstance(event, Event)
+
+        def unit(tx: Tx) -> Published | Refusal:
+            return publish.one(tx, accounts.named(tx, self.name), event, Origin("operator"))
+
+        made = self.gatepost.opened.store.run_now(unit)
+        assert isinstance(made, Published)
+        [found] = made.deliveries
+        return found
+
+    def record(self, delivery: str) -> dict[str, Any]:
+        """What `delivery show --json` prints, without the price of a process."""
+        opened, wanted = self.gatepost.opened, Query(Wanted(id=ids.raw(delivery)))
+
+        def unit(tx: Tx) -> Answer | Refusal:
+            return listing.page(tx, opened.service, accounts.named(tx, self.name), wanted)
+
+        answer = opened.store.read_now(unit)
+        assert isinstance(answer, Answer)
+        found: dict[str, Any] = answer.body["data"][0]
+        return found
+
+    def status(self, delivery: str, *wanted: str) -> dict[str, Any]:
+        """The delivery, once it is so."""
+        wait_until(lambda: self.record(delivery)["status"] in wanted)
+        return self.record(delivery)
+
+    def explain(self, delivery: str) -> list[str]:
+        return self.cli("delivery", "explain", delivery).stdout.splitlines()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to this"
+        time.sleep(0.05)
+
+
+@contextmanager
+def opening(gatepost: Service, name: str, behaviour: Behaviour = OK, *settings: str, **members: Any) -> Iterator[Shop]:
+    account, client = gatepost.account(name, *settings)
+    token = gatepost.token(client, "gatepost:endpoints gatepost:subscriptions")
+    with receiver(behaviour) as behind:
+        endpoint = gatepost.post("/webhooks/endpoints", token, {"url": behind.url} | members)
+        assert endpoint.status_code == 201, endpoint.text
+        body = {"endpoint_id": endpoint.json()["id"], "events": ["invoice.*"]}
+        subscription = gatepost.post("/webhooks/subscriptions", token, body)
+        assert subscription.status_code == 201, subscription.text
+        yield Shop(gatepost, name, account, token, endpoint.json()["id"], subscription.json()["id"], behind)
+
+
+def refusal(shop: Shop, *arguments: str, stdin: str | None = None) -> str:
+    ended = shop.cli(*arguments, check=False, stdin=stdin)
+    assert ended.returncode == 2, ended
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("gatepost: ")
+    assert ended.stderr.count("\n") == 1
+    return ended.stderr
+
+
+def platform(shop: Shop) -> list[Any]:
+    """The data of what was published, oldest first."""
+    found = shop.gatepost.entries(shop.account, 1000)[::-1]
+    return [each["data"] for each in found if each["type"].startswith("invoice.")]
+
+
+def lines(*numbers: int, **more: Any) -> str:
+    """Events, each with an id, as `event publish` takes them."""
+    return "".join(
+        json.dumps({"type": "invoice.paid", "data": number, "id": f"n{number}"} | more) + "\n" for number in numbers
+    )
