@@ -1,5 +1,6 @@
 """Prefixed ids: a UUIDv7 in lower-case base32hex, which sorts by time. Stored as 16 bytes, shown as text."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from uuid_utils import uuid7
@@ -7,11 +8,23 @@ from uuid_utils import uuid7
 from gatepost import clock
 
 _LENGTH = 26
-_DIGITS = "0123456789abcdefghijklmnopqrstuv"
-_ALPHABET = frozenset(_DIGITS)
-_TWO = [first + second for first in _DIGITS for second in _DIGITS]
-_THREE = [first + rest for first in _DIGITS for rest in _TWO]
-_60_BITS = (1 << 60) - 1
+_DIGITS = b"0123456789abcdefghijklmnopqrstuv"
+_ALPHABET = frozenset(_DIGITS.decode())
+_TO_DIGITS = _DIGITS + bytes(256 - len(_DIGITS))
+
+
+def _steps() -> Iterator[tuple[int, int, int]]:
+    """How to pull 32 digits of 5 bits apart until each has a byte: halves that stay, halves that go, and how far.
+
+    What is together is halved each time, and gets room for bytes: 80 bits in 128, 40 in 64, …, 5 in 8.
+    """
+    for together in (80, 40, 20, 10, 5):
+        room = together * 8 // 5
+        stay = sum(((1 << together) - 1) << at for at in range(0, 256, 2 * room))
+        yield stay, stay << together, room - together
+
+
+_STEPS = tuple(_steps())
 
 
 def fresh() -> bytes:
@@ -28,16 +41,11 @@ def new(prefix: str) -> str:
 
 
 def text(prefix: str, raw: bytes) -> str:
-    """Base32hex three digits at a time, of small numbers: eight times as fast as the standard library.
-
-    Every request and every delivery makes a few.
-    """
+    """Base32hex, by arithmetic. A table for it would be in no cache when a service has other things to do as well."""
     number = int.from_bytes(raw, "big") << 2
-    a, b, c = number >> 70, number >> 10 & _60_BITS, _THREE
-    return (
-        f"{prefix}_{c[a >> 45]}{c[a >> 30 & 32767]}{c[a >> 15 & 32767]}{c[a & 32767]}"
-        f"{c[b >> 45]}{c[b >> 30 & 32767]}{c[b >> 15 & 32767]}{c[b & 32767]}{_TWO[number & 1023]}"
-    )
+    for stay, go, by in _STEPS:
+        number = number & stay | (number & go) << by
+    return f"{prefix}_{number.to_bytes(_LENGTH, 'big').translate(_TO_DIGITS).decode()}"
 
 
 def raw(identifier: str) -> bytes:

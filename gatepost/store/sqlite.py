@@ -49,7 +49,13 @@ _MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes
 _STATEMENTS = 2 * _MOST_ROWS + 500  # kept prepared: an insertion for each number of rows, and all the others
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
 _sync = getattr(os, "fdatasync", os.fsync)  # which not every system has
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000", "temp_store=MEMORY")
 _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # a unit's, not the store's
+
+# Memory is not counted: that would take a lock for each piece. Said here, before anything is opened.
+apsw.shutdown()
+apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, 0)
+apsw.initialize()
 
 
 class _Connection:
@@ -534,7 +540,9 @@ class SqliteStore:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         database = apsw.Connection(str(self._path), flags=flags, statementcachesize=_STATEMENTS)
         database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000"):
+        # Plans do not depend on values: else most statements would be prepared anew each time they are given some.
+        database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
         return database
 

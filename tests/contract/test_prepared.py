@@ -1,0 +1,57 @@
+"""SQLite: a statement is prepared once, whatever values it is given."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from gatepost import clock
+from gatepost.store import text
+from gatepost.store.sqlite import SqliteStore
+
+STATEMENTS = text.statements("sqlite")
+NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[apsw.Connection]:
+    with closing(SqliteStore(tmp_path / "gatepost.db", clock.now)) as store:
+        store.migrate()
+        with closing(store._open(create=False)) as opened:
+            yield opened
+
+
+def execute(database: apsw.Connection, statement: str, value: object) -> None:
+    """With one value for all parameters: what no table takes is refused, but only when it is run."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        names = set(NAMED.findall(statement))
+        values = dict.fromkeys(names, value) if names else [value] * statement.count("?")
+        database.execute(statement, values).fetchall()
+    except (apsw.ConstraintError, apsw.MismatchError):
+        pass
+    finally:
+        database.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_value_has_a_statement_prepared_again(database: apsw.Connection, name: str) -> None:
+    statement = STATEMENTS[name]
+    if "/*given:" in statement:
+        statement = text.for_rows(statement, 3)
+    asked: list[int] = []
+
+    def authorize(operation: int, *_about: object) -> int:
+        asked.append(operation)
+        return apsw.SQLITE_OK
+
+    database.authorizer = authorize  # who is asked when a statement is prepared
+    execute(database, statement, b"a")
+    assert asked
+    asked.clear()
+    for value in (b"a", b"b", 1, 0, None):
+        execute(database, statement, value)
+    assert asked == []
