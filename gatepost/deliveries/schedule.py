@@ -66,7 +66,7 @@ class _Line:
         self.later: list[int] = []  # times at which it is looked at again, the first of them last
 
     def due(self) -> int | None:
-        return min((lane.due for lane in self.lanes if lane.due is not None), default=None)
+        return _earlier(self.lanes[0].due, self.lanes[1].due)
 
     def allowed(self, now: int) -> float:
         """How many the rate limit lets through now: a tenth of a second's worth can gather."""
@@ -262,16 +262,18 @@ class Schedule:
 
     # --- what came of it
 
-    def claimed(self, turn: Turn, positions: list[tuple[int, bytes]], next_due: int | None, now: int) -> None:
-        """So many were claimed, at these positions; `next_due` is the first due time that is left in the lane."""
+    def claimed(
+        self, turn: Turn, count: int, last: tuple[int, bytes] | None, next_due: int | None, now: int
+    ) -> None:  # fmt: skip
+        """So many were claimed, the last at this position; `next_due` is the first due time left in the lane."""
         key = (turn.lane.account, turn.lane.endpoint)
         line = self._line(key)
-        self._fly(line, turn.lane.lane, len(positions) - turn.limit)
+        self._fly(line, turn.lane.lane, count - turn.limit)
         if line.rate_limit is not None:
-            line.allowance -= len(positions)
+            line.allowance -= count
         own = line.lanes[turn.lane.lane]
         own.due = _earlier(own.due, next_due)  # what was heard of since may be newer than the claim
-        own.after = positions[-1] if positions and next_due is not None and next_due <= now else _START
+        own.after = last if last is not None and next_due is not None and next_due <= now else _START
         self._consider(line, now)
 
     def stood_still(self, turn: Turn, now: int) -> None:
@@ -330,4 +332,6 @@ class Schedule:
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

@@ -75,7 +75,7 @@ class Worker:
         self._woken = asyncio.Event()
         self._prepared: dict[tuple[str, object], Prepared] = {}
         self._draining = False
-        self._open: set[tuple[Key, int]] = set()  # attempts that we know to be ours: delivery and number
+        self._open: dict[Key, int] = {}  # attempts that we know to be ours: delivery and number
         self._unsure = False  # a claim may have been committed without our hearing of it
         self._owners: list[bytes] = [self._id]
         self._loop = asyncio.get_running_loop()
@@ -186,16 +186,19 @@ class Worker:
         untold, self._untold = self._untold, []
         attempted(untold)
         now = self._now()
-        well = self._schedule.well({each.result.endpoint for each in results if each.result.well}, now)
+        well = self._schedule.well({each.result.claim.to for each in results if each.ending is not None}, now)
         ready = units.ready(results, well)
         picks = [Pick(turn.lane, turn.limit, turn.after, turn.waited_for) for turn in turns]
 
         def unit(tx: Tx) -> Cycle:
             settled = units.settle(tx, ready) if results else Settled([], [], {})
-            return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([], [], []))
+            return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([], []))
 
         cycle = await self._store.run(unit, here=True)
-        self._open.difference_update((each.result.key, each.result.claim.number) for each in results)
+        for each in results:
+            claim = each.result.claim
+            if self._open.get(claim.key) == claim.number:
+                del self._open[claim.key]
         now = self._now()
         self._after_settling(cycle.settled, now)
         self._after_claiming(cycle.claimed, turns, now)
@@ -203,7 +206,7 @@ class Worker:
     async def _release_lost(self) -> None:
         """While no cycle is under way, when all that we claimed is known to us."""
         found = await self._store.read(lambda tx: tx.webhooks.open_attempts(self._id, 2 * SLOTS))
-        lost = [each[:2] for each in found if (each[:2], each.number) not in self._open]
+        lost = [each[:2] for each in found if self._open.get(each[:2]) != each.number]
         for start in range(0, len(lost), SETTLED_AT_ONCE):
             keys = lost[start : start + SETTLED_AT_ONCE]
             await self._store.run(lambda tx, keys=keys: units.release(tx, self._id, keys))  # type: ignore[misc]
@@ -221,7 +224,7 @@ class Worker:
             except Unavailable:
                 self._kept(each).append(each)
             except Exception:  # noqa: BLE001 (the same)
-                log.exception("a delivery could not be settled", delivery=ids.text("dlv", each.result.key[1]))
+                log.exception("a delivery could not be settled", delivery=ids.text("dlv", each.result.claim.key[1]))
 
     def _after_settling(self, settled: Settled, now: int) -> None:
         for key, until in settled.not_before.items():
@@ -229,36 +232,36 @@ class Worker:
         for key, due in settled.retries:
             self._schedule.retry_at(key, due, now)
         for each in settled.overtaken:
-            log.warning("late result fenced off", delivery=ids.text("dlv", each.key[1]), attempt=each.claim.number)
+            log.warning(
+                "late result fenced off", delivery=ids.text("dlv", each.claim.key[1]), attempt=each.claim.number
+            )
 
     def _after_claiming(self, claimed: Claimed, turns: list[Turn], now: int) -> None:
-        positions: dict[tuple[bytes, bytes, int], list[tuple[int, bytes]]] = {}
-        for claim in claimed.claims:
-            queued = claim.queued
-            lane = (queued.account, queued.endpoint, queued.lane)
-            if lane not in positions:
-                positions[lane] = []
-                limits = claim.endpoint.max_in_flight, claim.endpoint.rate_limit
-                self._schedule.limits((queued.account, queued.endpoint), *limits)
-            positions[lane].append((queued.due, queued.id))
-        left = {lane[:3]: due for lane, due in claimed.lanes}
-        still = set(claimed.still)
+        picked = {each.lane: each for each in claimed.picked}
         for turn in turns:
-            if (turn.lane.account, turn.lane.endpoint) in still:
+            found = picked.get(turn.lane)
+            if found is None:
                 self._schedule.stood_still(turn, now)
-            else:
-                self._schedule.claimed(turn, positions.get(turn.lane[:3], []), left[turn.lane[:3]], now)
-        self._open.update((claim.queued[:2], claim.number) for claim in claimed.claims)
-        for claim in claimed.claims:
+                continue
+            last = found.claims[-1].queued if found.claims else None
+            if last is not None:
+                limits = found.endpoint.max_in_flight, found.endpoint.rate_limit
+                self._schedule.limits((turn.lane.account, turn.lane.endpoint), *limits)
+            position = None if last is None else (last.due, last.id)
+            self._schedule.claimed(turn, len(found.claims), position, found.next_due, now)
+        claims = claimed.claims
+        for claim in claims:
+            self._open[claim.key] = claim.number
+        for claim in claims:
             try:
                 self._send(claim)
             except Exception:  # noqa: BLE001 (one that cannot be sent, as with a secret that was altered, stops no other)
-                log.exception("an attempt could not be prepared", delivery=ids.text("dlv", claim.queued.id))
+                log.exception("an attempt could not be prepared", delivery=ids.text("dlv", claim.key[1]))
                 words = "the request could not be made: a defect of ours, or a secret that was altered"
                 self._finished([Sent(claim, None, "send", words, None, {}, 0.0, None, b"")])
         if claimed.interrupted:
             attempt_counter("interrupted", "").inc(claimed.interrupted)
-        observe_claimed((claim.opened.waited_for, claim.opened.waited_ms) for claim in claimed.claims)
+        observe_claimed([(claim.opened.waited_for, claim.opened.waited_ms) for claim in claims])
         IN_FLIGHT.set(self._sender.in_flight)
 
     # --- sending
@@ -268,15 +271,15 @@ class Worker:
             attempt_counter("not_sent", "").inc()
             self._end(Result(claim, None), well=False, trouble=False, now=self._now())
             return
-        endpoint = claim.endpoint
+        endpoint, queued = claim.endpoint, claim.queued
         prepared = self._prepare(endpoint)
-        told = Told(claim.account, _event(claim.queued.event), claim.type, claim.at, claim.data)
+        told = Told(claim.account, _event(queued.event), queued.type, queued.at, queued.data)
         body = message.body(told, endpoint.format)
         timestamp = claim.opened.started_at // 1000
         signed = signature([prepared.signers[each] for each in claim.opened.signed_with], told.name, timestamp, body)
         headers = message.headers(prepared.headers, told.name, timestamp, signed)
         if self._traces is not None:
-            parent = self._traces.attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
+            parent = self._traces.attempt(told.name, told.type, ids.text("dlv", queued.id), claim.number)
             if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
                 headers.append(parent)
         self._sender.start(Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout))
@@ -295,26 +298,22 @@ class Worker:
         return found
 
     def _finished(self, sent: list[Sent]) -> None:
-        at = self._store.now()
-        now = clock.milliseconds(at)
+        now = self._now()
         for each in sent:
-            result = Result(
-                each.key, at, each.code, each.failure, each.detail, each.retry_after, each.timings, each.duration_ms,
-                each.remote_ip, each.response,
-            )  # fmt: skip
+            result = Result(each.key, now, *each[1:])
             well = result.well
             asked = None if well else decide.asked_to_wait(result.attempted())
             if asked is not None:  # known now, so that no other of its deliveries is claimed while this one is settled
-                self._schedule.slowed(result.endpoint, now + asked)
+                self._schedule.slowed(result.claim.to, now + asked)
             self._end(result, well=well, trouble=not well and decide.in_trouble(each.code, each.failure), now=now)
             self._untold.append(self._told(result, well=well))
 
     def _told(self, result: Result, *, well: bool) -> Attempted:
-        claim = result.claim
+        claim, queued, opened = result.claim, result.claim.queued, result.claim.opened
         made = Attempted(
-            "info" if well else "warning", None, claim.account, claim.endpoint.id, ids.text("dlv", claim.queued.id),
-            _event(claim.queued.event), claim.type, claim.number, "succeeded" if well else "failed",
-            claim.opened.waited_for, claim.opened.waited_ms, self.name, result.code, result.failure, result.duration_ms,
+            "info" if well else "warning", None, claim.account, claim.endpoint.id, ids.text("dlv", queued.id),
+            _event(queued.event), queued.type, claim.number, "succeeded" if well else "failed", opened.waited_for,
+            opened.waited_ms, self.name, result.code, result.failure, result.duration_ms,
         )  # fmt: skip
         if self._traces is not None:
             made.trace = self._traces.attempted(made, result.timings)
@@ -323,12 +322,13 @@ class Worker:
     def _end(self, result: Result, *, well: bool, trouble: bool, now: int) -> None:
         over = units.over(result, self.name)
         self._kept(over).append(over)
-        self._schedule.ended(result.endpoint, result.claim.queued.lane, well=well, trouble=trouble, now=now)
+        claim = result.claim
+        self._schedule.ended(claim.to, claim.queued.lane, well=well, trouble=trouble, now=now)
         self._woken.set()
 
     def _kept(self, over: Over) -> list[Over]:
         """Where its hand finds it."""
-        return self._results[over.result.endpoint[1][-1] % len(self._results)]
+        return self._results[over.result.claim.to[1][-1] % len(self._results)]
 
     # --- what is due
 

@@ -105,8 +105,8 @@ class _Connection:
         found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
         if parameters:
             columns = {name: [each[name] for each in parameters] for name in parameters[0]}
-            for nth, *row in self.database.execute(self._statements[statement], columns, prepare=True, binary=True):
-                found[nth - 1].append(tuple(row))
+            for row in self.database.execute(self._statements[statement], columns, prepare=True, binary=True):
+                found[row[0] - 1].append(row[1:])
         return found
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

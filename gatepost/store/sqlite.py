@@ -83,8 +83,8 @@ class _Connection:
         for start in range(0, len(parameters), _MOST_EACH):
             part = parameters[start : start + _MOST_EACH]
             values = [value for each in part for value in each.values()]
-            for nth, *row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
-                found[start + nth].append(tuple(row))
+            for row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
+                found[start + row[0]].append(row[1:])
         return found
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -5,7 +5,8 @@ Ids are text where people see them and bytes where rows are handled by the thous
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -41,12 +42,29 @@ class Lane(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A delivery whose time has come, with the event it is about."""
+    """A delivery whose time has come: its row of the queue, and of the event that it is about."""
 
-    queued: Queued
+    account: bytes
+    id: bytes
+    endpoint: bytes
+    event: bytes
+    lane: int
+    due: int
+    planned_at: int
+    because: str
+    number: int
+    used: int
+    interrupted: int
+    worker: bytes | None
+    opened: str | None
+    lease: int | None
     type: str
     at: int
     data: str | None
+
+    @property
+    def queued(self) -> Queued:
+        return Queued._make(self[: len(Queued._fields)])
 
 
 class Worker(NamedTuple):
@@ -284,8 +302,7 @@ class Webhooks:
             }
             for lane, after, limit in wanted
         ]  # fmt: skip
-        found = self._connection.rows_each("due", asked)
-        return [[Due(Queued(*row[:14]), *row[14:]) for row in rows] for rows in found]
+        return [list(map(Due._make, rows)) for rows in self._connection.rows_each("due", asked)]
 
     def claim(self, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:
         """Account, id, end of the lease, worker, the attempt as opened. Call only for what `due` gave in this unit."""
@@ -293,13 +310,11 @@ class Webhooks:
 
     def end_queued(self, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key]:
         """End what has an attempt open, or interrupted and not made again: which they were. The number is the fence."""
-        rows = self._connection.write_given("end_queued", sorted(fenced))
-        return {(account, raw_id) for account, raw_id in rows}
+        return self._write_keyed("end_queued", fenced)
 
     def drop_queued(self, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key]:
         """End what is at rest, or whatever it does, if nobody claimed it since it was read: which they were."""
-        rows = self._connection.write_given("drop_queued", sorted(fenced))
-        return {(account, raw_id) for account, raw_id in rows}
+        return self._write_keyed("drop_queued", fenced)
 
     def hurry(self, queued: Queued, due: int) -> bool:
         """Make the next attempt then; False when one was begun meanwhile."""
@@ -308,11 +323,14 @@ class Webhooks:
 
     def requeue(self, rows: Iterable[tuple[bytes, bytes, int, int, str, int, int]]) -> set[Key]:
         """Account, id, number, due, because, used, interrupted: to be tried again, under the same fence."""
-        found = self._connection.write_given("requeue", sorted(rows))
-        return {(account, raw_id) for account, raw_id in found}
+        return self._write_keyed("requeue", rows)
+
+    def _write_keyed(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> set[Key]:
+        """The keys of the rows that were as they were said to be. Everybody takes them in one order."""
+        return cast(set[Key], set(self._connection.write_given(statement, sorted(rows))))
 
     def write_records(self, endings: Iterable[Ending]) -> None:
-        self._connection.write_given("write_records", sorted(endings, key=lambda each: each[:2]))
+        self._connection.write_given("write_records", sorted(endings, key=itemgetter(0, 1)))
 
     def write_attempts(self, attempts: Iterable[Attempt]) -> None:
         self._connection.write_given("write_attempts", sorted(attempts))

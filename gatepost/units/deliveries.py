@@ -5,7 +5,8 @@ Every write is fenced by the attempt's number: whoever was overtaken changes not
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -47,21 +48,32 @@ class Pick(NamedTuple):
 class Claim(NamedTuple):
     """A delivery that is ours until its lease ends: its attempt is open and on record."""
 
-    queued: Queued  # as it was; the attempt's number is one more
+    queued: Due  # as it was; the attempt's number is one more
     number: int
     opened: Opened
     account: str
     endpoint: Endpoint
-    type: str
-    at: int
-    data: str | None
+    key: Key
+    to: Key  # the endpoint's
+
+
+class Picked(NamedTuple):
+    """What came of a pick; `next_due` is the first due time that is left in the lane."""
+
+    lane: Lane
+    endpoint: Endpoint
+    claims: list[Claim]
+    next_due: int | None
 
 
 class Claimed(NamedTuple):
-    claims: list[Claim]
-    lanes: list[tuple[Lane, int | None]]  # picked, with the first due time that is left in each
+    picked: list[Picked]
     still: list[Key]  # endpoints that stand still and are not to be picked again for now
     interrupted: int = 0  # attempts whose lease ran out
+
+    @property
+    def claims(self) -> list[Claim]:
+        return [claim for each in self.picked for claim in each.claims]
 
 
 def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
@@ -69,25 +81,38 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
     now = clock.milliseconds(tx.at)
     ready, still = _ready(tx, picks)
     pages = tx.webhooks.due((pick.lane, pick.after, pick.limit) for pick, _, _ in ready)
-    claims: list[Claim] = []
+    claimed: list[list[Claim]] = []
     rows: list[tuple[bytes, bytes, int, bytes, str]] = []
     expired: list[Queued] = []
     for (pick, account, endpoint), page in zip(ready, pages, strict=True):
         signed_with = [secret.id for secret in endpoint.secrets if secret.live(tx.at)]
         lease = now + (timedelta(seconds=endpoint.timeout) + LEASE) // timedelta(milliseconds=1)
+        to = (pick.lane.account, pick.lane.endpoint)
+        attempts: dict[int, tuple[Opened, str]] = {}  # what is planned for one moment waited for as long
+        claims: list[Claim] = []
         for due in page:
-            if due.queued.worker is not None:
+            if due.worker is not None:
                 expired.append(due.queued)
                 continue
-            opened = _open(due.queued, endpoint.url, signed_with, pick.waited_for, now)
-            rows.append((due.queued.account, due.queued.id, lease, worker, _encode(opened).decode()))
-            claims.append(_claim(due, opened, account, endpoint))
+            found = attempts.get(due.planned_at)
+            if found is None:
+                opened = _open(due, endpoint.url, signed_with, pick.waited_for, now)
+                found = attempts[due.planned_at] = (opened, _encode(opened).decode())
+            key = due[:2]
+            rows.append((*key, lease, worker, found[1]))
+            claims.append(Claim(due, due.number + 1, found[0], account, endpoint, key, to))
+        claimed.append(claims)
     if rows:
         tx.webhooks.claim(rows)
     interrupted = interrupt(tx, expired) if expired else 0
     full = {pick.lane: now for (pick, _, _), page in zip(ready, pages, strict=True) if len(page) == pick.limit}
     rest = [pick.lane for pick, _, _ in ready if pick.lane not in full]
-    return Claimed(claims, [*full.items(), *zip(rest, tx.webhooks.next_due(rest), strict=True)], still, interrupted)
+    left = {**full, **dict(zip(rest, tx.webhooks.next_due(rest), strict=True))}
+    picked = [
+        Picked(pick.lane, endpoint, claims, left[pick.lane])
+        for (pick, _, endpoint), claims in zip(ready, claimed, strict=True)
+    ]
+    return Claimed(picked, still, interrupted)
 
 
 def _ready(tx: Tx, picks: Sequence[Pick]) -> tuple[list[tuple[Pick, str, Endpoint]], list[Key]]:
@@ -108,13 +133,9 @@ def _whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, End
     return tx.account(name), tx.webhooks.endpoint(name, ids.text("ep", endpoint))
 
 
-def _open(queued: Queued, url: str, signed_with: list[str], waited_for: str, now: int) -> Opened:
-    waited = max(0, now - queued.planned_at)
+def _open(due: Due, url: str, signed_with: list[str], waited_for: str, now: int) -> Opened:
+    waited = max(0, now - due.planned_at)
     return Opened(now, url, signed_with, waited_for if waited else "plan", waited)
-
-
-def _claim(due: Due, opened: Opened, account: str, endpoint: Endpoint) -> Claim:
-    return Claim(due.queued, due.queued.number + 1, opened, account, endpoint, due.type, due.at, due.data)
 
 
 # --- settling
@@ -124,7 +145,7 @@ class Result(NamedTuple):
     """What became of a claim. Without `ended_at` it was never opened."""
 
     claim: Claim
-    ended_at: datetime | None
+    ended_at: int | None
     code: int | None = None
     failure: str | None = None
     detail: str = ""
@@ -135,14 +156,6 @@ class Result(NamedTuple):
     response: bytes = b""
 
     @property
-    def key(self) -> Key:
-        return self.claim.queued[:2]
-
-    @property
-    def endpoint(self) -> Key:
-        return self.claim.queued[:3:2]
-
-    @property
     def well(self) -> bool:
         return decide.succeeded(self.code, self.failure)
 
@@ -150,7 +163,7 @@ class Result(NamedTuple):
         queued = self.claim.queued
         return Attempted(
             queued.id, self.claim.number, queued.used, queued.interrupted, self.claim.opened.url, self.code,
-            self.failure, self.retry_after, self.ended_at or clock.EPOCH,
+            self.failure, self.retry_after, clock.from_milliseconds(self.ended_at or 0),
         )  # fmt: skip
 
 
@@ -166,7 +179,7 @@ class Over(NamedTuple):
     result: Result
     attempt: Attempt
     ending: Ending | None  # where the attempt went well
-    counted: tuple[tuple[str, str], ...]  # the same
+    counted: tuple[str, ...]  # the same
 
 
 def over(result: Result, worker: str) -> Over:
@@ -189,16 +202,20 @@ class Ready(NamedTuple):
 
 def ready(results: Sequence[Over], healthy: frozenset[Key]) -> Ready:
     """`healthy` are endpoints that are known to have no bad health on record."""
-    latest = {each.result.key: each for each in sorted(results, key=lambda each: each.result.claim.number)}
-    ended = [each.result for each in latest.values() if each.result.ended_at is not None]
-    of_note = {each.endpoint for each in ended if not each.well or each.endpoint not in healthy}
+    in_order = sorted(results, key=lambda each: (each.result.claim.key, each.result.claim.number))
+    latest = {each.result.claim.key: each for each in in_order}
+    noted = {each.result.claim.to for each in latest.values() if _may_be_of_note(each, healthy)}
     return Ready(
         {key: each for key, each in latest.items() if each.ending is not None},
         {key: each for key, each in latest.items() if each.ending is None},
-        [each for each in ended if each.endpoint in of_note],
-        [each.result for each in results if each is not latest[each.result.key]],
+        [each.result for each in latest.values() if each.result.claim.to in noted and each.result.ended_at is not None],
+        [each.result for each in results if each is not latest[each.result.claim.key]],
         healthy,
     )
+
+
+def _may_be_of_note(each: Over, healthy: frozenset[Key]) -> bool:
+    return each.result.ended_at is not None and (each.ending is None or each.result.claim.to not in healthy)
 
 
 def settle(tx: Tx, ready: Ready) -> Settled:
@@ -209,30 +226,31 @@ def settle(tx: Tx, ready: Ready) -> Settled:
     decided = [(each.result, _decide(tx, each.result, receivers)) for each in ready.others.values()]
     if decided:
         ours |= tx.webhooks.end_queued(
-            (*each.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
+            (*each.claim.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
         )
         ours |= tx.webhooks.requeue(
-            (*each.key, each.claim.number, decision.at, decision.because, decision.used, decision.interrupted)
+            (*each.claim.key, each.claim.number, decision.at, decision.because, decision.used, decision.interrupted)
             for each, decision in decided
             if isinstance(decision, RetryAt)
         )
-    valid = [(each, decision) for each, decision in decided if each.key in ours]
+    valid = [(each, decision) for each, decision in decided if each.claim.key in ours]
     attempts = [each.attempt for each in well]
     tx.webhooks.write_attempts(attempts + [each.attempt for key, each in ready.others.items() if key in ours])
     endings = [each.ending for each in well if each.ending is not None]
     endings += [_ending(each, decision) for each, decision in valid if each.ended_at is not None]
     tx.webhooks.write_records(endings)
-    counted = Counter(what for each in well for what in each.counted)
-    counted.update(what for each, decision in valid for what in _counted(each, decision))
-    for (account, what), count in counted.items():
-        tx.tally(account, what, count)
+    counted = Counter([(each.result.claim.account, each.counted) for each in well])
+    counted.update((each.claim.account, _counted(each, decision)) for each, decision in valid)
+    for (account, several), count in counted.items():
+        for what in several:
+            tx.tally(account, what, count)
     for each, decision in valid:
         if isinstance(decision, Ended):
             _tell_end(tx, each.claim, decision.reason, each)
-    not_before = _keep_health(tx, [each for each in ready.of_note if each.key in ours], ready.healthy)
+    not_before = _keep_health(tx, [each for each in ready.of_note if each.claim.key in ours], ready.healthy)
     overtaken = [each.result for key, each in {**ready.well, **ready.others}.items() if key not in ours]
     return Settled(
-        [(each.endpoint, decision.at) for each, decision in valid if isinstance(decision, RetryAt)],
+        [(each.claim.to, decision.at) for each, decision in valid if isinstance(decision, RetryAt)],
         ready.doubled + overtaken,
         not_before,
     )
@@ -242,13 +260,13 @@ def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
     queued = result.claim.queued
     if result.ended_at is None:
         return RetryAt(clock.milliseconds(tx.at), "released", queued.used, queued.interrupted)
-    receiver = receivers.get(result.endpoint)
+    receiver = receivers.get(result.claim.to)
     if receiver is None:
-        receiver = receivers[result.endpoint] = _receiver(tx, queued)
+        receiver = receivers[result.claim.to] = _receiver(tx, queued)
     return decide.after_attempt(result.attempted(), receiver)
 
 
-def _receiver(tx: Tx, queued: Queued) -> Receiver:
+def _receiver(tx: Tx, queued: Queued | Due) -> Receiver:
     account, endpoint = _whose(tx, queued.account, queued.endpoint)
     if account is None or endpoint is None:
         raise LookupError(queued.endpoint.hex())
@@ -267,7 +285,7 @@ def attempt(result: Result, worker: str) -> Attempt:
     if ended_at is None:
         outcome, at = "not_sent", opened.started_at
     else:
-        outcome, at = "succeeded" if result.well else "failed", clock.milliseconds(ended_at)
+        outcome, at = "succeeded" if result.well else "failed", ended_at
     document = AttemptDocument(
         queued.planned_at, opened.started_at, at, opened.url, opened.signed_with, opened.waited_for, opened.waited_ms,
         worker, result.duration_ms, result.code, result.failure, result.detail, result.retry_after, result.timings,
@@ -282,34 +300,39 @@ def _text(response: bytes) -> str:
 
 
 def _ending(result: Result, decision: Decision) -> Ending:
-    account, raw_id = result.key
     if isinstance(decision, RetryAt):
-        return Ending(account, raw_id, "pending", None, None, result.code, result.failure)
+        return Ending(*result.claim.key, "pending", None, None, result.code, result.failure)
     reason = decision.reason if isinstance(decision, Ended) else "delivered"
-    at = clock.milliseconds(result.ended_at or clock.EPOCH)
-    return model.ending(account, raw_id, reason, at, result.code, result.failure)
+    return model.ending(*result.claim.key, reason, result.ended_at or 0, result.code, result.failure)
 
 
-def _counted(result: Result, decision: Decision) -> tuple[tuple[str, str], ...]:
-    """What the summary counts: account and what."""
-    account = result.claim.account
+def _counted(result: Result, decision: Decision) -> tuple[str, ...]:
+    """What the summary counts."""
     if result.ended_at is None:
-        return ((account, "attempt not_sent"),)
+        return ("attempt not_sent",)
     answered = result.code is not None and result.failure is None
-    answer = (account, f"attempt {(result.code or 0) // 100}xx" if answered else "attempt none")
-    took = () if result.duration_ms is None else ((account, f"ms {bucket(result.duration_ms)}"),)
-    if isinstance(decision, RetryAt):
-        return (answer, *took)
-    return (answer, *took, (account, f"ended {decision.reason if isinstance(decision, Ended) else 'delivered'}"))
+    took = None if result.duration_ms is None else bucket(result.duration_ms)
+    ended = "" if isinstance(decision, RetryAt) else decision.reason if isinstance(decision, Ended) else "delivered"
+    return _counts((result.code or 0) // 100 if answered else 0, took, ended)
+
+
+@lru_cache(4096)
+def _counts(answer: int, took: int | None, ended: str) -> tuple[str, ...]:
+    """Few are ever different: they are put together once."""
+    return (
+        f"attempt {answer}xx" if answer else "attempt none",
+        *([] if took is None else [f"ms {took}"]),
+        *([f"ended {ended}"] if ended else []),
+    )
 
 
 def _tell_end(tx: Tx, claim: Claim, reason: str, result: Result) -> None:
     if model.ENDS[reason][0] == "failed":
         last = {"response_code": result.code, "failure": result.failure}
-        _tell_failure(tx, claim.queued, claim.type, claim.number, reason, last)
+        _tell_failure(tx, claim.queued, claim.queued.type, claim.number, reason, last)
 
 
-def _tell_failure(tx: Tx, queued: Queued, type_: str, attempts: int, reason: str, last: dict[str, Any]) -> None:
+def _tell_failure(tx: Tx, queued: Queued | Due, type_: str, attempts: int, reason: str, last: dict[str, Any]) -> None:
     account = tx.account(ids.text("acc", queued.account))
     if account is None:
         raise LookupError(queued.account.hex())
@@ -328,11 +351,11 @@ def _keep_health(tx: Tx, results: Iterable[Result], healthy: frozenset[Key]) -> 
     """The endpoints' health, changed only where it changes; one that failed for too long is disabled."""
     by_endpoint: dict[Key, list[Result]] = {}
     for result in results:
-        by_endpoint.setdefault(result.endpoint, []).append(result)
+        by_endpoint.setdefault(result.claim.to, []).append(result)
     recovered: list[Key] = []
     failing: list[tuple[Key, list[Result]]] = []
     for key, outcomes in by_endpoint.items():
-        outcomes.sort(key=lambda each: each.ended_at or clock.EPOCH)
+        outcomes.sort(key=lambda each: each.ended_at or 0)
         failures: list[Result] = []
         for each in outcomes:
             failures = [] if each.well else [*failures, each]
@@ -350,9 +373,8 @@ def _worsen(tx: Tx, key: Key, failures: list[Result]) -> int:
     for each in failures:
         asked = decide.asked_to_wait(each.attempted())
         if asked is not None and each.ended_at is not None:
-            until = max(until, clock.milliseconds(each.ended_at) + asked)
-    since = clock.milliseconds(failures[0].ended_at or clock.EPOCH)
-    health = tx.webhooks.worsen(key, len(failures), since, until)
+            until = max(until, each.ended_at + asked)
+    health = tx.webhooks.worsen(key, len(failures), failures[0].ended_at or 0, until)
     account, endpoint = _whose(tx, *key)
     if account is None or endpoint is None:
         return until
@@ -377,7 +399,7 @@ def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: lis
 
 def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Result) -> None:
     tx.webhooks.put_endpoint(endpoints.disabled(endpoint, reason, tx.at))
-    data = {"reason": reason, "url": endpoint.url, "event_type": last.claim.type, "response_code": last.code}
+    data = {"reason": reason, "url": endpoint.url, "event_type": last.claim.queued.type, "response_code": last.code}
     record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
 
 

@@ -165,7 +165,7 @@ class Post:
 
     def result(self, claim: Claim, code: int | None = 200, failure: str | None = None, **more: Any) -> Result:
         """As if the attempt ended just now."""
-        return Result(claim, self.watch(), code, failure, duration_ms=31.4, **more)
+        return Result(claim, clock.milliseconds(self.watch()), code, failure, duration_ms=31.4, **more)
 
     def attempt(self, code: int | None = 200, failure: str | None = None, **more: Any) -> list[Claim]:
         """Claim what is due, and have it all end so."""

@@ -144,7 +144,7 @@ class Anything(RuleBasedStateMachine):
         found = self.post.settle(*results)
         for each in results:
             if each not in found.overtaken:
-                outcomes = self.post.outcomes(ids.text("dlv", each.key[1]))
+                outcomes = self.post.outcomes(ids.text("dlv", each.claim.key[1]))
                 right = "not_sent" if each.ended_at is None else "succeeded" if each.well else "failed"
                 assert outcomes[each.claim.number - 1] == right
 

@@ -148,7 +148,8 @@ class Turns(RuleBasedStateMachine):
                 model.told, model.window = model.max_in_flight, min(model.window, model.max_in_flight)
             model.allowance += turn.limit - len(positions)
             left = self.now if len(page) == turn.limit else min(rows.values(), default=None)
-            self.schedule.claimed(turn, positions, left, self.now)
+            last = positions[-1] if positions else None
+            self.schedule.claimed(turn, len(positions), last, left, self.now)
 
     def page(self, turn: Turn) -> list[tuple[int, bytes]]:
         rows = sorted((due, each) for each, due in self.queue[turn.lane[:2], turn.lane.lane].items() if due <= self.now)
@@ -253,7 +254,7 @@ class Crowd:
                 self.schedule.heard(each, self.now)
                 [turn] = self.schedule.turns(self.now)
                 self.schedule.limits(each, window, None)
-                self.schedule.claimed(turn, [(0, b"")], None, self.now)
+                self.schedule.claimed(turn, 1, (0, b""), None, self.now)
                 self.schedule.ended(each, 0, **WELL, now=self.now)
         for each in self.greedy:
             for lane in (0, 1):
@@ -263,8 +264,8 @@ class Crowd:
         """Who had a turn for first attempts, in their order."""
         turns = self.schedule.turns(self.now, most)
         for turn in turns:
-            positions = [(turn.lane.due, number.to_bytes(2, "big")) for number in range(turn.limit)]
-            self.schedule.claimed(turn, positions, self.now, self.now)
+            last = (turn.lane.due, (turn.limit - 1).to_bytes(2, "big"))
+            self.schedule.claimed(turn, turn.limit, last, self.now, self.now)
             self.flying += [(turn.lane[:2], turn.lane.lane)] * turn.limit
         return [turn.lane[:2] for turn in turns if turn.lane.lane == 0]
 

@@ -28,7 +28,7 @@ def claim(
     positions = [
         (turn.lane.due, number.to_bytes(16, "big")) for number in range(turn.limit if count is None else count)
     ]
-    schedule.claimed(turn, positions, left, now)
+    schedule.claimed(turn, len(positions), positions[-1] if positions else None, left, now)
     return positions[-1] if positions else START
 
 
