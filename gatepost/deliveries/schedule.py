@@ -1,8 +1,9 @@
 """Whose turn it is: the worker's view of all endpoints with something to send, in memory and without I/O.
 
-Due deliveries are taken round robin by account, then by endpoint. An endpoint has a window, its own limits, and no more
-than its share of the slots; first attempts and retries have shares too. What is here is a guess that the claim makes
-true: losing all of it costs one look at the queue.
+Due deliveries are taken round robin by account, then by endpoint. In its turn an account has some of several endpoints,
+for these lie together in the store; but one that has not had a turn for a round does not wait for those of the others.
+An endpoint has a window, its own limits, and no more than its share of the slots; first attempts and retries have
+shares too. What is here is a guess that the claim makes true: losing all of it costs one look at the queue.
 """
 
 import heapq
@@ -14,7 +15,7 @@ from gatepost.store.webhooks import Key, Lane
 
 SLOTS = 512  # attempts in flight at once
 BATCH = 128  # claimed in one commit
-_AT_ONCE = 8  # of one endpoint in one turn, however many wait for theirs: a turn costs a query
+_AT_ONCE = 8  # of one endpoint in one turn, however many wait for theirs
 _FROM_START = 10_000  # milliseconds after which a lane is read from its beginning again
 _STILL = 1_000  # milliseconds before an endpoint that stood still is looked at again
 _WELL = 10_000  # milliseconds for which an endpoint is believed to have no row of bad health
@@ -78,11 +79,25 @@ class _Line:
         return self.allowance
 
 
+class _Batch:
+    """What is to be claimed in one commit: how many more, and how many accounts have yet to have a turn in it."""
+
+    __slots__ = ("left", "now", "passed_over", "rivals", "turns")
+
+    def __init__(self, now: int, left: int, rivals: int) -> None:
+        self.now = now
+        self.left = left
+        self.rivals = rivals
+        self.turns: list[Turn] = []
+        self.passed_over: list[_Line] = []  # there is no room in a share
+
+
 class Schedule:
     def __init__(self, slots: int = SLOTS) -> None:
         self._slots = slots
         self._lines: dict[Key, _Line] = {}
-        self._ring: deque[bytes] = deque()  # accounts with somebody ready
+        self._fresh: deque[bytes] = deque()  # accounts with somebody ready, since they were last in the ring
+        self._ring: deque[bytes] = deque()  # the others; and those that had a turn, until it would be theirs again
         self._ready: dict[bytes, deque[_Line]] = {}
         self._later: list[tuple[int, Key]] = []
         self._accounts: dict[bytes, int] = {}  # in flight, by account
@@ -123,6 +138,7 @@ class Schedule:
         for line in self._lines.values():
             line.lanes, line.queued, line.later = (_Lane(), _Lane()), False, []
         self._ring.clear()
+        self._fresh.clear()
         self._ready.clear()
         self._later.clear()
 
@@ -136,10 +152,11 @@ class Schedule:
         """Put the endpoint into the ring if it could send now."""
         if not line.queued and self._could_send(line, now):
             line.queued = True
-            waiting = self._ready.setdefault(line.key[0], deque())
-            if not waiting:
-                self._ring.append(line.key[0])
-            waiting.append(line)
+            account = line.key[0]
+            if account not in self._ready:
+                self._ready[account] = deque()
+                self._fresh.append(account)
+            self._ready[account].append(line)
 
     def _could_send(self, line: _Line, now: int) -> bool:
         """Now; else it is remembered when to look at it again, or forgotten if nothing is to be remembered of it."""
@@ -182,40 +199,64 @@ class Schedule:
                 if at in line.later[-1:]:
                     line.later.pop()
                 self._consider(line, now)
-        budget = min(most, self._slots - self.in_flight)
-        turns: list[Turn] = []
-        passed_over: list[_Line] = []  # there is no room in a share
-        while budget > 0 and self._ring:
-            account = self._ring.popleft()
-            waiting = self._ready[account]
-            line = waiting.popleft()
-            line.queued = False
-            if line.window == 1 and self._slow >= self._slots // 4:  # quickly: there may be thousands
-                passed_over.append(line)
-            elif self._could_send(line, now):  # it could when it was put here
-                share = min(budget, max(_AT_ONCE, budget // (1 + len(self._ring))))
-                taken = self._take(line, min(share, self._slots * 3 // 4 - self._accounts.get(account, 0)), now, turns)
-                budget -= taken
-                if not taken:
-                    passed_over.append(line)
-            if waiting:
-                self._ring.append(account)
-            else:
-                del self._ready[account]
-        if passed_over:
-            self._put_back(passed_over)
+        batch = _Batch(now, min(most, self._slots - self.in_flight), sum(map(bool, self._ready.values())))
+        if batch.left > 0:
+            self._fill(batch)
         for waiting in self._ready.values():
             for line in waiting:
                 line.blocked = line.blocked or "turn"
-        return turns
+        return batch.turns
 
-    def _put_back(self, lines: list[_Line]) -> None:
-        """In front: they keep their place, before those who just had a turn."""
-        for line in reversed(lines):
+    def _fill(self, batch: _Batch) -> None:
+        """Fresh accounts come first; if others wait, with half of what there is. Those that this leaves wait too."""
+        for_others = batch.left // 2 if self._ring else 0
+        served: list[bytes] = []
+        while batch.left > for_others and self._fresh:
+            served.append(self._fresh.popleft())
+            self._serve(served[-1], _AT_ONCE, batch)
+        self._ring.extend([*self._fresh, *served])
+        self._fresh.clear()
+        while batch.left > 0 and self._ring:
+            account = self._ring.popleft()
+            if self._ready[account]:
+                self._serve(account, max(_AT_ONCE, self._slots // 8), batch)
+                self._ring.append(account)
+            else:
+                del self._ready[account]
+        if batch.passed_over:
+            self._put_back(batch)
+
+    def _serve(self, account: bytes, least: int, batch: _Batch) -> None:
+        """The turn of an account: it may take so many, however many others wait for theirs."""
+        waiting = self._ready[account]
+        fair = batch.left // max(1, batch.rivals)
+        batch.rivals -= 1
+        share = min(batch.left, max(least, fair))
+        for _ in range(len(waiting)):
+            if not share:
+                break
+            line = waiting.popleft()
+            line.queued = False
+            if line.window == 1 and self._slow >= self._slots // 4:  # quickly: there may be thousands
+                batch.passed_over.append(line)
+            elif self._could_send(line, batch.now):  # it could when it was put here
+                own = min(share, max(_AT_ONCE, fair), self._slots * 3 // 4 - self._accounts.get(account, 0))
+                taken = self._take(line, own, batch.now, batch.turns)
+                share -= taken
+                batch.left -= taken
+                if not taken:
+                    batch.passed_over.append(line)
+
+    def _put_back(self, batch: _Batch) -> None:
+        """Those passed over, in front of their account's others. An account that had nothing is first the next time."""
+        for line in reversed(batch.passed_over):
             line.queued, line.blocked = True, "turn"
             self._ready.setdefault(line.key[0], deque()).appendleft(line)
-        first = dict.fromkeys(line.key[0] for line in lines)
-        self._ring = deque([*first, *(account for account in self._ring if account not in first)])
+        had = {turn.lane.account for turn in batch.turns}
+        accounts = dict.fromkeys(line.key[0] for line in batch.passed_over)
+        first = dict.fromkeys(account for account in accounts if account not in had)
+        self._fresh.extend(first)
+        self._ring = deque(account for account in dict.fromkeys([*self._ring, *accounts]) if account not in first)
 
     def _take(self, line: _Line, share: int, now: int, turns: list[Turn]) -> int:
         """The turns of one endpoint, and how many slots they take: these are in flight until `claimed`."""

@@ -1,6 +1,7 @@
 """Whose turn it is: windows, limits, shares and turns, each by itself."""
 
 from collections.abc import Iterable
+from itertools import groupby
 
 import pytest
 
@@ -262,7 +263,49 @@ class TestTurns:
         schedule = Schedule()
         wait_for(schedule, *(key(number, 1) for number in range(3)), key(0, 2), key(0, 3), key(1, 3))
         order = [(turn.lane.account[0], turn.lane.endpoint[-1]) for turn in schedule.turns(NOW)]
-        assert order == [(1, 0), (2, 0), (3, 0), (1, 1), (3, 1), (1, 2)]
+        assert order == [(1, 0), (1, 1), (1, 2), (2, 0), (3, 0), (3, 1)]
+
+    def test_an_account_has_many_of_its_endpoints_in_one_turn(self) -> None:
+        """With ten accounts a fair share of a batch would be a dozen, each a row far from the next."""
+        schedule, order = Schedule(), []
+        keys = [key(endpoint, account) for account in range(10) for endpoint in range(10)]
+        warm(schedule, keys, 64)
+        wait_for(schedule, *keys)
+        schedule.turns(NOW, 1)  # from here on all of them are in the ring
+        for _ in range(5):
+            turns = schedule.turns(NOW)
+            assert {turn.limit for turn in turns[:5]} == {12}
+            order.append([account for account, _ in groupby(turn.lane.account[0] for turn in turns)])
+            for turn in turns:
+                claim(schedule, turn)
+                end(schedule, *[(turn.lane.account, turn.lane.endpoint)] * turn.limit)
+        assert order == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 0]]
+
+    def test_who_comes_anew_does_not_wait_for_those_turns(self) -> None:
+        schedule = Schedule()
+        greedy = [key(endpoint, account) for account in range(2) for endpoint in range(10)]
+        warm(schedule, greedy, 64)
+        wait_for(schedule, *greedy)
+        schedule.turns(NOW, 1)
+        anew = [key(0, account) for account in range(2, 10)]
+        wait_for(schedule, *anew)
+        turns = schedule.turns(NOW, 12)
+        assert [turn.lane.account[0] for turn in turns] == [2, 3, 4, 5, 6, 7, 1], "half is for those in the ring"
+        assert {turn.lane.account[0] for turn in schedule.turns(NOW, 12)} == {0}, "the others wait for one turn of each"
+        assert [turn.lane.account[0] for turn in schedule.turns(NOW, 12)][:2] == [8, 9]
+
+    def test_who_had_a_turn_is_not_anew_until_it_would_be_its_turn_again(self) -> None:
+        schedule, greedy, modest = Schedule(), [key(0, account) for account in range(3)], key(0, 9)
+        warm(schedule, greedy, 64)
+        wait_for(schedule, *greedy)
+        order = []
+        for _ in range(12):
+            for turn in schedule.turns(NOW, 2):
+                order.append(turn.lane.account[0])
+                claim(schedule, turn)
+                end(schedule, *[(turn.lane.account, turn.lane.endpoint)] * turn.limit, well=False)
+            wait_for(schedule, modest)  # it is the only one with nothing under way, each time
+        assert order[1:9] == [9, 1, 2, 0] * 2
 
     def test_who_had_none_is_first_the_next_time(self) -> None:
         schedule, order = Schedule(), []
