@@ -191,6 +191,8 @@ def compare(count: int, rounds: int, *, peers: bool) -> list[Row]:
             )
             define(gatepost, to.url, holes=dead)
             services.append((name, gatepost, target, to))
+            if not dead:
+                throughput(gatepost, to, count // 4)  # until its connections are open
         for round_ in range(rounds):
             with tokens_beside(services[0][2]):
                 limit.rates.append(raw(receiver, LONGER * count))
@@ -379,7 +381,7 @@ def show(rows: list[Row]) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=10_000)
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--no-peers", action="store_true", help="only ours and the limit")
     options.add_argument("--growth", action="store_true", help="with more and more rows already in the tables")
     options.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
