@@ -96,8 +96,8 @@ class Schedule:
     def __init__(self, slots: int = SLOTS) -> None:
         self._slots = slots
         self._lines: dict[Key, _Line] = {}
-        self._fresh: deque[bytes] = deque()  # accounts with somebody ready, since they were last in the ring
-        self._ring: deque[bytes] = deque()  # the others; and those that had a turn, until it would be theirs again
+        self._fresh: deque[bytes] = deque()  # accounts with somebody ready that are not in the ring
+        self._ring: deque[bytes] = deque()  # those that wait for a turn, or had one and keep their place
         self._ready: dict[bytes, deque[_Line]] = {}
         self._later: list[tuple[int, Key]] = []
         self._accounts: dict[bytes, int] = {}  # in flight, by account

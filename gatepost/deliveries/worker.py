@@ -192,7 +192,7 @@ class Worker:
 
         def unit(tx: Tx) -> Cycle:
             settled = units.settle(tx, ready) if results else Settled([], [], {})
-            return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([], []))
+            return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([]))
 
         cycle = await self._store.run(unit, here=True)
         for each in results:

@@ -67,8 +67,7 @@ class Picked(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    picked: list[Picked]
-    still: list[Key]  # endpoints that stand still and are not to be picked again for now
+    picked: list[Picked]  # but for endpoints that stand still
     interrupted: int = 0  # attempts whose lease ran out
 
     @property
@@ -79,7 +78,7 @@ class Claimed(NamedTuple):
 def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
     """Open attempts of what is due. One whose lease ran out is closed as interrupted first, and comes up again."""
     now = clock.milliseconds(tx.at)
-    ready, still = _ready(tx, picks)
+    ready = _ready(tx, picks)
     pages = tx.webhooks.due((pick.lane, pick.after, pick.limit) for pick, _, _ in ready)
     claimed: list[list[Claim]] = []
     rows: list[tuple[bytes, bytes, int, bytes, str]] = []
@@ -112,20 +111,17 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
         Picked(pick.lane, endpoint, claims, left[pick.lane])
         for (pick, _, endpoint), claims in zip(ready, claimed, strict=True)
     ]
-    return Claimed(picked, still, interrupted)
+    return Claimed(picked, interrupted)
 
 
-def _ready(tx: Tx, picks: Sequence[Pick]) -> tuple[list[tuple[Pick, str, Endpoint]], list[Key]]:
-    """Those whose endpoint and account are active, and the endpoints of the others."""
+def _ready(tx: Tx, picks: Sequence[Pick]) -> list[tuple[Pick, str, Endpoint]]:
+    """Those whose endpoint and account are active."""
     ready: list[tuple[Pick, str, Endpoint]] = []
-    still: list[Key] = []
     for pick in picks:
         account, endpoint = _whose(tx, pick.lane.account, pick.lane.endpoint)
-        if account is None or endpoint is None or not account.active or endpoint.status != "active":
-            still.append((pick.lane.account, pick.lane.endpoint))
-        else:
+        if account is not None and endpoint is not None and account.active and endpoint.status == "active":
             ready.append((pick, account.id, endpoint))
-    return ready, still
+    return ready
 
 
 def _whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, Endpoint | None]:
