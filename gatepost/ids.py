@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 
 from uuid_utils import uuid7
 
@@ -48,8 +49,9 @@ def text(prefix: str, raw: bytes) -> str:
     return f"{prefix}_{number.to_bytes(_LENGTH, 'big').translate(_TO_DIGITS).decode()}"
 
 
+@lru_cache(4096)
 def raw(identifier: str) -> bytes:
-    """The 16 bytes of an id of ours. Only for ids already known to be well formed."""
+    """The 16 bytes of an id of ours. Only for ids already known to be well formed: mostly the same few accounts."""
     return (int(identifier[-_LENGTH:], 32) >> 2).to_bytes(16, "big")
 
 

@@ -237,9 +237,7 @@ def settle(tx: Tx, ready: Ready) -> Settled:
     tx.webhooks.write_records(endings)
     counted = Counter([(each.result.claim.account, each.counted) for each in well])
     counted.update((each.claim.account, _counted(each, decision)) for each, decision in valid)
-    for (account, several), count in counted.items():
-        for what in several:
-            tx.tally(account, what, count)
+    _tally(tx, counted)
     for each, decision in valid:
         if isinstance(decision, Ended):
             _tell_end(tx, each.claim, decision.reason, each)
@@ -250,6 +248,16 @@ def settle(tx: Tx, ready: Ready) -> Settled:
         ready.doubled + overtaken,
         not_before,
     )
+
+
+def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
+    """Most attempts end alike: they are counted as they ended, and only then by what is counted of each."""
+    totals: Counter[tuple[str, str]] = Counter()
+    for (account, several), count in counted.items():
+        for what in several:
+            totals[account, what] += count
+    for (account, what), count in totals.items():
+        tx.tally(account, what, count)
 
 
 def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
