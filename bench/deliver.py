@@ -121,24 +121,30 @@ def begin(process: subprocess.Popen[str]) -> float:
     return time.monotonic()
 
 
-def wait_settled(gatepost: Service, left: int = 0) -> None:
+def wait_settled(gatepost: Service) -> None:
     end = time.monotonic() + SETTLED_WITHIN
-    while gatepost.opened.store.read_now(lambda tx: tx.select("SELECT count(*) FROM queue", {}))[0][0] > left:
+    while gatepost.opened.store.read_now(lambda tx: tx.select("SELECT 1 FROM queue LIMIT 1", {})):
         if time.monotonic() > end:
             raise RuntimeError("deliveries were not settled in time")
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @dataclass
 class Row:
     name: str
     rates: list[float] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)  # of raw libcurl, in the same rounds
     latencies: list[str] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
         return statistics.median(self.rates) if self.rates else 0.0
+
+    @property
+    def of_limit(self) -> float:
+        """The middle of the rounds: a machine's speed changes from one to the next, and less within one."""
+        return statistics.median(own / limit for own, limit in zip(self.rates, self.limits, strict=True))
 
 
 def throughput(gatepost: Service, receiver: Receiver, count: int) -> float:
@@ -171,47 +177,48 @@ def raw(receiver: Receiver, count: int, ca: str = "") -> float:
 
 
 def compare(count: int, rounds: int, *, peers: bool) -> list[Row]:
-    limit, sqlite, postgresql = Row("limit: raw libcurl"), Row("Gatepost on SQLite"), Row("Gatepost on PostgreSQL")
-    limit_tls, tls, peer = Row("limit: raw libcurl, TLS"), Row("Gatepost on SQLite, TLS"), Row("procrastinate, aiohttp")
-    holes = Row("  1 % never answer (SQLite)")
+    """One service after the other, each in turn with raw libcurl: nobody else is there, not even idle."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(postgres.running())
         files = certificate.make(folder)
         receiver, secure = stack.enter_context(receiving()), stack.enter_context(receiving(files))
-        ca = {"egress_ca": str(files[0])}
-        services = []
-        for name, database, to, more, dead in (
-            (sqlite, "", receiver, {}, 0), (postgresql, "bench", receiver, {}, 0), (tls, "", secure, ca, 0),
-            (holes, "", receiver, {}, 1),
-        ):  # fmt: skip
-            url = server.create_database(database) if database else ""
-            gatepost, target = stack.enter_context(
-                ours.running(folder / name.name.strip().replace(" ", "-"), url, more)
-            )
-            define(gatepost, to.url, holes=dead)
-            services.append((name, gatepost, target, to))
-            if not dead:
-                throughput(gatepost, to, count // 4)  # until its connections are open
-        for round_ in range(rounds):
-            with tokens_beside(services[0][2]):
-                limit.rates.append(raw(receiver, LONGER * count))
-            for row, gatepost, target, to in services[:3]:
-                with tokens_beside(target) as got:
-                    row.rates.append(throughput(gatepost, to, count))
-                row.beside += [got["rate"], got["p99_ms"]]
-            with tokens_beside(services[0][2]):
-                limit_tls.rates.append(raw(secure, LONGER * count, str(files[0])))
-            if peers and round_ == 0:
-                peer.rates.append(procrastinate.rate(server.create_database("peer"), receiver, count // 10))
-        for row, gatepost, target, to in services:
-            tenth = (row.rate or sqlite.rate) / 10
+        ca = str(files[0])
+        sqlite, postgresql = Row("Gatepost on SQLite"), Row("Gatepost on PostgreSQL")
+        tls, peer = Row("Gatepost on SQLite, TLS"), Row("procrastinate, aiohttp")
+        with ours.running(folder / "sqlite") as (gatepost, target):
+            measure(sqlite, gatepost, target, receiver, count, rounds)
+        with ours.running(folder / "postgres", server.create_database("bench")) as (gatepost, target):
+            measure(postgresql, gatepost, target, receiver, count, rounds)
+        with ours.running(folder / "tls", "", {"egress_ca": ca}) as (gatepost, target):
+            measure(tls, gatepost, target, secure, count, rounds, ca)
+        holes = Row("  1 % never answer (SQLite)")
+        with ours.running(folder / "holes") as (gatepost, target):
+            define(gatepost, receiver.url, holes=1)
             with tokens_beside(target):
-                row.latencies.append(latency(gatepost, to, tenth, 5))
-                if row is not holes:
-                    row.latencies.append(latency(gatepost, to, 0.8 * row.rate, 5))
-            wait_settled(gatepost, left=count)
-    return [limit, sqlite, holes, postgresql, limit_tls, tls, peer]
+                holes.latencies.append(latency(gatepost, receiver, sqlite.rate / 10, 5))
+        if peers:
+            peer.limits.append(statistics.median(sqlite.limits + postgresql.limits))
+            peer.rates.append(procrastinate.rate(server.create_database("peer"), receiver, count // 10))
+        limit = Row("limit: raw libcurl", sqlite.limits + postgresql.limits, sqlite.limits + postgresql.limits)
+        limit_tls = Row("limit: raw libcurl, TLS", tls.limits, tls.limits)
+        return [limit, sqlite, holes, postgresql, limit_tls, tls, peer]
+
+
+def measure(
+    row: Row, gatepost: Service, target: load.Target, to: Receiver, count: int, rounds: int, ca: str = ""
+) -> None:  # fmt: skip
+    define(gatepost, to.url)
+    throughput(gatepost, to, count // 4)  # until its connections are open
+    for _ in range(rounds):
+        with tokens_beside(target):
+            row.limits.append(raw(to, LONGER * count, ca))
+        with tokens_beside(target) as got:
+            row.rates.append(throughput(gatepost, to, count))
+    row.beside += [got["rate"], got["p99_ms"]]
+    with tokens_beside(target):
+        row.latencies += [latency(gatepost, to, share * row.rate, 5) for share in (0.1, 0.8)]
+    wait_settled(gatepost)
 
 
 # --- growth: the same with more and more rows already there
@@ -368,11 +375,9 @@ def show(rows: list[Row]) -> None:
     table = Table(title="deliveries: published, sent, acknowledged and on record; 500 tokens/s beside")
     for heading in ("", "per second", "of limit", "10 % load p50/p99 ms", "80 % load p50/p99 ms", "tokens/s, p99 ms"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
-    limit = rows[0]
     for row in rows:
-        base = next(each for each in rows if each.name == "limit: raw libcurl, TLS") if "TLS" in row.name else limit
         beside = f"{row.beside[0]:.0f}, {row.beside[1]:.0f}" if row.beside else ""
-        of_limit = f"{row.rate / base.rate:.2f}" if row.rates else ""
+        of_limit = f"{row.of_limit:.2f}" if row.rates else ""
         latencies = [*row.latencies, "", ""][:2]
         table.add_row(row.name, f"{row.rate:,.0f}" if row.rates else "", of_limit, *latencies, beside)
     Console(width=150).print(table)
@@ -380,7 +385,7 @@ def show(rows: list[Row]) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--count", type=int, default=10_000)
+    options.add_argument("--count", type=int, default=20_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--no-peers", action="store_true", help="only ours and the limit")
     options.add_argument("--growth", action="store_true", help="with more and more rows already in the tables")
