@@ -341,7 +341,7 @@ class Schedule:
         """An attempt is over. One success doubles the window; trouble makes it one."""
         line = self._line(key)
         self._fly(line, lane, -1)
-        if well:
+        if well and line.window != line.max_in_flight:
             self._set_window(line, min(line.window * 2, line.max_in_flight))
         elif trouble:
             self._set_window(line, 1)
