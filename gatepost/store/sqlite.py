@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
@@ -82,7 +83,7 @@ class _Connection:
         found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
         for start in range(0, len(parameters), _MOST_EACH):
             part = parameters[start : start + _MOST_EACH]
-            values = [value for each in part for value in each.values()]
+            values = list(chain.from_iterable(each.values() for each in part))
             for row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
                 found[start + row[0]].append(row[1:])
         return found
@@ -94,7 +95,7 @@ class _Connection:
         while start < len(rows):
             left = len(rows) - start
             size = min(left // _STEP * _STEP or left, _MOST_ROWS)
-            values = [value for row in rows[start : start + size] for value in row]
+            values = list(chain.from_iterable(rows[start : start + size]))
             found += self.database.execute(self._for_rows(statement, size), values).fetchall()
             start += size
         return found
@@ -557,7 +558,7 @@ def _insert(database: apsw.Connection, table: str, rows: list[tuple[Any, ...]]) 
     """One statement for all rows, prepared once for each number of them: it gives up the interpreter lock just once."""
     for start in range(0, len(rows), _MOST_ROWS):
         part = rows[start : start + _MOST_ROWS]
-        database.execute(_insertion(table, len(part)), [value for row in part for value in row])
+        database.execute(_insertion(table, len(part)), list(chain.from_iterable(part)))
 
 
 @cache

@@ -371,8 +371,8 @@ def every_grant(own: Strict, headers: dict[str, Any]) -> dict[str, requests.Resp
         store, service = own.gatepost.opened.store, own.gatepost.opened.service
         store.run_now(
             lambda tx: issuer_units.add(
-                tx, service, account_units.named(tx, own.name), "workloads", issuer=issuer, jwks_uri=keys.url,
-                match=["sub=a workload"], client=machine.id, scope=["things:read"],
+                tx, service, account_units.named(tx, own.name), "workloads", issuer=issuer,
+                jwks_uri=f"{keys.url}/{own.name}", match=["sub=a workload"], client=machine.id, scope=["things:read"],
             )
         )  # fmt: skip
         ask(JWT_BEARER, machine, assertion=assertion, scope="things:read")

@@ -42,13 +42,19 @@ class Published:
 
     gatepost: Service
     server: Receiver
+    name: str  # the account's
     admin: str
     client: str = ""
+
+    @property
+    def url(self) -> str:
+        """Of nobody else: the port may have been that of another test, whose keys are still known by its URL."""
+        return f"{self.server.url}/{self.name}"
 
     def define(self, url: str = "", **members: Any) -> requests.Response:
         body = {
             "grant_types": ["client_credentials"], "scope": SCOPE, "token_endpoint_auth_method": "private_key_jwt",
-            "jwks_uri": url or self.server.url,
+            "jwks_uri": url or self.url,
         }  # fmt: skip
         return self.gatepost.post("/oauth/clients", self.admin, body | members)
 
@@ -65,7 +71,7 @@ def published(gatepost: Service, name: str, behaviour: Behaviour) -> Iterator[Pu
     admin = gatepost.token(first, "gatepost:clients gatepost:scopes")
     assert gatepost.post("/oauth/scopes", admin, {"name": SCOPE}).status_code == 201
     with receiver(behaviour) as server:
-        made = Published(gatepost, server, admin)
+        made = Published(gatepost, server, name, admin)
         answer = made.define()
         assert answer.status_code == 201, answer.text
         made.client = answer.json()["client_id"]
@@ -166,7 +172,7 @@ def test_from_a_url_to_keys_and_to_another_url(sqlite_gatepost: Service, account
     with published(sqlite_gatepost, account_name, jwks(KEY)) as there, receiver(jwks(NEW)) as second:
         assert there.ask().status_code == 200
         for change, key in (
-            ({"jwks_uri": second.url}, NEW),
+            ({"jwks_uri": f"{second.url}/{account_name}"}, NEW),
             ({"jwks_uri": None, "jwks": {"keys": [KEY.as_dict(private=False)]}}, KEY),
         ):
             answer = sqlite_gatepost.post("/oauth/clients", there.admin, {"client_id": there.client} | change)

@@ -57,6 +57,7 @@ class Workload:
             body = {"name": scope, "resource": self.api}
             assert gatepost.post("/oauth/scopes", self.admin, body).status_code == 201
         self.server = stack.enter_context(receiver(jwks(KEY, EC, ED)))
+        self.keys = f"{self.server.url}/{name}"  # of nobody else: the port may have been another test's
         self.issuer = f"https://ci.{name}.example"
         self.client = self.define()
         self.trust("ci", match)
@@ -68,7 +69,7 @@ class Workload:
     def trust(self, name: str, match: tuple[str, ...] = MATCH, **changes: Any) -> None:
         """As `issuer add` does, without the price of a process."""
         told: dict[str, Any] = {
-            "issuer": self.issuer, "jwks_uri": self.server.url, "client": self.client.id, "scope": ["deploy read"],
+            "issuer": self.issuer, "jwks_uri": self.keys, "client": self.client.id, "scope": ["deploy read"],
         }  # fmt: skip
         store, service = self.gatepost.opened.store, self.gatepost.opened.service
         store.run_now(
@@ -296,7 +297,7 @@ def test_two_accounts_trust_one_issuer_for_one_repository_each(
     """As with a public CI system: each gets in with its own repository, and not with the other's."""
     one = Workload(sqlite_gatepost, f"{account_name}-one", stack, ("repository=acme/shop",))
     two = Workload(sqlite_gatepost, f"{account_name}-two", stack, ("repository=evil/shop",))
-    two.trust("same", ("repository=evil/shop",), issuer=one.issuer, jwks_uri=one.server.url)
+    two.trust("same", ("repository=evil/shop",), issuer=one.issuer, jwks_uri=one.keys)
     for repository, allowed, not_allowed in (("acme/shop", one, two), ("evil/shop", two, one)):
         assertion = one.sign(repository=repository, sub=f"repo:{repository}")
         claims = opened(allowed.ask(assertion).json()["access_token"])[1]
@@ -323,7 +324,7 @@ def test_more_entries_than_anybody_needs(sqlite_gatepost: Service, account_name:
     workload = Workload(sqlite_gatepost, account_name, stack)
     workload.server.behaviour = (404, {}, b"")
     for number in range(8):
-        workload.trust(f"more-{number}", jwks_uri=f"{workload.server.url}/{number}")
+        workload.trust(f"more-{number}", jwks_uri=f"{workload.keys}/{number}")
     first = workload.ask(workload.sign())
     assert first.status_code in (400, 503), first.text
     workload.refused(workload.sign(), "verified")
@@ -408,7 +409,7 @@ def test_the_commands(gatepost: Service, account_name: str, stack: ExitStack) ->
     workload = Workload(gatepost, account_name, stack)
     typed = (
         "issuer", "add", "typed", "--account", workload.name, "--issuer", "https://typed.example",
-        "--jwks-uri", workload.server.url, "--match", "sub=typed", "--match", "tenant=acme",
+        "--jwks-uri", workload.keys, "--match", "sub=typed", "--match", "tenant=acme",
         "--client", workload.client.id, "--scope", "deploy", "--scope", "read",
     )  # fmt: skip
     made = gatepost.cli_json(*typed)
@@ -435,7 +436,7 @@ def test_what_the_commands_say(workload: Workload, account_name: str) -> None:
     gone = cli("issuer", "remove", "nobody", "--account", name, check=False)
     assert "no issuer nobody" in gone.stderr
     wrong = cli(
-        "issuer", "add", "more", "--account", name, "--issuer", "x", "--jwks-uri", workload.server.url,
+        "issuer", "add", "more", "--account", name, "--issuer", "x", "--jwks-uri", workload.keys,
         "--match", "sub=x", "--client", first.id, "--scope", "deploy", check=False,
     )  # fmt: skip
     assert f"no client {first.id}" in wrong.stderr
