@@ -271,15 +271,15 @@ class Worker:
             attempt_counter("not_sent", "").inc()
             self._end(Result(claim, None), well=False, trouble=False, now=self._now())
             return
-        endpoint, queued = claim.endpoint, claim.queued
+        endpoint = claim.endpoint
         prepared = self._prepare(endpoint)
-        told = Told(claim.account, _event(queued.event), queued.type, queued.at, queued.data)
+        told = Told(claim.account, _event(claim.queued.event), claim.type, claim.at, claim.data)
         body = message.body(told, endpoint.format)
         timestamp = claim.opened.started_at // 1000
         signed = signature([prepared.signers[each] for each in claim.opened.signed_with], told.name, timestamp, body)
         headers = message.headers(prepared.headers, told.name, timestamp, signed)
         if self._traces is not None:
-            parent = self._traces.attempt(told.name, told.type, ids.text("dlv", queued.id), claim.number)
+            parent = self._traces.attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
             if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
                 headers.append(parent)
         self._sender.start(Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout))
@@ -312,7 +312,7 @@ class Worker:
         claim, queued, opened = result.claim, result.claim.queued, result.claim.opened
         made = Attempted(
             "info" if well else "warning", None, claim.account, claim.endpoint.id, ids.text("dlv", queued.id),
-            _event(queued.event), queued.type, claim.number, "succeeded" if well else "failed", opened.waited_for,
+            _event(queued.event), claim.type, claim.number, "succeeded" if well else "failed", opened.waited_for,
             opened.waited_ms, self.name, result.code, result.failure, result.duration_ms,
         )  # fmt: skip
         if self._traces is not None:

@@ -42,29 +42,12 @@ class Lane(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A delivery whose time has come: its row of the queue, and of the event that it is about."""
+    """A delivery whose time has come, with the event it is about."""
 
-    account: bytes
-    id: bytes
-    endpoint: bytes
-    event: bytes
-    lane: int
-    due: int
-    planned_at: int
-    because: str
-    number: int
-    used: int
-    interrupted: int
-    worker: bytes | None
-    opened: str | None
-    lease: int | None
+    queued: Queued
     type: str
     at: int
     data: str | None
-
-    @property
-    def queued(self) -> Queued:
-        return Queued._make(self[: len(Queued._fields)])
 
 
 class Worker(NamedTuple):
@@ -302,7 +285,8 @@ class Webhooks:
             }
             for lane, after, limit in wanted
         ]  # fmt: skip
-        return [list(map(Due._make, rows)) for rows in self._connection.rows_each("due", asked)]
+        found = self._connection.rows_each("due", asked)
+        return [[Due(Queued._make(row[:-3]), *row[-3:]) for row in rows] for rows in found]
 
     def claim(self, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:
         """Account, id, end of the lease, worker, the attempt as opened. Call only for what `due` gave in this unit."""

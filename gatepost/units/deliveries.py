@@ -22,7 +22,7 @@ from gatepost.errors import BadSetting
 from gatepost.ledger.entries import SERVICE, Origin
 from gatepost.store.effects import Birth
 from gatepost.store.tx import Tx
-from gatepost.store.webhooks import Due, Key, Lane
+from gatepost.store.webhooks import Key, Lane
 from gatepost.units.service import record
 
 LEASE = timedelta(seconds=30)  # beyond the endpoint's own timeout
@@ -48,11 +48,14 @@ class Pick(NamedTuple):
 class Claim(NamedTuple):
     """A delivery that is ours until its lease ends: its attempt is open and on record."""
 
-    queued: Due  # as it was; the attempt's number is one more
+    queued: Queued  # as it was; the attempt's number is one more
     number: int
     opened: Opened
     account: str
     endpoint: Endpoint
+    type: str
+    at: int
+    data: str | None
     key: Key
     to: Key  # the endpoint's
 
@@ -89,17 +92,17 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
         to = (pick.lane.account, pick.lane.endpoint)
         attempts: dict[int, tuple[Opened, str]] = {}  # what is planned for one moment waited for as long
         claims: list[Claim] = []
-        for due in page:
-            if due.worker is not None:
-                expired.append(due.queued)
+        for queued, type_, at, data in page:
+            if queued.worker is not None:
+                expired.append(queued)
                 continue
-            found = attempts.get(due.planned_at)
+            found = attempts.get(queued.planned_at)
             if found is None:
-                opened = _open(due, endpoint.url, signed_with, pick.waited_for, now)
-                found = attempts[due.planned_at] = (opened, _encode(opened).decode())
-            key = due[:2]
+                opened = _open(queued, endpoint.url, signed_with, pick.waited_for, now)
+                found = attempts[queued.planned_at] = (opened, _encode(opened).decode())
+            key = queued[:2]
             rows.append((*key, lease, worker, found[1]))
-            claims.append(Claim(due, due.number + 1, found[0], account, endpoint, key, to))
+            claims.append(Claim(queued, queued.number + 1, found[0], account, endpoint, type_, at, data, key, to))
         claimed.append(claims)
     if rows:
         tx.webhooks.claim(rows)
@@ -129,8 +132,8 @@ def _whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, End
     return tx.account(name), tx.webhooks.endpoint(name, ids.text("ep", endpoint))
 
 
-def _open(due: Due, url: str, signed_with: list[str], waited_for: str, now: int) -> Opened:
-    waited = max(0, now - due.planned_at)
+def _open(queued: Queued, url: str, signed_with: list[str], waited_for: str, now: int) -> Opened:
+    waited = max(0, now - queued.planned_at)
     return Opened(now, url, signed_with, waited_for if waited else "plan", waited)
 
 
@@ -270,7 +273,7 @@ def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
     return decide.after_attempt(result.attempted(), receiver)
 
 
-def _receiver(tx: Tx, queued: Queued | Due) -> Receiver:
+def _receiver(tx: Tx, queued: Queued) -> Receiver:
     account, endpoint = _whose(tx, queued.account, queued.endpoint)
     if account is None or endpoint is None:
         raise LookupError(queued.endpoint.hex())
@@ -333,10 +336,10 @@ def _counts(answer: int, took: int | None, ended: str) -> tuple[str, ...]:
 def _tell_end(tx: Tx, claim: Claim, reason: str, result: Result) -> None:
     if model.ENDS[reason][0] == "failed":
         last = {"response_code": result.code, "failure": result.failure}
-        _tell_failure(tx, claim.queued, claim.queued.type, claim.number, reason, last)
+        _tell_failure(tx, claim.queued, claim.type, claim.number, reason, last)
 
 
-def _tell_failure(tx: Tx, queued: Queued | Due, type_: str, attempts: int, reason: str, last: dict[str, Any]) -> None:
+def _tell_failure(tx: Tx, queued: Queued, type_: str, attempts: int, reason: str, last: dict[str, Any]) -> None:
     account = tx.account(ids.text("acc", queued.account))
     if account is None:
         raise LookupError(queued.account.hex())
@@ -403,7 +406,7 @@ def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: lis
 
 def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Result) -> None:
     tx.webhooks.put_endpoint(endpoints.disabled(endpoint, reason, tx.at))
-    data = {"reason": reason, "url": endpoint.url, "event_type": last.claim.queued.type, "response_code": last.code}
+    data = {"reason": reason, "url": endpoint.url, "event_type": last.claim.type, "response_code": last.code}
     record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
 
 

@@ -76,7 +76,7 @@ def test_an_attempt_is_on_record_before_it_is_made(post: Post, endpoint: Endpoin
     assert (queued.worker, queued.number) == (WORKER, 1)
     assert msgspec.json.decode(queued.opened or "", type=Opened) == claim.opened
     assert claim.opened == Opened(post.now, URL, [], "turn", 40)
-    assert (claim.queued.number, claim.number, claim.queued.type) == (0, 1, "invoice.paid")
+    assert (claim.queued.number, claim.number, claim.type) == (0, 1, "invoice.paid")
     assert (post.record(made).status, post.attempts(made)) == ("pending", [])
 
 
