@@ -541,7 +541,7 @@ class SqliteStore:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         database = apsw.Connection(str(self._path), flags=flags, statementcachesize=_STATEMENTS)
         database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
-        # Plans do not depend on values: else most statements would be prepared anew each time they are given some.
+        # Plans do not depend on values: else many statements would be prepared anew each time they are given some.
         database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
