@@ -66,7 +66,7 @@ async def seal(opened: Opened) -> None:
             if len(prepared.entries) < BATCH:
                 break
     oldest = await store.read(lambda tx: tx.oldest_unsealed())
-    UNSEALED.set(0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds()))
+    UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
 
 
 def _prepare(key: bytes, account: str) -> Callable[[Tx], Prepared | None]:
@@ -107,7 +107,7 @@ def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[
 
 async def roll_up(opened: Opened) -> None:
     """Counts by the minute become counts by the hour, and those are forgotten in the end."""
-    now = clock.now()
+    now = opened.store.now()
     hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
     while await opened.store.run(lambda tx: tx.webhooks.roll_up(hour, _TALLIES)) == _TALLIES:
         await asyncio.sleep(0)

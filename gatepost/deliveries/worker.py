@@ -59,7 +59,8 @@ class Prepared(NamedTuple):
 
 class Worker:
     def __init__(
-        self, opened: Opened, place: str, *, proxy: str = "", ca: str = "", traces: "Traces | None" = None
+        self, opened: Opened, place: str, *, proxy: str = "", ca: str = "", traces: "Traces | None" = None,
+        slots: int = SLOTS, make_sender: type[Sender] = Sender,
     ) -> None:  # fmt: skip
         self._traces = traces
         self._store = opened.store
@@ -67,8 +68,8 @@ class Worker:
         self._id = ids.fresh()
         self.name = ids.text("wrk", self._id)
         self._place = place
-        self._schedule = Schedule()
-        self._sender = Sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
+        self._schedule = Schedule(slots)
+        self._sender = make_sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
         self._results: list[list[Over]] = [[] for _ in range(_HANDS[opened.store.dialect])]
         self._untold: list[Attempted] = []
         self._cycles = 0  # under way
