@@ -5,14 +5,14 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from gatepost import clock, ids, scopes
+from gatepost import clock, ids, redirect_uris, scopes
 from gatepost.errors import Refusal
+from gatepost.redirect_uris import HOST
 from gatepost.tokens.jws import PRIVATE_PARTS
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -336,7 +336,7 @@ def _whole(client: Client, base_url: str) -> tuple[str, str] | None:
     if method == "private_key_jwt" and client.jwks is None and client.jwks_uri is None:
         return "jwks", "needed for private_key_jwt, or jwks_uri"
     for uri in client.redirect_uris:
-        problem = redirect_uri(uri, native=client.application_type == "native")
+        problem = redirect_uris.problem(uri, native=client.application_type == "native")
         if problem:
             return "redirect_uris", f"{uri[:200]!r} {problem}"
     if not client.require_pkce and client.public:
@@ -371,37 +371,6 @@ def _is_not_its_to_serve(client: Client, resource: str, base_url: str) -> bool:
     is_default = resource.startswith(scopes.default_resource(""))
     own = resource == scopes.default_resource(client.account)
     return scopes.owned_as(resource) == base_url or (is_default and not own)
-
-
-HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
-WEB_PAGE = rf"https?://{HOST}(?:[/?#][!-~]*)?"
-
-
-def redirect_uri(uri: str, *, native: bool) -> str:
-    """What is wrong with a redirect URI; empty when nothing is. RFC 9700, section 4.1; RFC 8252, section 7."""
-    try:
-        parts = urlsplit(uri)
-        _ = parts.port
-    except ValueError:
-        return "is not a URI"
-    if not uri.isascii() or not uri.isprintable() or " " in uri or "\\" in uri or len(uri) > 2048:
-        return "must be at most 2048 printable ASCII characters"
-    if "#" in uri:
-        return "must have no fragment"
-    if "@" in parts.netloc:
-        return "must have no user or password"
-    if not uri.startswith(parts.scheme + ":"):
-        return "must have its scheme in lower case: it is compared as it is"
-    if parts.scheme in ("https", "http") and not re.fullmatch(HOST, parts.netloc):
-        return "must have a host: a name or an address, without wildcards"
-    if parts.scheme == "https":
-        return ""
-    if parts.scheme == "http":
-        loopback = parts.hostname in ("127.0.0.1", "::1", "localhost")
-        return "" if loopback else "must be https, or http on loopback"
-    if native and "." in parts.scheme:
-        return ""
-    return "must be https, http on loopback, or (native) a private-use scheme with a dot, as com.example.app:/callback"
 
 
 # --- single members
@@ -470,6 +439,9 @@ def _seconds(low: int, high: int) -> Check:
         if _whole_number(value) and low <= value <= high
         else f"must be a whole number of seconds from {low} to {high}"
     )
+
+
+WEB_PAGE = rf"https?://{HOST}(?:[/?#][!-~]*)?"
 
 
 def _web_page(value: Any) -> str:

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatepost import scopes
-from gatepost.clients import HOST
 from gatepost.errors import BadSetting
+from gatepost.redirect_uris import HOST
 
 PREFIX = "GATEPOST_"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

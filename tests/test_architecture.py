@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[1] / "gatepost"
 # Lower never imports higher; equals may import each other only inside one folder. First match wins.
 RANKS = [
     (0, ("clock", "ids", "errors")),
-    (1, ("secrets", "strict", "verify")),
+    (1, ("secrets", "strict", "verify", "redirect_uris")),
     (2, ("tokens.jws", "deliveries.sign")),
     (3, ("accounts", "scopes", "clients", "consents", "families", "issuers", "keys", "ledger")),
     (3, ("endpoints", "subscriptions")),
@@ -44,7 +44,18 @@ RANKS = [
     (15, ("__main__",)),
 ]
 AREAS = (
-    {"clients", "scopes", "consents", "families", "issuers", "tokens", "grants", "authorize", "discovery"},
+    {
+        "clients",
+        "redirect_uris",
+        "scopes",
+        "consents",
+        "families",
+        "issuers",
+        "tokens",
+        "grants",
+        "authorize",
+        "discovery",
+    },
     {"endpoints", "subscriptions", "deliveries"},
 )
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from gatepost import scopes
+from gatepost import redirect_uris, scopes
 from gatepost.accounts import Account
 from gatepost.clients import Client
 from gatepost.errors import Refusal
@@ -76,22 +76,11 @@ def addressee(parameters: dict[str, str], client: Client | None) -> Authorizatio
     sent = parameters.get("redirect_uri")
     if sent is None:
         return Refusal("invalid_request", "redirect_uri: missing", "redirect_uri")
-    if not any(same_uri(sent, each) for each in client.redirect_uris):
+    if not any(redirect_uris.matches(sent, each) for each in client.redirect_uris):
         return Refusal("invalid_request", "redirect_uri: not one of the client's", "redirect_uri")
     mode = parameters.get("response_mode", "query")
     state = parameters.get("state")
     return Authorization(sent, mode if mode in RESPONSE_MODES else "query", None if state is None else state[:2048])
-
-
-def same_uri(sent: str, registered: str) -> bool:
-    """As exact strings; but a loopback address may have any port, RFC 8252 section 7.3."""
-    if sent == registered:
-        return True
-    known, found = _LOOPBACK.fullmatch(registered), _LOOPBACK.fullmatch(sent)
-    return known is not None and found is not None and known[1] == found[1] and known[3] == found[3]
-
-
-_LOOPBACK = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?([/?].*)?")
 
 
 def decide(authorization: Authorization, asked: Asked) -> Authorization | Refusal:

@@ -7,7 +7,6 @@ from gatepost.clients import (
     ASSERTION_ALGORITHMS,
     EXCHANGES,
     GRANT_TYPES,
-    HOST,
     JWT_BEARER,
     SECRET_METHODS,
     TOKEN_EXCHANGE,
@@ -34,6 +33,7 @@ from gatepost.openapi.parts import (
     url,
     whole,
 )
+from gatepost.redirect_uris import HOST
 from gatepost.web.tokens import ASSERTION_TYPE
 
 _REST = r"(?:[/?][!-\"$-\[\]-~]*)?$"  # path and query of printable ASCII, no fragment, no backslash

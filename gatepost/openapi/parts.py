@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gatepost.clients import HOST
 from gatepost.deliveries.guard import MAX_URL
+from gatepost.redirect_uris import HOST
 
 Json = dict[str, Any]
 

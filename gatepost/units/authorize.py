@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost import ids, scopes
+from gatepost import ids, redirect_uris, scopes
 from gatepost.accounts import Account
 from gatepost.authorize import handoff, request
 from gatepost.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
@@ -279,7 +279,7 @@ def _end(
     client = tx.client(opened.client)
     if client is None or not client.active:
         return _bad("the client is not active any more")
-    if not any(request.same_uri(authorization.redirect_uri, each) for each in client.redirect_uris):
+    if not any(redirect_uris.matches(authorization.redirect_uri, each) for each in client.redirect_uris):
         return _bad("the redirect URI is not the client's any more")  # so neither a code nor an error goes there
     if isinstance(outcome, Granted):
         outcome = _still_allowed(tx, account, client, outcome)

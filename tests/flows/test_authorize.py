@@ -407,7 +407,7 @@ def test_the_query_of_a_redirect_uri_stays(platform: Platform) -> None:
     check_nowhere(platform.authorize(Browser(), sent | {"redirect_uri": CALLBACK}), "redirect_uri")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
 def test_a_loopback_redirect_may_have_any_port(platform: Platform, host: str) -> None:
     client = platform.define(redirect_uris=[f"http://{host}/cb?a=b"], application_type="native")
     sent = platform.asking(client, redirect_uri=f"http://{host}:49152/cb?a=b")

@@ -9,9 +9,10 @@ import pytest
 
 from gatepost.accounts import Account
 from gatepost.authorize import request
-from gatepost.authorize.request import CHECKS, LONGEST, Asked, Authorization, addressee, same_uri
+from gatepost.authorize.request import CHECKS, LONGEST, Asked, Authorization, addressee
 from gatepost.clients import Client, Grant
 from gatepost.errors import Refusal
+from gatepost.redirect_uris import matches
 from tests.unit.drafts import ACCOUNT, API, NOW, OTHER, SCOPES
 
 CALLBACK = "https://app.example/callback"
@@ -115,10 +116,13 @@ class TestWhereAnAnswerGoes:
             ("http://127.0.0.1?a=b", "http://127.0.0.1:4000?a=b"),
             ("http://127.0.0.1/cb?a=b", "http://127.0.0.1:4000/cb?a=b"),
             ("http://[::1]/cb", "http://[::1]:4000/cb"),
+            ("http://localhost/cb", "http://localhost:4000/cb"),
+            ("http://localhost:3000/cb?a=b", "http://localhost/cb?a=b"),
+            ("http://localhost", "http://localhost:1"),
         ],
     )
     def test_a_loopback_address_may_have_any_port(self, registered: str, sent: str) -> None:
-        assert same_uri(sent, registered)
+        assert matches(sent, registered)
         client = msgspec.structs.replace(CLIENT, redirect_uris=[registered])
         assert addressee(RIGHT | {"redirect_uri": sent}, client) == Authorization(sent)
 
@@ -149,15 +153,37 @@ class TestWhereAnAnswerGoes:
             ("http://127.0.0.1/cb", "http://[::1]:4000/cb"),
             ("http://127.0.0.1/cb", "http://localhost:4000/cb"),
             ("http://[::1]/cb", "http://[0::1]:4000/cb"),
-            ("http://localhost/cb", "http://localhost:4000/cb"),
+            ("http://127.0.0.1/cb", "http://127.0.0.1:65536/cb"),
+            ("http://localhost/cb", "http://127.0.0.1:4000/cb"),
+            ("http://localhost/cb", "http://[::1]:4000/cb"),
+            ("http://localhost/", "http://localhost:80@evil/"),
+            ("http://localhost/", "http://localhost@evil/"),
+            ("http://localhost/", "http://localhost:80#@evil/"),
+            ("http://localhost/", "http://localhost:80\\@evil/"),
+            ("http://localhost/", "http://localhost:80%40evil/"),
+            ("http://localhost", "http://localhost:80.evil"),
             ("http://localhost:80/cb", "http://localhost:80@evil.example/cb"),
+            ("http://localhost/cb", "http://localhost.evil.example:4000/cb"),
+            ("http://localhost/cb", "http://localhost.:4000/cb"),
+            ("http://localhost/cb", "http://evil.localhost:4000/cb"),
+            ("http://localhost/cb", "http://LOCALHOST:4000/cb"),
+            ("http://localhost/cb", "https://localhost:4000/cb"),
+            ("https://localhost/cb", "https://localhost:4000/cb"),
+            ("http://localhost/cb", "http://localhost:4000/CB"),
+            ("http://localhost/cb", "http://localhost:4000/cb?a=b"),
+            ("http://localhost/cb", "http://localhost:4000/cb;a=b"),
+            ("http://localhost/cb", "http://localhost:4000/cb#"),
+            ("http://localhost/cb", "http://localhost:4000/x/..;/cb"),
+            ("http://localhost/cb", "http://localhost:4000/%2e%2e/cb"),
+            ("http://localhost/cb", "http://localhost:65536/cb"),
+            ("http://localhost/cb", "JavaScript://localhost:4000/cb"),
             ("https://127.0.0.1/cb", "https://127.0.0.1:4000/cb"),
             ("https://app.example/cb", "https://app.example:4000/cb"),
             ("com.example.app:/cb", "com.example.app://cb"),
         ],
     )
     def test_and_nothing_else_may_differ(self, registered: str, sent: str) -> None:
-        assert not same_uri(sent, registered)
+        assert not matches(sent, registered)
         client = msgspec.structs.replace(CLIENT, redirect_uris=[registered])
         assert isinstance(addressee(RIGHT | {"redirect_uri": sent}, client), Refusal)
 

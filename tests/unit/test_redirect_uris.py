@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gatepost import clients
+from gatepost import redirect_uris
 from tests.unit.clients import NATIVE, WEB, defined, refused
 
 RIGHT = [
@@ -123,7 +123,7 @@ def test_wrong(uri: str, application_type: str) -> None:
 @pytest.mark.parametrize("uri", NATIVE_ONLY)
 def test_private_use_schemes_are_for_native_applications(uri: str) -> None:
     assert defined(NATIVE | {"redirect_uris": [uri]}).redirect_uris == [uri]
-    assert clients.redirect_uri(uri, native=False) != ""
+    assert redirect_uris.problem(uri, native=False) != ""
     assert refused(WEB | {"redirect_uris": [uri]}).code == "invalid_redirect_uri"
 
 
