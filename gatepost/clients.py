@@ -96,6 +96,7 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
     serves: list[str] = []
     claims: dict[str, Any] = {}
     require_pkce: bool = True
+    require_nonce: bool = True
     status: str = "active"
     metadata: dict[str, str] = {}
 
@@ -341,6 +342,8 @@ def _whole(client: Client, base_url: str) -> tuple[str, str] | None:
             return "redirect_uris", f"{uri[:200]!r} {problem}"
     if not client.require_pkce and client.public:
         return "require_pkce", "may be false only for a client that authenticates"
+    if not client.require_nonce and client.require_pkce:
+        return "require_nonce", "may be false only beside require_pkce: false; with PKCE no nonce is needed"
     if any(_is_not_its_to_serve(client, each, base_url) for each in client.serves):
         return "serves", "must not be the service's own base URL, nor the default resource of another account"
     unobtainable = [
@@ -557,6 +560,7 @@ MEMBERS: dict[str, Check] = {
     "serves": _resources,
     "claims": _claims,
     "require_pkce": _flag,
+    "require_nonce": _flag,
     "status": _among(["active", "disabled"]),
     "metadata": _pairs,
 }

@@ -142,7 +142,7 @@ def is_pushed_where_it_must_be(authorization: Authorization, asked: Asked) -> Au
 
 
 def challenge_is_there(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
-    """PKCE with S256, RFC 7636; a confidential client may be excused, and then a nonce is needed."""
+    """PKCE with S256, RFC 7636. A client with `require_pkce: false` sends a nonce instead, unless excused too."""
     challenge, method = asked.get("code_challenge"), asked.get("code_challenge_method")
     if challenge or method:
         if method != "S256":  # left out it would mean plain
@@ -151,8 +151,8 @@ def challenge_is_there(authorization: Authorization, asked: Asked) -> Authorizat
             return _bad("code_challenge", "must be the base64url of a SHA-256 hash, 43 characters")
     elif asked.client.require_pkce or asked.account.strict:
         return _bad("code_challenge", "missing: PKCE is required")
-    elif not asked.get("nonce"):
-        return _bad("nonce", "needed where there is no code_challenge")
+    elif asked.client.require_nonce and not asked.get("nonce"):
+        return _bad("nonce", "needed where there is no code_challenge, unless the client's require_nonce is false")
     return msgspec.structs.replace(authorization, challenge=challenge, nonce=asked.parameters.get("nonce"))
 
 

@@ -97,6 +97,10 @@ CLIENT: dict[str, Json] = {
         "description": "Fixed claims of its machine tokens, at most 4 KiB.",
     },
     "require_pkce": flag("The default is true; false only for a client that authenticates."),
+    "require_nonce": flag(
+        "Whether an authorization request without PKCE needs a nonce. The default is true; false only beside "
+        "require_pkce: false."
+    ),
     "status": _ACTIVE | {"description": "A disabled client gets no tokens, and its tokens stop working here."},
     "metadata": METADATA,
 }
@@ -166,6 +170,7 @@ def _registration() -> Json:
         "grants": {"items": {"properties": {"grant_type": public}}},
         "require_pkce": {"enum": [True, None]},
     }
+    without_pkce = {"required": ["require_pkce"], "properties": {"require_pkce": {"const": False}}}
     native = {"required": ["application_type"], "properties": {"application_type": {"const": "native"}}}
     web = {"properties": {"redirect_uris": {"items": {"pattern": _WEB_REDIRECT}}}}
     none, given, published = {"type": "null"}, {"type": "object"}, {"type": "string"}
@@ -185,6 +190,7 @@ def _registration() -> Json:
         ],
         "allOf": [
             {"anyOf": [native, web]},
+            {"anyOf": [without_pkce, {"properties": {"require_nonce": {"enum": [True, None]}}}]},
             {
                 "anyOf": [
                     {"properties": {"token_endpoint_auth_method": {"enum": [*SECRET_METHODS, None]}}},

@@ -73,6 +73,7 @@ BAD_CLIENT: dict[str, list[Any]] = {
     "serves": ["https://a.example", [5], ["api"], ["https://nobody.example"], ["x:#y"]],
     "claims": [[], "a", {"": 1}, {str(n): n for n in range(21)}, {"a": "b" * 4096}, *[{n: 1} for n in PROTOCOL_CLAIMS]],
     "require_pkce": [0, 1, "true", []],
+    "require_nonce": [0, 1, "true", [], False],
     "status": ["deleted", "suspended", 5, []],
     "metadata": [{"a": 1}, {"": "a"}, {"a": "b" * 513}, {str(n): "" for n in range(51)}, []],
     "rotate_secret": [1, "yes", {}, *[{"overlap": n} for n in (-1, True, 2_592_001, 0.5, "60", None, 10**15)]],

@@ -222,6 +222,17 @@ def test_a_client_that_is_excused_from_pkce(single: Platform) -> None:
     assert given(single.redeem(protected, client))
 
 
+def test_a_client_that_is_excused_from_pkce_and_nonce(single: Platform) -> None:
+    """For relying parties that send neither. What they do send is still checked."""
+    client = single.define(require_pkce=False, require_nonce=False)
+    code = single.code(single.asking(client, nonce=None, **EXCUSED))
+    refused(single.redeem(code, client), "code_verifier", "no code_challenge")
+    assert "nonce" not in opened(given(single.redeem(code, client, code_verifier=None))["id_token"])[1]
+    protected = single.code(single.asking(client, nonce=None))
+    refused(single.redeem(protected, client, code_verifier=None), "code_verifier")
+    assert given(single.redeem(protected, client))
+
+
 def test_a_code_is_bound_to_the_key_that_was_named(single: Platform) -> None:
     mine, theirs = Prover(single.url), Prover(single.url)
     code = single.code(single.asking(dpop_jkt=mine.thumbprint))

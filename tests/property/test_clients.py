@@ -38,6 +38,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "jwks_uri": st.just("https://a/jwks"),
     "dpop_bound_access_tokens": st.booleans(),
     "require_pkce": st.booleans(),
+    "require_nonce": st.booleans(),
     "rotate_secret": st.booleans() | st.fixed_dictionaries({"overlap": st.integers(-1, 10)}),
     "grants": st.lists(GRANT, max_size=3),
     "response_types": st.just(["code"]),
@@ -90,6 +91,7 @@ def check_whole(client: Client) -> None:
         exchanges = shown["grant_type"] == clients.TOKEN_EXCHANGE
         assert shown.get("exchange") in (["delegation", "impersonation"] if exchanges else [None])
     assert client.require_pkce or not client.public
+    assert client.require_nonce or not client.require_pkce
     assert not scopes.PROTOCOL_CLAIMS & set(client.claims)
 
 

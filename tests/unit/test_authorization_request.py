@@ -28,6 +28,7 @@ DISABLED_GRANT = msgspec.structs.replace(
     CLIENT, grants=[Grant("grt_1", "authorization_code", GRANTED, status="disabled")]
 )
 EXCUSED = msgspec.structs.replace(CLIENT, require_pkce=False)
+WITHOUT_NONCE = msgspec.structs.replace(EXCUSED, require_nonce=False)
 RIGHT = {
     "client_id": "cli_1",
     "response_type": "code",
@@ -245,6 +246,13 @@ class TestARightRequest:
         assert (found.challenge, found.nonce) == ("", "n")
         assert decided(client=EXCUSED).challenge == CHALLENGE, "one that is sent counts all the same"
 
+    def test_without_challenge_and_nonce_where_both_are_excused(self) -> None:
+        bare = {"code_challenge": None, "code_challenge_method": None}
+        found = decided(bare, client=WITHOUT_NONCE)
+        assert (found.challenge, found.nonce) == ("", None)
+        assert decided(bare | {"nonce": "n"}, client=WITHOUT_NONCE).nonce == "n"
+        assert decided(client=WITHOUT_NONCE).challenge == CHALLENGE
+
     def test_pushed_under_fapi2(self) -> None:
         assert decided(account=STRICT, pushed=True).scope == ["openid", "read"]
 
@@ -327,6 +335,15 @@ WRONG: dict[str, Case] = {
     ),
     "excused, but no nonce": (
         {"code_challenge": None, "code_challenge_method": None}, {"client": EXCUSED}, "invalid_request", "nonce",
+        "challenge_is_there",
+    ),
+    "no challenge and no nonce under fapi2": (
+        {"code_challenge": None, "code_challenge_method": None},
+        {"account": STRICT, "client": WITHOUT_NONCE, "pushed": True}, "invalid_request", "code_challenge",
+        "challenge_is_there",
+    ),
+    "excused from both, but plain": (
+        {"code_challenge_method": "plain"}, {"client": WITHOUT_NONCE}, "invalid_request", "code_challenge_method",
         "challenge_is_there",
     ),
     "excused, but plain": (

@@ -48,6 +48,7 @@ RIGHT: list[tuple[str, list[Any]]] = [
     ("claims", [{"team": "blue"}, {"a": [1, {"b": None}]}, {str(n): n for n in range(20)}, {"a" * 128: 1},
                 {"a": "b" * 4088}]),
     ("require_pkce", [True, False]),
+    ("require_nonce", [True]),
     ("status", ["active", "disabled"]),
     ("metadata", [{"a": ""}, {"a" * 64: "b" * 512}, {str(n): "" for n in range(50)}]),
     ("jwks", [{"keys": [KEY]}, {"keys": [RSA]}, {"keys": [OKP]}, {"keys": [KEY | {"alg": "ES256", "use": "sig"}]},
@@ -74,6 +75,7 @@ WRONG: list[tuple[str, list[Any]]] = [
                 ["urn:gatepost:acc_other"], ["urn:gatepost:"], ["urn:Gatepost:acc_other"]]),
     ("claims", [[], "a", {"": 1}, {"a" * 129: 1}, {str(n): n for n in range(21)}, {"a": "b" * 4089}]),
     ("require_pkce", [0, 1, "false", []]),
+    ("require_nonce", [0, 1, "false", [], {}]),
     ("status", ["retired", "Active", "", 1]),
     ("metadata", [[], {"a": 1}, {"a": None}, {"": "a"}, {"a" * 65: ""}, {"a": "b" * 513},
                   {str(n): "" for n in range(51)}]),
@@ -229,6 +231,7 @@ class TestCreating:
             "id_token_signed_response_alg": "RS256",
             "dpop_bound_access_tokens": False,
             "require_pkce": True,
+            "require_nonce": True,
             "status": "active",
             "grants": [
                 {"id": made.grants[0].id, "grant_type": "authorization_code", "scopes": [], "status": "active",
@@ -287,6 +290,16 @@ class TestCreating:
         assert defined(WEB | {"require_pkce": False}).require_pkce is False
         assert refused(PUBLIC | {"require_pkce": False}).pointer == "/require_pkce"
 
+    def test_a_nonce_is_dispensable_only_beside_pkce(self) -> None:
+        neither = {"require_pkce": False, "require_nonce": False}
+        assert defined(WEB | neither).require_nonce is False
+        assert refused(PUBLIC | neither).pointer == "/require_pkce"
+        for sent in ({"require_nonce": False}, {"require_nonce": False, "require_pkce": True}):
+            for body in (WEB, PUBLIC, KEYED):
+                found = refused(body | sent)
+                assert (found.code, found.pointer) == ("invalid_client_metadata", "/require_nonce")
+                assert "require_pkce: false" in found.detail
+
 
 class TestRedefining:
     def test_nothing_sent_changes_nothing(self) -> None:
@@ -333,6 +346,9 @@ class TestRedefining:
             (PUBLISHED, {"jwks": {"keys": [KEY]}}, "/jwks_uri"),
             (WEB | {"require_pkce": False}, {"token_endpoint_auth_method": "none"}, "/require_pkce"),
             (PUBLIC, {"require_pkce": False}, "/require_pkce"),
+            (WEB, {"require_nonce": False}, "/require_nonce"),
+            (WEB | {"require_pkce": False, "require_nonce": False}, {"require_pkce": True}, "/require_nonce"),
+            (WEB | {"require_pkce": False, "require_nonce": False}, {"require_pkce": None}, "/require_nonce"),
             (MACHINE | {"scope": "gatepost:clients"}, WEB | {"grant_types": ["authorization_code"]}, "/scope"),
             (WEB | {"scope": "openid"}, MACHINE, "/scope"),
             (PUBLIC, {"rotate_secret": True}, "/rotate_secret"),
@@ -373,6 +389,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     (STRICT | {"jwks": {"keys": [RSA | {"alg": "RS256"}]}}, "/jwks"),
     (STRICT | {"jwks": {"keys": [KEY | {"kid": "1"}, RSA | {"kid": "2", "alg": "RS256"}]}}, "/jwks"),
     (PEOPLE | {"require_pkce": False}, "/require_pkce"),
+    (PEOPLE | {"require_pkce": False, "require_nonce": False}, "/require_pkce"),
     (PEOPLE | {"redirect_uris": ["http://127.0.0.1/callback"]}, "/redirect_uris"),
     (PEOPLE | {"redirect_uris": ["https://app.example.com/", "http://localhost:8080/"]}, "/redirect_uris"),
 ]
