@@ -17,6 +17,7 @@ from gatepost.grants.authorization_code import CHALLENGE
 from gatepost.scopes import Scope
 from gatepost.strict import read_json
 from gatepost.tokens.dpop import is_thumbprint
+from gatepost.tokens.jws import peek
 
 RESPONSE_MODES = ("query", "form_post")
 PROMPTS = ("none", "login", "consent", "select_account")
@@ -78,9 +79,19 @@ def addressee(parameters: dict[str, str], client: Client | None) -> Authorizatio
         return Refusal("invalid_request", "redirect_uri: missing", "redirect_uri")
     if not any(redirect_uris.matches(sent, each) for each in client.redirect_uris):
         return Refusal("invalid_request", "redirect_uri: not one of the client's", "redirect_uri")
-    mode = parameters.get("response_mode", "query")
     state = parameters.get("state")
-    return Authorization(sent, mode if mode in RESPONSE_MODES else "query", None if state is None else state[:2048])
+    return Authorization(sent, _response_mode(parameters), None if state is None else state[:2048])
+
+
+def _response_mode(parameters: dict[str, str]) -> str:
+    """How the answer is sent. The refusal of a request object is sent the way that the object asks for.
+
+    OIDC Core 1.0, section 6.1, lets a client put `response_mode` into the object alone. Nothing else of it is read.
+    """
+    mode: Any = parameters.get("response_mode")
+    if mode is None and "request" in parameters:
+        mode = peek(parameters["request"])[1].get("response_mode")
+    return mode if mode in RESPONSE_MODES else "query"
 
 
 def decide(authorization: Authorization, asked: Asked) -> Authorization | Refusal:

@@ -13,6 +13,7 @@ from gatepost.authorize.request import CHECKS, LONGEST, Asked, Authorization, ad
 from gatepost.clients import Client, Grant
 from gatepost.errors import Refusal
 from gatepost.redirect_uris import matches
+from gatepost.tokens.jws import b64
 from tests.unit.drafts import ACCOUNT, API, NOW, OTHER, SCOPES
 
 CALLBACK = "https://app.example/callback"
@@ -196,6 +197,30 @@ class TestWhereAnAnswerGoes:
         found = addressee(RIGHT | ({"response_mode": sent} if sent else {}), CLIENT)
         assert isinstance(found, Authorization)
         assert found.response_mode == kept
+
+    @pytest.mark.parametrize(
+        ("inside", "outside", "kept"),
+        [
+            ({"response_mode": "form_post"}, None, "form_post"),
+            ({"response_mode": "form_post"}, "query", "query"),
+            ({"response_mode": "query"}, "form_post", "form_post"),
+            ({"response_mode": "fragment"}, None, "query"),
+            ({"response_mode": ["form_post"]}, None, "query"),
+            ({"response_mode": {"form_post": 1}}, None, "query"),
+            ({"redirect_uri": "https://evil.example", "state": "inside"}, None, "query"),
+        ],
+    )
+    def test_a_request_object_may_say_how_its_refusal_is_sent(
+        self, inside: dict[str, Any], outside: str | None, kept: str
+    ) -> None:
+        """And nothing else: its redirect_uri and state are not read."""
+        parts = (b64(json.dumps(each).encode()).decode() for each in ({"alg": "none"}, inside))
+        sent = RIGHT | {"request": ".".join(parts) + "."} | ({"response_mode": outside} if outside else {})
+        assert addressee(sent, CLIENT) == Authorization(CALLBACK, kept)
+
+    @pytest.mark.parametrize("sent", ["x", "..", "e30.W10.", "e30.e30", "é.é.", "e30." + "W" * 20_000 + "."])
+    def test_what_is_no_request_object_is_refused_by_query(self, sent: str) -> None:
+        assert addressee(RIGHT | {"request": sent}, CLIENT) == Authorization(CALLBACK)
 
     def test_state_goes_with_it(self) -> None:
         found = addressee(RIGHT | {"state": " a&b=c é "}, CLIENT)
