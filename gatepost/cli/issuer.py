@@ -51,6 +51,17 @@ def list_issuers(opened: Opened, name: str, as_json: bool) -> None:
     show.table(("name", "issuer", "match", "client", "scope"), rows)
 
 
+@issuer.command("show")
+@click.argument("name")
+@click.option("--account", required=True, metavar="NAME", help="Its name or id.")
+@with_store
+@json_option
+def show_issuer(opened: Opened, name: str, account: str, as_json: bool) -> None:
+    """Show one entry, with the `sub` of the tokens that its workloads obtain."""
+    found = opened.store.read_now(lambda tx: issuers.named(tx, accounts.named(tx, account), name))
+    (show.document if as_json else show.record)(found.shown())
+
+
 @issuer.command()
 @click.argument("name")
 @click.option("--account", required=True, metavar="NAME", help="Its name or id.")

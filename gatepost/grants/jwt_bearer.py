@@ -36,9 +36,7 @@ def rest_on(issuer: Issuer, claims: dict[str, Any], base_url: str, at: datetime)
         return _bad("sub is missing")
     if not issuer.matches(claims):
         return _bad("its claims are not those that the trusted issuer's entry names")
-    return Basis(
-        f"{issuer.account}.{issuer.name}.{subject}", tuple(issuer.scope), facts={"issuer": issuer.name}
-    )  # fmt: skip
+    return Basis(issuer.subject(subject), tuple(issuer.scope), facts={"issuer": issuer.name})
 
 
 def _bad(detail: str) -> Refusal:

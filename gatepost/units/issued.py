@@ -1,5 +1,6 @@
 """Tokens that were issued, found again in the ledger: what became of them, and ending them at the operator's wish."""
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -67,9 +68,9 @@ def _owner(tx: Tx, which: Which) -> str:
 
 
 def account_in(subject: str) -> str:
-    """The account that a person's `sub` begins with."""
-    account, dot, _ = subject.partition(".")
-    if not dot or ids.parse("acc", account) is None:
+    """The account that the `sub` of a person (`acc_….SUB`) or of a workload (`acc_…:NAME:SUB`) begins with."""
+    account = re.split("[.:]", subject, maxsplit=1)[0]
+    if account == subject or ids.parse("acc", account) is None:
         how = "use --client" if ids.parse("cli", subject) else f"write it as `sub` in tokens, ACCOUNT_ID.{subject}"
         raise BadSetting(f"--subject: {subject} is not a person; {how}")
     return account
@@ -165,8 +166,10 @@ def revoke(store: Store, service: Service, account: Account, which: Which) -> En
     if which.family:
         return Ended(families=store.run_now(lambda tx: _end_family(tx, account, which.family)))
     consents = 0
-    if which.subject or which.client:
-        person = revocation.person(service, account.id, which.subject.partition(".")[2]) if which.subject else None
+    prefix = f"{account.id}."
+    if which.client or which.subject.startswith(prefix):  # a workload gave no consent
+        own = which.subject.removeprefix(prefix)
+        person = revocation.person(service, account.id, own) if which.subject else None
         unit = _ending_consents(account, person, which.client or None)
         while (some := store.run_now(unit)) is not None:
             consents += some

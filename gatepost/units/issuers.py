@@ -40,7 +40,18 @@ def add(
     return made
 
 
+def named(tx: Tx, account: Account, name: str) -> Issuer:
+    found = next((each for each in tx.flows.issuers(account.id) if each.name == name), None)
+    if found is None:
+        raise _unknown(account, name)
+    return found
+
+
+def _unknown(account: Account, name: str) -> BadSetting:
+    return BadSetting(f"there is no issuer {name} in {account.name}; `gatepost issuer list` shows those there are")
+
+
 def remove(tx: Tx, account: Account, name: str) -> None:
     if not tx.flows.remove_issuer(account.id, name):
-        raise BadSetting(f"there is no issuer {name} in {account.name}; `gatepost issuer list` shows those there are")
+        raise _unknown(account, name)
     record(tx, account, "account.changed", Origin(OPERATOR), account.id, {"issuer_removed": name})

@@ -128,7 +128,7 @@ def test_a_workload_gets_a_token(gatepost: Service, account_name: str, stack: Ex
     assert (told["token_type"], told["scope"]) == ("Bearer", "deploy")
     assert "refresh_token" not in told
     claims = opened(told["access_token"])[1]
-    assert claims["sub"] == f"{workload.account}.ci.{SUBJECT}"
+    assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
     assert (claims["aud"], claims["client_id"]) == (workload.api, workload.client.id)
     assert not {"repository", "act", "auth_time"} & set(claims)
     entry = workload.newest()
@@ -302,7 +302,7 @@ def test_two_accounts_trust_one_issuer_for_one_repository_each(
         assertion = one.sign(repository=repository, sub=f"repo:{repository}")
         claims = opened(allowed.ask(assertion).json()["access_token"])[1]
         assert claims["sub"].startswith(allowed.account)
-        assert claims["sub"].endswith(f".repo:{repository}")
+        assert claims["sub"].endswith(f":repo:{repository}")
         not_allowed.refused(assertion, "claims")
 
 
@@ -313,10 +313,10 @@ def test_several_entries_of_one_issuer(sqlite_gatepost: Service, account_name: s
     workload.server.behaviour = lambda request: (404, {}, b"") if "gone" in request.headers[":path"] else jwks(KEY)
     workload.trust("staging", ("sub=staging",), scope=["read"])
     claims = opened(workload.ask(workload.sign(sub="staging"), "read").json()["access_token"])[1]
-    assert claims["sub"] == f"{workload.account}.staging.staging"
+    assert claims["sub"] == f"{workload.account}:staging:staging"
     workload.refused(workload.sign(sub="staging"), "scope", code="invalid_scope")
     claims = opened(workload.ask(workload.sign(), "deploy").json()["access_token"])[1]
-    assert claims["sub"] == f"{workload.account}.ci.{SUBJECT}"
+    assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
 
 
 def test_more_entries_than_anybody_needs(sqlite_gatepost: Service, account_name: str, stack: ExitStack) -> None:
@@ -392,7 +392,7 @@ def test_explaining(workload: Workload) -> None:
     told = workload.ask(workload.sign(), headers={"Prefer": "explain"})
     assert told.headers["Preference-Applied"] == "explain"
     assert (told.json()["decision"], told.json()["rules"][0]["rule"]) == ("issue", "basis_holds")
-    assert told.json()["claims"]["sub"] == f"{workload.account}.ci.{SUBJECT}"
+    assert told.json()["claims"]["sub"] == f"{workload.account}:ci:{SUBJECT}"
     assert "access_token" not in told.json()
     assert workload.newest()["type"] == "oauth.token.explained"
     refused = workload.ask(workload.sign(sub="another"), headers={"Prefer": "explain"}).json()
@@ -420,6 +420,9 @@ def test_the_commands(gatepost: Service, account_name: str, stack: ExitStack) ->
     right = workload.sign(iss="https://typed.example", sub="typed", tenant="acme")
     assert workload.ask(right).status_code == 200
     assert gatepost.cli_json("issuer", "list", "--account", workload.name)[1:] == [made]
+    assert gatepost.cli_json("issuer", "show", "typed", "--account", workload.name) == made
+    assert made["sub"] == opened(workload.ask(right).json()["access_token"])[1]["sub"]
+    assert made["sub"] == f"{workload.account}:typed:typed"
     taken = gatepost.cli(*typed, check=False)
     assert taken.returncode != 0
     assert "already" in taken.stderr
@@ -433,14 +436,17 @@ def test_what_the_commands_say(workload: Workload, account_name: str) -> None:
     _, first = workload.gatepost.account(account_name)
     name, cli = workload.name, workload.gatepost.cli
     assert SUBJECT in cli("issuer", "list", "--account", workload.account).stdout
+    assert f"{workload.account}:ci:{SUBJECT}" in cli("issuer", "show", "ci", "--account", name).stdout
     gone = cli("issuer", "remove", "nobody", "--account", name, check=False)
+    unknown = cli("issuer", "show", "nobody", "--account", name, check=False)
     assert "no issuer nobody" in gone.stderr
+    assert "no issuer nobody" in unknown.stderr
     wrong = cli(
         "issuer", "add", "more", "--account", name, "--issuer", "x", "--jwks-uri", workload.keys,
         "--match", "sub=x", "--client", first.id, "--scope", "deploy", check=False,
     )  # fmt: skip
     assert f"no client {first.id}" in wrong.stderr
-    for found in (gone, wrong):
+    for found in (gone, unknown, wrong):
         assert found.returncode != 0
         assert "Traceback" not in found.stderr
 

@@ -242,7 +242,7 @@ def test_revoke_a_person(shop: Shop) -> None:
 def test_revoke_a_workload_that_a_trusted_issuer_named(shop: Shop) -> None:
     """Nobody allowed it: its tokens are found by their `sub` in the ledger."""
     machine = shop.machine()
-    subject = f"{shop.account}.ci.repo:acme/shop"
+    subject = f"{shop.account}:ci:repo:acme/shop"
 
     def issue(tx: Tx) -> str:
         ends = clock.seconds(tx.at) + 600
@@ -251,9 +251,11 @@ def test_revoke_a_workload_that_a_trusted_issuer_named(shop: Shop) -> None:
         return ids.retitle("tok", entry.name)
 
     token = shop.change(issue)
+    person = shop.tokens(sub=subject)["access_token"]  # whom the login application calls the same
     assert [each["id"] for each in shop.json("token", "show", "--subject", subject)] == [token]
     assert shop.say("token", "revoke", "--subject", subject) == "Ended: 1 access token.\n"
     assert shop.json("token", "show", "--id", token)[0]["state"] == "revoked"
+    assert shop.works(person)
 
 
 def test_revoke_a_client(shop: Shop) -> None:

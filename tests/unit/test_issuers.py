@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gatepost import issuers
+from gatepost.consents import Consent, Said
 from gatepost.errors import BadSetting
 from gatepost.issuers import Issuer
 
@@ -41,7 +42,20 @@ def test_what_is_typed_is_kept() -> None:
         "client": "cli_1",
         "scope": ["deploy"],
         "created_at": "2026-11-15T08:00:00.000Z",
+        "sub": "acc_1:ci:repo:acme/shop:ref:refs/heads/main",
     }
+
+
+def test_a_workload_never_has_the_sub_of_a_person() -> None:
+    """Whatever the login application and the issuer call theirs: the character after the account's id differs."""
+    names = ("ci", "ci.build", "ci:build", ":ci:build", "acc_1:ci:build", "acc_1.ci")
+    people = {Consent("con_1", "acc_1", "cli_1", Said(name, []), NOW, NOW).subject for name in names}
+    workloads = {define().subject(name) for name in (*names, "build")}
+    assert not people & workloads
+
+
+def test_the_sub_is_shown_where_the_entry_leaves_it_open() -> None:
+    assert define(match=["repository=acme/shop"]).shown()["sub"] == "acc_1:ci:<sub>"
 
 
 def test_several_matches_and_scopes() -> None:

@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_assertion(name: str) -> None:
     found = rest(**RIGHT[name])
-    assert found == Basis(f"{ACCOUNT.id}.ci.{SUBJECT}", ("read", "write"), facts={"issuer": "ci"})
+    assert found == Basis(f"{ACCOUNT.id}:ci:{SUBJECT}", ("read", "write"), facts={"issuer": "ci"})
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -145,7 +145,7 @@ def test_the_claims() -> None:
     way = GRANTS[JWT_BEARER]
     key = SigningKey("key_1", "ES256", "active", {}, NOW)
     token = mint(draft, key, token=bytes(16), subject=way.subject(draft), extra=way.extra_claims(draft), at=NOW)
-    assert token.claims["sub"] == f"{ACCOUNT.id}.ci.{SUBJECT}"
+    assert token.claims["sub"] == f"{ACCOUNT.id}:ci:{SUBJECT}"
     assert (token.claims["client_id"], token.claims["scope"]) == ("cli_1", "read")
     assert token.claims["exp"] == SECOND + 3600  # of the account; the assertion only began it
     assert not {"auth_time", "act", "repository"} & set(token.claims)
