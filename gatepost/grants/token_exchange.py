@@ -39,13 +39,18 @@ def problem(sent: dict[str, str]) -> Refusal | None:
     return None
 
 
-def rest_on(claims: dict[str, Any], client: Client, account: str, base_url: str) -> Basis | Refusal:
+def rest_on(
+    claims: dict[str, Any], client: Client, account: str, base_url: str, *, thumbprint: str = ""
+) -> Basis | Refusal:
     """What a live token of ours amounts to in the hands of this client. RFC 8693, section 2.2.2, names the error."""
     reaches = [each for each in audiences(claims) if each != base_url]
-    own = claims.get("client_id") == client.id
-    if claims.get("account") != account or not (own or any(each in client.serves for each in reaches)):
+    own, serves = claims.get("client_id") == client.id, any(each in client.serves for each in reaches)
+    if claims.get("account") != account or not (own or serves):
         words = "subject_token: not for a resource that this client serves, nor issued to it"
         return Refusal("invalid_request", words, "subject_token")
+    unproven = _unproven(claims, thumbprint, serves=serves)
+    if unproven is not None:
+        return unproven
     delegated = _delegation(client)
     chain = claims.get("act")
     act = {"sub": client.id} | ({"act": chain} if chain else {}) if delegated else chain
@@ -58,6 +63,20 @@ def rest_on(claims: dict[str, Any], client: Client, account: str, base_url: str)
         claims["sub"], tuple(scopes.split(claims["scope"])), reaches=tuple(reaches), until=claims["exp"], claims=told,
         facts={"subject_token": claims["jti"], "mode": "delegation" if delegated else "impersonation"},
     )  # fmt: skip
+
+
+def _unproven(claims: dict[str, Any], thumbprint: str, *, serves: bool) -> Refusal | None:
+    """RFC 9449: a bound token is of no use to somebody who only copied it, so an exchange must not unbind it.
+
+    A resource server received the token together with a proof of the sender's key, and exchanges it with its own key.
+    """
+    bound = claims.get("cnf", {}).get("jkt", "")
+    if bound and not thumbprint:
+        return Refusal("invalid_dpop_proof", "DPoP: the subject token is bound to a key; send a proof", "DPoP")
+    if bound and bound != thumbprint and not serves:
+        words = "DPoP: the subject token is bound to another key, and this client does not serve its resource"
+        return Refusal("invalid_dpop_proof", words, "DPoP")
+    return None
 
 
 def _delegation(client: Client) -> bool:

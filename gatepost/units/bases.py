@@ -237,7 +237,9 @@ def by_exchange(tx: Tx, service: Service, known: Known, asked: Request, _origin:
     found = live.access_token(tx, service, asked.parameter("subject_token"))
     if isinstance(found, Refusal):
         return Refusal("invalid_request", f"subject_token: {found.detail}", "subject_token")
-    basis = token_exchange.rest_on(found.claims, known.client, known.account.id, service.base_url)
+    basis = token_exchange.rest_on(
+        found.claims, known.client, known.account.id, service.base_url, thumbprint=asked.thumbprint
+    )
     if isinstance(basis, Refusal):
         return basis
     rests = {"consent": found.consent.id} if found.consent else {}

@@ -454,8 +454,31 @@ def test_giving_back_an_exchanged_token_ends_nothing_of_another_client(gatepost:
 # --- proofs, and explaining
 
 
-def test_the_new_token_is_bound_to_the_key_of_who_exchanges(chain: Chain) -> None:
-    """A bound subject token is not shown as one's own here: the client that got it is trusted to have checked."""
+def test_a_bound_subject_token_needs_a_proof(chain: Chain) -> None:
+    """Otherwise somebody who copied it could exchange it for one that is not bound."""
+    token = chain.redeem(chain.code(), headers=Prover(chain.url).headers()).json()["access_token"]
+    answer = chain.exchange(token)
+    check_refusal(answer, TOKENS, "invalid_dpop_proof", "subject token", "proof")
+    assert chain.entries("oauth.token.refused")[0]["id"] == answer.headers["Gatepost-Event"]
+
+
+def test_a_client_that_serves_nothing_proves_the_key_of_its_own_token(chain: Chain) -> None:
+    grants = [
+        {"grant_type": "client_credentials", "scopes": ["things:read"]},
+        {"grant_type": TOKEN_EXCHANGE, "scopes": ["store:read"]},
+    ]
+    own = chain.define(grants=grants, redirect_uris=None, grant_types=None, scope="things:read store:read")
+    right, other = Prover(chain.url), Prover(chain.url)
+    token = chain.gatepost.token_answer(own, "things:read", right.headers()).json()["access_token"]
+    check_refusal(chain.exchange(token, by=own), TOKENS, "invalid_dpop_proof", "proof")
+    refused = chain.exchange(token, by=own, headers=other.headers())
+    check_refusal(refused, TOKENS, "invalid_dpop_proof", "another key")
+    answer = chain.exchange(token, by=own, headers=right.headers())
+    assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": right.thumbprint}
+
+
+def test_the_new_token_is_bound_to_the_key_of_the_exchanging_client(chain: Chain) -> None:
+    """The client serves the resource: it received the token with a proof of the sender's key, and has its own."""
     person, prover = Prover(chain.url), Prover(chain.url)
     token = chain.redeem(chain.code(), headers=person.headers()).json()["access_token"]
     answer = chain.exchange(token, headers=prover.headers())

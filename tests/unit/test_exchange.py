@@ -132,6 +132,41 @@ def test_a_subject_token_it_may_not(name: str) -> None:
     assert (found.code, found.pointer, found.detail) == ("invalid_request", "subject_token", words)
 
 
+# --- a subject token that is bound to a key (RFC 9449)
+
+BOUND = {"cnf": {"jkt": "right"}}
+PROVEN: dict[str, tuple[Client, dict[str, Any], str]] = {
+    "not bound, no proof": (client(), {}, ""),
+    "not bound, a proof": (client(), {}, "any"),
+    "its own, with the same key": (client(serves=()), BOUND | {"client_id": "cli_1"}, "right"),
+    "served, with the same key": (client(), BOUND, "right"),
+    "served, with another key": (client(), BOUND, "other"),
+    "its own and served, with another key": (client(), BOUND | {"client_id": "cli_1"}, "other"),
+}
+UNPROVEN: dict[str, tuple[Client, dict[str, Any], str]] = {
+    "its own, no proof": (client(serves=()), BOUND | {"client_id": "cli_1"}, ""),
+    "served, no proof": (client(), BOUND, ""),
+    "its own, with another key": (client(serves=()), BOUND | {"client_id": "cli_1"}, "other"),
+    "its own, with another key, serving another resource": (
+        client(serves=(OTHER,)), BOUND | {"client_id": "cli_1"}, "other",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_a_key_that_is_proven_as_it_must_be(name: str) -> None:
+    by, changes, thumbprint = PROVEN[name]
+    assert isinstance(rest_on(claims(**changes), by, ACCOUNT.id, BASE_URL, thumbprint=thumbprint), Basis)
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_a_key_that_is_not(name: str) -> None:
+    by, changes, thumbprint = UNPROVEN[name]
+    found = rest_on(claims(**changes), by, ACCOUNT.id, BASE_URL, thumbprint=thumbprint)
+    assert isinstance(found, Refusal)
+    assert (found.code, found.pointer) == ("invalid_dpop_proof", "DPoP")
+
+
 # --- who acts
 
 
@@ -173,7 +208,7 @@ class TestActing:
         assert rested().claims == {"act": {"sub": "cli_1"}}
 
     def test_nothing_else_is(self) -> None:
-        found = rested(cnf={"jkt": "a key"}, role="admin", nonce="n", may_act={"sub": "cli_9"})
+        found = rested(role="admin", nonce="n", may_act={"sub": "cli_9"})
         assert set(found.claims) == {"act"}
 
 
