@@ -165,6 +165,8 @@ async def push(surface: Surface, request: Request) -> Reply:
         )
     )
     proof = bearer.proof(surface, request)
+    if isinstance(proof, Refusal) and bearer.is_nonce_challenge(proof) and not isinstance(asked, Refusal):
+        return oauth_error(proof)
     outcome = await surface.run(
         lambda tx: authorize.push(tx, surface.service, presented, asked, proof, request.id, request.source)
     )

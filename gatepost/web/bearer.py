@@ -38,6 +38,15 @@ def proof(surface: Surface, request: Request, access_token: str | None = None) -
     )  # fmt: skip
 
 
+def is_nonce_challenge(refusal: Refusal) -> bool:
+    """Whether all that is wrong is the nonce of the proof. RFC 9449, section 8.
+
+    Endpoints that authenticate clients answer such a challenge before they authenticate. It depends on the proof alone,
+    so it reveals nothing about the client, and the client can send the same assertion again with the nonce.
+    """
+    return refusal.code == "use_dpop_nonce"
+
+
 def nonce(surface: Surface) -> Header:
     return "dpop-nonce", dpop.nonce(surface.service.keys.nonce, surface.now())
 

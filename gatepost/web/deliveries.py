@@ -27,7 +27,7 @@ _REFUSED = "webhook.delivery.refused"
 
 
 class Denied(NamedTuple):
-    """An authenticated caller does not get what it asked for: that is for the ledger."""
+    """An authenticated caller whose token does not allow the operation. This is ledgered; a malformed query is not."""
 
     caller: Caller
     why: Refusal
@@ -48,8 +48,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
         account = tx.account(caller.account)
         if account is None:
             raise LookupError(caller.account)
-        found = asked if isinstance(asked, Refusal) else listing.answer(tx, surface.service, account, asked)
-        return Denied(caller, found) if isinstance(found, Refusal) else found
+        return asked if isinstance(asked, Refusal) else listing.answer(tx, surface.service, account, asked)
 
     outcome = await (surface.store.read(read) if sent.proof is None else surface.store.run(read))
     if isinstance(outcome, Denied):

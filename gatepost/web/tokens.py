@@ -41,6 +41,9 @@ async def answer(surface: Surface, request: Request) -> Reply:
         if isinstance(found, Reply):
             return found
     presented, asked = found
+    if isinstance(asked, Refusal) and bearer.is_nonce_challenge(asked):
+        token_asked(("", asked.code))
+        return oauth_error(asked)
     wants = None if isinstance(asked, Refusal) else tokens.wants(presented, asked)
     outcome = await surface.run(
         lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source),
