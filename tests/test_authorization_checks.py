@@ -217,6 +217,8 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
     "a caller who rotates or reads a client that can do more": (
         f"{ESCALATION}::test_a_client_that_can_do_more",
         f"{ESCALATION}::test_raising_oneself_or_a_client_of_ones_own",
+        f"{ESCALATION}::test_a_kept_answer_is_subject_to_the_same_rule",
+        f"{ESCALATION}::test_a_kept_answer_about_a_client_that_can_do_more_by_now",
     ),
     "an idempotency key of another": (f"{ISOLATION}::test_an_idempotency_key_is_of_one_account_client_and_operation",),
     "a handoff of another account, or with more than was asked for": (

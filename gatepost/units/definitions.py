@@ -38,7 +38,10 @@ Define = Callable[[Tx, Service, Account, Call], Answer]
 
 
 def once(tx: Tx, service: Service, call: Call, operation: str, define: Define) -> Answer:
-    """Run the definition, or repeat what was answered to the same Idempotency-Key: never with a secret again."""
+    """Run the definition, or repeat the answer kept for the same Idempotency-Key, without its secret.
+
+    A kept answer is a read of the resource: the caller's token must still allow it.
+    """
     account = tx.lock_account(call.caller.account)
     if account is None:
         raise LookupError(call.caller.account)
@@ -52,6 +55,9 @@ def once(tx: Tx, service: Service, call: Call, operation: str, define: Define) -
             refusal = Refusal("idempotency_key_reused", "this Idempotency-Key was used with another body")
             return refused(tx, account, f"{operation}.refused", call.origin, refusal)
         told = msgspec.json.decode(kept[2])
+        beyond = _kept_escalation(tx, call.caller, told["body"]) if define is client else None
+        if beyond is not None:
+            return refused(tx, account, f"{operation}.refused", call.origin, beyond)
         return Answer(kept[1], told["body"], told["event"])
     answer = define(tx, service, account, call)
     if answer.refusal is None:
@@ -132,7 +138,18 @@ def changes(before: Any, after: Any) -> list[str]:
 
 def _escalation(client: Client, caller: Caller) -> Refusal | None:
     """Nobody creates, changes, rotates or reads a client that can do more with the service than the caller can."""
-    beyond = sorted(client.operations() - caller.scopes)
+    return _beyond(client.operations(), caller)
+
+
+def _kept_escalation(tx: Tx, caller: Caller, answer: dict[str, Any]) -> Refusal | None:
+    """The same rule for a kept answer: for the client as it was then, which the answer shows, and as it is now."""
+    current = tx.client_as_stored(answer["client_id"])
+    then = scopes.OPERATIONS.keys() & scopes.split(answer.get("scope", ""))
+    return _beyond(then | (current.operations() if current else set()), caller)
+
+
+def _beyond(needed: set[str], caller: Caller) -> Refusal | None:
+    beyond = sorted(needed - caller.scopes)
     if not beyond:
         return None
     return Refusal("insufficient_scope", f"your token must hold {' '.join(beyond)}, which this client has", beyond[0])

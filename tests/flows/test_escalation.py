@@ -96,6 +96,45 @@ def test_the_token_decides_not_the_client(limited: Limited) -> None:
     check_refusal(answer, "/oauth/clients", "insufficient_scope", "gatepost:endpoints")
 
 
+def test_a_kept_answer_is_subject_to_the_same_rule(limited: Limited) -> None:
+    """An Idempotency-Key repeats an answer only to a token that may still read the client."""
+    gatepost, key = limited.gatepost, {"Idempotency_Key": "kept"}
+    body = {"grant_types": ["client_credentials"], "scope": "gatepost:clients gatepost:events"}
+    made = gatepost.post("/oauth/clients", limited.everything, body, **key)
+    assert made.status_code == 201, made.text
+    narrow = gatepost.token(limited.first, "gatepost:clients")
+    refused = gatepost.post("/oauth/clients", narrow, body, **key)
+    check_refusal(refused, "/oauth/clients", "insufficient_scope", "gatepost:events")
+    assert 'scope="gatepost:events"' in refused.headers["WWW-Authenticate"]
+    newest = gatepost.entries(limited.account, 1)[0]
+    assert (newest["id"], newest["type"]) == (refused.headers["Gatepost-Event"], "oauth.client.refused")
+    wide = gatepost.token(limited.first, "gatepost:clients gatepost:events")
+    again = gatepost.post("/oauth/clients", wide, body, **key)
+    assert (again.status_code, again.json()["client_id"]) == (201, made.json()["client_id"])
+    assert again.headers["Gatepost-Event"] == made.headers["Gatepost-Event"]
+
+
+def test_a_kept_answer_about_a_client_that_can_do_more_by_now(limited: Limited) -> None:
+    gatepost, key = limited.gatepost, {"Idempotency_Key": "kept, then raised"}
+    body = {"grant_types": ["client_credentials"], "scope": "gatepost:clients"}
+    client = gatepost.post("/oauth/clients", limited.token, body, **key).json()["client_id"]
+    assert gatepost.post("/oauth/clients", limited.token, body, **key).status_code == 201
+    raised = {"client_id": client, "scope": "gatepost:clients gatepost:deliveries"}
+    assert gatepost.post("/oauth/clients", limited.everything, raised).status_code == 200
+    refused = gatepost.post("/oauth/clients", limited.token, body, **key)
+    check_refusal(refused, "/oauth/clients", "insufficient_scope", "gatepost:deliveries")
+
+
+def test_a_kept_answer_is_not_for_a_caller_that_was_disabled(limited: Limited) -> None:
+    gatepost, key = limited.gatepost, {"Idempotency_Key": "kept, then disabled"}
+    caller = gatepost.define_client(limited.everything, scope="gatepost:clients")
+    token, body = gatepost.token(caller, "gatepost:clients"), {"grant_types": ["client_credentials"]}
+    assert gatepost.post("/oauth/clients", token, body, **key).status_code == 201
+    disabled = {"client_id": caller.id, "status": "disabled"}
+    assert gatepost.post("/oauth/clients", limited.everything, disabled).status_code == 200
+    check_refusal(gatepost.post("/oauth/clients", token, body, **key), "/oauth/clients", "invalid_token")
+
+
 def test_what_it_may_do(limited: Limited) -> None:
     made = limited.gatepost.define_client(limited.token, scope="gatepost:clients")
     for change in ({"client_name": "renamed"}, {"rotate_secret": True}, {"status": "disabled"}, {}):
