@@ -10,7 +10,7 @@ from gatepost.ledger import entries, publish
 from gatepost.ops import intake
 from gatepost.store import listing, work
 from gatepost.tokens import dpop, foreign, jws
-from gatepost.units import authenticate, authorize
+from gatepost.units import authenticate, authorize, refusals
 from gatepost.units import deliveries as units
 from gatepost.units import listing as pages
 from gatepost.web import fetch, requests
@@ -54,8 +54,8 @@ LIMITS: dict[str, list[Row]] = {
         ("`Idempotency-Key`", "255 characters, kept 24 h", _WRONG),
         (
             "failed authentications of one client from one address",
-            f"{authenticate.FAILURES} in {_time(authenticate.WINDOW)}",
-            "429 `too_many_failures` for that pair",
+            f"{refusals.LIMIT} in {_time(refusals.WINDOW)}",
+            "429 `too_many_failures` for further failures of that pair; correct credentials pass",
         ),
         ("waiting for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
     ],

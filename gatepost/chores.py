@@ -15,8 +15,8 @@ from gatepost.gauges import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
 from gatepost.ledger.seal import BATCH
 from gatepost.observe import log
 from gatepost.store.tx import LOWEST, Tx
-from gatepost.units import authenticate, ledger, pruning
 from gatepost.units import keys as key_units
+from gatepost.units import ledger, pruning, refusals
 from gatepost.units.ledger import Prepared
 from gatepost.units.pruning import Place
 
@@ -118,8 +118,8 @@ async def roll_up(opened: Opened) -> None:
 
 async def end_failures(opened: Opened) -> None:
     def unit(tx: Tx) -> int:
-        ended = tx.end_failures(tx.at - authenticate.WINDOW)
-        authenticate.summarise(tx, ended)
+        ended = tx.refusals.end_failures(tx.at - refusals.WINDOW)
+        refusals.sum_up_failures(tx, ended)
         return len(ended)
 
     while await opened.store.run(unit) >= 200:

@@ -63,7 +63,9 @@ ERRORS: dict[str, Meaning] = {
     "unsupported_media_type": Meaning(415, "The operation takes application/json."),
     "misdirected_request": Meaning(421, "The operations plane answers only to its own name."),
     "idempotency_key_reused": Meaning(422, "The Idempotency-Key was used with another body within 24 hours."),
-    "too_many_failures": Meaning(429, "Ten failed authentications a minute for this client and address."),
+    "too_many_failures": Meaning(
+        429, "More than ten failed authentications a minute for this client and address; correct ones pass."
+    ),
     "unsupported_version": Meaning(400, "The Gatepost-Version sent is not one this server speaks."),
     "temporarily_unavailable": Meaning(
         503, "The store cannot answer now. Try again, with the same Idempotency-Key where there was one."

@@ -231,6 +231,10 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
         f"{REVOCATION}::test_every_process_refuses_it_at_once",
         f"{USERINFO}::test_a_consent_that_was_taken_back",
     ),
+    "a throttle that locks out a client with the right credentials": (
+        f"{AUTHENTICATION}::test_the_right_credentials_pass_whatever_failed_before",
+        f"{AUTHENTICATION}::test_guessing_in_parallel_is_no_way_around",
+    ),
     "failed authentications spread over several endpoints": (
         f"{INTROSPECTION}::test_failures_count_together_with_those_of_the_token_endpoint",
     ),

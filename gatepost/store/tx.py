@@ -23,6 +23,7 @@ from gatepost.ledger.seal import LEAF, Anchor, Head, Seal
 from gatepost.scopes import Scope
 from gatepost.store.effects import MINUTE, Again, Batch, Birth, Effects
 from gatepost.store.flows import Flows
+from gatepost.store.refusals import Refusals
 from gatepost.store.webhooks import Webhooks
 
 T = TypeVar("T")
@@ -38,18 +39,6 @@ _encode = msgspec.json.Encoder().encode
 LOWEST = b"\0" * 16
 HIGHEST = b"\xff" * 16
 NO_WRITING = "a reading unit writes nothing"
-_THROTTLE = "throttle "
-
-
-class Failure(NamedTuple):
-    """Failed authentications of one client from one address."""
-
-    pair: bytes
-    account: str | None
-    client: str
-    source: str
-    count: int = 0  # type: ignore[assignment]  # hides a tuple's own method, which nobody wants
-    since: datetime = clock.EPOCH
 
 
 class LedgerCounts(NamedTuple):
@@ -83,7 +72,6 @@ class Cache:
         self.derived: dict[Any, Any] = {}
         self.ends = -1
         self.standing: dict[Any, Any] = {}
-        self.throttled: dict[bytes, int] = {}
 
     def refresh(self, connection: Connection) -> None:
         version, ends = connection.rows("version", {})[0]
@@ -96,23 +84,13 @@ class Cache:
         last = changed[-1][0] if changed else 0
         if last < version or last != self.version + len(changed) or len(changed) > 1000:  # some were forgotten, or many
             self.things.clear()
-            self.throttled = dict(connection.rows("throttled", {}))
         else:
             for _, thing in changed:
-                self._forget(thing)
+                self.things.pop(thing, None)
             version = last
         self.version = version
         self.derived = {}
         self.mark = object()
-
-    def _forget(self, thing: str) -> None:
-        self.things.pop(thing, None)
-        if thing.startswith(_THROTTLE):
-            _, pair, until = thing.split(" ")
-            if len(self.throttled) > self.LIMIT:
-                newest = sorted(self.throttled.items(), key=lambda item: item[1])[self.LIMIT // 2 :]
-                self.throttled = dict(newest)
-            self.throttled[bytes.fromhex(pair)] = int(until)
 
     def clear(self) -> None:
         """Nothing is known any more, for example after a commit that failed."""
@@ -196,6 +174,11 @@ class Tx:
     def flows(self) -> Flows:
         """The rows of authorizations and what came of them."""
         return Flows(self._connection, self.at, self._cached, self._change, self.end, self.effects, self._batch)
+
+    @property
+    def refusals(self) -> Refusals:
+        """Counts of failed authentications."""
+        return Refusals(self._write, self.at)
 
     # --- how it works
 
@@ -449,38 +432,6 @@ class Tx:
             self._write("use_assertion", client=ids.raw(client), id=hashed, expires_at=clock.milliseconds(expires_at))
         )
 
-    # --- failed authentications
-
-    @property
-    def throttling(self) -> bool:
-        """Whether anybody is kept waiting at all."""
-        return bool(self._cache.throttled)
-
-    def throttled_until(self, pair: Callable[[], bytes]) -> datetime | None:
-        if not self._cache.throttled:
-            return None
-        until = self._cache.throttled.get(pair())
-        return None if until is None or until <= clock.milliseconds(self.at) else clock.from_milliseconds(until)
-
-    def count_failure(self, failure: Failure, *, limit: int, window: timedelta) -> tuple[int, list[Failure]]:
-        """How often the pair failed in its current window; and the window before, if it ended and nobody said so."""
-        ended = self._write("end_failure", pair=failure.pair, before=clock.milliseconds(self.at - window))
-        [(count, since)] = self._write(
-            "count_failure",
-            pair=failure.pair,
-            since=clock.milliseconds(self.at),
-            account=ids.raw(failure.account) if failure.account else None,
-            client=failure.client,
-            source=failure.source,
-        )
-        if count == limit:
-            self._change(f"{_THROTTLE}{failure.pair.hex()} {since + window // timedelta(milliseconds=1)}")
-        return int(count), [_failure(row) for row in ended]
-
-    def end_failures(self, before: datetime) -> list[Failure]:
-        """Take away some of the counts that began before this instant."""
-        return [_failure(row) for row in self._write("end_failures", before=clock.milliseconds(before))]
-
     # --- scopes
 
     def scope(self, account: str, name: str) -> Scope | None:
@@ -576,12 +527,6 @@ class Tx:
             self.flows.forget(),
         ]
         return max(counts)
-
-
-def _failure(row: tuple[Any, ...]) -> Failure:
-    pair, account, client, source, count, since = row
-    whose = ids.text("acc", account) if account else None
-    return Failure(pair, whose, client, source, count, clock.from_milliseconds(since))
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

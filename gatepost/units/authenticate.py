@@ -1,6 +1,6 @@
 """Who is calling: clients at the token endpoint, bearers of our own tokens at the operations."""
 
-import hashlib
+import math
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -11,16 +11,16 @@ from gatepost.clients import ASSERTION_ALGORITHMS, SECRET_METHODS, STRICT_ALGORI
 from gatepost.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.secrets import same
-from gatepost.store.tx import Failure, Tx
+from gatepost.store.refusals import Failure
+from gatepost.store.tx import Tx
 from gatepost.tokens.dpop import KEPT, Proof, too_weak
 from gatepost.tokens.jws import Unreadable, audiences, instant, is_live, peek, read
 from gatepost.units import live as live_units
+from gatepost.units import refusals
 from gatepost.units.live import Live
 from gatepost.units.service import Caller, Service, record
 
-FAILURES = 10
 UNKNOWN = "unknown"
-WINDOW = timedelta(minutes=1)
 ASSERTION_LIFE = timedelta(minutes=5)
 ASSERTION_TYPES = (None, "JWT", "client-authentication+jwt")
 
@@ -55,41 +55,32 @@ class Known(NamedTuple):
 
 
 def client(tx: Tx, service: Service, presented: Presented, origin: Origin) -> Known | Refusal:
-    """Authenticate. Every failure looks the same; those of a known client are in its account's ledger."""
+    """Authenticate. Every failure looks the same; those of a known client are in its account's ledger.
 
-    def pair() -> bytes:
-        named = f"{presented.client}\0{origin.source}".encode("utf-8", "surrogatepass")
-        return hashlib.sha256(named).digest()[:16]
-
-    throttled = tx.throttled_until(pair)
+    Credentials are always checked: the throttle changes only the answer to further failures. So nobody who guesses can
+    lock out a client that has the right credentials and the same address.
+    """
     found = tx.client(presented.client)
     account = tx.account(found.account) if found else None
-    reason = "throttled" if throttled else UNKNOWN
-    if throttled is None and found and account:
+    reason = UNKNOWN
+    if found and account:
         checked = _check(tx, service, found, account, presented)
         if isinstance(checked, Known):
             return checked
         reason = checked
-    failure = Failure(pair(), account.id if account else None, found.id if found else "", origin.source)
-    count, ended = tx.count_failure(failure, limit=FAILURES, window=WINDOW)
-    summarise(tx, ended)
-    if account and count <= FAILURES:
+    pair = refusals.pair(presented.client, origin.source)
+    failure = Failure(pair, account.id if account else None, found.id if found else "", origin.source)
+    counted = tx.refusals.count_failure(failure, refusals.WINDOW)
+    refusals.sum_up_failures(tx, counted.ended)
+    throttled = counted.number > refusals.LIMIT
+    if account and not throttled:
         data = {"error": "invalid_client", "rule": reason, "method": presented.method}
         record(tx, account, "oauth.token.refused", origin, presented.client, data)
     who = "known" if account else UNKNOWN  # for our own count and log: the answers do not show it
-    if throttled or count > FAILURES:  # by what was counted here, too: many at once see no throttle before they count
-        wait = max(1, -((tx.at - throttled) // timedelta(seconds=1))) if throttled else int(WINDOW.total_seconds())
+    if throttled:
+        wait = max(1, math.ceil((counted.since + refusals.WINDOW - tx.at).total_seconds()))
         return Refusal("too_many_failures", "too many failed authentications; wait", retry_after=wait, rule=who)
     return Refusal("invalid_client", "client authentication failed", rule=who)
-
-
-def summarise(tx: Tx, ended: list[Failure]) -> None:
-    """What came after the throttle set in is one entry that counts it."""
-    for failure in ended:
-        account = tx.account(failure.account) if failure.account else None
-        if account and failure.count > FAILURES:
-            data = {"error": "too_many_failures", "rule": "throttled", "count": failure.count - FAILURES}
-            record(tx, account, "oauth.token.refused", Origin(failure.client, "", failure.source), failure.client, data)
 
 
 def by_secret(tx: Tx, presented: Presented) -> Known | None:

@@ -58,10 +58,9 @@ def answer(
     tx: Tx, service: Service, presented: Presented, asked: Request | Refusal, request: str, source: str
 ) -> Issued | Refused | Explained:
     origin = Origin(presented.client, request, source)
-    if not tx.throttling:
-        standing = tx.derived((presented, asked), lambda: _standing(tx, service, presented, asked))
-        if standing is not None and standing.known.holds(tx.at):
-            return _issue(tx, standing, origin, _NOTHING)
+    standing = tx.derived((presented, asked), lambda: _standing(tx, service, presented, asked))
+    if standing is not None and standing.known.holds(tx.at):
+        return _issue(tx, standing, origin, _NOTHING)
     known = authenticate.client(tx, service, presented, origin)
     if isinstance(known, Refusal):
         return Refused(known, None)

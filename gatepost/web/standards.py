@@ -24,7 +24,7 @@ async def introspect(surface: Surface, request: Request) -> Reply:
     presented, token = read
 
     def look(tx: Tx) -> tuple[Known, dict[str, Any]] | None:
-        known = authenticate.by_secret(tx, presented) if not tx.throttling and isinstance(token, str) else None
+        known = authenticate.by_secret(tx, presented) if isinstance(token, str) else None
         if known is None or not known.holds(tx.at) or isinstance(token, Refusal):
             return None
         return known, introspection.introspect(tx, surface.service, known, token)

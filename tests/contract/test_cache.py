@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import accounts, clock, ids, keys
+from gatepost import accounts, ids, keys
 from gatepost.app import Store
 from gatepost.store.effects import Again
-from gatepost.store.tx import Cache, Failure, Tx, Unit
+from gatepost.store.tx import Cache, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 
@@ -264,45 +264,3 @@ def test_changes_are_forgotten_after_an_hour(store: Store, backend: Backend, acc
     watch.forward(timedelta(minutes=2))
     assert store.run_now(lambda tx: tx.forget()) == 1
     assert len(backend.execute("SELECT version FROM changes")) == 1
-
-
-# --- throttling
-
-
-def _fail(tx: Tx) -> int:
-    failure = Failure(PAIR, None, "cli_1", "192.0.2.1")
-    return tx.count_failure(failure, limit=10, window=timedelta(minutes=1))[0]
-
-
-def _throttled(tx: Tx) -> str | None:
-    until = tx.throttled_until(lambda: PAIR)
-    return clock.rfc3339(until) if until else None
-
-
-def test_a_throttle_holds_everywhere_and_ends(store: Store, other: Store, backend: Backend, watch: Watch) -> None:
-    assert [store.run_now(_fail) for _ in range(9)] == list(range(1, 10))
-    assert only(everywhere(other, _throttled)) is None
-    assert store.run_now(_fail) == 10
-    until = clock.rfc3339(watch() + timedelta(minutes=1))
-    assert only(everywhere(store, _throttled)) == until
-    assert only(everywhere(other, _throttled)) == until
-    assert only(everywhere(backend.open(), _throttled)) == until  # one that was not there when it set in
-    watch.forward(timedelta(seconds=59))
-    assert only(everywhere(other, _throttled)) == until
-    watch.forward(timedelta(seconds=1))
-    assert only(everywhere(other, _throttled)) is None
-
-
-def test_a_window_that_ended_is_told_once(store: Store, other: Store, watch: Watch) -> None:
-    for _ in range(12):
-        store.run_now(_fail)
-    watch.forward(timedelta(minutes=1))
-    failure = Failure(PAIR, None, "cli_1", "192.0.2.1")
-    outcomes = together.run(
-        [store, other], [lambda tx: tx.count_failure(failure, limit=10, window=timedelta(minutes=1))] * 10
-    )
-    assert sorted(count for count, _ in outcomes) == list(range(1, 11))
-    [ended] = [each for _, told in outcomes for each in told]
-    assert ended.count == 12
-    assert store.run_now(lambda tx: tx.end_failures(watch())) != []
-    assert store.run_now(lambda tx: tx.end_failures(watch())) == []

@@ -10,7 +10,7 @@ import pytest
 from gatepost import accounts, ids
 from gatepost.app import Store
 from gatepost.ledger import seal
-from gatepost.store.tx import Failure, Tx, Unit
+from gatepost.store.tx import Tx, Unit
 from gatepost.units import ledger
 from tests.contract import things, together
 from tests.contract.backends import Postgres, Watch, closed_in_the_end
@@ -109,14 +109,6 @@ def test_a_limit_holds(store: Store, other: Store, account: str) -> None:
 
     outcomes = together.run([store, other], [unit] * 30)
     assert sorted(outcomes) == [False] * 25 + [True] * 5
-
-
-def test_every_failure_counts(store: Store, other: Store) -> None:
-    failure = Failure(b"p" * 16, None, "cli_1", "192.0.2.1")
-    outcomes = together.run(
-        [store, other], [lambda tx: tx.count_failure(failure, limit=10, window=timedelta(minutes=1))] * 40
-    )
-    assert sorted(count for count, _ in outcomes) == list(range(1, 41))
 
 
 def test_the_last_use_of_a_secret_never_goes_back(store: Store, other: Store, account: str, watch: Watch) -> None:

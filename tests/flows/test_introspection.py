@@ -393,12 +393,13 @@ def test_failures_count_together_with_those_of_the_token_endpoint(setting: Setti
         paths = ["introspect", "revoke", "tokens", "introspect", "introspect"] * 2
         assert [send(here, path, wrong).status_code for path in paths] == [401] * 10
         for path in forms:
-            answer = send(here, path, client)
+            answer = send(here, path, wrong)
             check_refusal(answer, f"/oauth/{path}", "too_many_failures")
             assert 1 <= int(answer.headers["Retry-After"]) <= 60
-            assert send(there, path, client).status_code == 200
+            assert send(here, path, client).status_code == 200
+            assert send(there, path, wrong).status_code == 401
     refusals = [each for each in setting.entries("oauth.token.refused") if each["subject"] == client.id]
-    assert len(refusals) == 10
+    assert len(refusals) == 13
     assert setting.introspect(token, setting.server)["active"], "revoking was refused"
 
 

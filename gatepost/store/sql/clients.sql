@@ -28,5 +28,3 @@ DELETE FROM failures WHERE pair = :pair AND since <= :before RETURNING pair, acc
 -- name: end_failures
 DELETE FROM failures WHERE pair IN (SELECT pair FROM failures WHERE since <= :before LIMIT 200)
   RETURNING pair, account, client, source, count, since
--- name: throttled
-SELECT pair, since + 60000 FROM failures WHERE count >= 10
