@@ -1,5 +1,6 @@
 """Instants and durations. The only file that reads the clock; everything else is handed a `Clock` or an instant."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+# The time that a machine sleeps counts where the system can say it.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed() -> float:
+    """Seconds since some moment, by a clock that nobody sets: only differences mean something."""
+    return time.clock_gettime(_STEADY)
 
 
 def milliseconds(instant: datetime) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from gatepost import clock, ids
+from gatepost import ids
 from gatepost.app import Opened
 from gatepost.errors import Refusal, Unavailable
 from gatepost.observe import log
@@ -29,7 +29,7 @@ class Plane:
         *, takes_events: bool = False, traces: "Traces | None" = None,
     ) -> None:  # fmt: skip
         self._opened = opened
-        self._surface = Surface(opened.store, opened.service, clock.now)
+        self._surface = Surface(opened.store, opened.service, opened.store.now)
         self._host = host
         self._port = port
         self._ready = ready

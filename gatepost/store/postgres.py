@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar, cast
@@ -23,6 +23,7 @@ from gatepost.ledger.entries import Entry
 from gatepost.store import text
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition
+from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.effects import Again, Batch, Effects, Rotation
 from gatepost.store.notify import Herald, Listener
 from gatepost.store.tx import NO_WRITING, Ahead, Cache, Tx, Unit, Wants, read_together, run_ahead
@@ -34,7 +35,6 @@ POOL = 4
 MOST_UNITS = 200
 _TRIES = 5
 _RECONNECT = 0.5
-_COMPARE_EVERY = 60.0  # seconds
 _MIGRATION_LOCK = 0x67617465  # "gate"
 # Unless the URL says otherwise. A server that vanished is noticed while its callers still wait.
 _CONNECTION: dict[str, str | int] = {
@@ -152,12 +152,9 @@ class PostgresStore:
 
     def __init__(self, url: str, clock: Clock, *, follow: bool = False, watch: Watch = not_watched) -> None:
         """With `follow`, time is the database's: machines whose clocks differ agree on when something is due."""
+        self._time = DatabaseClock(clock, follow=follow)
         self._watch = watch
         self._url = url
-        self._clock = clock
-        self._follow = follow
-        self._ahead = timedelta()  # how far the database's clock is ahead of ours
-        self._compared_at = -_COMPARE_EVERY
         self._statements = text.statements("postgres")
         self.unreachable_until = 0.0  # none of our threads tries before
         self._units: SimpleQueue[list[Work] | None] = SimpleQueue()
@@ -176,15 +173,7 @@ class PostgresStore:
     # --- the interface of a store
 
     def now(self) -> datetime:
-        return self._clock() + self._ahead
-
-    def compare_clocks(self, database: psycopg.Connection[tuple[Any, ...]]) -> None:
-        if not self._follow or time.monotonic() - self._compared_at < _COMPARE_EVERY:
-            return
-        before = self._clock()
-        [(theirs,)] = database.execute("SELECT clock_timestamp()").fetchall()
-        self._ahead = theirs - (before + (self._clock() - before) / 2)
-        self._compared_at = time.monotonic()
+        return self._time.now()
 
     async def run(
         self,
@@ -251,7 +240,7 @@ class PostgresStore:
             database.execute(sql.SQL(migration.text))
             database.execute(
                 "INSERT INTO migrations VALUES (%s, %s, %s, %s)",
-                (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
+                (migration.number, migration.name, migration.checksum, milliseconds(self.now())),
             )
             database.commit()
         return [migration.name for migration in missing]
@@ -373,7 +362,7 @@ class PostgresStore:
         began = time.monotonic()
         try:
             connection = line.connected()
-            self.compare_clocks(connection.database)
+            self._time.measure(connection.database)
             self._run_ahead(connection, line.cache, batch)
             for work in batch:
                 if work.ahead is None or work.ahead.mark is not line.cache.mark:
@@ -474,7 +463,7 @@ class _Line:
                 self.hang_up()
                 connection = self._connect()
                 ends.enter_context(connection.database.transaction())
-            self._store.compare_clocks(connection.database)
+            self._store._time.measure(connection.database)
             self.cache.refresh(connection)
             yield connection
 

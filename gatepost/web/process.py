@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from gatepost import app, clock
+from gatepost import app
 from gatepost.errors import Unavailable
 from gatepost.observe import collect_rarely, configure_logs, log
 from gatepost.settings import Settings
@@ -42,8 +42,8 @@ def main() -> None:
 
 async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None") -> None:
     service = opened.service
-    fetcher = KeyFetcher(service.foreign, service.policy, clock.now, ca=settings.egress_ca)
-    surface = Surface(opened.store, service, clock.now, fetcher)
+    fetcher = KeyFetcher(service.foreign, service.policy, opened.store.now, ca=settings.egress_ca)
+    surface = Surface(opened.store, service, opened.store.now, fetcher)
     proxies = tuple(settings.trusted_proxies)
     application = Application(surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces)
     stopping = asyncio.Event()

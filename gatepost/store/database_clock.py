@@ -1,0 +1,48 @@
+"""The time of a PostgreSQL server, kept between measurements by a clock that nobody sets.
+
+A step of this machine's wall clock changes nothing: the anchor pairs an instant of the server with a reading of the
+monotonic clock.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+
+from gatepost import clock
+from gatepost.clock import Clock
+
+EVERY = 60.0  # seconds between two measurements
+LONGEST_ROUND_TRIP = 0.5  # seconds: a slower answer is too inexact to replace a measurement that exists
+
+
+class _Anchor(NamedTuple):
+    at: datetime
+    reading: float  # of the monotonic clock, at that instant
+
+
+class DatabaseClock:
+    """Until the first measurement, and where it does not follow the server, this is the given clock."""
+
+    def __init__(self, local: Clock, *, follow: bool, elapsed: Callable[[], float] = clock.elapsed) -> None:
+        self._local = local
+        self._follow = follow
+        self._elapsed = elapsed
+        self._anchor: _Anchor | None = None  # replaced as a whole: threads read it without a lock
+
+    def now(self) -> datetime:
+        anchor = self._anchor
+        if anchor is None:
+            return self._local()
+        return anchor.at + timedelta(seconds=self._elapsed() - anchor.reading)
+
+    def measure(self, database: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Ask the server, unless it was asked within the last minute."""
+        anchor, before = self._anchor, self._elapsed()
+        if not self._follow or (anchor is not None and before - anchor.reading < EVERY):
+            return
+        [(at,)] = database.execute("SELECT clock_timestamp()").fetchall()
+        after = self._elapsed()
+        if anchor is None or after - before <= LONGEST_ROUND_TRIP:
+            self._anchor = _Anchor(at, (before + after) / 2)
