@@ -473,10 +473,10 @@ def jwks_problem(value: Any) -> str:
     if any(part in key for key in keys for part in PRIVATE_PARTS):
         return "must hold public keys only"
     for key in keys:
-        strong = key.get("kty") == "RSA" and _bits(key.get("n")) >= 2048
+        strong = key.get("kty") == "RSA" and 2048 <= _bits(key.get("n")) <= 8192 and _bits(key.get("e")) <= 32
         curve = (key.get("kty"), key.get("crv")) in (("EC", "P-256"), ("OKP", "Ed25519"))
         if not strong and not curve:
-            return "keys must be EC P-256, OKP Ed25519 or RSA of 2048 bits or more"
+            return "keys must be EC P-256, OKP Ed25519 or RSA of 2048 to 8192 bits, its exponent below 2^32"
         if key.get("alg") not in (None, *ASSERTION_ALGORITHMS):
             return f"alg must be one of {', '.join(ASSERTION_ALGORITHMS)}"
     kids = [key["kid"] for key in keys if "kid" in key]
@@ -498,10 +498,10 @@ def usable_keys(found: Any) -> list[dict[str, Any]] | None:
     return [key for key in signing if not jwks_problem({"keys": [key]})]
 
 
-def _bits(modulus: Any) -> int:
-    """The size of the number, whatever zeros stand before it."""
+def _bits(number: Any) -> int:
+    """The size of a number in base64url, without leading zeros."""
     try:
-        return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4)), "big").bit_length()
+        return int.from_bytes(urlsafe_b64decode(number + "=" * (-len(number) % 4)), "big").bit_length()
     except (ValueError, TypeError):
         return 0
 

@@ -183,7 +183,7 @@ class Ring:
             raw = unb64(signature)
             _verify(self._public[key.id], raw, f"{head}.{payload}".encode())
             claims = msgspec.json.decode(unb64(payload))
-        except (InvalidSignature, ValueError) as error:
+        except (InvalidSignature, ValueError, RecursionError) as error:
             raise Unreadable(type(error).__name__) from None
         if not isinstance(claims, dict):
             raise Unreadable("the claims are not an object")

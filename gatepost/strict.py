@@ -1,7 +1,11 @@
-"""Reading JSON strictly: no duplicate keys, no NUL, nothing that a database or a reader of ours could not give back."""
+"""Reading JSON strictly: no duplicate keys, no NUL, nothing that a database or a JSON reader could not return as sent.
+
+The cost grows linearly with the size of the text, whatever is in it: foreign input is read here.
+"""
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from gatepost.errors import Refusal
@@ -10,7 +14,7 @@ _DEEPEST = 32
 
 
 class Json(NamedTuple):
-    """What was read, which may itself be nothing."""
+    """The value that was read. It may be None, for `null`."""
 
     value: Any
 
@@ -30,8 +34,8 @@ def read_json(text: str | bytes) -> Json | Refusal:
         return Refusal("invalid_request", f"the body is nested more than {_DEEPEST} deep")
     if duplicate:
         name = duplicate[0][:64].encode("utf-8", "replace").decode()
-        return Refusal("invalid_request", f"{name!a}: the member stands twice", f"/{name}")
-    fault = _fault(found, "", 0)
+        return Refusal("invalid_request", f"{name!a}: the member is sent twice", f"/{name}")
+    fault = _fault(found, 0)
     if fault is not None:
         return Refusal("invalid_request", f"{fault[0] or 'the body'} {fault[1]}", fault[0])
     return Json(found)
@@ -39,11 +43,10 @@ def read_json(text: str | bytes) -> Json | Refusal:
 
 def _strict_json(text: str, duplicate: list[str]) -> Any:
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        whole = dict(found)
-        if len(whole) != len(found):
-            names = [name for name, _ in found]
-            duplicate.extend(name for name in whole if names.count(name) > 1)
-        return whole
+        members = dict(found)
+        if len(members) != len(found) and not duplicate:
+            duplicate.append(_first_repeated(name for name, _ in found))
+        return members
 
     def no_constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
@@ -54,28 +57,41 @@ def _strict_json(text: str, duplicate: list[str]) -> Any:
     return json.loads(text, object_pairs_hook=pairs, parse_constant=no_constant, parse_int=integer)
 
 
-def _fault(value: Any, pointer: str, depth: int) -> tuple[str, str] | None:
-    """Where, and what is wrong there: what a database cannot take or a reader of ours could not give back."""
+def _first_repeated(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+def _fault(value: Any, depth: int) -> tuple[str, str] | None:
+    """A JSON pointer and what is wrong there: a value that a database or a JSON reader could not return as sent.
+
+    The pointer (RFC 6901, section 3) is put together only on the way back from a fault.
+    """
     match value:
         case str():
-            return None if value.isprintable() or _storable(value) else (pointer, _UNSTORABLE)
+            return None if value.isprintable() or _storable(value) else ("", _UNSTORABLE)
         case int() if not -(1 << 63) <= value < 1 << 63:
-            return pointer, "is a number beyond 64 bits"
+            return "", "is a number beyond 64 bits"
         case float() if not math.isfinite(value):
-            return pointer, "is a number beyond 64 bits"
+            return "", "is a number beyond 64 bits"
         case dict() | list() if depth == _DEEPEST:
-            return pointer, f"is nested more than {_DEEPEST} deep"
+            return "", f"is nested more than {_DEEPEST} deep"
         case dict():
             for name, inner in value.items():
-                within = f"{pointer}/{name[:64].replace('~', '~0').replace('/', '~1')}"  # RFC 6901, section 3
-                found = _fault(inner, within, depth + 1) if _storable(name) else (pointer, _UNSTORABLE)
+                if not _storable(name):
+                    return "", _UNSTORABLE
+                found = _fault(inner, depth + 1)
                 if found is not None:
-                    return found
+                    return f"/{name[:64].replace('~', '~0').replace('/', '~1')}{found[0]}", found[1]
         case list():
             for index, inner in enumerate(value):
-                found = _fault(inner, f"{pointer}/{index}", depth + 1)
+                found = _fault(inner, depth + 1)
                 if found is not None:
-                    return found
+                    return f"/{index}{found[0]}", found[1]
     return None
 
 

@@ -85,7 +85,8 @@ class Traces:
 
     def request(self, headers: Iterable[tuple[bytes, bytes]], method: str, path: str) -> Span:
         """The beginning of one; the caller's `traceparent` is its parent."""
-        sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in _CONTEXT}
+        context = ((name, value) for name, value in headers if name in _CONTEXT and len(value) <= _LONGEST_CONTEXT)
+        sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in context}
         span = self._begin(f"{method} {path}".strip() or "HTTP", SpanKind.SERVER, sent)
         span.set_attributes({"http.request.method": method or "_OTHER", **({"http.route": path} if path else {})})
         return span
@@ -103,7 +104,7 @@ class Traces:
         self, headers: Mapping[str, str], stream: str, subject: str, published: Iterable[Born], error: str = ""
     ) -> None:  # fmt: skip
         """A message of a stream was published, or refused."""
-        sent = {name.lower(): value for name, value in headers.items()}
+        sent = {name.lower(): value for name, value in headers.items() if len(value) <= _LONGEST_CONTEXT}
         span = self._begin(f"process {stream}", SpanKind.CONSUMER, sent)
         span.set_attributes({"messaging.system": "nats", "messaging.destination.name": subject})
         if error:
@@ -151,6 +152,7 @@ class Traces:
 
 
 _CONTEXT = (b"traceparent", b"tracestate")
+_LONGEST_CONTEXT = 512  # W3C Trace Context, section 3.3.1.5: what is longer need not be propagated
 _TOLD = ("account", "endpoint", "delivery", "entry", "type", "attempt", "waited_for", "waited_ms")
 
 

@@ -145,7 +145,7 @@ def _key_set() -> Json:
     kinds = [
         _key("P-256", ["crv", "x", "y"], kty={"const": "EC"}, crv={"const": "P-256"}, x=part, y=part),
         _key("Ed25519", ["crv", "x"], kty={"const": "OKP"}, crv={"const": "Ed25519"}, x=part),
-        _key("RSA, 2048 bits or more", ["n", "e"], kty={"const": "RSA"}, n=part | {"minLength": 342}, e=part),
+        _key("RSA, 2048 to 8192 bits", ["n", "e"], kty={"const": "RSA"}, n=part | {"minLength": 342}, e=part),
     ]
     key: Json = {
         "type": "object",

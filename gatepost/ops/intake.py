@@ -59,6 +59,9 @@ async def answer(surface: Surface, request: Request) -> Reply:
     shown = bearer.shown(surface, request)
     if shown is None:
         return bearer.unauthenticated(surface, request, SCOPE)
+    rejected = await surface.rejected(shown)
+    if rejected is not None:
+        return definitions.reply(surface, request, SCOPE, rejected)
     sent = read(request)
 
     def unit(tx: Tx) -> Answer | Refusal | Accepted:
@@ -82,6 +85,8 @@ async def answer(surface: Surface, request: Request) -> Reply:
             return caller if isinstance(caller, Refusal) else _refuse(tx, caller, request, refusal)
 
         outcome = await surface.store.run(again)
+    if isinstance(outcome, Refusal):
+        surface.reject(shown)
     if isinstance(outcome, Answer | Refusal):
         return definitions.reply(surface, request, SCOPE, outcome)
     told = [_shown(each) for each in outcome.events]

@@ -44,7 +44,7 @@ def check(
     if "," in text or not head or not isinstance(jwk, dict):
         return _bad("send one proof: a JWT with the public key in its header")
     if jwks_problem({"keys": [{name: value for name, value in jwk.items() if name not in ("kid", "use", "key_ops")}]}):
-        return _bad("its jwk must be a public key: EC P-256, OKP Ed25519 or RSA of 2048 bits or more")
+        return _bad("its jwk must be a public key: EC P-256, OKP Ed25519 or RSA of 2048 to 8192 bits")
     try:
         claims = read(text, {"keys": [jwk]}, algorithms=ASSERTION_ALGORITHMS, typ=("dpop+jwt",))
         issued = instant(claims, "iat")

@@ -158,9 +158,12 @@ def _accepted(service: Service, account: Account, presented: Presented) -> list[
     return [*named, *([each] for each in named)]
 
 
-def bearer(tx: Tx, service: Service, shown: Shown) -> Caller | Refusal:
-    """The caller whose access token, of our own making and for ourselves, this is. RFC 6750, RFC 9068 section 4."""
-    live = live_token(tx, service, shown)
+def bearer(tx: Tx, service: Service, shown: Shown, *, use_up: bool = True) -> Caller | Refusal:
+    """The caller whose access token, of our own making and for ourselves, this is. RFC 6750, RFC 9068 section 4.
+
+    Without `use_up`, nothing is written: a DPoP proof can still be used once afterwards.
+    """
+    live = live_token(tx, service, shown, use_up=use_up)
     if isinstance(live, Refusal):
         return live
     if service.base_url not in audiences(live.claims):
@@ -169,7 +172,7 @@ def bearer(tx: Tx, service: Service, shown: Shown) -> Caller | Refusal:
     return Caller(live.account.id, live.client.id, held, str(live.claims["jti"]))
 
 
-def live_token(tx: Tx, service: Service, shown: Shown) -> Live | Refusal:
+def live_token(tx: Tx, service: Service, shown: Shown, *, use_up: bool = True) -> Live | Refusal:
     """A token of ours, shown as it must be: one bound to a key with a proof of that key, used once (RFC 9449)."""
     live = live_units.access_token(tx, service, shown.token)
     if isinstance(live, Refusal):
@@ -181,7 +184,7 @@ def live_token(tx: Tx, service: Service, shown: Shown) -> Live | Refusal:
         words = "the access token is bound to a key: send it as DPoP, with a proof of that key"
         return Refusal("invalid_token", words if bound else "the access token is not bound to a key: send it as Bearer")
     weak = too_weak(shown.proof) if live.account.strict else None
-    if weak is None and shown.proof and not use_proof(tx, live.client.id, shown.proof):
+    if weak is None and use_up and shown.proof and not use_proof(tx, live.client.id, shown.proof):
         weak = REPLAYED
     return msgspec.structs.replace(weak, status_here=401) if weak else live
 

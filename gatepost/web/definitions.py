@@ -35,21 +35,32 @@ def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Repl
         sent = bearer.shown(surface, request)
         if sent is None:
             return bearer.unauthenticated(surface, request, operation.scope)
-        key = request.headers.get("idempotency-key", "")
-        body = json_object(request) if request.method == "POST" else {}
-        if "idempotency-key" in request.headers and not _KEY.fullmatch(key):
-            body = Refusal("invalid_request", "Idempotency-Key: must be 1 to 255 printable ASCII characters")
+        rejected = await surface.rejected(sent)
+        if rejected is not None:
+            return reply(surface, request, operation.scope, rejected)
+        key = idempotency_key(request)
+        body = key if isinstance(key, Refusal) else json_object(request)
 
         def unit(tx: Tx) -> Answer | Refusal:
             caller = authenticate.bearer(tx, surface.service, sent)
             if isinstance(caller, Refusal):
                 return caller
-            return _answer(tx, surface, operation, caller, request, body, key)
+            return _answer(tx, surface, operation, caller, request, body, "" if isinstance(key, Refusal) else key)
 
         outcome = await surface.store.run(unit)
+        if isinstance(outcome, Refusal):
+            surface.reject(sent)
         return reply(surface, request, operation.scope, outcome)
 
     return answer
+
+
+def idempotency_key(request: Request) -> str | Refusal:
+    """The key that was sent, or an empty text."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not _KEY.fullmatch(key):
+        return Refusal("invalid_request", "Idempotency-Key: must be 1 to 255 printable ASCII characters")
+    return key or ""
 
 
 def _answer(

@@ -1,7 +1,7 @@
 """Reading requests: a frozen value of what was sent, and strict readers of forms, JSON and addresses."""
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -18,6 +18,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 MAX_BODY = 64 * 1024
 FORM = "application/x-www-form-urlencoded"
 _MOST_PARAMETERS = 100
+_LONGEST_ADDRESS = 45  # characters of an IPv6 address that ends in an IPv4 one
 _TOO_LARGE = Refusal("request_too_large", f"the body may have at most {MAX_BODY} bytes")
 _ONCE = ("authorization", "content-type", "gatepost-version", "idempotency-key")
 
@@ -41,14 +42,13 @@ def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
     found = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent}
     if len(found) == len(sent):
         return found
-    names = [name.decode("latin-1") for name, _ in sent]
-    for name in _ONCE:
-        if names.count(name) > 1:
-            return Refusal("invalid_request", f"{name.title()}: sent more than once")
-    return {
-        name: ", ".join(value.decode("latin-1") for other, value in sent if other == name.encode("latin-1"))
-        for name in found
-    }
+    values: dict[str, list[str]] = {}
+    for name, value in sent:
+        values.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    for once in _ONCE:
+        if len(values.get(once, ())) > 1:
+            return Refusal("invalid_request", f"{once.title()}: sent more than once")
+    return {name: ", ".join(several) for name, several in values.items()}
 
 
 async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
@@ -77,13 +77,13 @@ def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> s
     """
     if not trusted or not _is_trusted(peer, trusted):
         return peer
-    found = {_farthest(peer, chain, trusted) for chain in _chains(headers)}
+    found = {_farthest(peer, hops, trusted) for hops in _hops(headers)}
     return found.pop() if len(found) == 1 else peer
 
 
-def _farthest(peer: str, chain: list[str], trusted: tuple[str, ...]) -> str:
-    """The first address, from the nearest on, that no trusted proxy has; or the last that is known."""
-    for hop in reversed(chain):
+def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
+    """The first address, from the nearest on, that is not a trusted proxy's; or the last one that is known."""
+    for hop in hops:
         if not _is_address(hop):
             return peer
         if not _is_trusted(hop, trusted):
@@ -92,14 +92,13 @@ def _farthest(peer: str, chain: list[str], trusted: tuple[str, ...]) -> str:
     return peer
 
 
-def _chains(headers: Mapping[str, str]) -> list[list[str]]:
-    """RFC 7239 `for=` values, and those of the older header; nearest last."""
-    chains = []
+def _hops(headers: Mapping[str, str]) -> Iterator[Iterator[str]]:
+    """RFC 7239 `for=` values, and those of the older header; nearest first. Only those asked for are parsed."""
     if "forwarded" in headers:
-        chains.append([_bare(_for(element)) for element in headers["forwarded"].split(",")])
+        yield (_bare(_for(element)) for element in reversed(headers["forwarded"].split(",")))
     if "x-forwarded-for" in headers:
-        chains.append([_bare(part.strip()) for part in headers["x-forwarded-for"].split(",") if part.strip()])
-    return chains
+        parts = reversed(headers["x-forwarded-for"].split(","))
+        yield (_bare(part.strip()) for part in parts if part.strip())
 
 
 def _for(element: str) -> str:
@@ -114,6 +113,8 @@ def _bare(node: str) -> str:
 
 
 def _is_address(text: str) -> bool:
+    if len(text) > _LONGEST_ADDRESS or "%" in text:  # a zone (RFC 4007) means nothing on another machine
+        return False
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -128,6 +129,11 @@ def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
     except ValueError:
         return False
     return any(found in ipaddress.ip_network(network) for network in trusted)
+
+
+def preferences(header: str) -> list[str]:
+    """The words of a `Prefer` header in lower case. RFC 7240, section 2."""
+    return [part.strip().lower() for part in header.replace(";", ",").split(",")] if header else []
 
 
 def form(request: Request, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:

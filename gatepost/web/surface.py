@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from gatepost import clock, keys
-from gatepost.errors import Unavailable
+from gatepost.errors import Refusal, Unavailable
 from gatepost.store.tx import Tx, Unit, Wants
 from gatepost.tokens.foreign import KeysWanted
+from gatepost.units import authenticate
+from gatepost.units.authenticate import Shown
 from gatepost.units.service import Service
 
 T = TypeVar("T")
@@ -33,6 +35,7 @@ class Surface:
         self._used: set[tuple[str, str]] = set()
         self._jwks: dict[str, object] | None = None
         self.protocol: Literal["full", "six"] = "full"
+        self._accepted: dict[str, None] = {}  # access tokens
         self.remembered: dict[bytes, Any] = {}  # by a mark of its bytes, what a token request that was granted says
 
     def remember(self, mark: bytes, read: Any) -> None:
@@ -40,6 +43,27 @@ class Surface:
             self.remembered[mark] = read
         elif mark not in self.remembered:
             self.remembered = {mark: read}
+
+    async def rejected(self, shown: Shown) -> Refusal | None:
+        """Why an access token is not accepted; None when it is. Called before the rest of a request is parsed.
+
+        A token that was accepted before is not looked up again: the unit that acts on the request decides about it.
+        """
+        if shown.token in self._accepted and not isinstance(shown.proof, Refusal):
+            return None
+        found = await self.store.read(
+            lambda tx: authenticate.bearer(tx, self.service, shown, use_up=False), quick=True
+        )  # fmt: skip
+        if isinstance(found, Refusal):
+            return found
+        if len(self._accepted) >= _MOST_REMEMBERED:
+            self._accepted.clear()
+        self._accepted[shown.token] = None
+        return None
+
+    def reject(self, shown: Shown) -> None:
+        """The unit did not accept this token: look it up again when it is next sent."""
+        self._accepted.pop(shown.token, None)
 
     async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T:
         """Run a unit that may want key sets of others: each is fetched, and the unit run again."""

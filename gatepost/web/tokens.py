@@ -1,7 +1,6 @@
 """POST /oauth/tokens: read what was shown and asked, have it answered, sign what was decided. RFC 6749, section 5."""
 
 import hashlib
-import re
 from base64 import b64decode
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,7 +23,7 @@ from gatepost.units.service import Service
 from gatepost.units.tokens import Explained, Identity, Issued, Refused
 from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, Header, Reply, Said, json, oauth_error
-from gatepost.web.requests import Request, form
+from gatepost.web.requests import Request, form, preferences
 from gatepost.web.surface import Surface
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -186,7 +185,7 @@ def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) ->
     grant_type = sent.get("grant_type")
     if grant_type is None:
         return Refusal("invalid_request", "grant_type: missing", "grant_type")
-    prefer, proof = request.headers.get("prefer"), bearer.proof(surface, request)
+    proof = bearer.proof(surface, request)
     if isinstance(proof, Refusal):
         return proof
     resources = sent.get("resource", [])
@@ -200,7 +199,7 @@ def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) ->
         grant_type[0],
         tuple(scopes.split(sent["scope"][0])) if "scope" in sent else (),
         tuple(resources),
-        explain=prefer is not None and "explain" in [part.strip().lower() for part in re.split("[,;]", prefer)],
+        explain="explain" in preferences(request.headers.get("prefer", "")),
         sent=tuple((name, sent[name][0]) for name in named if name in sent),
         proof=proof,
     )

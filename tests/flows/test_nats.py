@@ -280,7 +280,7 @@ POISON: list[tuple[Any, str, str]] = [
     (b"", "invalid_request", "the body is not JSON"),
     (b"hello", "invalid_request", "the body is not JSON"),
     (b'{"account": "\xff"}', "invalid_request", "the body is not UTF-8"),
-    (b'{"type": "a.b", "type": "a.c"}', "invalid_request", "'type': the member stands twice"),
+    (b'{"type": "a.b", "type": "a.c"}', "invalid_request", "'type': the member is sent twice"),
     ([event(1)], "invalid_request", "must be a JSON object"),
     (event(1, account=5), "invalid_request", "account: must be the name or the id"),
     (event(1, account="nobody"), "not_found", "account: there is no account nobody"),

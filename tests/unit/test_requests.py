@@ -155,7 +155,7 @@ class TestJSON:
     )  # fmt: skip
     def test_no_member_stands_twice_at_any_depth(self, text: str) -> None:
         found = refused(read(text))
-        assert (found.code, found.detail, found.pointer) == ("invalid_request", "'a': the member stands twice", "/a")
+        assert (found.code, found.detail, found.pointer) == ("invalid_request", "'a': the member is sent twice", "/a")
 
     def test_a_strange_member_that_stands_twice_is_said_in_ascii(self) -> None:
         for name in ("\\ud800", "\\u0000", "é" * 500):
