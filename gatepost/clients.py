@@ -1,7 +1,6 @@
 """Clients: their metadata as RFC 7591 has it, their secrets, and their grants. Model and rules, no I/O."""
 
 import re
-from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -13,7 +12,7 @@ from joserfc.jwk import KeySet
 from gatepost import clock, ids, redirect_uris, scopes
 from gatepost.errors import Refusal
 from gatepost.redirect_uris import HOST
-from gatepost.tokens.jws import PRIVATE_PARTS
+from gatepost.tokens.jws import PRIVATE_PARTS, RSA_KEYS, is_rsa_key
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 (a name, not a secret)
@@ -462,6 +461,7 @@ def _scope(value: Any) -> str:
 
 
 ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA", "Ed25519")
+KEYS = f"EC P-256, OKP Ed25519 or {RSA_KEYS}"
 STRICT_ALGORITHMS = tuple(each for each in ASSERTION_ALGORITHMS if each != "RS256")
 
 
@@ -473,10 +473,9 @@ def jwks_problem(value: Any) -> str:
     if any(part in key for key in keys for part in PRIVATE_PARTS):
         return "must hold public keys only"
     for key in keys:
-        strong = key.get("kty") == "RSA" and 2048 <= _bits(key.get("n")) <= 8192 and _bits(key.get("e")) <= 32
         curve = (key.get("kty"), key.get("crv")) in (("EC", "P-256"), ("OKP", "Ed25519"))
-        if not strong and not curve:
-            return "keys must be EC P-256, OKP Ed25519 or RSA of 2048 to 8192 bits, its exponent below 2^32"
+        if not curve and not is_rsa_key(key):
+            return f"keys must be {KEYS}"
         if key.get("alg") not in (None, *ASSERTION_ALGORITHMS):
             return f"alg must be one of {', '.join(ASSERTION_ALGORITHMS)}"
     kids = [key["kid"] for key in keys if "kid" in key]
@@ -496,14 +495,6 @@ def usable_keys(found: Any) -> list[dict[str, Any]] | None:
         return None
     signing = [key for key in keys[:100] if isinstance(key, dict) and key.get("use", "sig") == "sig"]
     return [key for key in signing if not jwks_problem({"keys": [key]})]
-
-
-def _bits(number: Any) -> int:
-    """The size of a number in base64url, without leading zeros."""
-    try:
-        return int.from_bytes(urlsafe_b64decode(number + "=" * (-len(number) % 4)), "big").bit_length()
-    except (ValueError, TypeError):
-        return 0
 
 
 def _resources(value: Any) -> str:

@@ -34,6 +34,7 @@ from gatepost.openapi.parts import (
     whole,
 )
 from gatepost.redirect_uris import HOST
+from gatepost.tokens.jws import RSA_KEYS
 from gatepost.web.tokens import ASSERTION_TYPE
 
 _REST = r"(?:[/?][!-\"$-\[\]-~]*)?$"  # path and query of printable ASCII, no fragment, no backslash
@@ -145,7 +146,7 @@ def _key_set() -> Json:
     kinds = [
         _key("P-256", ["crv", "x", "y"], kty={"const": "EC"}, crv={"const": "P-256"}, x=part, y=part),
         _key("Ed25519", ["crv", "x"], kty={"const": "OKP"}, crv={"const": "Ed25519"}, x=part),
-        _key("RSA, 2048 to 8192 bits", ["n", "e"], kty={"const": "RSA"}, n=part | {"minLength": 342}, e=part),
+        _key(RSA_KEYS, ["n", "e"], kty={"const": "RSA"}, n=part | {"minLength": 342, "maxLength": 1366}, e=part),
     ]
     key: Json = {
         "type": "object",

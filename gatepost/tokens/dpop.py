@@ -15,7 +15,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from gatepost import clock
-from gatepost.clients import ASSERTION_ALGORITHMS, STRICT_ALGORITHMS, jwks_problem
+from gatepost.clients import ASSERTION_ALGORITHMS, KEYS, STRICT_ALGORITHMS, jwks_problem
 from gatepost.errors import Refusal
 from gatepost.secrets import mac, same
 from gatepost.tokens.jws import MAX_BYTES, Unreadable, b64, instant, peek, read, unb64
@@ -44,7 +44,7 @@ def check(
     if "," in text or not head or not isinstance(jwk, dict):
         return _bad("send one proof: a JWT with the public key in its header")
     if jwks_problem({"keys": [{name: value for name, value in jwk.items() if name not in ("kid", "use", "key_ops")}]}):
-        return _bad("its jwk must be a public key: EC P-256, OKP Ed25519 or RSA of 2048 to 8192 bits")
+        return _bad(f"its jwk must be a public key: {KEYS}")
     try:
         claims = read(text, {"keys": [jwk]}, algorithms=ASSERTION_ALGORITHMS, typ=("dpop+jwt",))
         issued = instant(claims, "iat")

@@ -2,6 +2,7 @@
 
 import warnings
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,9 @@ warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
 MAX_BYTES = 16 * 1024
 MOST_BRACKETS = 500  # so that no depth of nesting depends on the interpreter
 PRIVATE_PARTS = ("d", "k", "p", "q", "dp", "dq", "qi", "oth")  # members of a JWK that no public one has; RFC 7518
+RSA_BITS = (2048, 8192)  # of the modulus: below it is weak, above it a signature costs too much to verify
+RSA_EXPONENTS = (3, 2**32)
+RSA_KEYS = "RSA of 2048 to 8192 bits with an odd exponent from 3 to 2^32"
 AHEAD = timedelta(seconds=10)  # how far `iat` and `nbf` of a foreign token may lie in the future
 
 
@@ -36,6 +40,27 @@ class Unreadable(ValueError):
     """Not a token we accept; the text says why, for the ledger and never for an unauthenticated caller."""
 
 
+def is_rsa_key(key: Mapping[str, Any]) -> bool:
+    """Whether this JWK is an RSA key within the bounds: whoever chooses modulus and exponent chooses our cost."""
+    modulus, exponent = _number(key.get("n")), _number(key.get("e"))
+    least, most = RSA_EXPONENTS
+    sized = RSA_BITS[0] <= modulus.bit_length() <= RSA_BITS[1] and modulus % 2 == 1
+    return key.get("kty") == "RSA" and sized and least <= exponent <= most and exponent % 2 == 1
+
+
+def _number(text: Any) -> int:
+    """Base64urlUInt (RFC 7518, section 2), whatever zeros precede it; 0 where it is none, or longer than any we use."""
+    if not isinstance(text, str) or len(text) > _LONGEST_NUMBER:
+        return 0
+    try:
+        return int.from_bytes(urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+    except ValueError:
+        return 0
+
+
+_LONGEST_NUMBER = RSA_BITS[1] // 4  # characters
+
+
 class _Registry(JWSRegistry):
     """A header may hold an RSA key, as that of a DPoP proof does."""
 
@@ -48,12 +73,14 @@ def read(
     """The claims of a token signed by one of `keys`, whose `alg` and `typ` are among those given.
 
     `jwk`, `jku`, `x5u` and `x5c` headers are never looked at; any `crit` is refused (RFC 8725, sections 3.1 to 3.11).
-    Header parameters that we do not know are ignored (RFC 7515, section 4).
+    Header parameters that we do not know are ignored (RFC 7515, section 4). So are RSA keys that are out of bounds:
+    they may have been stored before there were bounds.
     """
     if len(token) > MAX_BYTES or token.count(".") != 2 or not token.isascii():
         raise Unreadable("not a compact JWS")
+    within = [key for key in keys.get("keys", ()) if key.get("kty") != "RSA" or is_rsa_key(key)]
     try:
-        known = KeySet.import_key_set(keys)  # type: ignore[arg-type]
+        known = KeySet.import_key_set({"keys": within})
         key = known.keys[0] if len(known.keys) == 1 else known  # one key needs no kid to be found
         registry = _Registry(algorithms=algorithms, strict_check_header=False)
         found = jws.deserialize_compact(token, key, registry=registry)

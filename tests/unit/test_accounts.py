@@ -217,7 +217,7 @@ class TestLoginKeys:
         assert with_setting("login_jwks", "\n " + key_set(EC)) == {"keys": [EC]}
 
     def test_a_weak_key_is_refused(self) -> None:
-        with pytest.raises(BadSetting, match="2048 to 8192 bits"):
+        with pytest.raises(BadSetting, match="RSA of 2048 to 8192 bits"):
             with_setting("login_jwks", key_set(WEAK))
 
     @pytest.mark.parametrize("part", ["d", "k", "p", "q", "dp", "dq", "qi", "oth"])

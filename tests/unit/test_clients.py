@@ -138,19 +138,46 @@ class TestKeys:
             RSA | {"n": 5}, RSA | {"n": ""}, RSA | {"n": "é" * 400}, {"kty": "RSA", "e": "AQAB"},
             RSA | {"n": padded((1 << 2046 | 1).to_bytes(256, "big"))},
             RSA | {"n": padded(b"\0" * 128 + (1 << 1023 | 1).to_bytes(128, "big"))},
-            RSA | {"n": padded((1 << 8192 | 1).to_bytes(1025, "big"))}, RSA | {"e": padded(b"\1\0\0\0\1")},
+            RSA | {"e": "AQ"}, RSA | {"e": "Ag"}, RSA | {"e": None}, {name: RSA[name] for name in ("kty", "n")},
         ],
     )  # fmt: skip
     def test_weak_and_unknown_keys_are_refused(self, key: dict[str, Any]) -> None:
         found = refused(KEYED | {"jwks": {"keys": [key]}})
-        assert found.detail.startswith("jwks: keys must be EC P-256, OKP Ed25519 or RSA of 2048 to 8192 bits")
+        assert found.detail == f"jwks: keys must be {clients.KEYS}"
+
+    @pytest.mark.parametrize(("bits", "right"), [(2047, False), (2048, True), (8192, True), (8193, False)])
+    def test_an_rsa_modulus_has_bounds(self, bits: int, right: bool) -> None:
+        modulus = (1 << (bits - 1)) + 1
+        key = RSA | {"n": padded(modulus.to_bytes((bits + 7) // 8, "big"))}
+        assert (clients.jwks_problem({"keys": [key]}) == "") == right
+        assert (clients.usable_keys({"keys": [key]}) == [key]) == right
+
+    @pytest.mark.parametrize(
+        ("exponent", "right"),
+        [
+            (1, False),
+            (2, False),
+            (3, True),
+            (4, False),
+            (65537, True),
+            (2**32 - 1, True),
+            (2**32 + 1, False),
+            (2**64 + 1, False),
+            (2**2047 + 1, False),
+            (2**12_000 + 1, False),
+        ],
+    )
+    def test_an_rsa_exponent_has_bounds(self, exponent: int, right: bool) -> None:
+        """Verifying costs as many multiplications as the exponent has bits: its owner must not choose that freely."""
+        key = RSA | {"e": padded(exponent.to_bytes((exponent.bit_length() + 7) // 8, "big"))}
+        assert (clients.jwks_problem({"keys": [key]}) == "") == right
+        assert (clients.usable_keys({"keys": [key]}) == [key]) == right
 
     @pytest.mark.parametrize(
         "key",
         [
             KEY | {"x": 5}, KEY | {"x": "AA"}, KEY | {"x": KEY["y"], "y": KEY["x"]}, KEY | {"x": "A" * 5000},
-            {name: KEY[name] for name in ("kty", "crv", "x")}, RSA | {"e": "AQ"}, RSA | {"e": "Ag"}, RSA | {"e": None},
-            {name: RSA[name] for name in ("kty", "n")}, OKP | {"x": "AA"}, OKP | {"x": OKP["x"] + "AA"},
+            {name: KEY[name] for name in ("kty", "crv", "x")}, OKP | {"x": "AA"}, OKP | {"x": OKP["x"] + "AA"},
             KEY | {"kid": 5}, KEY | {"kid": []},
         ],
     )  # fmt: skip

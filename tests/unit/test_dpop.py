@@ -136,6 +136,10 @@ WRONG: dict[str, tuple[Callable[[], str], str]] = {
     "the private RSA key too": (lambda: made(RSA, {"jwk": RSA.as_dict(private=True)}), "must be a public key"),
     "a private part alone": (lambda: made(header={"jwk": public(EC) | {"d": ""}}), "must be a public key"),
     "RSA of 1024 bits": (lambda: made(RSA, {"jwk": SMALL_RSA}), "must be a public key"),
+    "RSA with a huge exponent": (
+        lambda: made(RSA, {"jwk": public(RSA) | {"e": b64(b"\x01" + bytes(200) + b"\x01")}}),
+        "must be a public key",
+    ),
     "another curve": (lambda: made(P384, {"alg": "ES384"}), "must be a public key"),
     "a point that is not on the curve": (
         lambda: made(header={"jwk": public(EC) | {"y": public(OTHER)["y"]}}),

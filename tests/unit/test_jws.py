@@ -51,6 +51,21 @@ class TestRight:
         assert read(large)["fill"] == "a" * fill
 
 
+class TestStoredKeys:
+    """Keys may have been stored before there were bounds for them: they are judged again when they are used."""
+
+    @pytest.fixture(autouse=True)
+    def bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jws, "RSA_BITS", (3072, 8192))
+
+    def test_an_rsa_key_out_of_bounds_verifies_nothing(self) -> None:
+        unreadable(token(RS256, key=RSA))
+        unreadable(token(RS256, key=RSA), {"keys": [public(RSA, kid="rsa")]})
+
+    def test_the_other_keys_of_its_set_do(self) -> None:
+        assert read(token(ES256)) == CLAIMS
+
+
 class TestAlgorithms:
     @pytest.mark.parametrize("alg", ["none", "None", "NONE", "nOnE", ""])
     @pytest.mark.parametrize("key", [b"", EC])
