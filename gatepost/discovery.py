@@ -6,8 +6,9 @@ from gatepost.authorize.request import DISPLAYS, PROMPTS, RESPONSE_MODES
 from gatepost.clients import ASSERTION_ALGORITHMS, SECRET_METHODS
 from gatepost.grants import BY_CODE, GRANTS
 from gatepost.keys import ALGORITHMS
-from gatepost.scopes import BUILT_IN, OPERATIONS
+from gatepost.scopes import BUILT_IN, OPERATIONS, STANDARD_CLAIMS
 
+_TOKEN_CLAIMS = ("sub", "iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "at_hash")
 AUTHENTICATION = (*SECRET_METHODS, "private_key_jwt")
 
 
@@ -56,12 +57,12 @@ def _authentication(endpoint: str, *, public: bool) -> dict[str, Any]:
 
 
 def openid_configuration(base_url: str) -> dict[str, Any]:
-    """OIDC Discovery 1.0, section 3. The claims there are, each account's scopes say."""
+    """OIDC Discovery 1.0, section 3. An account's own scopes may release more claims than are listed here."""
     return authorization_server(base_url) | {
         "userinfo_endpoint": f"{base_url}/oauth/userinfo",
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": sorted(ALGORITHMS, key=lambda alg: alg != "RS256"),
-        "claims_supported": ["sub", "iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "at_hash"],
+        "claims_supported": [*_TOKEN_CLAIMS, *(name for names in STANDARD_CLAIMS.values() for name in names)],
         "claim_types_supported": ["normal"],
         "claims_parameter_supported": True,
         "display_values_supported": list(DISPLAYS),

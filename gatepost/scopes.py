@@ -27,10 +27,10 @@ BY_CODE = {
     OPENID: "Sign in: an ID token and userinfo.",
     OFFLINE: "Stay signed in: a refresh token.",
 }
-BUILT_IN = BY_CODE | OPERATIONS
+RESERVED_NAMES = BY_CODE | OPERATIONS  # no account defines a scope of its own under these
 
 MEMBERS = ("name", "description", "resource", "claims", "max_lifetime", "status", "redefine")
-_OIDC_CLAIMS = {  # OIDC Core 1.0, section 5.4
+STANDARD_CLAIMS = {  # OIDC Core 1.0, section 5.4
     "profile": [
         "name", "family_name", "given_name", "middle_name", "nickname", "preferred_username", "profile", "picture",
         "website", "gender", "birthdate", "zoneinfo", "locale", "updated_at",
@@ -39,6 +39,13 @@ _OIDC_CLAIMS = {  # OIDC Core 1.0, section 5.4
     "address": ["address"],
     "phone": ["phone_number", "phone_number_verified"],
 }  # fmt: skip
+STANDARD = {
+    "profile": "Your name and profile.",
+    "email": "Your email address.",
+    "address": "Your postal address.",
+    "phone": "Your phone number.",
+}
+BUILT_IN = BY_CODE | STANDARD | OPERATIONS
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -69,6 +76,14 @@ def shown(scope: Scope) -> dict[str, Any]:
     }
 
 
+def standard(account: str, name: str) -> Scope | None:
+    """The scope of OIDC Core 1.0, section 5.4, that an account has under this name unless it defines its own."""
+    if name not in STANDARD:
+        return None
+    resource = default_resource(account)
+    return Scope(account, name, resource, clock.EPOCH, clock.EPOCH, STANDARD[name], STANDARD_CLAIMS[name])
+
+
 def split(text: str) -> list[str]:
     """The names in a `scope` value, each once, in the order given."""
     return list(dict.fromkeys(text.split(" "))) if text else []
@@ -93,9 +108,9 @@ def define(
     name = sent.get("name")
     if not isinstance(name, str) or not SCOPE_TOKEN.fullmatch(name):
         return _bad("name", "must be 1 to 128 printable ASCII characters without space, quote or backslash")
-    if name in BUILT_IN or name.startswith(RESERVED):
+    if name in RESERVED_NAMES or name.startswith(RESERVED):
         return _bad("name", f"{name} is built in; names with the prefix {RESERVED} are reserved")
-    base = known or Scope(account, name, default_resource(account), at, at, claims=_OIDC_CLAIMS.get(name, []))
+    base = known or Scope(account, name, default_resource(account), at, at, claims=STANDARD_CLAIMS.get(name, []))
     fields: dict[str, Any] = {}
     for member, check in _CHECKS.items():
         if member not in sent:
@@ -128,7 +143,7 @@ def _without(member: str, account: str, name: str) -> Any:
     return {
         "description": "",
         "resource": default_resource(account),
-        "claims": _OIDC_CLAIMS.get(name, []),
+        "claims": STANDARD_CLAIMS.get(name, []),
         "max_lifetime": None,
         "status": "active",
     }[member]

@@ -19,7 +19,10 @@ def scope() -> None:
 @with_store
 @json_option
 def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
-    """The scopes that an account defined, by name. openid, offline_access and gatepost: are in every account."""
+    """The scopes that an account defined, by name.
+
+    Every account also has openid, offline_access, profile, email, address, phone and the gatepost: scopes.
+    """
     account = opened.store.read_now(lambda tx: accounts.named(tx, name))
     found = list(accounts.scopes_of(opened.store, account.id))
     if as_json:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gatepost import clock, ids
+from gatepost import clock, ids, scopes
 from gatepost.accounts import Account
 from gatepost.clients import Client
 from gatepost.deliveries.fanout import NOBODY, Subscribers, fan_out, subscribers
@@ -435,7 +435,11 @@ class Tx:
     # --- scopes
 
     def scope(self, account: str, name: str) -> Scope | None:
-        return self._cached(f"scope {account} {name}", lambda: self.scope_as_stored(account, name))
+        """The account's own scope of this name, else the standard one of OpenID Connect, if there is one."""
+        return self._cached(
+            f"scope {account} {name}",
+            lambda: self.scope_as_stored(account, name) or scopes.standard(account, name),
+        )
 
     def scope_as_stored(self, account: str, name: str) -> Scope | None:
         found = self._one("scope_by_name", account=ids.raw(account), name=name)

@@ -157,7 +157,7 @@ def _beyond(needed: set[str], caller: Caller) -> Refusal | None:
 
 def _unknown_scope(tx: Tx, client: Client) -> Refusal | None:
     for name in scopes.split(client.scope):
-        if name not in scopes.BUILT_IN and tx.scope(client.account, name) is None:
+        if name not in scopes.RESERVED_NAMES and tx.scope(client.account, name) is None:
             return Refusal("invalid_client_metadata", f"scope: {name} is not a scope of the account", "/scope")
     return None
 

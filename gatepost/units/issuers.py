@@ -29,7 +29,7 @@ def add(
     if grant is None:
         raise BadSetting(f"client {client} has no active grant {JWT_BEARER}; add it to its grant_types first")
     for each in made.scope:
-        if each not in grant.scopes or each in scopes.BUILT_IN:
+        if each not in grant.scopes or each in scopes.RESERVED_NAMES:
             raise BadSetting(f"--scope: {each} is not in the client's grant {JWT_BEARER}")
     if not tx.flows.add_issuer(made):
         raise BadSetting(

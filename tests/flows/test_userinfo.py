@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.assertions import signed
-from tests.login import CLAIMS, SCOPES, Platform, b64, opened
+from tests.login import CLAIMS, SCOPES, Browser, Platform, b64, opened, sent_to
 from tests.proofs import Prover
 from tests.service import Service
 from tests.wire import check_every_answer, check_refusal
@@ -50,6 +50,39 @@ def refused(answer: requests.Response, code: str, *words: str) -> None:
 
 
 # --- what is told
+
+
+STANDARD: dict[str, dict[str, Any]] = {
+    "profile": PROFILE,
+    "email": {"email": CLAIMS["email"], "email_verified": True},
+    "address": {"address": {"country": "UK"}},
+    "phone": {"phone_number": "+44 20 7946 0000"},
+}
+
+
+def test_standard_scopes_exist_until_the_account_defines_its_own(gatepost: Service, account_name: str) -> None:
+    """OIDC Core 1.0, section 5.4. A client obtains them only if its grants list them."""
+    mine = Platform(gatepost, account_name)
+    client = mine.define(scope=f"openid {' '.join(STANDARD)}")
+    said = {name: value for claims in STANDARD.values() for name, value in claims.items()}
+
+    def released(scope: str) -> dict[str, Any]:
+        asked = mine.asking(client, scope=f"openid {scope}")
+        found = mine.redeem(mine.code(asked, claims=said), client).json()
+        answer: dict[str, Any] = ask(mine, found["access_token"]).json()
+        return {name: value for name, value in answer.items() if name != "sub"}
+
+    for scope, claims in STANDARD.items():
+        assert released(scope) == claims
+    interaction = mine.interaction(Browser(), mine.asking(client, scope="openid email phone"))
+    assert all(each["description"] for each in interaction["scopes"])
+    _, refusal = sent_to(mine.authorize(Browser(), mine.asking(scope="openid email")))
+    assert refusal["error"] == "invalid_scope", "this client's grant does not list it"
+    mine.define_scope(name="email", claims=["email"])
+    assert released("email") == {"email": CLAIMS["email"]}
+    mine.define_scope(name="email", status="retired", redefine=True)
+    _, refusal = sent_to(mine.authorize(Browser(), mine.asking(client, scope="openid email")))
+    assert refusal["error"] == "invalid_scope", "a retired scope does not bring the built-in one back"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])

@@ -40,8 +40,8 @@ class TestBuilt:
     def test_the_scope_must_fit_one_of_the_grant_types(self, grant_type: str, scope: str) -> None:
         """The contract: `gatepost:` by client_credentials only; `openid` and `offline_access` where a person allows."""
         by_person = grant_type in ("authorization_code", "refresh_token")
-        fits = {"read": True, "openid": by_person, "offline_access": by_person}.get(
-            scope, grant_type == "client_credentials"
+        fits = {"openid": by_person, "offline_access": by_person}.get(
+            scope, scope not in OPERATIONS or grant_type == "client_credentials"
         )
         assert clients.fits(grant_type, scope) == fits
         body = WEB | {"grant_types": [grant_type], "scope": scope}

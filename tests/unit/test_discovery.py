@@ -39,7 +39,7 @@ class TestAuthorizationServer:
             "revocation_endpoint": f"{BASE_URL}/oauth/revoke",
             "jwks_uri": f"{BASE_URL}/oauth/jwks",
             "registration_endpoint": f"{BASE_URL}/oauth/clients",
-            "scopes_supported": ["openid", "offline_access", *OWN_SCOPES],
+            "scopes_supported": ["openid", "offline_access", "profile", "email", "address", "phone", *OWN_SCOPES],
             "response_types_supported": ["code"],
             "response_modes_supported": ["query", "form_post"],
             "grant_types_supported": [
@@ -81,6 +81,7 @@ class TestAuthorizationServer:
         assert SERVER["grant_types_supported"] == list(GRANTS)
         assert set(SIX["grant_types_supported"]) == {name for name, rules in GRANT_TYPES.items() if not rules.by_code}
         assert SERVER["scopes_supported"] == list(BUILT_IN)
+        assert {"openid", "profile", "email", "address", "phone"} <= set(SERVER["scopes_supported"])
         assert SIX["scopes_supported"] == list(OPERATIONS)
         assert SERVER["prompt_values_supported"] == list(request.PROMPTS)
         assert SERVER["response_modes_supported"] == list(request.RESPONSE_MODES)
@@ -106,7 +107,10 @@ class TestOpenidConfiguration:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["RS256", "ES256", "EdDSA"],
             "claims_supported": [
-                "sub", "iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "at_hash",
+                "sub", "iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "at_hash", "name",
+                "family_name", "given_name", "middle_name", "nickname", "preferred_username", "profile", "picture",
+                "website", "gender", "birthdate", "zoneinfo", "locale", "updated_at", "email", "email_verified",
+                "address", "phone_number", "phone_number_verified",
             ],
             "claim_types_supported": ["normal"],
             "claims_parameter_supported": True,

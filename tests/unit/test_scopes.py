@@ -239,6 +239,19 @@ class TestResources:
         assert scopes.owned_as("https://api.example.com/a") != scopes.owned_as("https://api.example.com")
 
 
+@pytest.mark.parametrize("name", OIDC_CLAIMS)
+def test_a_standard_scope_is_what_defining_its_name_alone_gives(name: str) -> None:
+    found = scopes.standard(ACCOUNT, name)
+    assert found is not None
+    assert found.definition() == defined({"name": name}).definition() | {"description": found.description}
+    assert found.description
+
+
+@pytest.mark.parametrize("name", ["openid", "offline_access", "gatepost:clients", "Profile", "profile ", "read", ""])
+def test_no_other_name_is_standard(name: str) -> None:
+    assert scopes.standard(ACCOUNT, name) is None
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [("", []), ("a", ["a"]), ("a b", ["a", "b"]), ("b a b", ["b", "a"]), ("a  b", ["a", "", "b"]), (" ", [""])],
@@ -253,5 +266,5 @@ def test_the_built_in_scopes_are_the_contracts() -> None:
         "gatepost:clients", "gatepost:scopes", "gatepost:endpoints", "gatepost:subscriptions", "gatepost:deliveries",
         "gatepost:events",
     }  # fmt: skip
-    assert set(scopes.BUILT_IN) == {"openid", "offline_access", *OPERATIONS}
+    assert set(scopes.BUILT_IN) == {"openid", "offline_access", *OIDC_CLAIMS, *OPERATIONS}
     assert all(scopes.BUILT_IN.values())
