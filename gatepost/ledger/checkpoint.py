@@ -1,0 +1,167 @@
+"""Checkpoints of an account's tree, and proofs that an entry is in it, in the formats of C2SP. No I/O.
+
+The formats are signed-note, tlog-checkpoint and tlog-proof of c2sp.org. The signature is Ed25519 (type 0x01).
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from gatepost.errors import BadSetting
+from gatepost.ledger.merkle import HASH
+
+ED25519 = b"\x01"
+MOST = 64 * 1024  # bytes of a note, with room for countersignatures
+PROOF = "c2sp.org/tlog-proof@v1"
+_SIGNED = re.compile(r"— ([^\s+]+) ([A-Za-z0-9+/]+={0,2})")
+
+
+class Checkpoint(NamedTuple):
+    """The head of a tree: whose it is, how many leaves it has, and its root."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    def text(self) -> str:
+        return f"{self.origin}\n{self.size}\n{_base64(self.root)}\n"
+
+
+class Verifier(NamedTuple):
+    """A public key with the name that its signatures carry."""
+
+    name: str
+    public: bytes
+
+    @property
+    def id(self) -> bytes:
+        return hashlib.sha256(self.name.encode() + b"\n" + ED25519 + self.public).digest()[:4]
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.id.hex()}+{_base64(ED25519 + self.public)}"
+
+
+class Signer:
+    """Signs the checkpoints of all accounts. A signature's name is the checkpoint's origin."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, seed: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def __repr__(self) -> str:
+        return "Signer(***)"
+
+    def verifier(self, origin: str) -> Verifier:
+        return Verifier(origin, self.public)
+
+    def sign(self, checkpoint: Checkpoint) -> str:
+        """The checkpoint as a signed note."""
+        text = checkpoint.text()
+        signature = self.verifier(checkpoint.origin).id + self._key.sign(text.encode())
+        return f"{text}\n— {checkpoint.origin} {_base64(signature)}\n"
+
+
+def origin(base_url: str, account: str) -> str:
+    """A URL without its scheme, as recommended by tlog-checkpoint."""
+    return f"{base_url.partition('://')[2]}/accounts/{account}"
+
+
+def parse_verifier(text: str) -> Verifier:
+    """A verifier key in signed-note's form: NAME+ID+KEY."""
+    name, _, rest = text.strip().partition("+")
+    key_id, _, encoded = rest.partition("+")
+    key = _decoded(encoded)
+    if not name or key is None or key[:1] != ED25519 or len(key) != 33:
+        raise BadSetting("the key must be a verifier key of Ed25519, NAME+ID+KEY; `gatepost audit key` prints it")
+    found = Verifier(name, key[1:])
+    if found.id.hex() != key_id:
+        raise BadSetting("the key's id does not fit its name and value: it was not copied whole")
+    return found
+
+
+def open_note(note: str, key: Verifier) -> Checkpoint:
+    """The checkpoint in a note that this key has signed. Signatures of other keys are ignored."""
+    if len(note) > MOST or re.search(r"[\x00-\x09\x0b-\x1f]", note):
+        raise BadSetting("this is no checkpoint: it is too long, or has control characters")
+    text, blank, signatures = note.rpartition("\n\n")
+    if not blank or not signatures.endswith("\n"):
+        raise BadSetting("this is no checkpoint: the blank line before the signatures is missing")
+    text += "\n"
+    if True not in [_is_signed(text, line, key) for line in signatures[:-1].split("\n")]:
+        raise BadSetting(f"the checkpoint is not signed by {key.name} with the key {key.id.hex()}")
+    found = _parse(text)
+    if found.origin != key.name:
+        raise BadSetting(f"the checkpoint is of {found.origin}, the key is for {key.name}")
+    return found
+
+
+def _is_signed(text: str, line: str, key: Verifier) -> bool:
+    found = _SIGNED.fullmatch(line)
+    signature = _decoded(found[2]) if found else None
+    if found is None or signature is None:
+        raise BadSetting("this is no checkpoint: a signature line is malformed")
+    if found[1] != key.name or signature[:4] != key.id:
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(key.public).verify(signature[4:], text.encode())
+    except InvalidSignature:
+        raise BadSetting(f"the signature of {key.name} is not right: the checkpoint was altered") from None
+    return True
+
+
+def _parse(text: str) -> Checkpoint:
+    lines = text.split("\n")[:-1]
+    if len(lines) < 3 or not all(lines) or not re.fullmatch(r"0|[1-9][0-9]{0,17}", lines[1]):
+        raise BadSetting("this is no checkpoint: it must have an origin, a tree size and a root hash")
+    root = _decoded(lines[2])
+    if root is None or len(root) != HASH:
+        raise BadSetting("this is no checkpoint: the root hash is not 32 bytes of base64")
+    return Checkpoint(lines[0], int(lines[1]), root)
+
+
+class Proof(NamedTuple):
+    """That a leaf is in the tree of a checkpoint. `extra` is what the leaf is computed from; nothing vouches for it."""
+
+    extra: bytes
+    leaf: int  # its index
+    path: list[bytes]
+    note: str
+
+    def text(self) -> str:
+        hashes = "".join(f"{_base64(each)}\n" for each in self.path)
+        return f"{PROOF}\nextra {_base64(self.extra)}\nindex {self.leaf}\n{hashes}\n{self.note}"
+
+
+def parse_proof(text: str) -> Proof:
+    head, blank, note = text.partition("\n\n")
+    lines = head.split("\n")
+    wrong = BadSetting(f"this is no proof: it must begin with {PROOF}, extra and index")
+    if not blank or len(lines) < 3 or lines[0] != PROOF:
+        raise wrong
+    extra = _decoded(lines[1].removeprefix("extra ")) if lines[1].startswith("extra ") else None
+    index = re.fullmatch(r"index (0|[1-9][0-9]{0,17})", lines[2])
+    path = [_decoded(line) for line in lines[3:]]
+    if extra is None or index is None or len(path) > 64:
+        raise wrong
+    hashes = [each for each in path if each is not None and len(each) == HASH]
+    if len(hashes) != len(path):
+        raise BadSetting("this is no proof: a hash is not 32 bytes of base64")
+    return Proof(extra, int(index[1]), hashes, note)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
