@@ -57,6 +57,12 @@ LIMITS: dict[str, list[Row]] = {
             f"{refusals.LIMIT} in {_time(refusals.WINDOW)}",
             "429 `too_many_failures` for further failures of that pair; correct credentials pass",
         ),
+        (
+            "refusals of one public client from one address that are ledgered",
+            f"{refusals.LIMIT} in {_time(refusals.WINDOW)}",
+            "the rest of the minute is one entry with a `count`; the answers stay the same",
+        ),
+        ("a value in the entry of a refusal", f"{entries.MAX_REPEATED} characters", "it is cut"),
         ("waiting for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
     ],
     "accounts": [

@@ -41,7 +41,7 @@ async def run(opened: Opened) -> None:
             (PRUNE_EVERY, prune),
             (ROLL_UP_EVERY, roll_up),
             (CHECKPOINT_EVERY, checkpoint),
-            (10.0, end_failures),
+            (10.0, sum_up_refusals),
             (RECOUNT_EVERY, Recounting().recount),
         ):
             group.create_task(_repeat(every, chore, opened))
@@ -116,10 +116,10 @@ async def roll_up(opened: Opened) -> None:
         await asyncio.sleep(0)
 
 
-async def end_failures(opened: Opened) -> None:
+async def sum_up_refusals(opened: Opened) -> None:
     def unit(tx: Tx) -> int:
-        ended = tx.refusals.end_failures(tx.at - refusals.WINDOW)
-        refusals.sum_up_failures(tx, ended)
+        ended = tx.refusals.end(tx.at - refusals.WINDOW)
+        refusals.sum_up(tx, ended)
         return len(ended)
 
     while await opened.store.run(unit) >= 200:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 TOKENS = Counter("gatepost_token_requests_total", "Answers of POST /oauth/tokens.", ["grant_type", "outcome"])
-UNKNOWN_CLIENTS = Counter("gatepost_unknown_client_total", "Token requests that named no known client.")
+UNKNOWN_CLIENTS = Counter("gatepost_unknown_client_total", "Requests to authenticate that named no known client.")
 REQUESTS = Counter(
     "gatepost_requests_total", "Answers of the public listener and of POST /events; no path: one that is not served.",
     ["path", "status"],

@@ -235,6 +235,11 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
         f"{AUTHENTICATION}::test_the_right_credentials_pass_whatever_failed_before",
         f"{AUTHENTICATION}::test_guessing_in_parallel_is_no_way_around",
     ),
+    "a ledger that is filled in the name of a public client": (
+        "tests/flows/test_public_refusals.py::test_ten_refusals_a_minute_are_ledgered",
+        "tests/flows/test_public_refusals.py::test_a_public_client_that_is_flooded_still_works",
+        "tests/unit/test_entries.py::TestWhatARefusalRepeats::test_at_most_256_characters_of_a_value",
+    ),
     "failed authentications spread over several endpoints": (
         f"{INTROSPECTION}::test_failures_count_together_with_those_of_the_token_endpoint",
     ),

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gatepost import clock, ids
+from gatepost.secrets import masked
 
 OPERATOR = "operator"
 SERVICE = "gatepost"
 MAX_DATA = 256 * 1024
+MAX_REPEATED = 256  # characters of a value that was not validated, in the entry of a refusal
 RESERVED = ("account.", "oauth.", "webhook.")
 PLATFORM_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+")
 
@@ -59,6 +61,8 @@ def new(
     keep_days: int,
     raw_id: bytes | None = None,
 ) -> Entry:
+    if type_ in REFUSALS:
+        data = refusal_data(data)
     return Entry(
         account,
         raw_id or ids.fresh(),
@@ -73,6 +77,23 @@ def new(
         origin.request,
         origin.source,
     )
+
+
+def refusal_data(data: dict[str, Any]) -> dict[str, Any]:
+    """The data of a refusal, which repeats what a caller sent: without secrets, and with no text longer than 256.
+
+    Whatever is refused was not validated. Kept whole, it would let callers fill the ledger and its webhooks.
+    """
+    return {name: _repeated(value) for name, value in data.items()}
+
+
+def _repeated(value: Any) -> Any:
+    if isinstance(value, str):
+        text = masked(value)
+        return text if len(text) <= MAX_REPEATED else text[: MAX_REPEATED - 1] + "…"
+    if isinstance(value, dict):
+        return {_repeated(name): _repeated(each) for name, each in value.items()}
+    return [_repeated(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def shown(entry: Entry) -> dict[str, Any]:
@@ -176,3 +197,4 @@ TYPES: dict[str, dict[str, Any]] = {
     "oauth.key.retired": {"alg": "ES256", "leaves_jwks_at": "2027-02-14T00:15:00.000Z"},
     "oauth.key.revoked": {"alg": "ES256", "reason": "compromised"},
 }
+REFUSALS = frozenset(type_ for type_ in TYPES if type_.endswith(".refused"))

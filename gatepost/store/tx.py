@@ -177,7 +177,7 @@ class Tx:
 
     @property
     def refusals(self) -> Refusals:
-        """Counts of failed authentications."""
+        """Counts of failed authentications, and of refusals of public clients."""
         return Refusals(self._write, self.at)
 
     # --- how it works

@@ -11,7 +11,7 @@ from gatepost.clients import ASSERTION_ALGORITHMS, SECRET_METHODS, STRICT_ALGORI
 from gatepost.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.secrets import same
-from gatepost.store.refusals import Failure
+from gatepost.store.refusals import RefusalCount
 from gatepost.store.tx import Tx
 from gatepost.tokens.dpop import KEPT, Proof, too_weak
 from gatepost.tokens.jws import Unreadable, audiences, instant, is_live, peek, read
@@ -69,9 +69,9 @@ def client(tx: Tx, service: Service, presented: Presented, origin: Origin) -> Kn
             return checked
         reason = checked
     pair = refusals.pair(presented.client, origin.source)
-    failure = Failure(pair, account.id if account else None, found.id if found else "", origin.source)
+    failure = RefusalCount(pair, account.id if account else None, found.id if found else "", origin.source)
     counted = tx.refusals.count_failure(failure, refusals.WINDOW)
-    refusals.sum_up_failures(tx, counted.ended)
+    refusals.sum_up(tx, counted.ended)
     throttled = counted.number > refusals.LIMIT
     if account and not throttled:
         data = {"error": "invalid_client", "rule": reason, "method": presented.method}

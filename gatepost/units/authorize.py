@@ -23,7 +23,7 @@ from gatepost.store.flows import Code, Interaction
 from gatepost.store.tx import Tx
 from gatepost.tokens.dpop import Proof, too_weak
 from gatepost.tokens.jws import Unreadable, audiences, peek, read
-from gatepost.units import authenticate
+from gatepost.units import authenticate, refusals
 from gatepost.units.authenticate import Known, Presented
 from gatepost.units.bases import code_id
 from gatepost.units.revocation import login_keys, person
@@ -53,10 +53,11 @@ class Pushed(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A refusal of an authenticated client, with the entry that records it."""
+    """A refusal of a client, with the entry that records it, if one does."""
 
     refusal: Refusal
     event: str | None
+    authenticated: bool = True
 
 
 class Begun(NamedTuple):
@@ -86,7 +87,7 @@ def push(
     origin = Origin(presented.client, request_id, source)
     known = authenticate.client(tx, service, presented, origin)
     if isinstance(known, Refusal):
-        return Rejected(known, None)
+        return Rejected(known, None, authenticated=False)
     checked = _check_pushed(tx, service, known, sent, proof)
     if isinstance(checked, Refusal):
         return rejected(tx, known, checked, origin, "par")
@@ -103,7 +104,7 @@ def rejected(tx: Tx, known: Known, refusal: Refusal, origin: Origin, at: str) ->
     data = {"at": at, "error": refusal.code, "error_description": refusal.detail, "by": known.by}
     if refusal.rule:
         data["rule"] = refusal.rule
-    return Rejected(refusal, record(tx, known.account, "oauth.request.refused", origin, known.client.id, data).name)
+    return Rejected(refusal, refusals.ledger(tx, known.account, known.client, "oauth.request.refused", origin, data))
 
 
 def _check_pushed(

@@ -3,9 +3,12 @@
 import hashlib
 import ipaddress
 from datetime import timedelta
+from typing import Any
 
+from gatepost.accounts import Account
+from gatepost.clients import Client
 from gatepost.ledger.entries import Origin
-from gatepost.store.refusals import Failure
+from gatepost.store.refusals import RefusalCount
 from gatepost.store.tx import Tx
 from gatepost.units.service import record
 
@@ -26,15 +29,32 @@ def network(source: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def pair(client: str, source: str) -> bytes:
+def pair(client: str, source: str, type_: str = "") -> bytes:
     """The key of a client and an address. The client may be any text that a caller sent."""
-    return hashlib.sha256(f"{client}\0{network(source)}".encode("utf-8", "surrogatepass")).digest()[:16]
+    named = f"{client}\0{network(source)}" + (f"\0{type_}" if type_ else "")
+    return hashlib.sha256(named.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-def sum_up_failures(tx: Tx, ended: list[Failure]) -> None:
-    """Write one entry with the number of failed authentications beyond the limit of each window that ended."""
-    for failure in ended:
-        account = tx.account(failure.account) if failure.account else None
-        if account and failure.count > LIMIT:
-            data = {"error": "too_many_failures", "rule": "throttled", "count": failure.count - LIMIT}
-            record(tx, account, "oauth.token.refused", Origin(failure.client, "", failure.source), failure.client, data)
+def ledger(tx: Tx, account: Account, client: Client, type_: str, origin: Origin, data: dict[str, Any]) -> str | None:
+    """Record a refusal and return the entry's id; None where it was only counted.
+
+    A public client does not authenticate: anybody can send requests in its name. Beyond the limit its refusals are
+    summed up, so that nobody can fill the account's ledger or flood its webhooks.
+    """
+    if client.public:
+        key = pair(client.id, origin.source, type_)
+        refusal = RefusalCount(key, account.id, client.id, origin.source, type_, str(data["error"]))
+        counted = tx.refusals.count_refusal(refusal, WINDOW)
+        sum_up(tx, counted.ended)
+        if counted.number > LIMIT:
+            return None
+    return record(tx, account, type_, origin, client.id, data).name
+
+
+def sum_up(tx: Tx, ended: list[RefusalCount]) -> None:
+    """Write one entry with the number of refusals beyond the limit, for each window that ended."""
+    for window in ended:
+        account = tx.account(window.account) if window.account else None
+        if account and window.count > LIMIT:
+            data = {"error": window.error, "rule": "throttled", "count": window.count - LIMIT}
+            record(tx, account, window.type, Origin(window.client, "", window.source), window.client, data)

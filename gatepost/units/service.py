@@ -8,7 +8,7 @@ from gatepost.deliveries.guard import Policy
 from gatepost.errors import Refusal
 from gatepost.keys import Ring
 from gatepost.ledger.entries import TYPES, Entry, Origin, new
-from gatepost.secrets import ServerKeys, masked
+from gatepost.secrets import ServerKeys
 from gatepost.store.tx import Tx
 from gatepost.tokens.foreign import Foreign
 
@@ -59,8 +59,6 @@ def record(tx: Tx, account: Account, type_: str, origin: Origin, subject: str, d
     if type_ not in TYPES:
         raise ValueError(f"{type_} is not among the ledger's types")
     keep_days = account.seconds("audit_retention") // 86400
-    if type_.endswith(".refused"):  # it repeats what was asked
-        data = {name: masked(value) if isinstance(value, str) else value for name, value in data.items()}
     return tx.record(
         new(type_, account=account.id, origin=origin, subject=subject, data=data, at=tx.at, keep_days=keep_days)
     )

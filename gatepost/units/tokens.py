@@ -10,10 +10,10 @@ from gatepost import families, ids
 from gatepost.errors import Refusal
 from gatepost.grants import GRANTS
 from gatepost.keys import SigningKey
-from gatepost.ledger.entries import Origin, new
+from gatepost.ledger.entries import Origin, new, refusal_data
 from gatepost.store.tx import Tx, Wants
 from gatepost.tokens.issue import Basis, Draft, Request, Token, decide, explain, mint
-from gatepost.units import authenticate
+from gatepost.units import authenticate, refusals
 from gatepost.units.authenticate import Known, Presented
 from gatepost.units.bases import BASES, Kept, Rest
 from gatepost.units.service import Service, record
@@ -37,6 +37,7 @@ class Issued(NamedTuple):
 class Refused(NamedTuple):
     refusal: Refusal
     event: str | None
+    authenticated: bool = True
 
 
 class Explained(NamedTuple):
@@ -63,7 +64,7 @@ def answer(
         return _issue(tx, standing, origin, _NOTHING)
     known = authenticate.client(tx, service, presented, origin)
     if isinstance(known, Refusal):
-        return Refused(known, None)
+        return Refused(known, None, authenticated=False)
     if isinstance(asked, Refusal):
         return _refuse(tx, known, asked, origin, {})
     if asked.grant_type not in GRANTS:
@@ -188,8 +189,7 @@ def _refuse(tx: Tx, known: Known, refusal: Refusal, origin: Origin, asked: dict[
     data = asked | {"error": refusal.code, "error_description": refusal.detail, "by": known.by}
     if refusal.rule:
         data["rule"] = refusal.rule
-    entry = record(tx, known.account, "oauth.token.refused", origin, known.client.id, data)
-    return Refused(refusal, entry.name)
+    return Refused(refusal, refusals.ledger(tx, known.account, known.client, "oauth.token.refused", origin, data))
 
 
 _BASIS_HOLDS = "What the request rests on, a token or an assertion, is valid and may be used by this client."
@@ -224,5 +224,7 @@ def _explain(
         }
     scope = " ".join(asked.scope)
     data = {"grant_type": asked.grant_type, "decision": told["decision"], "scope": scope, "by": known.by} | why
+    if isinstance(decided, Refusal):
+        data = refusal_data(data)
     entry = record(tx, known.account, "oauth.token.explained", origin, known.client.id, data)
     return Explained(told, entry.name)

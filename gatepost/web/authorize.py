@@ -21,7 +21,7 @@ from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, Header, Reply, ascii_words, json, oauth_error
 from gatepost.web.requests import Request, form, parameters
 from gatepost.web.surface import Surface
-from gatepost.web.tokens import form_of_client, refuse_client
+from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
 
 _encode = msgspec.json.Encoder().encode
 _SCRIPT: Final = "document.forms[0].submit()"
@@ -171,5 +171,7 @@ async def push(surface: Surface, request: Request) -> Reply:
         lambda tx: authorize.push(tx, surface.service, presented, asked, proof, request.id, request.source)
     )
     if isinstance(outcome, Rejected):
+        if not outcome.authenticated:
+            note_failed_authentication(request, outcome.refusal)
         return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
     return json(201, {"request_uri": outcome.request_uri, "expires_in": outcome.expires_in}, NO_STORE)

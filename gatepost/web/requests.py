@@ -119,7 +119,7 @@ def _is_address(text: str) -> bool:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return True
+    return "%" not in text  # a zone may be any text
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, Header, Reply, json, oauth_error
 from gatepost.web.requests import Request, form
 from gatepost.web.surface import Surface
-from gatepost.web.tokens import form_of_client, refuse_client
+from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
 
 
 async def introspect(surface: Surface, request: Request) -> Reply:
@@ -87,7 +87,7 @@ async def _as_client(
         origin = Origin(presented.client, request.id, request.source)
         known = authenticate.client(tx, surface.service, presented, origin)
         if isinstance(known, Refusal):
-            return Rejected(known, None)
+            return Rejected(known, None, authenticated=False)
         if at == "introspect" and known.client.public:
             return rejected(
                 tx, known, Refusal("invalid_client", "introspection needs a client that authenticates"), origin, at
@@ -96,6 +96,8 @@ async def _as_client(
 
     outcome = await surface.run(unit)
     if isinstance(outcome, Rejected):
+        if not outcome.authenticated:
+            note_failed_authentication(request, outcome.refusal)
         event: tuple[Header, ...] = (("gatepost-event", outcome.event),) if outcome.event else ()
         return refuse_client(outcome.refusal, *event)
     known, told = outcome

@@ -66,11 +66,8 @@ async def answer(surface: Surface, request: Request) -> Reply:
             told = json(200, outcome.told, NO_STORE, ("preference-applied", "explain"))
             return told._replace(headers=(*told.headers, ("gatepost-event", outcome.event)))
         case Refused():
-            if outcome.event is None:
-                if outcome.refusal.rule == UNKNOWN:
-                    UNKNOWN_CLIENTS.inc()
-                who = outcome.refusal.rule
-                log.warning("client authentication failed", client=who, source=request.source, request=request.id)
+            if not outcome.authenticated:
+                note_failed_authentication(request, outcome.refusal)
             token_asked((way, outcome.refusal.code))
             return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
 
@@ -102,9 +99,16 @@ def form_of_client(
     if isinstance(presented, Refusal):
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
-        UNKNOWN_CLIENTS.inc()
+        note_failed_authentication(request, msgspec.structs.replace(presented, rule=UNKNOWN))
         return refuse_client(presented)
     return presented, parsed
+
+
+def note_failed_authentication(request: Request, refusal: Refusal) -> None:
+    """A request of no known client belongs to no account and no ledger: it is counted and logged."""
+    if refusal.rule == UNKNOWN:
+        UNKNOWN_CLIENTS.inc()
+    log.warning("client authentication failed", client=refusal.rule, source=request.source, request=request.id)
 
 
 def issued(

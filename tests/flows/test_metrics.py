@@ -124,7 +124,13 @@ def test_who_is_unknown_is_counted(busy: Service) -> None:
     figures = Figures(busy.ops)
     with figures.growing("gatepost_unknown_client_total") as grown:
         busy.token_answer(Client("cli_nobody", "x"), "read")
-    assert grown == {(): 1}
+        for path in ("par", "introspect", "revoke"):
+            headers = {"Authorization": Client("cli_nobody", "x").basic}
+            busy.session.post(f"{busy.url}/oauth/{path}", data={"token": "x"}, headers=headers)
+        busy.session.post(f"{busy.url}/oauth/tokens", data={"grant_type": "client_credentials"})
+    assert grown == {(): 5}
+    log = Path(f"{busy.directory}.log").read_text()
+    assert log.count("client authentication failed") >= 5
 
 
 def test_strangers_do_not_make_labels(busy: Service) -> None:

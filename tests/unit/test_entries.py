@@ -116,3 +116,29 @@ class TestTypes:
     )
     def test_what_is_no_type(self, name: str) -> None:
         assert not PLATFORM_TYPE.fullmatch(name)
+
+
+class TestWhatARefusalRepeats:
+    @pytest.mark.parametrize("type_", sorted(entries.REFUSALS))
+    def test_at_most_256_characters_of_a_value(self, type_: str) -> None:
+        sent = {"scope": "a" * 60_000, "exact": "b" * 256, "count": 7, "nested": {"c" * 999: ["d" * 300]}}
+        assert _data(type_, sent) == {
+            "scope": "a" * 255 + "…",
+            "exact": "b" * 256,
+            "count": 7,
+            "nested": {"c" * 255 + "…": ["d" * 255 + "…"]},
+        }
+
+    def test_a_secret_at_the_cut_is_not_repeated(self) -> None:
+        """It is masked first: a part of it would be enough to guess the rest."""
+        sent = "x" * 245 + "gps_" + "s" * 43
+        assert _data("oauth.token.refused", {"scope": sent}) == {"scope": "x" * 245 + "gps_***"}
+
+    @pytest.mark.parametrize("type_", ["payment.refused", "oauth.token.issued"])
+    def test_events_and_what_was_issued_stay_whole(self, type_: str) -> None:
+        assert _data(type_, {"scope": "a" * 60_000}) == {"scope": "a" * 60_000}
+
+
+def _data(type_: str, data: dict[str, Any]) -> Any:
+    made = entries.new(type_, account="acc_1", origin=ORIGIN, subject="", data=data, at=NOW, keep_days=1)
+    return msgspec.json.decode(made.data or "")

@@ -19,12 +19,3 @@ INSERT INTO assertions (client, id, expires_at) VALUES (:client, :id, :expires_a
 -- name: forget_assertions
 DELETE FROM assertions WHERE (client, id) IN
   (SELECT client, id FROM assertions WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
--- name: count_failure
-INSERT INTO failures (pair, since, count, account, client, source)
-  VALUES (:pair, :since, 1, :account, :client, :source)
-  ON CONFLICT (pair) DO UPDATE SET count = failures.count + 1 RETURNING count, since
--- name: end_failure
-DELETE FROM failures WHERE pair = :pair AND since <= :before RETURNING pair, account, client, source, count, since
--- name: end_failures
-DELETE FROM failures WHERE pair IN (SELECT pair FROM failures WHERE since <= :before LIMIT 200)
-  RETURNING pair, account, client, source, count, since
