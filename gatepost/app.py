@@ -15,7 +15,7 @@ from gatepost import accounts, clock
 from gatepost.deliveries.guard import Policy
 from gatepost.errors import BadSetting
 from gatepost.keys import Ring
-from gatepost.observe import committed, log
+from gatepost.observe import committed, end_after_lost_write, log
 from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.settings import PREFIX, Settings
 from gatepost.store.bell import Heard
@@ -78,7 +78,7 @@ def open_store(settings: Settings) -> Store:
         except ImportError:
             raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
         return PostgresStore(settings.database, clock.now, follow=True, watch=committed)
-    return SqliteStore(settings.sqlite_file, clock.now, watch=committed)
+    return SqliteStore(settings.sqlite_file, clock.now, watch=committed, lost=end_after_lost_write)
 
 
 def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:

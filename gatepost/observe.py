@@ -14,7 +14,7 @@ from collections import Counter as CountOf
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, TypeVar
 
 import msgspec
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
@@ -22,6 +22,7 @@ from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from gatepost import clock
 from gatepost.deliveries.model import FAILURES
 from gatepost.ledger.entries import TYPES
+from gatepost.store.lost import LOST, LOST_CODE, end_process
 
 T = TypeVar("T")
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -206,6 +207,15 @@ def _tell_program(lines: Sequence[Line]) -> None:
 
 
 _tell: Callable[[Sequence[Line]], None] = _tell_nobody
+
+
+def end_after_lost_write(error: BaseException) -> Never:
+    """The disk did not keep what was written: this process ends, and answers nobody who waits for a commit."""
+    if _tell is not _tell_nobody:
+        with suppress(Exception):  # whatever becomes of the line
+            log.critical("disk failed", error=str(error), because=LOST)
+        os._exit(LOST_CODE)
+    end_process(error)
 
 
 # --- what happens most

@@ -24,6 +24,7 @@ from gatepost.observe import configure_logs, log
 from gatepost.ops import pages
 from gatepost.ops.plane import Plane
 from gatepost.settings import Settings
+from gatepost.store.lost import LOST_CODE
 from gatepost.web.listen import listening
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    children = _children(settings, metrics)
+    children = _children(settings, metrics, opened.store)
 
     def waiting() -> str:
         return next((f"a {child.kind} process is starting" for child in children if not child.ready), "")
@@ -91,13 +92,13 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
             await chores.seal(opened)
 
 
-def _children(settings: Settings, metrics: str) -> list["_Child"]:
+def _children(settings: Settings, metrics: str, store: app.Store) -> list["_Child"]:
     count = 0 if settings.only == "deliver" else settings.workers
-    web = [_Child("web", msgspec.json.encode(settings), metrics) for _ in range(count)]
+    web = [_Child("web", msgspec.json.encode(settings), metrics, store) for _ in range(count)]
     if settings.only == "web":
         return web
     order = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
-    return [*web, _Child("deliveries", order, metrics)]
+    return [*web, _Child("deliveries", order, metrics, store)]
 
 
 async def _announce(settings: Settings, children: list["_Child"]) -> None:
@@ -110,8 +111,9 @@ async def _announce(settings: Settings, children: list["_Child"]) -> None:
 class _Child:
     """One process, started again when it ends by itself. `kind` is the folder that it is of."""
 
-    def __init__(self, kind: str, order: bytes, metrics: str) -> None:
+    def __init__(self, kind: str, order: bytes, metrics: str, store: app.Store) -> None:
         self.kind = kind
+        self._store = store
         self._order = order
         self._metrics = metrics
         self.ready = False
@@ -124,11 +126,18 @@ class _Child:
             if stopping.is_set():
                 return
             log.error("process ended", kind=self.kind, code=code)
+            if code == LOST_CODE:
+                await self._check_disk()
             if asyncio.get_running_loop().time() - started > 10:
                 wait = _RESTART[0]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), wait)
             wait = min(wait * 2, _RESTART[1])
+
+    async def _check_disk(self) -> None:
+        """The disk failed the child. A new process would not hear of it, but our own commit does, and ends us too."""
+        with contextlib.suppress(Unavailable):
+            await self._store.run(lambda _tx: None)
 
     async def _run(self, stopping: asyncio.Event) -> int | None:
         process = await asyncio.create_subprocess_exec(

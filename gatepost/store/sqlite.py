@@ -1,144 +1,67 @@
-"""SQLite: the waiting units go into one durable commit, of the event loop when it can, else of a writer thread.
+"""SQLite: the waiting units go into one durable commit of the writer thread.
 
-Readers have connections of their own.
+The event loop never touches the file: it may be frozen or slow. Where a commit is about to take less time than the two
+threads would lose to the interpreter lock, the loop pauses for it, and no longer than that (`pause.py`).
 
-Several processes may use one file. Before it begins, a writer passes a turnstile of two locks, gate then write: who
-just wrote queues behind who waits, so nobody starves, and a killed process leaves both free.
+Several processes may use one file. Before it begins, a writer passes a turnstile of two locks, gate then write: the
+process that wrote last queues last, so nobody starves, and a killed process leaves both free.
 """
 
 import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar, cast
-from weakref import WeakSet
+from typing import Any, Never, TypeVar, cast
 
 import apsw
 
 from gatepost import ids
 from gatepost.clock import Clock, milliseconds
-from gatepost.errors import Unavailable
 from gatepost.ledger.entries import Entry
 from gatepost.store import text
 from gatepost.store.bell import Bell, Heard, Ringer
 from gatepost.store.condition import Condition
 from gatepost.store.effects import Again, Awaited, Batch, Effects
-from gatepost.store.turnstile import NotNow, Turnstile
-from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit, Wants, read_together, run_ahead
-from gatepost.store.work import PATIENCE, Gathering, Watch, Work, not_watched, resolve, settle, waited, waited_here
+from gatepost.store.lost import end_process
+from gatepost.store.pause import Pause
+from gatepost.store.sqlite_connection import MOST_ROWS, WAL_LIMIT, SqliteConnection, connect, unavailable
+from gatepost.store.sqlite_readers import Reader, Readers
+from gatepost.store.turnstile import Turnstile
+from gatepost.store.tx import Cache, Tx, Unit, Wants, read_together, run_ahead
+from gatepost.store.work import Gathering, Watch, Work, not_watched, resolve, settle, waited, waited_here
 
 T = TypeVar("T")
 
 MOST_UNITS = 200
 LONGEST = 0.010  # seconds the write lock is held by one batch, about
 BUSY = timedelta(seconds=5)  # how long to wait for somebody who locks the file and does not take turns
-SLOW = 0.005  # seconds: a disk that takes longer for a commit is not for the event loop to wait for
+SLOW = 0.005  # seconds: the event loop does not pause for a disk that takes longer for a commit
 SLOW_FOR = 1.0
 _TRIES = 5
-_MOST_ROWS = 208
-_STEP = 16  # rows: a statement is about so many times this, or about fewer
-_MOST_EACH = 32  # things that one statement is asked for
 _MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes more
-_STATEMENTS = 2 * _MOST_ROWS + 500  # kept prepared: an insertion for each number of rows, and all the others
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
 _sync = getattr(os, "fdatasync", os.fsync)  # which not every system has
-_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000", "temp_store=MEMORY")
+_SYNC_FAILED = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # a unit's, not the store's
-
-# Memory is not counted: that would take a lock for each piece. Said here, before anything is opened.
-apsw.shutdown()
-apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, 0)
-apsw.initialize()
-
-
-class _Connection:
-    """A connection as `Tx` sees it. Writing opens the unit's savepoint; units that only record need none."""
-
-    def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
-        self.database = database
-        self._statements = statements
-        self._sized: dict[tuple[str, int], str] = {}
-        self._writing = writing
-        self.saved = False
-
-    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return cast(list[tuple[Any, ...]], self.database.execute(self._statements[statement], parameters).fetchall())
-
-    def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return cast(list[tuple[Any, ...]], self.database.execute(text, parameters).fetchall())
-
-    def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        self.save()
-        return self.rows(statement, parameters)
-
-    def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
-        found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
-        for start in range(0, len(parameters), _MOST_EACH):
-            part = parameters[start : start + _MOST_EACH]
-            values = list(chain.from_iterable(each.values() for each in part))
-            for row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
-                found[start + row[0]].append(row[1:])
-        return found
-
-    def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """In pieces of few sizes: some dozens of prepared texts serve every number of rows."""
-        found: list[tuple[Any, ...]] = []
-        start = 0
-        while start < len(rows):
-            left = len(rows) - start
-            size = min(left // _STEP * _STEP or left, _MOST_ROWS)
-            values = list(chain.from_iterable(rows[start : start + size]))
-            found += self.database.execute(self._for_rows(statement, size), values).fetchall()
-            start += size
-        return found
-
-    def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        self.save()
-        return self.rows_given(statement, rows)
-
-    def _for_rows(self, statement: str, size: int) -> str:
-        found = self._sized.get((statement, size))
-        if found is None:
-            found = self._sized[statement, size] = text.for_rows(self._statements[statement], size)
-        return found
-
-    def _for_each(self, statement: str, names: tuple[str, ...], count: int) -> str:
-        found = self._sized.get((statement, count))
-        if found is None:
-            found = self._sized[statement, count] = text.for_each(self._statements[statement], names, count)
-        return found
-
-    def save(self) -> None:
-        if not self._writing:
-            raise TypeError(NO_WRITING)
-        if not self.saved:
-            self.database.execute("SAVEPOINT unit")
-            self.saved = True
-
-    def release(self) -> None:
-        if self.saved:
-            self.saved = False
-            self.database.execute("RELEASE unit")
-
-    def undo(self) -> None:
-        if self.saved:
-            self.saved = False
-            self.database.execute("ROLLBACK TO unit")
-            self.database.execute("RELEASE unit")
 
 
 class SqliteStore:
     dialect: text.Dialect = "sqlite"
 
-    def __init__(self, path: Path, clock: Clock, *, busy: timedelta = BUSY, watch: Watch = not_watched) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, *, busy: timedelta = BUSY, watch: Watch = not_watched,
+        wal_limit: int = WAL_LIMIT, lost: Callable[[BaseException], Never] = end_process,
+    ) -> None:  # fmt: skip
+        """`lost` ends the process. It is called when the disk failed to keep what was written."""
+        self._lost = lost
+        self._wal_limit = wal_limit
         self._watch = watch
         self._recorded: list[str] = []  # types of what the commit under way records
         self._began = self._ran = 0.0  # when its units began to run, and were done
@@ -148,7 +71,6 @@ class SqliteStore:
         self._statements = text.statements("sqlite")
         self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._gathering = Gathering(self._hand_over)
-        self._committing = threading.Lock()
         self._slow_until = 0.0
         self._waited = 0.0  # seconds, for the disk to take the last commit
         self._cache = Cache()
@@ -156,12 +78,12 @@ class SqliteStore:
         self._slot = ids.slot()
         self._awaited: set[Awaited] = set()
         self._ringer = Ringer(path.parent)
-        self._connection: _Connection | None = None
+        self._connection: SqliteConnection | None = None
         self._log = -1  # the write-ahead log, open to be made durable
         self._inode = 0
-        self._readers = ThreadPoolExecutor(2, "gatepost-read")
-        self._local = threading.local()
-        self._opened: WeakSet[apsw.Connection] = WeakSet()  # those of readers that are still there
+        self._readers = Readers(self._new_reader, clock, self._hand_over_to)
+        self._checkpointer = self._new_reader()
+        self._checkpointing = threading.Lock()
         self._writer = threading.Thread(target=self._write_for_ever, name="gatepost-write", daemon=True)
         self._writer.start()
 
@@ -190,20 +112,12 @@ class SqliteStore:
         return cast(T, waited_here(work))
 
     async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
-        """Run a unit that only reads. One that is quick is not worth a thread."""
-        if quick:
-            return self.read_now(unit)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, unit)
+        """Run a unit that only reads. Quick ones share a snapshot with those that come at the same time."""
+        return await self._readers.read(unit, quick=quick)
 
     def read_now(self, unit: Unit[T]) -> T:
         """Run a unit that only reads, on a snapshot of its own."""
-        with self._reading() as (connection, cache), connection.database:
-            cache.refresh(connection)
-            tx = Tx(connection, cache, self._clock())
-            result = unit(tx)
-            if tx.effects.entries:
-                raise TypeError(NO_WRITING)
-        return result
+        return self._readers.read_now(unit)
 
     def migrate(self) -> list[str]:
         """Apply what is missing, under the write lock; say what was applied."""
@@ -217,7 +131,7 @@ class SqliteStore:
                 database.execute("COMMIT")
                 return applied
         except (apsw.Error, OSError) as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         finally:
             turnstile.close()
 
@@ -258,9 +172,40 @@ class SqliteStore:
         return [each for each in found if each != "ok"]
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file without making writers wait."""
-        with self._reading() as (connection, _):
-            connection.database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        """Move the write-ahead log into the file without making writers wait; shorten one that has grown too long.
+
+        A reader that stays keeps the log from being used again from its start, so it grows. When the reader has left
+        and everything is in the file, the log is cut: it would otherwise keep its size for ever.
+        """
+        with self._checkpointing:
+            try:
+                database = self._checkpointer.connected().database
+                frames, moved = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                if frames == moved and self._wal_size() > self._wal_limit:
+                    self._truncate_log(database)
+            except apsw.BusyError:  # somebody else does it at this moment
+                return
+            except (apsw.Error, OSError) as error:
+                self._check_sync(error)
+                self._checkpointer.close()
+                raise unavailable(error) from error
+
+    def _wal_size(self) -> int:
+        try:
+            return Path(f"{self._path}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _truncate_log(self, database: apsw.Connection) -> None:
+        """Wait for no reader: while there is one, it is tried again the next time."""
+        turnstile = Turnstile(self._path.parent)
+        database.set_busy_timeout(0)
+        try:
+            with turnstile.passed(), suppress(apsw.BusyError):
+                database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
+            turnstile.close()
 
     def listen(self, heard: Heard) -> Bell:
         """Call `heard`, in a thread of the bell's, when somebody made deliveries."""
@@ -269,34 +214,39 @@ class SqliteStore:
     def close(self) -> None:
         self._queue.put(None)
         self._writer.join()
-        self._readers.shutdown()
-        for database in list(self._opened):
-            database.close(force=True)
+        self._readers.close()
+        self._checkpointer.close()
         self._turnstile.close()
         self._ringer.close()
 
-    # --- the event loop, when it can
+    # --- the event loop
 
     def _hand_over(self, works: list[Work]) -> None:
-        """Commit right here what was run ahead, if nobody else is writing and the disk is quick.
-
-        Two threads that take turns at one interpreter lock cost more than they give; but a lock that is held, a disk
-        that is slow or a unit that has yet to run must not keep the event loop: those are the writer's.
-        """
+        """To the writer. The loop pauses for units that were run ahead, or that their caller has nothing else to do."""
         here = all(work.here for work in works)
         quick = all(work.ahead is not None or work.wants is not None for work in works)
-        ready = len(works) <= MOST_UNITS and (here or quick)
-        done = 0
-        if ready and (here or time.monotonic() >= self._slow_until) and self._committing.acquire(blocking=False):
-            try:
-                done = self._commit(works, at_once=True)
-                if done and self._waited > SLOW:
-                    self._slow_until = time.monotonic() + SLOW_FOR
-            finally:
-                self._committing.release()
-        if done < len(works):
-            self._queue.put(works[done:])
-        resolve(works[:done])
+        if len(works) <= MOST_UNITS and (here or (quick and time.monotonic() >= self._slow_until)):
+            self._pause_for(self._queue, works)
+            if self._waited > SLOW:
+                self._slow_until = time.monotonic() + SLOW_FOR
+        else:
+            self._queue.put(works)
+
+    def _hand_over_to(self, queue: SimpleQueue[list[Work] | None], works: list[Work]) -> None:
+        if time.monotonic() >= self._slow_until:
+            self._pause_for(queue, works)
+        else:
+            queue.put(works)
+
+    def _pause_for(self, queue: SimpleQueue[list[Work] | None], works: list[Work]) -> None:
+        pause: Pause[Work] = Pause()
+        for work in works:
+            work.pause = pause
+        queue.put(works)
+        settled = pause.wait()
+        if pause.timed_out:
+            self._slow_until = time.monotonic() + SLOW_FOR
+        resolve(settled)
 
     # --- the writer
 
@@ -312,8 +262,7 @@ class SqliteStore:
             settle(work for work in waiting if work.left)
             waiting = [work for work in waiting if not work.left]
             batch, later = waiting[:MOST_UNITS], waiting[MOST_UNITS:]
-            with self._committing:
-                done = self._commit(batch) if batch else 0
+            done = self._commit(batch) if batch else 0
             settle(batch[:done])
             waiting = batch[done:] + later
             if closing and not waiting:
@@ -334,31 +283,36 @@ class SqliteStore:
             waiting += works
         return False
 
-    def _commit(self, batch: list[Work], *, warily: bool = False, at_once: bool = False) -> int:
+    def _commit(self, batch: list[Work], *, warily: bool = False) -> int:
         """Run the units in one commit and say how many were reached in the time one batch may take.
 
         When an entry turns out to be one that no database takes, the batch runs again warily, to find whose it was.
-        With `at_once`, waits for nobody: none are reached when another writes.
         """
+        waited: list[bool] = []
+
+        def before_waiting() -> None:
+            waited.append(True)
+            _end_pause(batch)
+
         try:
-            with self._turnstile.passed(at_once=at_once):
-                in_loop = not at_once and not warily and all(work.here for work in batch)
-                done = self._in_loop(batch) if in_loop else self._transact(batch, warily=warily, at_once=at_once)
+            with self._turnstile.passed(before_waiting):
+                if waited and not warily and all(work.here for work in batch):
+                    _pause_again(batch)
+                done = self._transact(batch, warily=warily)
             self._make_durable()  # while others write
             self._watch(done, time.monotonic() - self._began, self._recorded)
             if self._awaited:
                 self._ringer.ring(self._awaited)
                 self._awaited.clear()
-        except NotNow:
-            return 0
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must hear of it)
+            self._check_sync(error)
             self._cache.clear()
             self._awaited.clear()
             self._disconnect()
             if not warily and _is_own(error):
-                return 0 if at_once else self._commit(batch, warily=True)
+                return self._commit(batch, warily=True)
             for work in batch:
-                work.fail(_unavailable(error))
+                work.fail(unavailable(error))
             return len(batch)
         return done
 
@@ -366,33 +320,24 @@ class SqliteStore:
         """SQLite left this to us, so as not to wait for the disk while it holds its lock."""
         if self._log < 0:
             self._log = os.open(f"{self._path}-wal", os.O_RDONLY)
-        _sync(self._log)
+        self._sync_log()
         self._waited = time.monotonic() - self._ran
 
-    def _in_loop(self, batch: list[Work]) -> int:
-        """It is our turn: have the event loop do the work, which would else share its interpreter lock with us."""
-        ended: Future[int] = Future()
-
-        def transact() -> None:
-            if not ended.set_running_or_notify_cancel():
-                return
-            try:
-                ended.set_result(self._transact(batch, warily=False, at_once=True))
-            except BaseException as error:  # noqa: BLE001 (who waits for it raises it)
-                ended.set_exception(error)
-
+    def _sync_log(self) -> None:
+        """If it fails, the kernel may have dropped the pages and will not report it again: nothing more is safe."""
         try:
-            batch[0].future.get_loop().call_soon_threadsafe(transact)  # type: ignore[union-attr]
-            return ended.result(PATIENCE)
-        except (RuntimeError, TimeoutError, NotNow):  # the loop ended or stands still, or a stranger locks the file
-            if ended.running():
-                return ended.result()
-            ended.cancel()
-            return self._transact(batch, warily=False, at_once=False)
+            _sync(self._log)
+        except OSError as error:
+            self._lost(error)
 
-    def _transact(self, batch: list[Work], *, warily: bool, at_once: bool) -> int:
+    def _check_sync(self, error: BaseException) -> None:
+        """The same for a sync that SQLite made itself, before or after it moved the log into the file."""
+        if getattr(error, "extendedresult", 0) in _SYNC_FAILED:
+            self._lost(error)
+
+    def _transact(self, batch: list[Work], *, warily: bool) -> int:
         connection = self._connected()
-        self._begin(connection.database, at_once=at_once)
+        connection.database.execute("BEGIN IMMEDIATE")
         self._began, self._recorded = time.monotonic(), []
         try:
             done = self._run_all(connection, batch, warily=warily)
@@ -404,19 +349,7 @@ class SqliteStore:
             raise
         return done
 
-    def _begin(self, database: apsw.Connection, *, at_once: bool) -> None:
-        if not at_once:
-            database.execute("BEGIN IMMEDIATE")
-            return
-        database.set_busy_timeout(0)
-        try:
-            database.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            raise NotNow from None
-        finally:
-            database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
-
-    def _run_all(self, connection: _Connection, batch: list[Work], *, warily: bool) -> int:
+    def _run_all(self, connection: SqliteConnection, batch: list[Work], *, warily: bool) -> int:
         ends = time.monotonic() + LONGEST
         self._cache.refresh(connection)
         effects = Effects()
@@ -432,7 +365,7 @@ class SqliteStore:
         self._write_effects(connection, effects)
         return done
 
-    def _write_effects(self, connection: _Connection, effects: Effects) -> None:
+    def _write_effects(self, connection: SqliteConnection, effects: Effects) -> None:
         """And take them away, so that nothing is written twice. A unit's savepoint stays: they may yet undo it."""
         of_a_unit = connection.saved
         if not effects.rotate(connection):
@@ -448,7 +381,7 @@ class SqliteStore:
         effects.clear()
 
     def _run_one(
-        self, connection: _Connection, work: Work, effects: Effects, together: Batch | None, *, warily: bool
+        self, connection: SqliteConnection, work: Work, effects: Effects, together: Batch | None, *, warily: bool
     ) -> None:
         """One unit: its savepoint makes it whole or nothing, whatever becomes of the others.
 
@@ -486,12 +419,12 @@ class SqliteStore:
 
     # --- connections
 
-    def _connected(self) -> _Connection:
+    def _connected(self) -> SqliteConnection:
         """The writer's connection, to the file that has the name now: one that was replaced is opened anew."""
         inode = self._path.stat().st_ino
         if self._connection is None or inode != self._inode:
             self._disconnect()
-            self._connection = _Connection(self._open(create=False), self._statements, writing=True)
+            self._connection = SqliteConnection(self._open(create=False), self._statements, writing=True)
             self._cache.clear()  # another file may have come to the same version by other changes
             self._inode = inode
         return self._connection
@@ -502,27 +435,12 @@ class SqliteStore:
                 self._connection.database.close(force=True)
             self._connection = None
         if self._log >= 0:
+            self._sync_log()  # a failure that this descriptor has not reported yet would be lost with it
             os.close(self._log)
             self._log = -1
 
-    @contextmanager
-    def _reading(self) -> Iterator[tuple[_Connection, Cache]]:
-        """This thread's reader; a new one next time if something is wrong with it."""
-        try:
-            yield self._reader()
-        except (apsw.Error, OSError) as error:
-            self._local.reader = None
-            raise _unavailable(error) from error
-
-    def _reader(self) -> tuple[_Connection, Cache]:
-        found: tuple[int, _Connection, Cache] | None = getattr(self._local, "reader", None)
-        inode = self._path.stat().st_ino
-        if found is None or found[0] != inode:
-            database = self._open(create=False)
-            self._opened.add(database)
-            found = (inode, _Connection(database, self._statements, writing=False), Cache())
-            self._local.reader = found
-        return found[1], found[2]
+    def _new_reader(self) -> Reader:
+        return Reader(self._path, lambda: self._open(create=False), self._statements)
 
     @contextmanager
     def _looking(self) -> Iterator[apsw.Connection]:
@@ -535,17 +453,28 @@ class SqliteStore:
             finally:
                 database.close()
         except apsw.Error as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     def _open(self, *, create: bool) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        database = apsw.Connection(str(self._path), flags=flags, statementcachesize=_STATEMENTS)
-        database.set_busy_timeout(self._busy // timedelta(milliseconds=1))
-        # Plans do not depend on values: else many statements would be prepared anew each time they are given some.
-        database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        for pragma in _PRAGMAS:
-            database.execute(f"PRAGMA {pragma}")
-        return database
+        return connect(self._path, create=create, busy=self._busy, wal_limit=self._wal_limit)
+
+
+def _end_pause(batch: list[Work]) -> None:
+    for pause in {work.pause for work in batch}:
+        if pause is not None:
+            pause.end([])
+
+
+def _pause_again(batch: list[Work]) -> None:
+    """It is our turn after a wait: have the event loop stand still, if it is there and gets to it in time."""
+    loop = batch[0].loop
+    if loop is None or any(work.loop is not loop for work in batch):
+        return
+    pause: Pause[Work] = Pause()
+    with suppress(RuntimeError):  # the loop was closed
+        pause.request(lambda: loop.call_soon_threadsafe(lambda: resolve(pause.wait())))
+        for work in batch:
+            work.pause = pause
 
 
 def _insert_entries(database: apsw.Connection, entries: list[Entry]) -> None:
@@ -556,8 +485,8 @@ def _insert_entries(database: apsw.Connection, entries: list[Entry]) -> None:
 
 def _insert(database: apsw.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
     """One statement for all rows, prepared once for each number of them: it gives up the interpreter lock just once."""
-    for start in range(0, len(rows), _MOST_ROWS):
-        part = rows[start : start + _MOST_ROWS]
+    for start in range(0, len(rows), MOST_ROWS):
+        part = rows[start : start + MOST_ROWS]
         database.execute(_insertion(table, len(part)), list(chain.from_iterable(part)))
 
 
@@ -579,9 +508,3 @@ def _migrations_done(database: apsw.Connection) -> dict[int, str]:
 def _is_own(error: BaseException) -> bool:
     """Whether a unit is at fault, and not the file, the disk or the machine."""
     return isinstance(error, _OWN) or not isinstance(error, (apsw.Error, OSError, MemoryError))
-
-
-def _unavailable(error: BaseException) -> Unavailable:
-    if isinstance(error, FileNotFoundError):
-        return Unavailable("the store's file is gone")
-    return Unavailable(f"the store cannot answer: {type(error).__name__}: {error}")

@@ -2,17 +2,13 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
-class NotNow(Exception):
-    """Somebody else is writing, and we are not to wait."""
-
-
 class Turnstile:
-    """Gate, then write: who waits for the second holds the first, so who just wrote queues behind."""
+    """Gate, then write. A waiter holds the gate lock, so the process that wrote last queues last."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -20,20 +16,17 @@ class Turnstile:
         self._write = -1
 
     @contextmanager
-    def passed(self, *, at_once: bool = False) -> Iterator[None]:
+    def passed(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Calls `before_waiting` if another writer has to be waited for."""
         if self._gate < 0:
             self._gate = os.open(self._directory / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
         if self._write < 0:
             self._write = os.open(self._directory / "write.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        how = fcntl.LOCK_EX | (fcntl.LOCK_NB if at_once else 0)
+        _lock(self._gate, before_waiting)
         try:
-            fcntl.flock(self._gate, how)
-            try:
-                fcntl.flock(self._write, how)
-            finally:
-                fcntl.flock(self._gate, fcntl.LOCK_UN)
-        except BlockingIOError:
-            raise NotNow from None
+            _lock(self._write, before_waiting)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
         try:
             yield
         finally:
@@ -44,3 +37,11 @@ class Turnstile:
             if descriptor >= 0:
                 os.close(descriptor)
         self._gate = self._write = -1
+
+
+def _lock(descriptor: int, before_waiting: Callable[[], None]) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        before_waiting()
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,17 +1,19 @@
-"""SQLite's shortcut: the event loop commits by itself what was run ahead, and never waits for anybody while it does."""
+"""SQLite: the event loop pauses while the writer commits, but never for long: it serves others meanwhile."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 
 import apsw
 import pytest
 
 from gatepost import accounts, clock
+from gatepost.errors import Unavailable
 from gatepost.ledger.entries import Entry
-from gatepost.store import sqlite
+from gatepost.store import sqlite, work
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.turnstile import Turnstile
 from gatepost.store.tx import Tx
@@ -20,17 +22,20 @@ from tests.contract import things
 
 
 class Watched(SqliteStore):
-    """Notes which thread committed."""
+    """Notes how often the event loop paused for the writer, and which thread committed."""
 
     def __init__(self, path: Path) -> None:
         self.committed_by: list[int] = []
+        self.pauses = 0
         super().__init__(path, clock.now)
 
-    def _commit(self, batch: list[Work], *, warily: bool = False, at_once: bool = False) -> int:
-        done = super()._commit(batch, warily=warily, at_once=at_once)
-        if done:
-            self.committed_by.append(threading.get_ident())
-        return done
+    def _commit(self, batch: list[Work], *, warily: bool = False) -> int:
+        self.committed_by.append(threading.get_ident())
+        return super()._commit(batch, warily=warily)
+
+    def _pause_for(self, queue: SimpleQueue[list[Work] | None], works: list[Work]) -> None:
+        self.pauses += 1
+        super()._pause_for(queue, works)
 
 
 @pytest.fixture
@@ -56,11 +61,15 @@ def count(store: Watched, account: str) -> int:
     return store.read_now(lambda tx: tx.count_entries(account))
 
 
-def test_the_event_loop_commits_when_it_is_alone(store: Watched, account: str) -> None:
+def test_the_event_loop_pauses_for_the_writer_and_never_commits(
+    store: Watched, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "SLOW", 60.0)
     store.committed_by.clear()
     asyncio.run(_run(store, account, 50))
     assert count(store, account) == 50
-    assert set(store.committed_by) == {threading.get_ident()}
+    assert store.pauses
+    assert threading.get_ident() not in store.committed_by
 
 
 async def _run(store: Watched, account: str, times: int) -> None:
@@ -102,14 +111,99 @@ def test_a_locked_file_keeps_nobody_but_the_unit(store: Watched, account: str, t
     assert count(store, account) == 1
 
 
-def test_a_slow_disk_is_the_writers(store: Watched, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_does_not_pause_for_a_slow_disk(store: Watched, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "SLOW", 0.0)
     monkeypatch.setattr(sqlite, "SLOW_FOR", 60.0)
     asyncio.run(_run(store, account, 1))
-    store.committed_by.clear()
+    store.pauses = 0
     asyncio.run(_run(store, account, 20))
     assert count(store, account) == 21
-    assert threading.get_ident() not in store.committed_by
+    assert not store.pauses
+
+
+# --- a file that stands still
+
+
+class Frozen:
+    """Stands still until it is thawed, as a system call on a frozen file system does."""
+
+    def __init__(self) -> None:
+        self.thawed = threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        assert self.thawed.wait(60)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_read_that_stands_still_stops_nobody_and_is_given_up(
+    store: Watched, account: str, monkeypatch: pytest.MonkeyPatch, *, quick: bool
+) -> None:
+    monkeypatch.setattr(work, "PATIENCE", 0.3)
+    frozen = Frozen()
+
+    async def story() -> None:
+        reading = [asyncio.create_task(store.read(frozen, quick=quick)) for _ in range(5)]
+        await asyncio.sleep(0)
+        await store.run(recording(account), records_only=True)  # the loop goes on, and so does the writer
+        assert not any(each.done() for each in reading)
+        for each in reading:
+            with pytest.raises(Unavailable):
+                await each
+
+    try:
+        asyncio.run(story())
+    finally:
+        frozen.thawed.set()
+    monkeypatch.undo()
+    assert count(store, account) == 1  # readers are back
+
+
+def test_a_plain_thread_gives_up_a_read_as_well(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = Frozen()
+    monkeypatch.setattr(work, "PATIENCE", 0.1)
+    try:
+        with pytest.raises(Unavailable):
+            store.read_now(frozen)
+    finally:
+        frozen.thawed.set()
+
+
+def test_a_commit_that_stands_still_stops_nobody_and_is_given_up(
+    store: Watched, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = Frozen()
+
+    async def story() -> None:
+        writing = asyncio.create_task(store.run(recording(account), records_only=True))
+        await asyncio.sleep(0)
+        assert await store.read(lambda tx: tx.count_entries(account), quick=True) in (0, 1)
+        assert not writing.done()
+        with pytest.raises(Unavailable):
+            await writing
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_sync", frozen)
+        patched.setattr(work, "PATIENCE", 0.3)
+        try:
+            asyncio.run(story())
+        finally:
+            frozen.thawed.set()
+    asyncio.run(_run(store, account, 1))
+    assert count(store, account) == 2  # of which one was never answered
+
+
+def test_quick_reads_share_a_snapshot_and_fail_alone(store: Watched, account: str) -> None:
+    def bad(tx: Tx) -> int:
+        tx.select("SELECT nothing FROM nowhere", {})
+        return 0
+
+    async def story() -> list[object]:
+        good = [store.read(lambda tx: tx.count_entries(account), quick=True) for _ in range(5)]
+        return list(await asyncio.gather(store.read(bad, quick=True), *good, return_exceptions=True))
+
+    failed, *others = asyncio.run(story())
+    assert isinstance(failed, Unavailable)
+    assert others == [0] * 5
 
 
 def test_loop_and_writer_take_turns(store: Watched, account: str) -> None:

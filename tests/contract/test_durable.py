@@ -5,15 +5,18 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+import apsw
 import pytest
 
 from gatepost import accounts, clock
-from gatepost.errors import Unavailable
 from gatepost.store import sqlite
+from gatepost.store.lost import LOST_CODE
 from gatepost.store.sqlite import SqliteStore
+from gatepost.store.tx import Tx
 from tests.contract import things
 
 PATIENCE = 20.0
@@ -91,13 +94,68 @@ def test_what_is_synced_is_the_log_that_was_written(two: Two, monkeypatch: pytes
     assert synced[-1][1] == log.st_size > 0
 
 
-def test_a_disk_that_fails_is_told_and_forgiven(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+# --- a sync that fails
+
+
+def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> None:
+    """In a process of its own: the disk fails, and somebody waits for a commit."""
+
+    def unit(tx: Tx) -> None:
+        things.record(tx, account, "unsure")
+        tx.select(statement, {})
+
     def fails(_file: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(sqlite, "_sync", fails)
-        with pytest.raises(Unavailable):
-            two.one.run_now(lambda tx: things.record(tx, two.account, "unsure"))
-    two.one.run_now(lambda tx: things.record(tx, two.account, "sure"))
+    store = SqliteStore(path, clock.now)
+    store.run_now(lambda tx: tx.accounts("", 1))
+    sqlite._sync = fails
+    try:
+        store.run_now(unit)
+    finally:
+        answered.touch()  # with success or with an error: nobody gets this far
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1",
+        "SELECT nothing FROM nowhere",  # an error of another kind: the log is closed, and with it what it might report
+    ],
+)
+def test_a_failed_sync_ends_the_process_and_answers_nobody(two: Two, tmp_path: Path, statement: str) -> None:
+    answered = tmp_path / "answered"
+    process = get_context("spawn").Process(
+        target=_fail_to_sync, args=(tmp_path / "gatepost.db", two.account, answered, statement)
+    )  # fmt: skip
+    process.start()
+    process.join(60)
+    assert process.exitcode == LOST_CODE
+    assert not answered.exists()
+    two.one.run_now(lambda tx: things.record(tx, two.account, "sure"))  # other processes go on
     assert "sure" in two.subjects()
+
+
+# --- the size of the log
+
+
+def test_the_log_shrinks_after_a_long_reader_has_left(tmp_path: Path) -> None:
+    limit = 256 * 1024
+    path = tmp_path / "gatepost.db"
+    log = tmp_path / "gatepost.db-wal"
+    with closing(SqliteStore(path, clock.now, wal_limit=limit)) as store:
+        store.migrate()
+        made = accounts.new("acme", clock.now())
+        store.run_now(lambda tx: tx.add_account(made))
+        with closing(apsw.Connection(str(path))) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM entries").fetchall()
+            for number in range(40):
+                store.run_now(lambda tx, number=number: things.record(tx, made.id, str(number), data="x" * 50_000))  # type: ignore[misc]
+                store.checkpoint()
+            assert log.stat().st_size > 4 * limit  # it has to hold everything since the reader began
+            reader.execute("ROLLBACK")
+        store.checkpoint()
+        assert log.stat().st_size <= limit
+        store.run_now(lambda tx: things.record(tx, made.id, "after"))
+        assert len(store.read_now(lambda tx: things.subjects(tx, made.id))) == 41

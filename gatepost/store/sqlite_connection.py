@@ -1,0 +1,117 @@
+"""One connection to an SQLite file: how it is opened, and how it runs the statements of `sql/`."""
+
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from gatepost.errors import Unavailable
+from gatepost.store import text
+from gatepost.store.tx import NO_WRITING
+
+MOST_ROWS = 208
+WAL_LIMIT = 64 * 1024 * 1024  # bytes that the write-ahead log keeps when nobody needs them: two checkpoints
+_STEP = 16  # rows: a statement is about so many times this, or about fewer
+_MOST_EACH = 32  # things that one statement is asked for
+_STATEMENTS = 2 * MOST_ROWS + 500  # kept prepared: an insertion for each number of rows, and all the others
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000", "temp_store=MEMORY")
+
+# Memory is not counted: that would take a lock for each piece. Said here, before anything is opened.
+apsw.shutdown()
+apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, 0)
+apsw.initialize()
+
+
+def connect(path: Path, *, create: bool, busy: timedelta, wal_limit: int = WAL_LIMIT) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    database = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENTS)
+    database.set_busy_timeout(busy // timedelta(milliseconds=1))
+    # Plans do not depend on values: else many statements would be prepared anew each time they are given some.
+    database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    for pragma in (*_PRAGMAS, f"journal_size_limit={wal_limit}"):
+        database.execute(f"PRAGMA {pragma}")
+    return database
+
+
+def unavailable(error: BaseException) -> Unavailable:
+    if isinstance(error, FileNotFoundError):
+        return Unavailable("the store's file is gone")
+    return Unavailable(f"the store cannot answer: {type(error).__name__}: {error}")
+
+
+class SqliteConnection:
+    """A connection as `Tx` sees it. Writing opens the unit's savepoint; units that only record need none."""
+
+    def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
+        self.database = database
+        self._statements = statements
+        self._sized: dict[tuple[str, int], str] = {}
+        self._writing = writing
+        self.saved = False
+
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return cast(list[tuple[Any, ...]], self.database.execute(self._statements[statement], parameters).fetchall())
+
+    def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return cast(list[tuple[Any, ...]], self.database.execute(text, parameters).fetchall())
+
+    def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        self.save()
+        return self.rows(statement, parameters)
+
+    def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
+        found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
+        for start in range(0, len(parameters), _MOST_EACH):
+            part = parameters[start : start + _MOST_EACH]
+            values = list(chain.from_iterable(each.values() for each in part))
+            for row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
+                found[start + row[0]].append(row[1:])
+        return found
+
+    def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """In pieces of few sizes: some dozens of prepared texts serve every number of rows."""
+        found: list[tuple[Any, ...]] = []
+        start = 0
+        while start < len(rows):
+            left = len(rows) - start
+            size = min(left // _STEP * _STEP or left, MOST_ROWS)
+            values = list(chain.from_iterable(rows[start : start + size]))
+            found += self.database.execute(self._for_rows(statement, size), values).fetchall()
+            start += size
+        return found
+
+    def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        self.save()
+        return self.rows_given(statement, rows)
+
+    def _for_rows(self, statement: str, size: int) -> str:
+        found = self._sized.get((statement, size))
+        if found is None:
+            found = self._sized[statement, size] = text.for_rows(self._statements[statement], size)
+        return found
+
+    def _for_each(self, statement: str, names: tuple[str, ...], count: int) -> str:
+        found = self._sized.get((statement, count))
+        if found is None:
+            found = self._sized[statement, count] = text.for_each(self._statements[statement], names, count)
+        return found
+
+    def save(self) -> None:
+        if not self._writing:
+            raise TypeError(NO_WRITING)
+        if not self.saved:
+            self.database.execute("SAVEPOINT unit")
+            self.saved = True
+
+    def release(self) -> None:
+        if self.saved:
+            self.saved = False
+            self.database.execute("RELEASE unit")
+
+    def undo(self) -> None:
+        if self.saved:
+            self.saved = False
+            self.database.execute("ROLLBACK TO unit")
+            self.database.execute("RELEASE unit")
