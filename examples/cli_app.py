@@ -62,6 +62,7 @@ class App:
                 "client_id": self._client, "response_type": "code", "redirect_uri": callback.url, "scope": scope,
                 "state": callback.state, "nonce": nonce, "dpop_jkt": self._key.thumbprint(),
                 "code_challenge": hashed(verifier), "code_challenge_method": "S256",
+                "claims": json.dumps({"id_token": {"name": None}}),  # OIDC Core 1.0, section 5.5: else userinfo has it
             }  # fmt: skip
             url = f"{self._server['authorization_endpoint']}?{urlencode(asked)}"
             print(f"Sign in at {url}", flush=True)

@@ -89,6 +89,7 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
     software_version: str | None = None
     application_type: str = "web"
     id_token_signed_response_alg: str = "RS256"  # noqa: S105 (a name, not a secret)
+    id_token_claims: bool = False  # has a column of its own in the store
     dpop_bound_access_tokens: bool = False
     access_token_lifetime: int | None = None
     refresh_token_lifetime: int | None = None
@@ -545,6 +546,7 @@ MEMBERS: dict[str, Check] = {
     "software_version": _text(200),
     "application_type": _among(["web", "native"]),
     "id_token_signed_response_alg": _among(["RS256", "ES256", "EdDSA"]),
+    "id_token_claims": _flag,
     "dpop_bound_access_tokens": _flag,
     "access_token_lifetime": _seconds(60, 86_400),
     "refresh_token_lifetime": _seconds(3600, 365 * 86_400),

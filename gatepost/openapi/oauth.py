@@ -87,6 +87,10 @@ CLIENT: dict[str, Json] = {
     "software_version": text(200),
     "application_type": among(["web", "native"], "The default is web."),
     "id_token_signed_response_alg": among(["RS256", "ES256", "EdDSA"]),
+    "id_token_claims": flag(
+        "Its ID tokens hold the claims that its scopes release, not only those that the claims parameter asks for. "
+        "The default is false; true for clients that were defined before the member existed."
+    ),
     "dpop_bound_access_tokens": flag("Its tokens are bound to a key that it shows (RFC 9449). The default is false."),
     "access_token_lifetime": _ACCESS_LIFETIME,
     "refresh_token_lifetime": _REFRESH_LIFETIME,
@@ -124,7 +128,9 @@ SCOPE: dict[str, Json] = {
     },
     "description": {"type": "string", "maxLength": 500, "description": "For people who are asked to consent."},
     "resource": _RESOURCE | {"description": "The audience of its tokens; the default is the account's own."},
-    "claims": listed(_CLAIM, "Names released in ID token and userinfo.", maxItems=50),
+    "claims": listed(
+        _CLAIM, "Names released at userinfo, and in the ID token of a client with id_token_claims.", maxItems=50
+    ),
     "max_lifetime": whole(60, 86_400, "No access token with this scope lives longer."),
     "status": among(["active", "retired"], "A retired scope is not granted."),
     "redefine": flag("Needed to replace the definition of a name that exists."),

@@ -396,22 +396,20 @@ class Tx:
         """Past the cache, for who holds the account's lock and is about to change it."""
         raw = ids.parse("cli", client)
         found = self._one("client_by_id", id=raw) if raw else None
-        return _client.decode(found[0]) if found else None
+        return _client_of(found) if found else None
 
     def clients(self, account: str, after: bytes, limit: int) -> list[Client]:
         rows = self._all("list_clients", account=ids.raw(account), after=after, limit=limit)
-        return [_client.decode(row[0]) for row in rows]
+        return [_client_of(row) for row in rows]
 
     def count_clients(self, account: str) -> int:
         return int(self._all("count_clients", account=ids.raw(account))[0][0])
 
     def add_client(self, client: Client) -> None:
-        document = _encode(client).decode()
-        self._write("insert_client", account=ids.raw(client.account), id=ids.raw(client.id), document=document)
+        self._write("insert_client", **_client_row(client))
 
     def put_client(self, client: Client) -> None:
-        document = _encode(client).decode()
-        self._write("update_client", account=ids.raw(client.account), id=ids.raw(client.id), document=document)
+        self._write("update_client", **_client_row(client))
         self._change(f"client {client.id}")
 
     def secrets_used(self, client: Client) -> dict[str, datetime]:
@@ -535,3 +533,19 @@ class Tx:
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     return Entry(ids.text("acc", row[0]), *row[1:])
+
+
+def _client_row(client: Client) -> dict[str, Any]:
+    """`id_token_claims` has a column of its own and is left out of the document, so that it is stored once."""
+    document = _encode(msgspec.structs.replace(client, id_token_claims=False)).decode()
+    return {
+        "account": ids.raw(client.account),
+        "id": ids.raw(client.id),
+        "document": document,
+        "id_token_claims": int(client.id_token_claims),
+    }
+
+
+def _client_of(row: tuple[Any, ...]) -> Client:
+    document, id_token_claims = row
+    return msgspec.structs.replace(_client.decode(document), id_token_claims=bool(id_token_claims))

@@ -120,7 +120,9 @@ def _identity(tx: Tx, draft: Draft, consent: Consent, nonce: str | None) -> dict
     if scopes.OPENID not in draft.scope:
         return None
     issued = int(tx.at.timestamp())
-    claims = consents.released(consent, consent.said.scope, lambda name: tx.scope(consent.account, name), "id_token")
+    # OIDC Core 1.0, section 5.4: userinfo returns the claims of scopes; the ID token only those asked for by name.
+    scope = consent.said.scope if draft.client.id_token_claims else []
+    claims = consents.released(consent, scope, lambda name: tx.scope(consent.account, name), "id_token")
     claims |= {
         "iss": draft.base_url,
         "sub": consent.subject,

@@ -1,10 +1,15 @@
 """Migrations are applied once, whole, by one of those who come at once; and never to a store that is not ours."""
 
 import hashlib
+from collections.abc import Callable
 
+import msgspec
 import pytest
 
+from gatepost import clock, ids
+from gatepost.accounts import Account
 from gatepost.app import Store
+from gatepost.clients import Client
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.store import text
 from gatepost.store.text import Migration
@@ -93,6 +98,51 @@ def test_this_release_runs_on_the_next_schema(
     store.run_now(lambda tx: things.record(tx, account, "one"))
     assert together.run(store, [lambda tx: things.record(tx, account, "two").subject], records_only=True) == ["two"]
     assert backend.open().read_now(lambda tx: things.subjects(tx, account)) == ["one", "two"]
+
+
+def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the previous release, which knows nothing of it, neither loses it nor stands in the way."""
+    insert = "INSERT INTO clients (account, id, document) VALUES (?, ?, ?)"
+    update = "UPDATE clients SET document = ? WHERE account = ? AND id = ?"
+    store = backend.open()
+    with monkeypatch.context() as context:
+        context.setattr(text, "migrations", without(7))
+        store.migrate()
+    account = ids.new("acc")
+    store.run_now(lambda tx: tx.add_account(Account(account, "acme", tx.at)))
+    before = Client(ids.new("cli"), account, clock.EPOCH, clock.EPOCH)
+    backend.execute(insert, *row(before))
+    assert store.migrate() == ["claims"]
+    during = Client(ids.new("cli"), account, clock.EPOCH, clock.EPOCH)
+    backend.execute(insert, *row(during))
+    after = store.run_now(lambda tx: things.client(tx, account))
+
+    def claims() -> list[bool]:
+        stored = backend.open().read_now(lambda tx: [tx.client(each.id) for each in (before, during, after)])
+        listed = backend.open().read_now(lambda tx: {each.id: each for each in tx.clients(account, b"", 10)})
+        assert [listed[each.id] for each in (before, during, after)] == stored
+        return [each.id_token_claims for each in stored if each is not None]
+
+    assert claims() == [True, True, False]
+    for client in (before, during, after):
+        backend.execute(update, row(client)[2], *row(client)[:2])
+    assert claims() == [True, True, False]
+    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(before, id_token_claims=False)))
+    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(after, id_token_claims=True)))
+    assert claims() == [False, True, True]
+    documents = backend.execute("SELECT document FROM clients")
+    assert not [document for (document,) in documents if "id_token_claims" in document], "it is stored once"
+
+
+def without(number: int) -> Callable[[text.Dialect], list[Migration]]:
+    known = {dialect: text.migrations(dialect) for dialect in ("sqlite", "postgres")}
+    return lambda dialect: [migration for migration in known[dialect] if migration.number != number]
+
+
+def row(client: Client) -> tuple[bytes, bytes, str]:
+    return ids.raw(client.account), ids.raw(client.id), msgspec.json.encode(client).decode()
 
 
 def test_a_store_without_tables_is_unavailable(backend: Backend, store: Store) -> None:

@@ -69,6 +69,7 @@ BAD_CLIENT: dict[str, list[Any]] = {
     "software_version": ["", 1.0],
     "application_type": ["desktop", 5],
     "id_token_signed_response_alg": ["none", "HS256", 5],
+    "id_token_claims": [0, 1, "true", [], {}],
     "dpop_bound_access_tokens": [0, 1, "false", "true", [], {}],
     "serves": ["https://a.example", [5], ["api"], ["https://nobody.example"], ["x:#y"]],
     "claims": [[], "a", {"": 1}, {str(n): n for n in range(21)}, {"a": "b" * 4096}, *[{n: 1} for n in PROTOCOL_CLAIMS]],

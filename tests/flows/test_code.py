@@ -479,8 +479,36 @@ def test_an_id_token(single: Platform, alg: str | None) -> None:
         "auth_time": 1_700_000_000,
         "acr": "gold",
         "amr": ["pwd"],
-        **{name: CLAIMS[name] for name in ("name", "given_name", "picture")},
     }
+
+
+def test_scope_claims_are_in_the_id_token_only_of_clients_that_want_them(platform: Platform) -> None:
+    """OIDC Core 1.0, sections 5.4 and 5.5; `id_token_claims` for clients that do not call userinfo."""
+    of_profile = {"name", "given_name", "picture"}
+    wanted = json.dumps({"id_token": {"name": None, "email": None}, "userinfo": {"picture": None}})
+    client = platform.define(client_name="ID token claims")
+
+    def in_id_tokens(**asked: Any) -> set[str]:
+        found = platform.tokens(platform.asking(client, scope="openid offline_access profile", **asked), client)
+        again = given(platform.refresh(found["refresh_token"], client))
+        first, second = (CLAIMS.keys() & opened(each["id_token"])[1].keys() for each in (found, again))
+        assert first == second
+        told = platform.gatepost.session.get(
+            f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {found['access_token']}"}
+        ).json()
+        assert told.keys() - {"sub"} == of_profile, "whatever the ID token holds"
+        return first
+
+    assert in_id_tokens() == set()
+    assert in_id_tokens(claims=wanted) == {"name", "email"}
+    changes = {"client_id": client.id, "id_token_claims": True}
+    answer = platform.gatepost.post("/oauth/clients", platform.admin, changes)
+    assert answer.json()["id_token_claims"] is True
+    assert in_id_tokens() == of_profile
+    assert in_id_tokens(claims=wanted) == of_profile | {"email"}
+    answer = platform.gatepost.post("/oauth/clients", platform.admin, changes | {"id_token_claims": None})
+    assert answer.json()["id_token_claims"] is False
+    assert in_id_tokens() == set()
 
 
 def test_an_id_token_is_no_access_token(single: Platform) -> None:

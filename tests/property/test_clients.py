@@ -36,6 +36,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "application_type": st.sampled_from(["web", "native"]),
     "jwks": st.just({"keys": [KEY]}),
     "jwks_uri": st.just("https://a/jwks"),
+    "id_token_claims": st.booleans(),
     "dpop_bound_access_tokens": st.booleans(),
     "require_pkce": st.booleans(),
     "require_nonce": st.booleans(),

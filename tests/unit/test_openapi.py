@@ -215,6 +215,7 @@ AGREEMENT: dict[str, list[Any]] = {
                    "https://", "https://a b", "https://é.example", "//a", "", 5, "https://a/" + "a" * 2048],
     "application_type": ["web", "native", "Web", "", None, 5],
     "id_token_signed_response_alg": ["RS256", "ES256", "EdDSA", "none", "HS256", 5],
+    "id_token_claims": [False, True, None, 0, 1, "true"],
     "dpop_bound_access_tokens": [False, True, 0, 1, None, "false"],
     "access_token_lifetime": [60, 86_400, 59, 86_401, 0, -1, True, 60.5, "60", 1 << 70, [60]],
     "refresh_token_lifetime": [3600, 365 * 86_400, 3599, 365 * 86_400 + 1, -3600, False, "3600"],

@@ -1,11 +1,11 @@
 -- name: insert_client
-INSERT INTO clients (account, id, document) VALUES (:account, :id, :document)
+INSERT INTO clients (account, id, document, id_token_claims) VALUES (:account, :id, :document, :id_token_claims)
 -- name: update_client
-UPDATE clients SET document = :document WHERE account = :account AND id = :id
+UPDATE clients SET document = :document, id_token_claims = :id_token_claims WHERE account = :account AND id = :id
 -- name: client_by_id
-SELECT document FROM clients WHERE id = :id
+SELECT document, id_token_claims FROM clients WHERE id = :id
 -- name: list_clients
-SELECT document FROM clients WHERE account = :account AND id > :after ORDER BY id LIMIT :limit
+SELECT document, id_token_claims FROM clients WHERE account = :account AND id > :after ORDER BY id LIMIT :limit
 -- name: count_clients
 SELECT count(*) FROM clients WHERE account = :account
 -- name: use_secret
