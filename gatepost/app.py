@@ -18,6 +18,7 @@ from gatepost.keys import Ring
 from gatepost.observe import committed, end_after_lost_write, log
 from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.settings import PREFIX, Settings
+from gatepost.store import marker
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition, schema_problem
 from gatepost.store.sqlite import SqliteStore
@@ -133,8 +134,9 @@ def open_for_use(settings: Settings) -> Opened:
 
 def open_for_start(settings: Settings) -> Opened:
     """For `serve` and `store migrate`: migrate, and make what an empty store lacks."""
-    first = not settings.database and not settings.sqlite_file.exists()
+    first = not settings.database and is_empty(settings.sqlite_file)
     if not settings.database:
+        marker.check(settings.key_file, settings.sqlite_file, empty=first)
         settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     master = Box(master_keys(settings, first_start=first))
     store = open_store(settings)
@@ -142,31 +144,66 @@ def open_for_start(settings: Settings) -> Opened:
         migrated = tuple(store.migrate())
         server_keys = store.run_now(lambda tx: key_units.open_server_keys(tx, master, make=True))
         service = _service(settings, server_keys)
-        created = store.run_now(lambda tx: _first_start(tx, service))
+        created = store.run_now(lambda tx: _first_start(tx, service, make=not settings.database))
+        if not settings.database:
+            _mark(settings)
     except BaseException:
         store.close()
         raise
     return Opened(store, service, created, migrated)
 
 
-def _first_start(tx: Tx, service: Service) -> Created | None:
+def is_empty(file: Path) -> bool:
+    """Whether there is no store: no file, or one in which nothing was ever made."""
+    if not file.exists() or not file.stat().st_size:
+        return True
+    store = SqliteStore(file, clock.now)
+    try:
+        return not store.applied()
+    finally:
+        store.close()
+
+
+def _mark(settings: Settings) -> None:
+    try:
+        marker.put(settings.key_file, settings.sqlite_file)
+    except OSError as error:  # the key may be on a volume that cannot be written
+        log.warning("no marker beside the key", file=str(marker.path_of(settings.key_file)), error=str(error))
+
+
+def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
     account_units.create_operator(tx)
     key_units.keep(tx, service, key_units.by_service())
-    if len(tx.accounts("", 2)) > 1:
+    if not make or len(tx.accounts("", 2)) > 1:
         return None
     return account_units.create(tx, service, accounts.FIRST, {})
 
 
-def welcome(created: Created | None) -> str:
-    """What the first start says: the only time that its client's secret is shown."""
+FIRST_CLIENT = "first-client.json"
+
+
+def welcome(created: Created | None, kept_in: Path | None = None) -> str:
+    """What the first start prints. The secret is part of it unless it was written to a file."""
     if created is None or created.secret is None:
         return ""
+    secret = f"in {kept_in}" if kept_in else created.secret.reveal()
+    note = "Move that file to a safe place." if kept_in else "This secret is shown only once."
     return (
         f"This is the first start. The account `{created.account.name}` was made, and its first client:\n"
         f"  client_id      {created.client}\n"
-        f"  client_secret  {created.secret.reveal()}\n"
-        "The secret is shown this once. The client may do everything in its account.\n"
+        f"  client_secret  {secret}\n"
+        f"{note} The client may do everything in its account.\n"
     )
+
+
+def keep_first_client(settings: Settings, created: Created | None, *, terminal: bool) -> Path | None:
+    """Where the first secret is, unless it may be printed: to a terminal, or with --dev, but not into logs."""
+    if created is None or created.secret is None or terminal or settings.dev:
+        return None
+    path = settings.data_directory / FIRST_CLIENT
+    client = {"account": created.account.id, "client_id": created.client, "client_secret": created.secret.reveal()}
+    write_key_file(path, msgspec.json.encode(client).decode())
+    return path
 
 
 def _service(settings: Settings, server_keys: ServerKeys) -> Service:

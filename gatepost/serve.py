@@ -45,7 +45,7 @@ def main(settings: Settings) -> None:
         opened = app.open_for_start(settings)
         traces = app.traces()
         try:
-            print(app.welcome(opened.created), end="", flush=True)
+            _greet(settings, opened)
             uvloop.run(_supervise(settings, opened, metrics, traces))
         finally:
             opened.store.close()
@@ -53,6 +53,16 @@ def main(settings: Settings) -> None:
                 traces.close()
     finally:
         shutil.rmtree(metrics, ignore_errors=True)
+
+
+def _greet(settings: Settings, opened: app.Opened) -> None:
+    kept_in = app.keep_first_client(settings, opened.created, terminal=sys.stdout.isatty())
+    if kept_in:
+        log.info("first client", client=opened.created and opened.created.client, secret_in=str(kept_in))
+    else:
+        print(app.welcome(opened.created), end="", flush=True)
+    if settings.database and len(opened.store.read_now(lambda tx: tx.accounts("", 2))) < 2:  # the operator's own
+        log.info("no account yet", create_one="gatepost account create NAME")
 
 
 def _check_free(host: str, port: int) -> None:
@@ -71,7 +81,7 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    children = _children(settings, metrics, opened.store)
+    children = _children(settings, metrics)
 
     def waiting() -> str:
         return next((f"a {child.kind} process is starting" for child in children if not child.ready), "")
@@ -81,7 +91,7 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
         traces=traces,
     )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
-        work = [asyncio.create_task(child.keep_running(stopping)) for child in children]
+        work = [asyncio.create_task(child.keep_running(stopping, opened.store)) for child in children]
         work.append(asyncio.create_task(chores.run(opened)))
         announce = asyncio.create_task(_announce(settings, children))
         await stopping.wait()
@@ -92,13 +102,13 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
             await chores.seal(opened)
 
 
-def _children(settings: Settings, metrics: str, store: app.Store) -> list["_Child"]:
+def _children(settings: Settings, metrics: str) -> list["_Child"]:
     count = 0 if settings.only == "deliver" else settings.workers
-    web = [_Child("web", msgspec.json.encode(settings), metrics, store) for _ in range(count)]
+    web = [_Child("web", msgspec.json.encode(settings), metrics) for _ in range(count)]
     if settings.only == "web":
         return web
     order = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
-    return [*web, _Child("deliveries", order, metrics, store)]
+    return [*web, _Child("deliveries", order, metrics)]
 
 
 async def _announce(settings: Settings, children: list["_Child"]) -> None:
@@ -111,14 +121,13 @@ async def _announce(settings: Settings, children: list["_Child"]) -> None:
 class _Child:
     """One process, started again when it ends by itself. `kind` is the folder that it is of."""
 
-    def __init__(self, kind: str, order: bytes, metrics: str, store: app.Store) -> None:
+    def __init__(self, kind: str, order: bytes, metrics: str) -> None:
         self.kind = kind
-        self._store = store
         self._order = order
         self._metrics = metrics
         self.ready = False
 
-    async def keep_running(self, stopping: asyncio.Event) -> None:
+    async def keep_running(self, stopping: asyncio.Event, store: app.Store) -> None:
         wait = _RESTART[0]
         while not stopping.is_set():
             started = asyncio.get_running_loop().time()
@@ -127,17 +136,12 @@ class _Child:
                 return
             log.error("process ended", kind=self.kind, code=code)
             if code == LOST_CODE:
-                await self._check_disk()
+                await _check_disk(store)
             if asyncio.get_running_loop().time() - started > 10:
                 wait = _RESTART[0]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), wait)
             wait = min(wait * 2, _RESTART[1])
-
-    async def _check_disk(self) -> None:
-        """The disk failed the child. A new process would not hear of it, but our own commit does, and ends us too."""
-        with contextlib.suppress(Unavailable):
-            await self._store.run(lambda _tx: None)
 
     async def _run(self, stopping: asyncio.Event) -> int | None:
         process = await asyncio.create_subprocess_exec(
@@ -166,3 +170,9 @@ class _Child:
         code = await ended
         mark_process_dead(process.pid, self._metrics)  # type: ignore[no-untyped-call]
         return code
+
+
+async def _check_disk(store: app.Store) -> None:
+    """The disk failed a child. A new process would not hear of it, but our own commit does, and then ends us too."""
+    with contextlib.suppress(Unavailable):
+        await store.run(lambda _tx: None)

@@ -155,6 +155,15 @@ def environment(directory: Path, database: str, **settings: str) -> dict[str, st
     return kept | {f"GATEPOST_{name.upper()}": value for name, value in settings.items()}
 
 
+def _first_account(variables: dict[str, str]) -> Client | None:
+    """On PostgreSQL the first start makes no account, so make the one that it makes on SQLite."""
+    done = inside.run(("account", "create", "default", "--json"), variables, check=False)
+    if done.returncode:
+        return None
+    made = json.loads(done.stdout)
+    return Client(made["client_id"], made["client_secret"])
+
+
 @contextmanager
 def running(directory: Path, database: str = "", *, dev: bool = True, **settings: str) -> Iterator[Service]:
     """Start `gatepost serve` and yield once it says it is ready; stop it in the end."""
@@ -179,6 +188,8 @@ def running(directory: Path, database: str = "", *, dev: bool = True, **settings
             said.append(line.rstrip("\n"))
         words = {line.split()[0]: line.split()[1] for line in said if len(line.split()) == 2}
         first = Client(words["client_id"], words["client_secret"]) if "client_id" in words else None
+        if first is None and database:
+            first = _first_account(variables)
         service = Service(
             next(line.removeprefix("ready ") for line in said if line.startswith("ready ")),
             f"http://127.0.0.1:{ops_port}", directory, database, process, variables, first,

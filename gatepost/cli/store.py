@@ -1,5 +1,6 @@
 """`gatepost store`: bring the schema up to date, check that everything stored is whole, delete what is too old."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -33,24 +34,24 @@ def store() -> None:
 @with_settings
 @json_option
 def migrate(settings: Settings, as_json: bool) -> None:
-    """Bring the schema up to date without serving; on an empty store also make the account `default`.
+    """Bring the schema up to date without serving; on an empty SQLite store also make the account `default`.
 
-    The secret of its first client is shown this once.
+    The secret of its first client is printed only to a terminal or with GATEPOST_DEV; otherwise it is written to
+    first-client.json in the data directory, readable by its owner alone.
     """
     opened = app.open_for_start(settings)
     opened.store.close()
     created, applied = opened.created, list(opened.migrated)
+    kept_in = app.keep_first_client(settings, created, terminal=sys.stdout.isatty())
     if as_json:
-        secret = created.secret.reveal() if created and created.secret else None
-        first = (
-            {"account": created.account.shown(), "client_id": created.client, "client_secret": secret}
-            if created
-            else {}
-        )
+        first: dict[str, Any] = {}
+        if created and created.secret:
+            first = {"account": created.account.shown(), "client_id": created.client}
+            first |= {"client_secret_file": str(kept_in)} if kept_in else {"client_secret": created.secret.reveal()}
         show.document({"applied": applied} | first)
         return
     print("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
-    print(app.welcome(created), end="")
+    print(app.welcome(created, kept_in), end="")
 
 
 @store.command()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import stat
 import time
@@ -278,7 +279,7 @@ def test_an_empty_database_is_told_from_one_that_is_gone(postgres_url: str, tmp_
 
 
 def test_store_migrate_makes_the_first_account_once(tmp_path: Path) -> None:
-    store = command.alone(tmp_path / "data")
+    store = command.alone(tmp_path / "data", dev="true")
     said = store.cli("store", "migrate").stdout
     assert "applied foundation" in said
     words = {line.split()[0]: line.split()[1] for line in said.splitlines() if line.startswith("  ")}
@@ -287,17 +288,66 @@ def test_store_migrate_makes_the_first_account_once(tmp_path: Path) -> None:
     assert "client_secret" not in again
     assert store.cli_json("store", "migrate") == {"applied": []}
     assert stat.S_IMODE((store.directory / "master.key").stat().st_mode) == 0o600
+    assert not (store.directory / "first-client.json").exists()
     with service.running(store.directory) as running:
         assert running.first is None
         assert works(running, Client(words["client_id"], words["client_secret"]))
 
 
+@pytest.mark.parametrize("how", ["serve", "migrate", "migrate --json"])
+def test_the_first_secret_is_written_to_a_file_where_nobody_watches(tmp_path: Path, how: str) -> None:
+    """Standard output is no terminal: what is printed may be kept in a log."""
+    store = command.alone(tmp_path / "data")
+    file = store.directory / "first-client.json"
+    if how == "serve":
+        with service.running(store.directory, dev=False) as running:
+            assert running.first is None
+        said = (tmp_path / "data.log").read_text()
+    else:
+        said = store.cli("store", *how.split()).stdout
+    assert str(file) in said
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    first = json.loads(file.read_text())
+    assert first["client_secret"] not in said
+    with service.running(store.directory, dev=False) as running:
+        assert works(running, Client(first["client_id"], first["client_secret"]))
+
+
+# --- a store that is gone
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "an empty database"])
+def test_a_store_that_was_lost_is_not_silently_begun_anew(tmp_path: Path, left: str) -> None:
+    """The key is on another volume than the store."""
+    key = tmp_path / "keys" / "master.key"
+    key.parent.mkdir()
+    key.write_text("q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k=")
+    key.chmod(0o600)
+    store = command.alone(tmp_path / "data", master_key_file=str(key))
+    store.cli("store", "migrate")
+    shutil.rmtree(store.directory)
+    if left != "nothing":
+        store.directory.mkdir()
+        (store.directory / "gatepost.db").touch()
+    if left == "an empty database":
+        store.execute("PRAGMA user_version = 1")
+    said = refusal(store, "store", "migrate")
+    assert "initialised" in said
+    assert "store restore" in said
+    assert str(key.with_name("master.key.store")) in said
+    assert "initialised" in refusal(store, "serve")
+    command.alone(tmp_path / "another", master_key_file=str(key)).cli("store", "migrate")  # a new one beside it is fine
+    key.with_name("master.key.store").unlink()
+    assert "applied foundation" in store.cli("store", "migrate").stdout
+
+
 def test_store_migrate_on_postgres_as_json(postgres_url: str, tmp_path: Path) -> None:
     store = command.alone(tmp_path / "data", postgres_url)
     made = store.cli_json("store", "migrate")
-    assert made["applied"] == ["foundation", "webhooks", "flows"]
-    assert made["account"]["name"] == "default"
-    assert made["client_secret"].startswith("gps_")
+    assert set(made) == {"applied"}
+    assert made["applied"][:3] == ["foundation", "webhooks", "flows"]
+    assert [each["name"] for each in store.cli_json("account", "list")] == ["gatepost"]
+    assert store.cli_json("account", "create", "default")["client_secret"].startswith("gps_")
     assert {each["name"] for each in store.cli_json("account", "list")} == {"default", "gatepost"}
 
 

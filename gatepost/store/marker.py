@@ -1,0 +1,59 @@
+"""The marker beside the master key: which SQLite files hold a store under that key.
+
+If such a file is missing or empty at the next start, its volume was lost or is not mounted. Starting would silently
+begin with an empty store under the old key.
+"""
+
+import os
+from pathlib import Path
+
+from gatepost.errors import BadSetting
+
+RESTORING = "restoring "
+
+
+def path_of(key_file: Path) -> Path:
+    return key_file.with_name(f"{key_file.name}.store")
+
+
+def check(key_file: Path, store: Path, *, empty: bool) -> None:
+    """Refuse to go on if the store was there before and is not now, or if a restore of it was interrupted."""
+    marker, lines = path_of(key_file), _lines(key_file)
+    if f"{RESTORING}{_name(marker, store)}" in lines:
+        raise BadSetting(f"a restore of {store} was interrupted; run it again: gatepost store restore FILE")
+    if empty and _name(marker, store) in lines:
+        raise BadSetting(
+            f"{store} is {'empty' if store.exists() else 'missing'}, but {marker} says that it was initialised: is the "
+            "right volume mounted? Restore a backup with `gatepost store restore FILE`; or, to start anew with an "
+            f"empty store on purpose, delete {marker}"
+        )
+
+
+def put(key_file: Path, store: Path, *, restoring: bool = False) -> None:
+    """Write that this store is there; with `restoring`, that it is being replaced."""
+    marker = path_of(key_file)
+    name = _name(marker, store)
+    before = _lines(key_file)
+    others = [line for line in before if line not in (name, f"{RESTORING}{name}")]
+    wanted = [*others, f"{RESTORING}{name}" if restoring else name]
+    if wanted == before or not marker.parent.exists():
+        return
+    fresh = marker.with_name(f"{marker.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write("\n".join(wanted) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(marker)
+
+
+def _lines(key_file: Path) -> list[str]:
+    try:
+        return path_of(key_file).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _name(marker: Path, store: Path) -> str:
+    """Relative to the marker, so that a directory with both can be moved."""
+    return os.path.relpath(store.resolve(), marker.parent.resolve())
