@@ -209,16 +209,16 @@ def keep_first_client(settings: Settings, created: Created | None, *, terminal: 
 def _service(settings: Settings, server_keys: ServerKeys) -> Service:
     return Service(
         settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev,
-        policy(settings), Foreign(),
+        policy(settings), Foreign(), {name: policy(settings, name) for name in settings.allow_networks},
     )  # fmt: skip
 
 
-def policy(settings: Settings) -> Policy:
-    """Where webhooks may go: never to ourselves, by address or by our own name."""
+def policy(settings: Settings, account: str = "") -> Policy:
+    """Where requests for an account may go: never to ourselves, by address or by our own name."""
     base = urlsplit(settings.issuer)
     ours = (base.hostname or "", base.port or (443 if base.scheme == "https" else 80))
     return Policy(
-        tuple(ip_network(network) for network in settings.allow_networks),
+        tuple(ip_network(network) for network in settings.allow_networks.get(account, ())),
         settings.dev,
         ((settings.host, settings.port), (settings.ops_host, settings.ops_port), ours),
         settings.egress_proxy,

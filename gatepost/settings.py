@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatepost import scopes
+from gatepost.accounts import NAME
 from gatepost.errors import BadSetting
 from gatepost.redirect_uris import HOST
 
@@ -40,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_resources: list[str] = []
     trusted_proxies: list[str] = []
     intake: Literal["", "off", "http"] = ""
-    allow_networks: list[str] = []
+    allow_networks: dict[str, list[str]] = {}
     egress_proxy: str = ""
     egress_ca: str = ""
     nats: str = ""
@@ -76,7 +77,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
-_LISTS = ("shared_resources", "trusted_proxies", "allow_networks")
+_LISTS = ("shared_resources", "trusted_proxies")
+_NEW_ALLOW_NETWORKS = (
+    "allow_networks: networks are allowed to accounts by name; in the settings file write "
+    'allow_networks = { "acme" = ["10.20.0.0/16"] }, in the environment '
+    'GATEPOST_ALLOW_NETWORKS="acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16"'
+)
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str = "") -> Settings:
@@ -85,6 +91,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
     values = _from_file(config or environment.get(PREFIX + "CONFIG", ""))
     values |= _from_environment(environment)
     values |= {name: value for name, value in flags.items() if value is not None}
+    if isinstance(values.get("allow_networks"), list):
+        raise BadSetting(_NEW_ALLOW_NETWORKS)
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -113,8 +121,27 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for name in NAMES:
         text = environment.get(PREFIX + name.upper())
         if text is not None:
-            values[name] = [part for part in text.replace(",", " ").split() if part] if name in _LISTS else text
+            values[name] = _from_text(name, text)
     return values
+
+
+def _from_text(name: str, text: str) -> Any:
+    if name == "allow_networks":
+        return _networks_by_account(text)
+    return [part for part in text.replace(",", " ").split() if part] if name in _LISTS else text
+
+
+def _networks_by_account(text: str) -> dict[str, list[str]]:
+    """`acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16`"""
+    found: dict[str, list[str]] = {}
+    for part in text.split():
+        account, equals, networks = part.partition("=")
+        if not equals:
+            raise BadSetting(_NEW_ALLOW_NETWORKS)
+        if account in found:
+            raise BadSetting(f"allow_networks: names the account {account!r} twice; separate its networks by commas")
+        found[account] = networks.split(",")
+    return found
 
 
 def _check(settings: Settings) -> None:
@@ -139,16 +166,23 @@ def _check(settings: Settings) -> None:
 
 
 def _check_networks(settings: Settings) -> None:
-    for name in ("trusted_proxies", "allow_networks"):
-        for network in getattr(settings, name):
-            try:
-                ipaddress.ip_network(network)
-            except ValueError as error:
-                raise BadSetting(f"{name}: {error}") from None
+    _check_each("trusted_proxies", settings.trusted_proxies)
+    for account, networks in settings.allow_networks.items():
+        if not NAME.fullmatch(account):
+            raise BadSetting(f"allow_networks: {account!r} is not the name of an account: use a-z, 0-9 and -")
+        _check_each(f"allow_networks for {account}", networks)
     if settings.egress_proxy and not re.fullmatch(r"(http|https|socks5h)://[!-~]+", settings.egress_proxy):
         raise BadSetting("egress_proxy: must be a URL such as http://egress.internal:3128")
     if settings.egress_ca and not Path(settings.egress_ca).is_file():
         raise BadSetting(f"egress_ca: there is no file {settings.egress_ca}")
+
+
+def _check_each(name: str, networks: list[str]) -> None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise BadSetting(f"{name}: {error}") from None
 
 
 def _check_nats(settings: Settings) -> None:

@@ -20,12 +20,12 @@ PACKAGE = Path(__file__).parents[1] / "gatepost"
 # Lower never imports higher; equals may import each other only inside one folder. First match wins.
 RANKS = [
     (0, ("clock", "ids", "errors")),
-    (1, ("secrets", "strict", "verify", "redirect_uris")),
+    (1, ("fair_queue", "secrets", "strict", "verify", "redirect_uris")),
     (2, ("tokens.jws", "deliveries.sign")),
     (3, ("accounts", "scopes", "clients", "consents", "families", "issuers", "keys", "ledger")),
     (3, ("endpoints", "subscriptions")),
     (4, ("settings", "outbox")),
-    (7, ("deliveries.drive", "deliveries.send")),
+    (7, ("deliveries.drive", "deliveries.send", "deliveries.senders")),
     (8, ("deliveries.schedule",)),
     (11, ("deliveries.worker",)),
     (13, ("deliveries.process",)),

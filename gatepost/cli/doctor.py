@@ -110,6 +110,7 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         yield from _check_database(store)
         yield _check_schema(store)
         yield _check_opens(settings, store)
+        yield from _check_allowed_networks(settings, store)
     except GatepostError as error:
         do = (
             "check that the database runs and that the URL is right"
@@ -167,6 +168,15 @@ def _check_opens(settings: Settings, store: Store) -> Check:
     if under != {master.first}:
         return Check(name, "warning", "not all are under the first master key", "run: gatepost key rewrap")
     return Check(name, "ok", "the first master key opens them")
+
+
+def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]:
+    for name, networks in settings.allow_networks.items():
+        if store.read_now(lambda tx, name=name: tx.account_named(name)) is None:  # type: ignore[misc]
+            do = "name an account that `gatepost account list` shows"
+            yield Check("allow_networks", "warning", f"there is no account {name}", do)
+        else:
+            yield Check("allow_networks", "ok", f"{name} may send to {', '.join(networks) or 'nothing more'}")
 
 
 # --- the ports

@@ -14,7 +14,9 @@ Network = IPv4Network | IPv6Network
 
 
 class Policy(NamedTuple):
-    allow_networks: tuple[Network, ...] = ()
+    """The rules for one account."""
+
+    allow_networks: tuple[Network, ...] = ()  # that the operator allowed to this account
     dev: bool = False  # http and private targets allowed
     own: tuple[tuple[str, int], ...] = ()  # Gatepost's own listeners (host, port): never a target, not even with dev
     proxy: str = ""  # egress proxy: the address rule is then delegated to it

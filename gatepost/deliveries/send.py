@@ -5,13 +5,11 @@ address is judged by `guard` before it is connected to. What an answer means for
 """
 
 import asyncio
-import contextlib
 import errno
 import io
 import math
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,11 +19,11 @@ import pycurl  # type: ignore[import-untyped]
 
 from gatepost.deliveries.drive import Drive
 from gatepost.deliveries.guard import Policy, address_problem, url_problem
+from gatepost.deliveries.resolver import NOT_PUBLIC, Found, LookUp, Resolver, addresses
 
 MAX_READ = 64 * 1024  # of an answer's body
 MAX_KEPT = 4 * 1024
 MAX_CONNECTIONS_KEPT = 512
-MAX_LOOK_UPS = 500  # names being looked up at a time
 NAME_KEPT = 60  # seconds for which the addresses of a name are used
 
 
@@ -37,6 +35,7 @@ class Outgoing(NamedTuple):
     headers: list[str]  # "name: value" ready made, includes content-type and user-agent
     body: bytes  # never empty: what has no body libcurl would send again by itself
     timeout: float  # seconds, from start to the last byte of the answer
+    account: str = ""  # its name: whose share of look-ups it takes
 
 
 class Sent(NamedTuple):
@@ -51,15 +50,6 @@ class Sent(NamedTuple):
     duration_ms: float
     remote_ip: str | None
     response: bytes  # the first 4 KiB of the body
-
-
-LookUp = Callable[[str, int], list[str]]
-
-
-def addresses(name: str, port: int) -> list[str]:
-    """The addresses of a name, in the order in which to try them. Blocks."""
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
 
 
 class Sender:
@@ -82,7 +72,10 @@ class Sender:
         self._finished = finished
         self._proxy = proxy or policy.proxy
         self._ca = ca or certifi.where()
-        self._look_up = look_up
+        self._resolver = Resolver(look_up, self._looked_up)
+        self.refused: Callable[[str, int, str], None] = lambda _host, _port, _why: (
+            None
+        )  # told of names that lead inside
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, MAX_CONNECTIONS_KEPT)
@@ -93,7 +86,6 @@ class Sender:
         self._targets: dict[str, _Target] = {}
         self._hosts: dict[tuple[str, int], _Target] = {}
         self._waiting: set[_Wait] = set()
-        self._looking = 0
         self._done: list[Sent] = []
 
     @property
@@ -136,7 +128,7 @@ class Sender:
     def _target(self, url: str) -> "_Target":
         if len(self._targets) >= 10_000:
             self._targets.clear()
-            self._hosts.clear()
+            self._hosts = {key: target for key, target in self._hosts.items() if target.waiting}
         target = self._targets[url] = self._judge(url)
         return target
 
@@ -152,63 +144,60 @@ class Sender:
             target.until = math.inf
         return target
 
-    # Names are looked up in threads of our own. libcurl has twenty for all its transfers: a dozen names whose servers
-    # do not answer would hold up the look-ups of everybody else, and closing would wait for them.
+    # Names are not looked up by libcurl. It has twenty threads for all its transfers: a dozen names whose servers do
+    # not answer would hold up the look-ups of everybody else, and closing would wait for them.
 
     def _wait(self, outgoing: Outgoing, target: "_Target") -> None:
         wait = _Wait(outgoing, target, time.monotonic())
         wait.alarm = self._loop.call_later(outgoing.timeout, self._give_up, wait)
         self._waiting.add(wait)
         target.waiting.append(wait)
-        if target.looking:
+        self._resolver.ask(outgoing.account, target.host, target.port)
+
+    def _looked_up(self, host: str, port: int, found: Found) -> None:
+        target = self._hosts.get((host, port))
+        if target is None:  # forgotten meanwhile, with nobody waiting
             return
-        if self._looking >= MAX_LOOK_UPS:
-            self._found(target, "too many host names are being looked up at this moment")
-            return
-        target.looking = True
-        self._looking += 1
-        try:
-            threading.Thread(target=self._ask, args=(target,), name="gatepost look-up", daemon=True).start()
-        except RuntimeError:  # no more threads to be had
-            self._answered(target, "the host name could not be looked up")
-
-    def _ask(self, target: "_Target") -> None:
-        """In a thread of its own."""
-        try:
-            found: list[str] | str = self._look_up(target.host, target.port) or "the host name has no address"
-        except socket.gaierror as error:
-            missing = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
-            found = "the host name does not exist" if missing else "the name servers of the host did not answer"
-        except (OSError, ValueError):
-            found = "the host name could not be looked up"
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._answered, target, found)
-
-    def _answered(self, target: "_Target", found: list[str] | str) -> None:
-        target.looking = False
-        self._looking -= 1
-        self._found(target, found)
-
-    def _found(self, target: "_Target", found: list[str] | str) -> None:
+        if isinstance(found, list):
+            found = self._allowed(target, found)
         if isinstance(found, list):
             target.until = time.monotonic() + NAME_KEPT
             listed = ",".join(f"[{each}]" if ":" in each else each for each in found)
             target.load = [f"+{target.host}:{target.port}:{listed}"]
         waiting, target.waiting = target.waiting, []
         for wait in self._waiting.intersection(waiting):
-            self._waiting.remove(wait)
             wait.alarm.cancel()
             waited = time.monotonic() - wait.since
             if isinstance(found, list):
+                self._waiting.remove(wait)
                 self._begin(wait.outgoing, target, waited)
             else:
-                self._end_at_once(wait.outgoing, "dns", found, waited)
+                self._fail(wait, found, waited)
+
+    def _allowed(self, target: "_Target", found: list[str]) -> Found:
+        """Those that may be connected to. That there are others is for the operator to know, not for the account."""
+        problems = {each: address_problem(self._policy, each, target.port) for each in found}
+        allowed = [each for each in found if not problems[each]]
+        if allowed:
+            return allowed
+        self.refused(target.host, target.port, problems[found[0]])
+        return NOT_PUBLIC
+
+    def _fail(self, wait: "_Wait", detail: str, waited: float) -> None:
+        """End it when a whole number of seconds has passed: how long a look-up takes says whether the name exists."""
+        after = waited if self._policy.dev else min(float(math.ceil(waited)), wait.outgoing.timeout)
+        wait.alarm = self._loop.call_later(max(0.0, after - waited), self._end_wait, wait, "dns", detail, after)
 
     def _give_up(self, wait: "_Wait") -> None:
         wait.target.waiting.remove(wait)
-        self._waiting.remove(wait)
+        if not wait.target.waiting:
+            self._resolver.withdraw(wait.target.host, wait.target.port)
         timeout = wait.outgoing.timeout
-        self._end_at_once(wait.outgoing, "timeout", _out_of_time("dns", timeout), timeout)
+        self._end_wait(wait, "timeout", _out_of_time("dns", timeout), timeout)
+
+    def _end_wait(self, wait: "_Wait", failure: str, detail: str, waited: float) -> None:
+        self._waiting.remove(wait)
+        self._end_at_once(wait.outgoing, failure, detail, waited)
 
     def _begin(self, outgoing: Outgoing, target: "_Target", waited: float) -> None:
         transfer = self._idle.pop() if self._idle else _Transfer(self._policy, self._drive, self._proxy, self._ca)
@@ -266,7 +255,7 @@ _ORIGIN = re.compile(r"(https?)://(\[[^]]*\]|[^/?:]+)(?::([0-9]+))?")
 class _Target:
     """A host and port that requests go to, or why none may."""
 
-    __slots__ = ("doubtful_until", "host", "load", "looking", "port", "problem", "until", "waiting")
+    __slots__ = ("doubtful_until", "host", "load", "port", "problem", "until", "waiting")
 
     def __init__(self, host: str, port: int, problem: str = "") -> None:
         self.host = host
@@ -274,7 +263,6 @@ class _Target:
         self.problem = problem
         self.until = 0.0  # when its addresses are to be looked up again
         self.load: list[str] = []  # its addresses, while libcurl has to be told them
-        self.looking = False
         self.waiting: list[_Wait] = []
         self.doubtful_until = 0.0
 
@@ -412,7 +400,7 @@ class _Transfer:
             None if code is None or code < 300 else self._retry_after(),
             self._timings(waited),
             _milliseconds(waited + getinfo(pycurl.TOTAL_TIME_T)),
-            None if self._proxied or failure == "blocked_target" else getinfo(pycurl.PRIMARY_IP) or None,
+            None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
             bytes(self._kept),
         )
 
@@ -441,6 +429,8 @@ class _Transfer:
         if whole and self._read > MAX_READ:  # it was we who broke it off
             return code, None, ""
         if self._refused and not self._opened:
+            if self.target.until < math.inf:  # a name: what it leads to is not told
+                return None, "dns", NOT_PUBLIC
             return None, "blocked_target", f"the URL {self._refused}"
         phase = "body" if whole else _PHASES.get(error) or self._phase()
         if error == pycurl.E_OPERATION_TIMEDOUT:
@@ -464,9 +454,8 @@ class _Transfer:
 
     def _words(self, phase: str, error: int, words: str) -> str:
         match phase:
-            case "connect" if self._proxied:
-                code = self._proxy_refusal()
-                return "the egress proxy made no connection" + (f": it answered {code}" if code else "")
+            case "connect" if self._proxied:  # its status would tell which internal names exist
+                return "the egress proxy made no connection"
             case "connect":
                 return _CONNECTING.get(self.curl.getinfo(pycurl.OS_ERRNO), "no connection could be made")
             case "tls":
@@ -535,7 +524,7 @@ _DOING = {
     "body": "reading the answer's body",
 }
 _BROKEN_OFF = {
-    "dns": "the host name could not be looked up",
+    "dns": NOT_PUBLIC,
     "send": "the connection broke while the request was being sent",
     "first_byte": "the receiver closed the connection without answering",
     "body": "the answer broke off in its body",

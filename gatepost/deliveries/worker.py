@@ -18,6 +18,7 @@ from gatepost.deliveries import decide, message
 from gatepost.deliveries.message import Told
 from gatepost.deliveries.schedule import SLOTS, Schedule, Turn
 from gatepost.deliveries.send import Outgoing, Sender, Sent
+from gatepost.deliveries.senders import Senders
 from gatepost.deliveries.sign import Signer, signature
 from gatepost.endpoints import Endpoint
 from gatepost.errors import Unavailable
@@ -69,7 +70,9 @@ class Worker:
         self.name = ids.text("wrk", self._id)
         self._place = place
         self._schedule = Schedule(slots)
-        self._sender = make_sender(opened.service.policy, self._finished, proxy=proxy, ca=ca)
+        self._sender = Senders(
+            opened.service.policy_for, self._finished, make=make_sender, refused=_log_refused, proxy=proxy, ca=ca
+        )
         self._results: list[list[Over]] = [[] for _ in range(_HANDS[opened.store.dialect])]
         self._untold: list[Attempted] = []
         self._cycles = 0  # under way
@@ -283,7 +286,8 @@ class Worker:
             parent = self._traces.attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
             if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
                 headers.append(parent)
-        self._sender.start(Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout))
+        outgoing = Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout, claim.account_name)
+        self._sender.start(outgoing)
 
     def _prepare(self, endpoint: Endpoint) -> Prepared:
         key = (endpoint.id, endpoint.updated_at)
@@ -530,3 +534,8 @@ def _renewing(renew: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         renew()
 
     return renew_bell
+
+
+def _log_refused(host: str, port: int, why: str) -> None:
+    """For the operator: the account sees no more than that the name has no public address."""
+    log.warning("target refused by its address", host=host, port=port, reason=why)

@@ -125,7 +125,7 @@ def _check_assertion(
     """RFC 7521, section 4.2; RFC 7523, section 3, with the audience of RFC 7523bis. Says by what, and why not."""
     assertion, keys = presented.assertion, found.jwks or {}
     if found.jwks_uri:
-        keys = service.foreign.keys_for(assertion, found.jwks_uri, tx.at)
+        keys = service.foreign.keys_for(assertion, found.jwks_uri, tx.at, account=account.name, client=found.id)
     try:
         algorithms = STRICT_ALGORITHMS if account.strict else ASSERTION_ALGORITHMS
         claims = read(assertion, keys, algorithms=algorithms, typ=ASSERTION_TYPES)

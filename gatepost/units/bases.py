@@ -215,7 +215,7 @@ def by_assertion(tx: Tx, service: Service, known: Known, asked: Request, _origin
     ]
     why = Refusal("invalid_grant", "assertion: not of an issuer that is trusted for this client", "assertion")
     for issuer in trusted:
-        keys = service.foreign.keys_for(assertion, issuer.jwks_uri, tx.at)
+        keys = service.foreign.keys_for(assertion, issuer.jwks_uri, tx.at, account=known.account.name)
         try:
             claims = read(assertion, keys, algorithms=ASSERTION_ALGORITHMS, typ=jwt_bearer.TYPES)
             basis = jwt_bearer.rest_on(issuer, claims, service.base_url, tx.at)

@@ -92,7 +92,7 @@ def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         _escalation(defined.client, call.caller)
         or _unknown_scope(tx, defined.client)
         or _not_ours(tx, service, defined.client)
-        or _not_to_be_fetched(service, defined.client)
+        or _not_to_be_fetched(service, account, defined.client)
     )
     if problem:
         return _refuse_client(tx, account, call, problem)
@@ -170,9 +170,9 @@ def _not_ours(tx: Tx, service: Service, client: Client) -> Refusal | None:
     return None
 
 
-def _not_to_be_fetched(service: Service, client: Client) -> Refusal | None:
+def _not_to_be_fetched(service: Service, account: Account, client: Client) -> Refusal | None:
     """The guard judges again when its key set is fetched."""
-    problem = url_problem(service.policy, client.jwks_uri) if client.jwks_uri else ""
+    problem = url_problem(service.policy_for(account.name), client.jwks_uri) if client.jwks_uri else ""
     return Refusal("invalid_client_metadata", f"jwks_uri: {problem}", "/jwks_uri") if problem else None
 
 

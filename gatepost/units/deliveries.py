@@ -58,6 +58,7 @@ class Claim(NamedTuple):
     data: str | None
     key: Key
     to: Key  # the endpoint's
+    account_name: str = ""
 
 
 class Picked(NamedTuple):
@@ -102,7 +103,11 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
                 found = attempts[queued.planned_at] = (opened, _encode(opened).decode())
             key = queued[:2]
             rows.append((*key, lease, worker, found[1]))
-            claims.append(Claim(queued, queued.number + 1, found[0], account, endpoint, type_, at, data, key, to))
+            claims.append(
+                Claim(
+                    queued, queued.number + 1, found[0], account.id, endpoint, type_, at, data, key, to, account.name
+                )
+            )  # fmt: skip
         claimed.append(claims)
     if rows:
         tx.webhooks.claim(rows)
@@ -117,13 +122,13 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
     return Claimed(picked, interrupted)
 
 
-def _ready(tx: Tx, picks: Sequence[Pick]) -> list[tuple[Pick, str, Endpoint]]:
+def _ready(tx: Tx, picks: Sequence[Pick]) -> list[tuple[Pick, Account, Endpoint]]:
     """Those whose endpoint and account are active."""
-    ready: list[tuple[Pick, str, Endpoint]] = []
+    ready: list[tuple[Pick, Account, Endpoint]] = []
     for pick in picks:
         account, endpoint = _whose(tx, pick.lane.account, pick.lane.endpoint)
         if account is not None and endpoint is not None and account.active and endpoint.status == "active":
-            ready.append((pick, account.id, endpoint))
+            ready.append((pick, account, endpoint))
     return ready
 
 

@@ -19,7 +19,7 @@ def add(
     made = issuers.define(
         name, account=account.id, issuer=issuer, jwks_uri=jwks_uri, match=match, client=client, scope=scope, at=tx.at
     )  # fmt: skip
-    problem = url_problem(service.policy, jwks_uri)
+    problem = url_problem(service.policy_for(account.name), jwks_uri)
     if problem:
         raise BadSetting(f"--jwks-uri: {problem}")
     found = accounts.client_of(tx, client)

@@ -128,7 +128,7 @@ def login_keys(tx: Tx, service: Service, account: Account, token: str) -> dict[s
     """The keys of the account's login application: given, or published at a URL."""
     keys = account["login_jwks"]
     if isinstance(keys, str):
-        return service.foreign.keys_for(token, keys, tx.at)
+        return service.foreign.keys_for(token, keys, tx.at, account=account.name)
     return keys or {}
 
 

@@ -1,5 +1,6 @@
 """What every unit may know about the service it runs in, and the answers that units give."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gatepost import scopes
@@ -19,8 +20,13 @@ class Service(NamedTuple):
     ring: Ring
     shared_resources: tuple[str, ...] = ()
     dev: bool = False
-    policy: Policy = Policy()
+    policy: Policy = Policy()  # of accounts that the operator allowed no networks to
     foreign: Foreign = Foreign()
+    account_policies: Mapping[str, Policy] = {}
+
+    def policy_for(self, account: str) -> Policy:
+        """Where requests for this account, by its name, may go."""
+        return self.account_policies.get(account, self.policy)
 
     @property
     def token_endpoint(self) -> str:

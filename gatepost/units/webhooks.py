@@ -1,6 +1,7 @@
 """Defining endpoints and subscriptions: POST /webhooks/endpoints and POST /webhooks/subscriptions."""
 
 from base64 import b64decode, b64encode
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,7 +36,11 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         limit = Refusal("limit_reached", f"the account has its {account['max_endpoints']} endpoints (max_endpoints)")
         return _refuse_endpoint(tx, account, call, limit)
     defined = endpoints.define(
-        call.body, known, account=account.id, at=tx.at, url_problem=lambda url: guard.url_problem(service.policy, url)
+        call.body,
+        known,
+        account=account.id,
+        at=tx.at,
+        url_problem=partial(guard.url_problem, service.policy_for(account.name)),
     )
     if isinstance(defined, Refusal):
         return _refuse_endpoint(tx, account, call, defined)

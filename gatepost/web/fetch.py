@@ -1,9 +1,16 @@
-"""Fetching key sets of others: over https, to an address that the guard allows, no redirects, little and soon."""
+"""Fetching key sets of others: over https, to an address that the guard allows, no redirects, little and soon.
+
+Each account has a share of the fetches under way, and within it each host and each client. So servers that never
+answer delay nobody but the account that named them.
+"""
 
 import asyncio
 import contextlib
 import io
+import ipaddress
+import math
 import socket
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,94 +21,166 @@ import pycurl  # type: ignore[import-untyped]
 
 from gatepost.clock import Clock
 from gatepost.deliveries.guard import Policy, address_problem, url_problem
-from gatepost.deliveries.send import LookUp, addresses
+from gatepost.deliveries.resolver import Found, LookUp, Resolver, addresses
+from gatepost.fair_queue import FairQueue, Work
 from gatepost.observe import log
-from gatepost.tokens.foreign import Foreign
+from gatepost.tokens.foreign import Foreign, Wanted
 
 MAX_BYTES = 128 * 1024
-TIMEOUT = 5  # seconds for all of it
-MOST_AT_ONCE = 64  # so that a few servers that do not answer hold up nobody else's
+TIMEOUT = 5  # seconds for one fetch, from the look-up of its host name to the last byte
+IN_ALL = 256  # fetches under way
+FOR_ONE_ACCOUNT = 16
+FOR_ONE_HOST = 8  # of an account: other accounts that use the same host have their own
+FOR_ONE_CLIENT = 2
 
 
 class KeyFetcher:
-    """One fetch of a URL at a time, however many wait for it. Belongs to one event loop."""
+    """One fetch of a URL at a time for each account, however many wait for it. Belongs to one event loop."""
 
     def __init__(
-        self, foreign: Foreign, policy: Policy, now: Clock, *, ca: str = "", look_up: LookUp = addresses
-    ) -> None:
+        self, foreign: Foreign, policy_for: Callable[[str], Policy], now: Clock, *, ca: str = "",
+        look_up: LookUp = addresses,
+    ) -> None:  # fmt: skip
         self._foreign = foreign
-        self._policy = policy
+        self._policy_for = policy_for
         self._now = now
         self._ca = ca or certifi.where()
-        self._look_up = look_up
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "gatepost-keys")
+        self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._queue = FairQueue(in_all=IN_ALL, for_one=FOR_ONE_ACCOUNT)
+        self._threads = ThreadPoolExecutor(IN_ALL, "gatepost-keys")
+        self._resolver = Resolver(look_up, self._looked_up)
+        self._questions: dict[tuple[str, int], list[asyncio.Future[Found]]] = {}
 
-    async def fetch(self, url: str) -> None:
-        """Afterwards `Foreign` knows what is there, or that nothing was to be had."""
-        task = self._under_way.get(url)
+    async def fetch(self, wanted: Wanted) -> bool:
+        """True when it was tried: `Foreign` knows what is there, or that nothing was. False when it takes too long."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self._task(wanted)), TIMEOUT + 1)
+        except TimeoutError:
+            return False
+        return True
+
+    def refresh(self) -> None:
+        """Fetch the sets that are in use and due, while the old ones serve."""
+        while self._foreign.due:
+            _, wanted = self._foreign.due.popitem()
+            self._task(wanted)
+
+    def _task(self, wanted: Wanted) -> asyncio.Task[None]:
+        key = (wanted.account, wanted.url)
+        task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[url] = asyncio.create_task(self._fetch(url))
-            task.add_done_callback(lambda _: self._under_way.pop(url, None))
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(task), TIMEOUT + 1)
+            task = self._under_way[key] = asyncio.create_task(self._fetch(wanted))
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return task
 
-    async def _fetch(self, url: str) -> None:
+    async def _fetch(self, wanted: Wanted) -> None:
         found: Any = None
         try:
-            loop = asyncio.get_running_loop()
-            found = msgspec.json.decode(await loop.run_in_executor(self._threads, self._get, url))
+            found = msgspec.json.decode(await self._get(wanted))
         except (_NotFetched, ValueError, RecursionError) as error:
-            log.warning("key set not fetched", url=url, error=str(error))
-        self._foreign.put(url, found, self._now())
+            log.warning("key set not fetched", url=wanted.url, account=wanted.account, error=str(error))
+        self._foreign.put(wanted.url, found, self._now(), account=wanted.account)
 
-    def _get(self, url: str) -> bytes:
-        """In a thread. The name is looked up once, and the connection made to an address that was judged."""
-        problem = url_problem(self._policy, url)
+    async def _get(self, wanted: Wanted) -> bytes:
+        """The name is looked up once, and the connection made to an address that was judged."""
+        policy = self._policy_for(wanted.account)
+        problem = url_problem(policy, wanted.url)
         if problem:
             raise _NotFetched(f"the URL {problem}")
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        host = parts.hostname or ""
-        curl, body = pycurl.Curl(), _Limited()
-        try:
-            if self._policy.proxy:
-                curl.setopt(pycurl.PROXY, self._policy.proxy)
-            else:
-                curl.setopt(pycurl.PROXY, "")
-                curl.setopt(pycurl.RESOLVE, [f"{host}:{port}:{','.join(self._allowed(host, port))}"])
-                curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
-            for option, value in _OPTIONS.items():
-                curl.setopt(option, value)
-            curl.setopt(pycurl.CAINFO, self._ca)
-            curl.setopt(pycurl.URL, url)
-            curl.setopt(pycurl.WRITEFUNCTION, body.write)
-            curl.perform()
-            status = curl.getinfo(pycurl.RESPONSE_CODE)
-        except pycurl.error as error:
-            raise _NotFetched(f"libcurl error {error.args[0]}") from None
-        finally:
-            curl.close()
-        if status != 200:
-            raise _NotFetched(f"status {status}")
-        return body.getvalue()
+        parts = urlsplit(wanted.url)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
+        async with self._place(wanted, host):
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            resolve = ""
+            if not policy.proxy and not _is_address(host):
+                judged = await self._addresses(policy, wanted.account, host, port)
+                resolve = f"{host}:{port}:{','.join(judged)}"
+            left = TIMEOUT - (loop.time() - began)
+            return await loop.run_in_executor(self._threads, _transfer, wanted.url, policy, self._ca, resolve, left)
 
-    def _allowed(self, host: str, port: int) -> list[str]:
+    @contextlib.asynccontextmanager
+    async def _place(self, wanted: Wanted, host: str) -> AsyncIterator[None]:
+        """Among the fetches under way; waits for one."""
+        account, turn = wanted.account, asyncio.Event()
+        limits: list[tuple[Any, int]] = [((account, "host", host), FOR_ONE_HOST)]
+        if wanted.client:
+            limits.append(((account, "client", wanted.client), FOR_ONE_CLIENT))
+        work = Work(account, turn.set, *limits)
+        self._queue.add(work)
         try:
-            found = self._look_up(host, port)
-        except (OSError, ValueError) as error:
-            raise _NotFetched(f"the host name could not be looked up ({type(error).__name__})") from None
+            await turn.wait()
+            yield
+        finally:
+            self._queue.done(work)
+
+    async def _addresses(self, policy: Policy, account: str, host: str, port: int) -> list[str]:
+        """The system's resolver has no time limit that is ours to set, so waiting for it has one."""
+        answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self._questions.setdefault((host, port), []).append(answer)
+        self._resolver.ask(account, host, port)
+        try:
+            found = await asyncio.wait_for(answer, TIMEOUT)
+        except TimeoutError:
+            raise _NotFetched("looking up the host name took too long") from None
+        if isinstance(found, str):
+            raise _NotFetched(found)
         for each in found:
-            problem = address_problem(self._policy, each, port)
+            problem = address_problem(policy, each, port)
             if problem:
                 raise _NotFetched(problem)
         return [f"[{each}]" if ":" in each else each for each in found]
 
-    def _open_socket(self, _purpose: int, address: Any) -> Any:
+    def _looked_up(self, host: str, port: int, found: Found) -> None:
+        for answer in self._questions.pop((host, port), []):
+            if not answer.done():
+                answer.set_result(found)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -> bytes:
+    """In a thread."""
+    curl, body = pycurl.Curl(), _Limited()
+    try:
+        curl.setopt(pycurl.PROXY, policy.proxy)  # an empty one means none, whatever the environment says
+        if not policy.proxy:
+            curl.setopt(pycurl.OPENSOCKETFUNCTION, _opener(policy))
+        if resolve:
+            curl.setopt(pycurl.RESOLVE, [resolve])
+        for option, value in _OPTIONS.items():
+            curl.setopt(option, value)
+        curl.setopt(pycurl.TIMEOUT_MS, max(1, math.ceil(seconds * 1000)))
+        curl.setopt(pycurl.CAINFO, ca)
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.WRITEFUNCTION, body.write)
+        curl.perform()
+        status = curl.getinfo(pycurl.RESPONSE_CODE)
+    except pycurl.error as error:
+        raise _NotFetched(f"libcurl error {error.args[0]}") from None
+    finally:
+        curl.close()
+    if status != 200:
+        raise _NotFetched(f"status {status}")
+    return body.getvalue()
+
+
+def _opener(policy: Policy) -> Callable[[int, Any], Any]:
+    """Opens a socket for a connection to an address, if it may be made."""
+
+    def open_socket(_purpose: int, address: Any) -> Any:
         family, kind, protocol, target = address
-        if address_problem(self._policy, target[0], target[1]):
+        if address_problem(policy, target[0], target[1]):
             return pycurl.SOCKET_BAD
         return socket.socket(family, kind, protocol).detach()  # libcurl's to close
+
+    return open_socket
 
 
 class _NotFetched(Exception):
@@ -123,7 +202,6 @@ _OPTIONS = {
     pycurl.SSL_VERIFYPEER: 1,
     pycurl.SSL_VERIFYHOST: 2,
     pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
-    pycurl.TIMEOUT: TIMEOUT,
     pycurl.NOSIGNAL: 1,
     pycurl.HTTPHEADER: ["accept: application/jwk-set+json, application/json", "user-agent: Gatepost"],
 }

@@ -42,7 +42,7 @@ def main() -> None:
 
 async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None") -> None:
     service = opened.service
-    fetcher = KeyFetcher(service.foreign, service.policy, opened.store.now, ca=settings.egress_ca)
+    fetcher = KeyFetcher(service.foreign, service.policy_for, opened.store.now, ca=settings.egress_ca)
     surface = Surface(opened.store, service, opened.store.now, fetcher)
     proxies = tuple(settings.trusted_proxies)
     application = Application(surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from gatepost import clock, keys
 from gatepost.errors import Refusal, Unavailable
 from gatepost.store.tx import Tx, Unit, Wants
-from gatepost.tokens.foreign import KeysWanted
+from gatepost.tokens.foreign import KeysWanted, Wanted
 from gatepost.units import authenticate
 from gatepost.units.authenticate import Shown
 from gatepost.units.service import Service
@@ -18,7 +18,8 @@ _MOST_FETCHES = 5  # for one request
 
 
 class Fetcher(Protocol):
-    async def fetch(self, url: str) -> None: ...
+    async def fetch(self, wanted: Wanted) -> bool: ...
+    def refresh(self) -> None: ...
 
 
 class Store(Protocol):
@@ -69,15 +70,22 @@ class Surface:
         """Run a unit that may want key sets of others: each is fetched, and the unit run again."""
         for _ in range(_MOST_FETCHES):
             try:
-                return await self.store.run(unit, records_only=records_only, wants=wants)
-            except KeysWanted as wanted:
+                result = await self.store.run(unit, records_only=records_only, wants=wants)
+            except KeysWanted as error:
                 if self._fetcher is None:
                     raise
-                await self._fetcher.fetch(wanted.url)
+                if self.service.foreign.was_tried(error.wanted, self.now()):
+                    continue  # another request had it fetched while this one waited for the store
+                if not await self._fetcher.fetch(error.wanted):
+                    raise Unavailable(f"the key set {error.wanted.url} is not here yet") from None
+            else:
+                if self.service.foreign.due and self._fetcher is not None:
+                    self._fetcher.refresh()
+                return result
         try:
             return await self.store.run(unit, records_only=records_only, wants=wants)
-        except KeysWanted as wanted:  # more sets than one request may wait for, or one that is still on its way
-            raise Unavailable(f"the key set {wanted.url} is not here yet") from None
+        except KeysWanted as error:  # more sets than one request may wait for
+            raise Unavailable(f"the key set {error.wanted.url} is not here yet") from None
 
     def note_use(self, account: str, secret: str) -> None:
         """A secret was used. Written to the minute, and outside the request: no row is hot."""

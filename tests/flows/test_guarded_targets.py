@@ -14,6 +14,7 @@ from tests.flows.test_delivery import Platform
 from tests.receiver import Authority, Receiver, receiver
 from tests.service import Service
 
+ALLOWED = ("allowed", "itself", "certified")  # accounts that the operator allows this machine to
 INSIDE = "inside.example.com"  # leads to this machine
 
 _NAMES = f"""
@@ -51,7 +52,11 @@ def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 @pytest.fixture(scope="module")
 def friendly(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Service]:
     """The operator has receivers of its own on this machine."""
-    with guarded(tmp_path_factory.mktemp("friendly"), authority, allow_networks="127.0.0.0/8") as running:
+    with guarded(
+        tmp_path_factory.mktemp("friendly"),
+        authority,
+        allow_networks=" ".join(f"{name}=127.0.0.0/8" for name in ALLOWED),
+    ) as running:
         yield running
 
 
@@ -110,16 +115,16 @@ def test_a_name_that_leads_inside_is_blocked_each_time_it_is_tried(
     assert inside.connections == 0
     assert (record["ended_reason"], len(record["attempts"])) == ("attempts_exhausted", 2)
     for attempt in record["attempts"]:
-        assert (attempt["outcome"], attempt["failure"], attempt["response_code"]) == ("failed", "blocked_target", None)
-        assert (attempt["remote_ip"], attempt["timings"].get("connect_ms")) == (None, None)
-        assert "loopback" in attempt["detail"]
+        assert (attempt["outcome"], attempt["failure"], attempt["response_code"]) == ("failed", "dns", None)
+        assert (attempt["remote_ip"], attempt["timings"], attempt["duration_ms"]) == (None, {}, 1000)
+        assert attempt["detail"] == "the host name does not exist or has no public address"
     shown = platform.read(id=delivery, include="payload,responses").text
     assert "127.0.0.1" not in shown
-    assert [each["id"] for each in platform.records(failure="blocked_target")] == [delivery]
+    assert [each["id"] for each in platform.records(failure="dns")] == [delivery]
 
 
 def test_a_network_that_the_operator_allows(friendly: Service, account_name: str, inside: Receiver) -> None:
-    platform = Platform(friendly, account_name)
+    platform = Platform(friendly, "allowed")
     platform.connect(inside.url)
     record = platform.once(platform.send(), "succeeded")
     [attempt] = record["attempts"]
@@ -129,21 +134,27 @@ def test_a_network_that_the_operator_allows(friendly: Service, account_name: str
     assert request.headers["host"] == f"{INSIDE}:{inside.port}"
     told = platform.post("/webhooks/endpoints", {"url": "https://10.0.0.1/"}, 400)
     assert "private network" in told["detail"], "that one only"
+    other = Platform(friendly, account_name)
+    other.connect(inside.url, retry_schedule=[])
+    [refused] = other.once(other.send(), "failed")["attempts"]
+    assert (refused["failure"], refused["remote_ip"], len(inside.requests)) == ("dns", None, 1), "to that account only"
+    for url in ("https://127.0.0.1/", "https://billing.internal/"):
+        assert platform.endpoint(url)["url"] == url
+        assert other.post("/webhooks/endpoints", {"url": url}, 400)["errors"][0]["pointer"] == "/url"
 
 
 def test_a_name_that_leads_to_gatepost_itself_is_blocked_though_the_network_is_allowed(
-    friendly: Service, account_name: str
+    friendly: Service,
 ) -> None:
-    platform = Platform(friendly, account_name)
+    platform = Platform(friendly, "itself")
     port = friendly.ops.rpartition(":")[2]
     platform.connect(f"https://{INSIDE}:{port}/events", retry_schedule=[])
     [attempt] = platform.once(platform.send(), "failed")["attempts"]
-    assert (attempt["failure"], attempt["remote_ip"]) == ("blocked_target", None)
-    assert "Gatepost itself" in attempt["detail"]
+    assert (attempt["failure"], attempt["remote_ip"]) == ("dns", None)
 
 
-def test_a_certificate_is_always_verified(friendly: Service, account_name: str, authority: Authority) -> None:
-    platform = Platform(friendly, account_name)
+def test_a_certificate_is_always_verified(friendly: Service, authority: Authority) -> None:
+    platform = Platform(friendly, "certified")
     with receiver(tls=authority.context(INSIDE, self_signed=True), name=INSIDE) as found:
         platform.connect(found.url, retry_schedule=[])
         [attempt] = platform.once(platform.send(), "failed")["attempts"]

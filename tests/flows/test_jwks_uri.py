@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, Key, RSAKey
 
 from gatepost import app, clock
 from gatepost.settings import load
-from gatepost.tokens.foreign import FRESH, PATIENCE, STALE
+from gatepost.tokens.foreign import PATIENCE, REVALIDATED, STALE
 from gatepost.web.app import Application
 from gatepost.web.fetch import MAX_BYTES, KeyFetcher
 from gatepost.web.surface import Surface
@@ -237,7 +237,7 @@ def inside(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
     with service.running(directory / "data") as gatepost, published(gatepost, "in-time", jwks(KEY)) as there:
         monkeypatch.setattr(clock, "now", lambda: now[0])
         opened = app.open_for_use(load({}, gatepost.environment))
-        fetcher = KeyFetcher(opened.service.foreign, opened.service.policy, clock.now)
+        fetcher = KeyFetcher(opened.service.foreign, opened.service.policy_for, clock.now)
         surface = Surface(opened.store, opened.service, clock.now, fetcher)
         try:
             yield there, Inside(Application(surface), now, gatepost.url, there.client)
@@ -258,7 +258,7 @@ def test_keys_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             assert len(there.server.requests) == 2
             there.server.behaviour = jwks(NEW)
             assert await here.ask(KEY) == 200, "nobody has said yet that it is gone"
-            here.now[0] += FRESH
+            here.now[0] += REVALIDATED
             assert await here.ask(KEY) == 401
             assert await here.ask(NEW) == 200
             assert len(there.server.requests) == 3

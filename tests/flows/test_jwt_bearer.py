@@ -349,7 +349,7 @@ def test_the_issuers_keys_are_rotated(sqlite_gatepost: Service, account_name: st
     workload, new = Workload(sqlite_gatepost, account_name, stack), ECKey.generate_key("P-256", {"kid": "new"})
     store, own = sqlite_gatepost.opened.store, sqlite_gatepost.opened.service
     ago = [PATIENCE]
-    fetcher = KeyFetcher(own.foreign, own.policy, lambda: clock.now() - ago[0])
+    fetcher = KeyFetcher(own.foreign, own.policy_for, lambda: clock.now() - ago[0])
     surface = Surface(store, own, clock.now, fetcher)
 
     async def ask(key: Key) -> int:

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
-from gatepost.deliveries import send
 from gatepost.deliveries.guard import Policy
 from gatepost.deliveries.model import FAILURES
+from gatepost.deliveries.resolver import LookUp
 from gatepost.deliveries.send import Outgoing, Sender, Sent
 from tests.receiver import (
     OK,
@@ -54,11 +54,11 @@ class Post:
         self.sender = Sender(policy, self._finished, **options)
 
     async def __call__(
-        self, url: str, body: bytes = BODY, seconds: float = 10.0, headers: list[str] | None = None
+        self, url: str, body: bytes = BODY, seconds: float = 10.0, headers: list[str] | None = None, account: str = ""
     ) -> Sent:
         key = object()
         self._waiting[key] = asyncio.get_running_loop().create_future()
-        self.sender.start(Outgoing(key, url, HEADERS if headers is None else headers, body, seconds))
+        self.sender.start(Outgoing(key, url, HEADERS if headers is None else headers, body, seconds, account))
         sent = await self._waiting[key]
         check(sent)
         return sent
@@ -110,7 +110,7 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.01)
 
 
-def at(*found: str) -> send.LookUp:
+def at(*found: str) -> LookUp:
     return lambda _name, _port: list(found)
 
 

@@ -9,14 +9,16 @@ import ssl
 import threading
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from gatepost.deliveries import send
+from gatepost.deliveries import resolver, send
 from gatepost.deliveries.drive import Drive
 from gatepost.deliveries.guard import Policy
 from gatepost.deliveries.send import Outgoing, Sender, Sent
+from gatepost.deliveries.senders import Senders
 from tests.flows.test_send import BODY, DEV, HEADERS, HERE, ORDER, at, free_port, post, posting, run, until
 from tests.receiver import OK, Answer, Authority, Connection, Raw, Request, receiver, silent
 
@@ -32,8 +34,29 @@ class TestTargets:
         with receiver(host="127.0.0.2" if ":" not in found[0] else "::1") as r:
             sent = post(f"https://rebind.test:{r.port}/", HERE, look_up=at(*found))
             assert r.connections == 0
-        assert (sent.code, sent.failure, sent.remote_ip) == (None, "blocked_target", None)
-        assert sent.detail.startswith("the URL leads to ")
+        assert (sent.code, sent.failure, sent.remote_ip) == (None, "dns", None)
+
+    def test_a_name_that_leads_inside_looks_like_one_that_does_not_exist(self) -> None:
+        """Else whoever chooses URLs could find out which internal names exist."""
+
+        def missing(_name: str, _port: int) -> list[str]:
+            raise socket.gaierror(socket.EAI_NONAME, "x")
+
+        detail = "the host name does not exist or has no public address"
+        for look_up in (missing, at(), at("10.0.0.1"), at("fd00::1", "169.254.169.254")):
+            sent = post("https://wiki.corp.example/", HERE, look_up=look_up)
+            assert sent[1:] == (None, "dns", detail, None, {}, 1000.0, None, b"")
+
+    def test_the_operator_is_told_of_a_name_that_leads_inside(self) -> None:
+        told: list[tuple[str, int, str]] = []
+
+        async def story() -> None:
+            async with posting(DEV, look_up=at("169.254.169.254")) as to:
+                to.sender.refused = lambda *why: told.append(why)
+                await to("http://wiki.corp.example/")
+
+        run(story())
+        assert told == [("wiki.corp.example", 80, "leads to a cloud's metadata service")]
 
     @pytest.mark.parametrize(
         "url", ["http://example.com/", "https://127.0.0.2:8443/", "https://localhost./", "ftp://a"]
@@ -46,7 +69,7 @@ class TestTargets:
             policy = Policy(dev=True, own=(("localhost", r.port),))
             for url in (r.url, f"http://localhost:{r.port}/"):
                 assert post(url, policy)[1:4] == (None, "blocked_target", "the URL leads to Gatepost itself")
-            assert post(f"http://a.test:{r.port}/", policy, look_up=at("127.0.0.1")).failure == "blocked_target"
+            assert post(f"http://a.test:{r.port}/", policy, look_up=at("127.0.0.1")).failure == "dns"
             assert r.connections == 0
 
     def test_only_the_addresses_that_are_allowed_are_tried(self, authority: Authority) -> None:
@@ -64,7 +87,7 @@ class TestTargets:
         assert (sent.failure, sent.detail) == ("connect", "the connection was refused")
 
     def test_a_name_that_changes_its_mind(self, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The kept connection goes to the address that was judged; a new one is judged anew."""
+        """It is judged each time it is looked up, also while a connection is kept."""
         answers = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
         monkeypatch.setattr(send, "NAME_KEPT", 0)
 
@@ -76,7 +99,7 @@ class TestTargets:
         with receiver(behaviour, tls=authority.context("a.test")) as r, receiver(host="127.0.0.2") as inside:
             sent = run(story(f"https://a.test:{r.port}/"))
             assert (r.connections, inside.connections) == (1, 0)
-        assert [each.failure for each in sent] == [None, None, "blocked_target"]
+        assert [each.failure for each in sent] == [None, "dns", "dns"]
 
     @pytest.mark.parametrize(
         "name", ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
@@ -182,7 +205,7 @@ class TestProxy:
     def test_what_it_refuses(self) -> None:
         with receiver(Raw(Tunnel(0, 403).act)) as proxy:
             sent = post("https://hooks.example.com/", Policy(), proxy=proxy.url)
-        assert sent[1:4] == (None, "connect", "the egress proxy made no connection: it answered 403")
+        assert sent[1:4] == (None, "connect", "the egress proxy made no connection")
 
     def test_it_is_gone(self) -> None:
         sent = post("https://hooks.example.com/", Policy(), proxy=f"http://localhost:{free_port()}")
@@ -213,7 +236,7 @@ class TestNames:
             (socket.gaierror(socket.EAI_AGAIN, "x"), "name servers of the host did not answer"),
             (OSError("127.0.0.1"), "could not be looked up"),
             (UnicodeError("x"), "could not be looked up"),
-            (None, "has no address"),
+            (None, "has no public address"),
         ],
     )
     def test_one_that_is_not_found(self, error: Exception | None, words: str) -> None:
@@ -227,8 +250,8 @@ class TestNames:
         assert words in sent.detail
 
     def test_by_the_system(self) -> None:
-        assert send.addresses("127.0.0.1", 80) == ["127.0.0.1"]
-        assert set(send.addresses("localhost", 80)) - {"::1"} == {"127.0.0.1"}
+        assert resolver.addresses("127.0.0.1", 80) == ["127.0.0.1"]
+        assert set(resolver.addresses("localhost", 80)) - {"::1"} == {"127.0.0.1"}
 
     def test_once_for_all_that_wait(self) -> None:
         asked: list[tuple[str, int]] = []
@@ -258,7 +281,7 @@ class TestNames:
             assert run(story(f"http://a.test:{r.port}/")) == ["connect", None]
 
     def test_slow_ones_hold_up_nobody_else(self) -> None:
-        """Not the requests to other hosts, and not the end."""
+        """Not the requests of other accounts, and not the end."""
         never = threading.Event()
 
         def look_up(name: str, _port: int) -> list[str]:
@@ -268,7 +291,10 @@ class TestNames:
 
         async def story(port: int) -> tuple[list[Sent], float]:
             async with posting(look_up=look_up) as to:
-                late = [asyncio.create_task(to(f"http://slow{n}.test:{port}/", seconds=1.0)) for n in range(100)]
+                late = [
+                    asyncio.create_task(to(f"http://slow{n}.test:{port}/", seconds=1.0, account="slow"))
+                    for n in range(100)
+                ]
                 await asyncio.sleep(0)
                 assert (await to(f"http://quick.test:{port}/", seconds=0.9)).code == 200
                 sent = await asyncio.gather(*late)
@@ -282,23 +308,65 @@ class TestNames:
         assert all("looking up the host name" in each.detail and each.duration_ms == 1000 for each in sent)
         assert closing < 10
 
-    def test_there_is_an_end_to_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(send, "MAX_LOOK_UPS", 2)
-        go = threading.Event()
+    def test_an_account_has_a_share_of_the_look_ups(self) -> None:
+        """What is beyond it waits for the account's own names, and fails for no lack of ours."""
+        go, asked = threading.Event(), Counter[str]()
 
-        def look_up(_name: str, _port: int) -> list[str]:
-            go.wait(60)
+        def look_up(name: str, _port: int) -> list[str]:
+            asked[name[0]] += 1
+            if name.startswith("s"):
+                go.wait(60)
             return ["127.0.0.1"]
 
         async def story(port: int) -> list[Sent]:
             async with posting(look_up=look_up) as to:
-                waiting = [asyncio.create_task(to(f"http://a{number}.test:{port}/")) for number in range(3)]
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                slow = [
+                    asyncio.create_task(to(f"http://s{number}.test:{port}/", seconds=30, account="slow"))
+                    for number in range(2 * resolver.FOR_ONE_ACCOUNT)
+                ]
+                await until(lambda: asked["s"] == resolver.FOR_ONE_ACCOUNT)
+                for number in range(5):
+                    assert (await to(f"http://q{number}.test:{port}/", account="quick")).code == 200
+                last = f"http://s{2 * resolver.FOR_ONE_ACCOUNT - 1}.test:{port}/"
+                shared = asyncio.create_task(to(last, seconds=30, account="quick"))
+                await until(lambda: asked["s"] == resolver.FOR_ONE_ACCOUNT + 1)
+                assert asked == {"s": resolver.FOR_ONE_ACCOUNT + 1, "q": 5}, "its own turn, not the other account's"
                 go.set()
-                return [*await asyncio.gather(*waiting), await to(f"http://a2.test:{port}/")]
+                return [await shared, *await asyncio.gather(*slow)]
 
         with receiver() as r:
-            assert [each.failure for each in run(story(r.port))] == [None, None, "dns", None]
+            assert {each.code for each in run(story(r.port))} == {200}
+        assert asked["s"] == 2 * resolver.FOR_ONE_ACCOUNT, "each name once"
+
+
+class TestAccounts:
+    def test_a_kept_connection_into_an_allowed_network_serves_no_other_account(self, authority: Authority) -> None:
+        """The name leads inside for one account, and for the other it would lead to a public address."""
+        allowed = HERE
+        answers = [["127.0.0.1"], ["127.0.0.2"]]
+
+        async def story(port: int) -> list[Sent]:
+            sent: list[Sent] = []
+            senders = Senders(
+                lambda account: allowed if account == "acme" else Policy(),
+                sent.extend,
+                ca=str(authority.file),
+                look_up=lambda *_: answers.pop(0),
+            )
+            for account in ("acme", "acme", "other"):
+                before = len(sent)
+                senders.start(Outgoing(account, f"https://a.test:{port}/", HEADERS, BODY, 5.0, account))
+                await until(lambda before=before: len(sent) > before)  # type: ignore[misc]
+            assert senders.in_flight == 0
+            senders.close()
+            return sent
+
+        with receiver(tls=authority.context("a.test")) as r:
+            sent = run(story(r.port))
+            assert (r.connections, len(r.requests)) == (1, 2)
+        assert [(each.key, each.code, each.failure) for each in sent] == [
+            ("acme", 200, None), ("acme", 200, None), ("other", None, "dns"),
+        ]  # fmt: skip
 
 
 class TestLife:

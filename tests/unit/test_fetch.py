@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -18,10 +19,11 @@ import pytest
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from gatepost.deliveries.guard import Policy
-from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, STALE, Foreign, KeysWanted
+from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted, Wanted
+from gatepost.web import fetch
 from gatepost.web.fetch import MAX_BYTES, KeyFetcher
 from tests.assertions import signed
-from tests.receiver import Answer, Authority, Raw, receiver, silent
+from tests.receiver import Answer, Authority, Raw, Request, receiver, silent
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 DEV = Policy(dev=True)
@@ -43,7 +45,7 @@ def fetched(url: str, policy: Policy = DEV, look_up: Any = None, **options: Any)
     foreign = Foreign()
     if look_up is not None:
         options["look_up"] = look_up
-    asyncio.run(KeyFetcher(foreign, policy, lambda: NOW, **options).fetch(url))
+    asyncio.run(KeyFetcher(foreign, lambda _: policy, lambda: NOW, **options).fetch(Wanted(url)))
     return known(foreign, url)
 
 
@@ -69,9 +71,9 @@ class TestFetching:
             foreign = Foreign()
 
             async def twice() -> None:
-                fetcher = KeyFetcher(foreign, DEV, lambda: NOW)
-                await fetcher.fetch(server.url)
-                await fetcher.fetch(server.url)
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
+                await fetcher.fetch(Wanted(server.url))
+                await fetcher.fetch(Wanted(server.url))
 
             asyncio.run(twice())
             assert [request.headers.get("cookie") for request in server.requests] == [None, None]
@@ -174,9 +176,9 @@ class TestAddresses:
         with receiver(SET, name="keys.example") as server:
 
             async def twice() -> None:
-                fetcher = KeyFetcher(foreign, DEV, lambda: NOW, look_up=lambda *_: answers.pop(0))
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW, look_up=lambda *_: answers.pop(0))
                 for _ in range(2):
-                    await fetcher.fetch(server.url)
+                    await fetcher.fetch(Wanted(server.url))
 
             asyncio.run(twice())
             assert (answers, server.connections) == ([], 1)
@@ -244,11 +246,11 @@ class TestAddresses:
 
     def test_the_socket_is_the_last_to_be_asked(self) -> None:
         """Whatever libcurl would connect to."""
-        fetcher = KeyFetcher(Foreign(), Policy(), lambda: NOW)
+        open_socket = fetch._opener(Policy())
         for address in ("127.0.0.1", "169.254.169.254"):
             target = (socket.AF_INET, socket.SOCK_STREAM, 6, (address, 443))
-            assert fetcher._open_socket(0, target) == pycurl.SOCKET_BAD
-        opened = fetcher._open_socket(0, (socket.AF_INET, socket.SOCK_STREAM, 6, ("93.184.216.34", 443)))
+            assert open_socket(0, target) == pycurl.SOCKET_BAD
+        opened = open_socket(0, (socket.AF_INET, socket.SOCK_STREAM, 6, ("93.184.216.34", 443)))
         socket.socket(fileno=opened).close()
 
     @pytest.mark.parametrize("error", [socket.gaierror(-2, "no such name"), OSError(), UnicodeError("label too long")])
@@ -316,10 +318,10 @@ class TestTogether:
         with receiver(SET) as server:
 
             async def at_once() -> None:
-                fetcher = KeyFetcher(foreign, DEV, lambda: NOW)
-                await asyncio.gather(*(fetcher.fetch(server.url) for _ in range(50)))
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
+                await asyncio.gather(*(fetcher.fetch(Wanted(server.url)) for _ in range(50)))
                 assert len(server.requests) == 1
-                await fetcher.fetch(server.url)
+                await fetcher.fetch(Wanted(server.url))
 
             asyncio.run(at_once())
             assert known(foreign, server.url) == ["one"]
@@ -330,8 +332,8 @@ class TestTogether:
         with receiver(SET) as server:
 
             async def at_once() -> None:
-                fetcher = KeyFetcher(foreign, DEV, lambda: NOW)
-                first, second = (asyncio.create_task(fetcher.fetch(server.url)) for _ in range(2))
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
+                first, second = (asyncio.create_task(fetcher.fetch(Wanted(server.url))) for _ in range(2))
                 await asyncio.sleep(0)
                 first.cancel()
                 await second
@@ -339,17 +341,80 @@ class TestTogether:
             asyncio.run(at_once())
             assert known(foreign, server.url) == ["one"]
 
+    def test_tarpits_of_one_account_delay_no_other(self) -> None:
+        """160 clients of one account, whose servers take connections and never answer."""
+        foreign = Foreign()
+        with receiver(Raw(silent)) as tarpit, receiver(SET) as server:
+
+            async def at_once() -> None:
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
+                urls = [f"{tarpit.url}/{number}" for number in range(160)]
+                waiting = [
+                    asyncio.create_task(fetcher.fetch(Wanted(url, "greedy", f"cli_{number}")))
+                    for number, url in enumerate(urls)
+                ]
+                await asyncio.sleep(0)
+                shared = f"http://localhost:{server.port}/"
+                for wanted in (Wanted(server.url, "acme"), Wanted(server.url, "other"), Wanted(shared, "greedy")):
+                    assert await fetcher.fetch(wanted)
+                assert not any(task.done() for task in waiting)
+                tarpit.close()
+                for task in waiting:
+                    task.cancel()
+
+            asyncio.run(at_once())
+        assert foreign.keys_for("a.b.c", server.url, NOW, account="acme")["keys"]
+
+    def test_a_host_that_one_account_keeps_busy_answers_another(self) -> None:
+        """Each account has a share of its own of every host."""
+        ended = threading.Event()
+
+        def answer(request: Request) -> Answer:
+            if "fast" not in request.headers[":path"]:
+                ended.wait()
+            return SET
+
+        with receiver(answer) as server:
+
+            async def at_once() -> None:
+                fetcher = KeyFetcher(Foreign(), lambda _: DEV, lambda: NOW)
+                slow = [
+                    asyncio.create_task(fetcher.fetch(Wanted(f"{server.url}/{number}", "greedy")))
+                    for number in range(50)
+                ]
+                await asyncio.sleep(0)
+                assert await fetcher.fetch(Wanted(f"{server.url}/fast", "acme"))
+                assert not any(task.done() for task in slow)
+                ended.set()
+                for task in slow:
+                    task.cancel()
+
+            asyncio.run(at_once())
+
+    def test_a_look_up_that_never_ends_has_a_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fetch, "TIMEOUT", 0.05)
+        for_ever = threading.Event()
+
+        def look_up(_name: str, _port: int) -> list[str]:
+            for_ever.wait()
+            return ["127.0.0.1"]
+
+        try:
+            assert fetched("http://keys.example:8000/", DEV, look_up) == []
+        finally:
+            for_ever.set()
+
     def test_servers_that_do_not_answer_hold_nobody_up(self) -> None:
         foreign = Foreign()
         with contextlib.ExitStack() as those:
-            dead = [those.enter_context(receiver(Raw(silent))) for _ in range(40)]
+            dead = [those.enter_context(receiver(Raw(silent))) for _ in range(fetch.FOR_ONE_HOST - 1)]
             with receiver(SET) as server:
 
                 async def at_once() -> None:
-                    fetcher = KeyFetcher(foreign, DEV, lambda: NOW)
-                    waiting = [asyncio.create_task(fetcher.fetch(each.url)) for each in dead]
+                    fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
+                    waiting = [asyncio.create_task(fetcher.fetch(Wanted(each.url))) for each in dead]
                     await asyncio.sleep(0)
-                    await fetcher.fetch(server.url)
+                    await fetcher.fetch(Wanted(server.url))
                     assert not any(task.done() for task in waiting)
                     for each in dead:
                         each.close()
@@ -382,12 +447,52 @@ class TestRemembering:
     def test_what_is_not_known_is_wanted(self) -> None:
         with pytest.raises(KeysWanted) as wanted:
             Foreign().keys_for(of(KEY), URL, NOW)
-        assert wanted.value.url == URL
+        assert wanted.value.wanted == Wanted(URL)
 
     def test_what_is_known_is_used_while_it_is_fresh(self) -> None:
         foreign = self.having(KEY)
         assert self.ids(foreign, of(KEY), NOW + FRESH - SOON) == ["one"]
-        assert self.ids(foreign, of(KEY), NOW + FRESH) is None
+        assert not foreign.due
+
+    def test_what_is_no_longer_fresh_serves_while_it_is_fetched_again(self) -> None:
+        foreign = self.having(KEY)
+        for at in (NOW + FRESH, NOW + REVALIDATED - SOON):
+            assert self.ids(foreign, of(KEY), at) == ["one"]
+            assert foreign.due.popitem() == (("", URL), Wanted(URL))
+        assert self.ids(foreign, of(KEY), NOW + REVALIDATED) is None
+        assert self.ids(foreign, of(OTHER), NOW + FRESH) is None, "one that names an unknown key waits for it"
+        assert not foreign.due
+
+    def test_a_set_that_is_due_is_fetched_without_anybody_waiting(self) -> None:
+        with receiver((200, {}, jwks(OTHER))) as server:
+            foreign = Foreign()
+            foreign.put(server.url, json.loads(jwks(KEY)), NOW, account="acme")
+
+            async def story() -> list[str]:
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW + FRESH)
+                foreign.keys_for(of(KEY), server.url, NOW + FRESH, account="acme")
+                fetcher.refresh()
+                await asyncio.gather(*fetcher._under_way.values())
+                found = foreign.keys_for(of(OTHER), server.url, NOW + FRESH, account="acme")
+                return [key["kid"] for key in found["keys"]]
+
+            assert asyncio.run(story()) == ["two"]
+
+    def test_each_account_has_its_own(self) -> None:
+        """What one account may reach, another may not."""
+        foreign = Foreign()
+        foreign.put(URL, json.loads(jwks(KEY)), NOW, account="acme")
+        assert foreign.keys_for(of(KEY), URL, NOW, account="acme")["keys"]
+        with pytest.raises(KeysWanted):
+            foreign.keys_for(of(KEY), URL, NOW, account="other")
+
+    def test_no_account_makes_us_forget_the_sets_of_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gatepost.tokens.foreign.MOST", 5)
+        foreign = Foreign()
+        foreign.put(URL, json.loads(jwks(KEY)), NOW, account="acme")
+        for number in range(20):
+            foreign.put(f"{URL}/{number}", None, NOW, account="greedy")
+        assert foreign.keys_for(of(KEY), URL, NOW, account="acme")["keys"]
 
     def test_an_unknown_key_asks_again_but_not_again_and_again(self) -> None:
         foreign = self.having(KEY)
@@ -429,7 +534,7 @@ class TestRemembering:
         foreign = self.having(KEY)
         for number in range(MOST):
             foreign.put(f"{URL}/{number}", {"keys": []}, NOW)
-        assert len(foreign._known) == MOST
+        assert len(foreign._known[""]) == foreign._count == MOST
         assert self.ids(foreign, of(KEY), NOW) is None
         foreign.put(f"{URL}/0", json.loads(jwks(KEY)), NOW)
         assert known(foreign, f"{URL}/0") == ["one"]

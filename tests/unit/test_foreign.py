@@ -7,7 +7,7 @@ import pytest
 
 from gatepost.errors import GatepostError
 from gatepost.tokens import foreign
-from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, STALE, Foreign, KeysWanted
+from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted
 from tests.unit.foreign import EC, ED, OTHER_EC, encoded, public, token
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -35,12 +35,12 @@ def wanted(of: Foreign, text: str, at: datetime, url: str = URL) -> bool:
     try:
         of.keys_for(text, url, at)
     except KeysWanted as told:
-        return told.url == url
+        return told.wanted.url == url
     return False
 
 
 def test_the_times() -> None:
-    assert timedelta(0) < PATIENCE < FRESH < STALE <= timedelta(days=1)
+    assert timedelta(0) < PATIENCE < FRESH < REVALIDATED < STALE <= timedelta(days=1)
 
 
 class TestAsking:
@@ -51,7 +51,7 @@ class TestAsking:
     def test_what_was_fetched_is_used_while_it_is_fresh(self, known: Foreign) -> None:
         for after in (timedelta(0), PATIENCE, FRESH - MOMENT):
             assert known.keys_for(signed(), URL, NOW + after) == SET
-        assert wanted(known, signed(), NOW + FRESH)
+        assert wanted(known, signed(), NOW + REVALIDATED)
 
     def test_each_url_has_its_own(self, known: Foreign) -> None:
         assert wanted(known, signed(), NOW, OTHER_URL)
@@ -120,7 +120,7 @@ class TestNotAnswering:
 
     @pytest.mark.parametrize("nothing", NOTHING)
     def test_what_is_known_is_used_for_a_day_and_asked_for_again_and_again(self, known: Foreign, nothing: Any) -> None:
-        at = NOW + FRESH
+        at = NOW + REVALIDATED
         while at < NOW + STALE:
             assert wanted(known, signed(), at)
             known.put(URL, nothing, at)

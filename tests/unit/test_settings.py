@@ -82,7 +82,7 @@ class TestPrecedence:
             "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "shared_resources": "https://b",
             "trusted_proxies": "10.0.0.0/8",
             "intake": "http",
-            "allow_networks": "10.1.0.0/16",
+            "allow_networks": "acme=10.1.0.0/16,fd12::/48 other=10.2.0.0/16",
             "egress_proxy": "http://egress.example:3128",
             "egress_ca": __file__,
             "nats": "nats://bus.example:4222",
@@ -91,7 +91,8 @@ class TestPrecedence:
         found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
         expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True, "shared_resources": ["https://b"],
                     "trusted_proxies": ["10.0.0.0/8"],
-                    "allow_networks": ["10.1.0.0/16"]}.get(name, texts[name])  # fmt: skip
+                    "allow_networks": {"acme": ["10.1.0.0/16", "fd12::/48"], "other": ["10.2.0.0/16"]}
+                    }.get(name, texts[name])  # fmt: skip
         assert found == expected
 
     def test_other_variables_are_not_ours(self) -> None:
@@ -276,3 +277,37 @@ class TestValues:
         with pytest.raises(BadSetting, match="ops_port"):
             load({"port": 9090}, {})
         assert load(PUBLIC | {"port": 9090, "host": "0.0.0.0"}, {}).ops_port == 9090
+
+
+class TestAllowedNetworks:
+    """Networks are allowed to accounts by name, not to all."""
+
+    def test_in_the_file(self, tmp_path: Path) -> None:
+        found = loaded(tmp_path, 'allow_networks = { "acme" = ["10.0.0.0/8"], other = [] }')
+        assert found.allow_networks == {"acme": ["10.0.0.0/8"], "other": []}
+
+    def test_the_old_form_refuses_to_start_and_names_the_new(self, tmp_path: Path) -> None:
+        new = r'allow_networks = \{ "acme" = \["10.20.0.0/16"\] \}'
+        for text in ('allow_networks = ["10.0.0.0/8"]', "allow_networks = []"):
+            with pytest.raises(BadSetting, match=new):
+                loaded(tmp_path, text)
+        for text in ("10.0.0.0/8", "10.0.0.0/8,10.1.0.0/16", "acme=10.0.0.0/8 10.1.0.0/16"):
+            with pytest.raises(BadSetting, match=new):
+                load({}, {"GATEPOST_ALLOW_NETWORKS": text})
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("acme=10.0.0.1/8", "allow_networks for acme: .*host bits"),
+            ("acme=", "allow_networks for acme"),
+            ("Acme=10.0.0.0/8", "not the name of an account"),
+            ("=10.0.0.0/8", "not the name of an account"),
+            ("acme=10.0.0.0/8 acme=10.1.0.0/16", "twice"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, text: str, words: str) -> None:
+        with pytest.raises(BadSetting, match=words):
+            load({}, {"GATEPOST_ALLOW_NETWORKS": text})
+
+    def test_none(self) -> None:
+        assert load({}, {"GATEPOST_ALLOW_NETWORKS": ""}).allow_networks == {}
