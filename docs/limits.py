@@ -5,11 +5,11 @@ from datetime import timedelta
 from gatepost import accounts, clients, endpoints, keys, strict
 from gatepost.authorize import handoff, request
 from gatepost.deliveries import guard, plan, send, summary
-from gatepost.grants import jwt_bearer, token_exchange
+from gatepost.grants import jwt_bearer
 from gatepost.ledger import entries, publish
 from gatepost.ops import intake
 from gatepost.store import listing, work
-from gatepost.tokens import dpop, foreign, jws
+from gatepost.tokens import dpop, foreign, jws, provenance
 from gatepost.units import authenticate, authorize, refusals
 from gatepost.units import deliveries as units
 from gatepost.units import listing as pages
@@ -85,7 +85,7 @@ LIMITS: dict[str, list[Row]] = {
         ("a client's assertion, from its `iat`", _time(authenticate.ASSERTION_LIFE), "401 `invalid_client`"),
         ("`iat` and `nbf` of somebody else's JWT ahead of our clock", _time(jws.AHEAD), _REFUSED),
         ("life of an assertion for jwt-bearer", _time(jwt_bearer.LONGEST), "`invalid_grant`"),
-        ("actors in a chain of exchanges", f"{token_exchange.DEEPEST}", "400 `invalid_request`"),
+        ("exchanges in a chain of tokens", f"{provenance.LONGEST_CHAIN}", "400 `invalid_request`"),
         ("life of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
         ("age of a DPoP proof", _time(dpop.OLDEST), "`invalid_dpop_proof`"),
         ("a key set of others is used without asking again", _time(foreign.FRESH), "it is fetched"),

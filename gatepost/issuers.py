@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gatepost import clock, scopes
+from gatepost import clock, ids, scopes
 from gatepost.errors import BadSetting
 
 NAME = re.compile(r"[a-z0-9-]{1,63}")
@@ -24,6 +24,12 @@ class Issuer(msgspec.Struct, frozen=True):
     client: str
     scope: list[str]
     created_at: datetime
+    id: str = ""  # entries of earlier releases have none
+
+    @property
+    def identity(self) -> str:
+        """What tells this entry from one that takes its name after it was removed."""
+        return self.id or clock.rfc3339(self.created_at)
 
     def matches(self, claims: Mapping[str, Any]) -> bool:
         return bool(self.match) and all(claims.get(name) == value for name, value in self.match.items())
@@ -55,4 +61,4 @@ def define(
     wanted = [part for each in scope for part in scopes.split(each)]
     if not wanted:
         raise BadSetting("--scope: name the scopes its tokens may obtain")
-    return Issuer(account, name, issuer, jwks_uri, pairs, client, list(dict.fromkeys(wanted)), at)
+    return Issuer(account, name, issuer, jwks_uri, pairs, client, list(dict.fromkeys(wanted)), at, ids.new("iss"))

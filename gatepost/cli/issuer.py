@@ -68,7 +68,7 @@ def show_issuer(opened: Opened, name: str, account: str, as_json: bool) -> None:
 @with_store
 @json_option
 def remove(opened: Opened, name: str, account: str, as_json: bool) -> None:
-    """Trust an issuer no longer. Tokens of ours that it led to work until they expire."""
+    """Trust an issuer no longer. Tokens that its workloads obtained end with it, also by exchange."""
     opened.store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), name))
     if as_json:
         show.document({"name": name, "removed": True})

@@ -36,7 +36,8 @@ def rest_on(issuer: Issuer, claims: dict[str, Any], base_url: str, at: datetime)
         return _bad("sub is missing")
     if not issuer.matches(claims):
         return _bad("its claims are not those that the trusted issuer's entry names")
-    return Basis(issuer.subject(subject), tuple(issuer.scope), facts={"issuer": issuer.name})
+    facts = {"issuer": issuer.name, "issuer_entry": issuer.identity}
+    return Basis(issuer.subject(subject), tuple(issuer.scope), facts=facts)
 
 
 def _bad(detail: str) -> Refusal:

@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import msgspec
+
 from gatepost import scopes
 from gatepost.clients import TOKEN_EXCHANGE, Client
 from gatepost.errors import Refusal
 from gatepost.tokens.issue import SHARED, Basis, Definitions, Draft, client_is_confidential
 from gatepost.tokens.jws import audiences
+from gatepost.tokens.provenance import LONGEST_CHAIN, Provenance, SubjectToken
 
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 (a name, not a secret)
 JWT = "urn:ietf:params:oauth:token-type:jwt"
-DEEPEST = 8  # actors in a chain
 
 
 def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
@@ -54,8 +56,6 @@ def rest_on(
     delegated = _delegation(client)
     chain = claims.get("act")
     act = {"sub": client.id} | ({"act": chain} if chain else {}) if delegated else chain
-    if _depth(act) > DEEPEST:
-        return Refusal("invalid_request", f"subject_token: more than {DEEPEST} actors in a row", "subject_token")
     told = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims} | (
         {"act": act} if act else {}
     )
@@ -84,8 +84,10 @@ def _delegation(client: Client) -> bool:
     return grant is None or grant.exchange != "impersonation"
 
 
-def _depth(act: Any) -> int:
-    depth = 0
-    while isinstance(act, dict):
-        act, depth = act.get("act"), depth + 1
-    return depth
+def extended(provenance: Provenance, claims: dict[str, Any], kid: str) -> Provenance | Refusal:
+    """What the new token is obtained from: the subject token, and everything that it was obtained from itself."""
+    if len(provenance.chain) >= LONGEST_CHAIN:
+        words = f"subject_token: it was obtained by {len(provenance.chain)} exchanges in a row; at most {LONGEST_CHAIN}"
+        return Refusal("invalid_request", words, "subject_token")
+    subject = SubjectToken(claims["jti"], claims["client_id"], kid)
+    return msgspec.structs.replace(provenance, chain=(subject, *provenance.chain))

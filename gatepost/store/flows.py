@@ -281,6 +281,10 @@ class Flows:
     def is_revoked(self, account: str, token: bytes) -> bool:
         return self._one("is_revoked", account=ids.raw(account), id=token) is not None
 
+    def any_revoked(self, account: str, tokens: list[bytes]) -> bool:
+        whose = ids.raw(account)
+        return bool(self._connection.rows_given("revoked_among", sorted((whose, token) for token in tokens)))
+
     # --- housekeeping
 
     def forget(self) -> int:

@@ -244,9 +244,11 @@ def by_exchange(tx: Tx, service: Service, known: Known, asked: Request, _origin:
     )
     if isinstance(basis, Refusal):
         return basis
-    rests = {"consent": found.consent.id} if found.consent else {}
-    rests |= {"family": found.family} if found.family else {}
-    facts = basis.facts | rests
+    kid = peek(asked.parameter("subject_token"))[0]["kid"]  # verified: the header is one that the service wrote
+    longer = token_exchange.extended(found.provenance, found.claims, kid)
+    if isinstance(longer, Refusal):
+        return longer
+    facts = basis.facts | longer.facts()
     members = {"issued_token_type": asked.parameter("requested_token_type") or token_exchange.ACCESS_TOKEN}
     return Rest(msgspec.structs.replace(basis, facts=facts), lambda _draft: Kept(members))
 

@@ -13,7 +13,7 @@ from gatepost.consents import LONGEST_ACCESS, Consent
 from gatepost.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.store.tx import LOWEST, Tx, Unit
-from gatepost.units import accounts, ledger, live, revocation
+from gatepost.units import accounts, ledger, provenance, revocation
 from gatepost.units.ledger import Wanted
 from gatepost.units.service import Service
 
@@ -138,7 +138,9 @@ def _shown(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
         "expires_at": clock.rfc3339(expires_at),
         "event": entry.name,
     }
-    return shown | {name: value for name, value in data.items() if name != "expires_at"}
+    shown |= {name: value for name, value in data.items() if name != "expires_at"}
+    chain = _chain(tx, entry.account, entry)
+    return shown | ({"chain": chain} if chain else {})
 
 
 def _state(tx: Tx, service: Service, entry: Entry, data: dict[str, Any]) -> str:
@@ -148,17 +150,38 @@ def _state(tx: Tx, service: Service, entry: Entry, data: dict[str, Any]) -> str:
         return "expired"
     if tx.flows.is_revoked(entry.account, entry.id):
         return "revoked"
-    if "family" in data and not live.is_open(tx.flows.family(entry.account, data["family"])):
-        return "family ended"
-    consent = tx.flows.consent(entry.account, data["consent"], service.keys.data) if "consent" in data else None
-    if "consent" in data and (consent is None or not consent.live(tx.at)):
+    if "kid" in data and data["kid"] not in provenance.published_keys(tx):
+        return "key revoked"
+    found = provenance.load(tx, entry.account, entry.id)
+    checked = provenance.check(tx, service, entry.account, found) if found else provenance.Ended("record erased")
+    if isinstance(checked, Consent) and not checked.live(tx.at):
         return "consent ended"
+    if isinstance(checked, provenance.Ended) and checked.final:
+        return checked.reason
     if client is None or not client.active:
         return "client disabled"
-    return "active" if account is not None and account.active else "account suspended"
+    if account is None or not account.active:
+        return "account suspended"
+    return checked.reason if isinstance(checked, provenance.Ended) else "active"
 
 
-_OVER = ("expired", "revoked", "family ended", "consent ended")  # states that no token leaves
+def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
+    """The subject tokens that it was obtained from, the nearest first, and whether each was ended by itself."""
+    found = provenance.load(tx, account, entry.id)
+    told = []
+    for each in found.provenance.chain if found else ():
+        client = tx.client(each.client)
+        state = "client disabled" if client is None or not client.active else "not ended"
+        if each.kid not in provenance.published_keys(tx):
+            state = "key revoked"
+        if tx.flows.is_revoked(account, ids.raw(each.token)):
+            state = "revoked"
+        told.append({"token": each.token, "client_id": each.client, "state": state})
+    return told
+
+
+# States that a token may leave again. It leaves none of the others.
+_PASSING = ("active", "client disabled", "account suspended", provenance.CLIENT_DISABLED.reason)
 
 
 def revoke(store: Store, service: Service, account: Account, which: Which) -> Ended:
@@ -173,7 +196,7 @@ def revoke(store: Store, service: Service, account: Account, which: Which) -> En
         unit = _ending_consents(account, person, which.client or None)
         while (some := store.run_now(unit)) is not None:
             consents += some
-    live_ones = [each for each in found(store, service, account, which, limit=-1) if each["state"] not in _OVER]
+    live_ones = [each for each in found(store, service, account, which, limit=-1) if each["state"] in _PASSING]
     slices = [live_ones[start : start + _PAGE] for start in range(0, len(live_ones), _PAGE)]
     return Ended(consents=consents, tokens=sum(store.run_now(_ending(account, each)) for each in slices))
 

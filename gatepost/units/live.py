@@ -1,18 +1,18 @@
-"""Whether a token of ours still works: its signature, its times, and everything that it rests on."""
+"""Whether a token of ours still works: its signature, its times, and everything that it was obtained from."""
 
 from typing import Any, NamedTuple
-
-import msgspec
 
 from gatepost import ids
 from gatepost.accounts import Account
 from gatepost.clients import Client
 from gatepost.consents import Consent
 from gatepost.errors import Refusal
-from gatepost.families import Family
 from gatepost.keys import PUBLISHED
 from gatepost.store.tx import Tx
 from gatepost.tokens.jws import Unreadable, is_live
+from gatepost.tokens.provenance import NOTHING, Provenance
+from gatepost.units import provenance as origins
+from gatepost.units.provenance import Ended
 from gatepost.units.service import Service
 
 
@@ -23,15 +23,15 @@ class Live(NamedTuple):
     client: Client
     account: Account
     consent: Consent | None = None
-    family: str | None = None
+    provenance: Provenance = NOTHING
 
 
 class Standing(NamedTuple):
-    """A token of ours that nobody ended, with what it rests on. Time and definitions may still be against it."""
+    """A token of ours that was not ended, with what it was obtained from. It may have expired."""
 
     claims: dict[str, Any]
     consent: Consent | None = None
-    family: str | None = None
+    provenance: Provenance = NOTHING
 
 
 _NOT_OURS = Refusal("invalid_token", "the access token cannot be verified")
@@ -40,14 +40,14 @@ _GONE = Refusal("invalid_token", "the access token no longer works")
 
 
 def access_token(tx: Tx, service: Service, token: str) -> Live | Refusal:
-    """A token shown again is not verified again, until anything at all is ended."""
+    """A token shown again is not verified again, until anything at all is ended or a definition changes."""
     try:
         standing = tx.standing(("token", token), lambda: _standing(tx, service, token))
     except Unreadable:
         return _NOT_OURS
     if standing is None:
         return _GONE
-    claims, consent, family = standing
+    claims, consent, provenance = standing
     if claims.get("iss") != service.base_url or not is_live(claims, tx.at):
         return _TOO_LATE
     client = tx.client(str(claims.get("client_id")))
@@ -56,33 +56,48 @@ def access_token(tx: Tx, service: Service, token: str) -> Live | Refusal:
         return _GONE
     if consent is not None and not consent.live(tx.at):
         return _GONE
-    return Live(claims, client, account, consent, family)
+    return Live(claims, client, account, consent, provenance)
 
 
 def _standing(tx: Tx, service: Service, token: str) -> Standing | None:
-    published = [each.key for each in tx.signing_keys() if each.key.status in PUBLISHED]
-    claims = service.ring.read(token, published, "at+jwt")
+    found = _judged(tx, service, token)
+    return found if isinstance(found, Standing) else None
+
+
+def _judged(tx: Tx, service: Service, token: str) -> Standing | Ended:
+    claims = _verified(tx, service, token)
     account, raw_id = str(claims["account"]), ids.raw(claims["jti"])
     if tx.flows.is_revoked(account, raw_id):
-        return None
-    if "auth_time" not in claims:
+        return Ended("revoked")
+    if _is_a_machines_own(tx, claims):
         return Standing(claims)
-    return _of_a_person(tx, service, claims, account, raw_id)
+    found = origins.load(tx, account, raw_id)
+    if found is None:
+        return Ended("record erased")
+    checked = origins.check(tx, service, account, found)
+    return checked if isinstance(checked, Ended) else Standing(claims, checked, found.provenance)
 
 
-def _of_a_person(tx: Tx, service: Service, claims: dict[str, Any], account: str, raw_id: bytes) -> Standing | None:
-    """What the token rests on is in the entry that recorded it: a consent, and perhaps a family."""
-    entry = tx.entry(account, raw_id)
-    data = msgspec.json.decode(entry.data) if entry and entry.data else {}
-    consent = tx.flows.consent(account, data.get("consent", ""), service.keys.data)
-    if consent is None or consent.ended_at is not None:
+def _verified(tx: Tx, service: Service, token: str) -> dict[str, Any]:
+    published = [each.key for each in tx.signing_keys() if each.key.status in PUBLISHED]
+    return service.ring.read(token, published, "at+jwt")
+
+
+def _is_a_machines_own(tx: Tx, claims: dict[str, Any]) -> bool:
+    """Obtained by client_credentials: it rests on its client alone, so nothing is looked up.
+
+    A grant's id keeps its type. A token of a grant that the client no longer has is looked up like any other.
+    """
+    client = tx.client(str(claims.get("client_id")))
+    grant = client.grant("client_credentials") if client else None
+    return grant is not None and grant.id == claims.get("grant")
+
+
+def dormant(tx: Tx, service: Service, token: str) -> dict[str, Any] | None:
+    """The claims of a token that does not work now but may again: a client further up its chain is disabled."""
+    try:
+        found = _judged(tx, service, token)
+    except Unreadable:
         return None
-    family = data.get("family")
-    if family is not None and not is_open(tx.flows.family(account, family)):
-        return None
-    return Standing(claims, consent, family)
-
-
-def is_open(family: Family | None) -> bool:
-    """Whether nobody ended it. One that merely ran out takes no access token with it."""
-    return family is not None and family.ended_at is None
+    dormant = isinstance(found, Ended) and not found.final
+    return _verified(tx, service, token) if dormant else None

@@ -10,11 +10,14 @@ from gatepost import clock, ids, scopes
 from gatepost.accounts import Account
 from gatepost.consents import LONGEST_ACCESS
 from gatepost.ledger.entries import Entry
+from gatepost.tokens.provenance import recorded
 from gatepost.units import accounts, ledger
 from gatepost.units.ledger import Reader, Wanted
+from gatepost.units.provenance import CLIENT_DISABLED
 
 _ENDS = ("oauth.token.revoked", "oauth.consent.ended")
 _STOPS = ("oauth.client.changed", "account.suspended", "account.resumed")
+_CHANGED = "account.changed"  # among other things, that an issuer was removed
 _ALL = 1_000_000_000
 
 
@@ -33,9 +36,10 @@ class Reaching(NamedTuple):
 
 def reaching(store: Reader, account: Account, audience: str, at: datetime) -> list[Reaching]:
     """Newest first. Nothing older than the longest-lived access token can matter, nor what happened later."""
-    window = Wanted(("oauth.token.issued", *_ENDS, *_STOPS), since=at - LONGEST_ACCESS, until=at)
+    window = Wanted(("oauth.token.issued", *_ENDS, *_STOPS, _CHANGED), since=at - LONGEST_ACCESS, until=at)
     ended: dict[str, str] = {}
     stopped: dict[str, bool] = {}  # by client or account: whether it was stopped the last time before
+    removed: dict[str, int] = {}  # by name of an issuer: when it was last removed
     found = []
     for entry in ledger.newest(store, account.id, window, _ALL):
         data = _data(entry)
@@ -43,9 +47,11 @@ def reaching(store: Reader, account: Account, audience: str, at: datetime) -> li
             ended.setdefault(entry.subject, str(data.get("reason", "ended")))
         elif entry.type in _STOPS:
             stopped.setdefault(entry.subject, data.get("status") == "disabled" or entry.type == "account.suspended")
+        elif entry.type == _CHANGED:
+            removed.setdefault(str(data.get("issuer_removed")), entry.at)
         elif _was_for(data, audience, at):
             found.append((entry, data))
-    return [_reaching(entry, data, ended, stopped, account) for entry, data in found]
+    return [_reaching(entry, data, ended, stopped, removed, account) for entry, data in found]
 
 
 def _was_for(data: dict[str, Any], audience: str, at: datetime) -> bool:
@@ -54,13 +60,19 @@ def _was_for(data: dict[str, Any], audience: str, at: datetime) -> bool:
 
 
 def _reaching(
-    entry: Entry, data: dict[str, Any], ended: dict[str, str], stopped: dict[str, bool], account: Account
-) -> Reaching:
+    entry: Entry, data: dict[str, Any], ended: dict[str, str], stopped: dict[str, bool], removed: dict[str, int],
+    account: Account,
+) -> Reaching:  # fmt: skip
     token = ids.retitle("tok", entry.name)
-    rests = (token, str(data.get("family")), str(data.get("consent")))
-    why = next((ended[each] for each in rests if each in ended), None)
+    record = recorded(entry.data or "{}")
+    subjects = [each.token for each in record.chain] or [record.subject_token]
+    why = next((ended[each] for each in (token, record.family, record.consent, *subjects) if each in ended), None)
+    if why is None and removed.get(record.issuer, -1) >= entry.at:
+        why = "issuer removed"
     if why is None and stopped.get(entry.actor):
         why = "client disabled"
+    if why is None and any(stopped.get(each.client) for each in record.chain):
+        why = CLIENT_DISABLED.reason
     if why is None and stopped.get(account.id):
         why = "account suspended"
     return Reaching(

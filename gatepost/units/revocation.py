@@ -63,13 +63,15 @@ def by_client(tx: Tx, service: Service, known: Known, token: str, origin: Origin
             end_family(tx, account, family.id, "revoked_by_client", origin, client=client)
         return
     found = live.access_token(tx, service, token)
-    if isinstance(found, Refusal) or found.client.id != client:
+    claims = live.dormant(tx, service, token) if isinstance(found, Refusal) else found.claims
+    if claims is None or claims["client_id"] != client:
         return
-    family = tx.flows.family(account.id, found.family) if found.family else None
+    named = "" if isinstance(found, Refusal) else found.provenance.family
+    family = tx.flows.family(account.id, named) if named else None
     if family is not None and family.client == client:  # what was exchanged rests on the family of another
         end_family(tx, account, family.id, "revoked_by_client", origin, client=client)
-    expires_at = clock.from_milliseconds(found.claims["exp"] * 1000)
-    end_token(tx, account, found.claims["jti"], expires_at, "revoked_by_client", origin, client=client)
+    expires_at = clock.from_milliseconds(claims["exp"] * 1000)
+    end_token(tx, account, claims["jti"], expires_at, "revoked_by_client", origin, client=client)
 
 
 def is_by_login_application(token: str) -> bool:

@@ -17,8 +17,8 @@ from joserfc.jwk import RSAKey
 from gatepost import clients
 from gatepost.authorize import handoff, request
 from gatepost.authorize.request import Authorization
-from gatepost.grants import token_exchange
 from gatepost.tokens import dpop
+from gatepost.tokens.provenance import LONGEST_CHAIN
 from tests import service
 from tests.assertions import signed
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, bare, blocks, first_column, json_blocks, prose, rows
@@ -184,7 +184,7 @@ def test_workload_identities(reader: Reader, known: str) -> None:
     assert '{"decision":"issue",' in printed
     token = opened(printed.splitlines()[-1])[1]
     assert token["aud"] == "https://releases.example.com"
-    assert re.fullmatch(r"acc_\w+\.github-main\.repo:acme/shop:ref:refs/heads/main", token["sub"])
+    assert re.fullmatch(r"acc_\w+:github-main:repo:acme/shop:ref:refs/heads/main", token["sub"])
     assert "auth_time" not in token
 
 
@@ -209,7 +209,7 @@ def test_exchanging_tokens(reader: Reader, known: str) -> None:
     assert claims["sub"] != claims["client_id"]
     [example] = json_blocks(EXCHANGE)
     assert example["act"]["sub"] == example["client_id"]
-    assert f"At most {token_exchange.DEEPEST} are taken" in prose(EXCHANGE)
+    assert f"at most {LONGEST_CHAIN} exchanges" in prose(EXCHANGE)
     modes = [bare(row[0]) for row in rows(EXCHANGE, "`exchange` of the grant", "the new token says")]
     assert tuple(modes) == clients.EXCHANGES
     sent = [bare(row[0]) for row in rows(EXCHANGE, "parameter", "is")]

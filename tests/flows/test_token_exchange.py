@@ -23,7 +23,7 @@ from tests.wire import check_refusal
 TOKENS = "/oauth/tokens"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 JWT = "urn:ietf:params:oauth:token-type:jwt"
-DEEPEST = 8
+DEEPEST = 8  # exchanges
 
 
 class Chain(Platform):

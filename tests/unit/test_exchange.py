@@ -8,9 +8,10 @@ import pytest
 from gatepost.clients import TOKEN_EXCHANGE, Client, Grant
 from gatepost.errors import Refusal
 from gatepost.grants import GRANTS, token_exchange
-from gatepost.grants.token_exchange import ACCESS_TOKEN, DEEPEST, JWT, problem, rest_on
+from gatepost.grants.token_exchange import ACCESS_TOKEN, JWT, extended, problem, rest_on
 from gatepost.keys import SigningKey
 from gatepost.tokens.issue import Basis, Draft, Request, Token, decide, mint
+from gatepost.tokens.provenance import LONGEST_CHAIN, Provenance, SubjectToken
 from tests.unit.drafts import ACCOUNT, ALL, API, BASE_URL, NOW, OTHER, SCOPES
 
 SECOND = int(NOW.timestamp())
@@ -195,13 +196,15 @@ class TestActing:
     def test_impersonation_keeps_who_acted_before(self) -> None:
         assert rested(client(exchange="impersonation"), act=chain(2)).claims["act"] == chain(2)
 
-    def test_a_chain_ends_somewhere(self) -> None:
-        assert rested(act=chain(DEEPEST - 1)).claims["act"]["sub"] == "cli_1"
-        found = rest_on(claims(act=chain(DEEPEST)), client(), ACCOUNT.id, BASE_URL)
-        assert isinstance(found, Refusal)
-        assert (found.code, found.pointer) == ("invalid_request", "subject_token")
-        assert str(DEEPEST) in found.detail
-        assert rested(client(exchange="impersonation"), act=chain(DEEPEST)).claims["act"] == chain(DEEPEST)
+    def test_the_chain_is_bounded(self) -> None:
+        before = tuple(SubjectToken(f"tok_{number}", "cli_2", "key_1") for number in range(LONGEST_CHAIN - 1))
+        found = extended(Provenance(before, consent="con_1"), claims(jti="tok_9"), "key_2")
+        assert isinstance(found, Provenance)
+        assert found == Provenance((SubjectToken("tok_9", "cli_2", "key_2"), *before), consent="con_1")
+        refused = extended(found, claims(), "key_2")
+        assert isinstance(refused, Refusal)
+        assert (refused.code, refused.pointer) == ("invalid_request", "subject_token")
+        assert str(LONGEST_CHAIN) in refused.detail
 
     def test_how_the_person_was_authenticated_is_passed_on(self) -> None:
         assert rested(**PERSON).claims == PERSON | {"act": {"sub": "cli_1"}}

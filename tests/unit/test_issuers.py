@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from gatepost import issuers
@@ -31,8 +32,10 @@ def test_what_is_typed_is_kept() -> None:
     found = define()
     assert found == Issuer(
         "acc_1", "ci", "https://ci.example", "https://ci.example/jwks", {"sub": "repo:acme/shop:ref:refs/heads/main"},
-        "cli_1", ["deploy"], NOW,
+        "cli_1", ["deploy"], NOW, found.id,
     )  # fmt: skip
+    assert found.identity == found.id != define().id
+    assert msgspec.structs.replace(found, id="").identity == "2026-11-15T08:00:00.000Z"
     assert found.shown() == {
         "account": "acc_1",
         "name": "ci",
@@ -42,6 +45,7 @@ def test_what_is_typed_is_kept() -> None:
         "client": "cli_1",
         "scope": ["deploy"],
         "created_at": "2026-11-15T08:00:00.000Z",
+        "id": found.id,
         "sub": "acc_1:ci:repo:acme/shop:ref:refs/heads/main",
     }
 

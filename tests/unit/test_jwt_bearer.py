@@ -83,7 +83,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_assertion(name: str) -> None:
     found = rest(**RIGHT[name])
-    assert found == Basis(f"{ACCOUNT.id}:ci:{SUBJECT}", ("read", "write"), facts={"issuer": "ci"})
+    facts = {"issuer": "ci", "issuer_entry": ISSUER.identity}
+    assert found == Basis(f"{ACCOUNT.id}:ci:{SUBJECT}", ("read", "write"), facts=facts)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -92,6 +92,9 @@ DELETE FROM families WHERE (account, id) IN
 INSERT INTO revoked (account, id, expires_at) VALUES (:account, :id, :expires_at) ON CONFLICT DO NOTHING RETURNING 1
 -- name: is_revoked
 SELECT 1 FROM revoked WHERE account = :account AND id = :id
+-- name: revoked_among
+/*given: account bytea, id bytea */
+SELECT r.id FROM given JOIN revoked AS r ON r.account = given.account AND r.id = given.id
 -- name: forget_revoked
 DELETE FROM revoked WHERE (account, id) IN
   (SELECT account, id FROM revoked WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
