@@ -18,6 +18,7 @@ from gatepost.web import fetch, requests
 Row = tuple[str, str, str]
 _REFUSED = "refused"
 _WRONG = "400 `invalid_request`"
+_OLDEST = "the oldest makes room"
 _LARGE = "413 `request_too_large`"
 
 
@@ -100,7 +101,17 @@ LIMITS: dict[str, list[Row]] = {
         ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),
         ("size of a handoff", _size(handoff.MAX_HANDOFF), _WRONG),
         ("life of a handoff", _time(handoff.HANDOFF_LIFE), _WRONG),
-        ("authorizations open for one client from one address", f"{authorize.MOST_OPEN}", "`temporarily_unavailable`"),
+        ("interactions open for one browser", f"{authorize.MAX_PER_BROWSER}", _OLDEST),
+        (
+            "interactions open for one client and address",
+            f"{authorize.MAX_FIRST_VISITS} of browsers without our cookie, {authorize.MAX_RETURNING} of those with it",
+            _OLDEST,
+        ),
+        (
+            "pushed requests open for one client and address",
+            f"{authorize.MAX_PUSHED}, or {authorize.MAX_PUSHED_AUTHENTICATED} of a client that authenticates",
+            _OLDEST,
+        ),
         _setting("authorization_code_lifetime", "life of a code", "`invalid_grant`"),
         ("the same under `fapi2`", f"at most {_time(authorize.STRICT_CODE_LIFE)}", "`invalid_grant`"),
     ],

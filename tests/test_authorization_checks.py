@@ -240,6 +240,14 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
         "tests/flows/test_public_refusals.py::test_a_public_client_that_is_flooded_still_works",
         "tests/unit/test_entries.py::TestWhatARefusalRepeats::test_at_most_256_characters_of_a_value",
     ),
+    "a limit on interactions or pushed requests that stops the sign-ins of others": (
+        "tests/flows/test_open_interactions.py::test_anonymous_visits_stop_nobody_behind_the_same_address",
+        "tests/flows/test_open_interactions.py::test_a_new_cookie_for_each_visit_is_no_way_around",
+        "tests/flows/test_open_interactions.py::test_the_oldest_pushed_request_makes_room",
+    ),
+    "parameters stored without a bound": (
+        "tests/flows/test_open_interactions.py::test_only_known_parameters_are_stored",
+    ),
     "failed authentications spread over several endpoints": (
         f"{INTROSPECTION}::test_failures_count_together_with_those_of_the_token_endpoint",
     ),

@@ -27,6 +27,13 @@ PASSED_ON = {"login_hint": 512, "acr_values": 512, "ui_locales": 256}
 LONGEST = {"state": 2048, "nonce": 512, "claims": 4096, "id_token_hint": 8192} | PASSED_ON
 
 
+# All that the checks read, but for what they refuse. Of a pushed request only these are stored.
+PARAMETERS = (
+    "client_id", "redirect_uri", "response_type", "response_mode", "state", "scope", "code_challenge",
+    "code_challenge_method", "nonce", "dpop_jkt", "prompt", "max_age", "display", "claims", "id_token_hint", *PASSED_ON,
+)  # fmt: skip
+
+
 class Definitions(Protocol):
     def scope(self, account: str, name: str) -> Scope | None: ...
 

@@ -98,37 +98,54 @@ class Flows:
 
     # --- pushed requests
 
-    def push(self, account: str, raw_id: bytes, client: str, request: bytes, box: Box, expires_at: datetime) -> None:
+    def push(
+        self, account: str, raw_id: bytes, client: str, source: str, request: bytes, box: Box, expires_at: datetime
+    ) -> None:  # fmt: skip
         self._write(
-            "insert_pushed", account=ids.raw(account), id=raw_id, client=ids.raw(client),
+            "insert_pushed", account=ids.raw(account), id=raw_id, client=ids.raw(client), source=source,
             request=box.close(request, f"pushed {account} {raw_id.hex()}"), expires_at=clock.milliseconds(expires_at),
         )  # fmt: skip
+
+    def evict_pushed(self, account: str, client: str, source: str, keep: int) -> int:
+        """Delete the oldest of one client and address, except so many. Says how many were deleted."""
+        return len(
+            self._write("evict_pushed", account=ids.raw(account), client=ids.raw(client), source=source, keep=keep)
+        )
 
     def pushed(self, account: str, raw_id: bytes, client: str, box: Box) -> bytes | None:
         """What the client pushed, while it can still be opened."""
         found = self._one("pushed", account=ids.raw(account), id=raw_id, client=ids.raw(client), at=self._now)
         return box.open(found[0], f"pushed {account} {raw_id.hex()}") if found else None
 
-    def spend_pushed(self, account: str, raw_id: bytes) -> bool:
-        return bool(self._write("spend_pushed", account=ids.raw(account), id=raw_id))
+    def delete_pushed(self, account: str, raw_id: bytes) -> bool:
+        return bool(self._write("delete_pushed", account=ids.raw(account), id=raw_id))
 
     # --- interactions
 
-    def open_interaction(self, interaction: Interaction, source: str, box: Box) -> None:
+    def open_interaction(self, interaction: Interaction, source: str, box: Box, *, first_visit: bool = False) -> None:
+        """`first_visit`: the browser sent no cookie, and `browser` is the hash of the one it is given."""
         self._write(
             "insert_interaction", account=ids.raw(interaction.account), id=ids.raw(interaction.id),
-            client=ids.raw(interaction.client), browser=interaction.browser, source=source, pushed=interaction.pushed,
+            client=ids.raw(interaction.client), browser=interaction.browser, source=source,
+            first_visit=int(first_visit), pushed=interaction.pushed,
             request=box.close(interaction.request, interaction.id),
             expires_at=clock.milliseconds(interaction.expires_at),
         )  # fmt: skip
 
-    def count_interactions(self, account: str, client: str, source: str, limit: int) -> int:
-        """How many are open for this client from this address, counted up to the limit."""
-        found = self._one(
-            "count_interactions", account=ids.raw(account), client=ids.raw(client), source=source, at=self._now,
-            limit=limit,
+    def evict_interactions_of_browser(self, account: str, browser: bytes, keep: int) -> int:
+        """Delete the oldest unfinished ones of one browser, except so many. Says how many were deleted."""
+        return len(
+            self._write("evict_interactions_of_browser", account=ids.raw(account), browser=browser, keep=keep)
         )  # fmt: skip
-        return int(found[0]) if found else 0
+
+    def evict_interactions(self, account: str, client: str, source: str, keep: int, *, first_visit: bool) -> int:
+        """The same for one client and address: of first visits, or of browsers that sent a cookie."""
+        return len(
+            self._write(
+                "evict_interactions", account=ids.raw(account), client=ids.raw(client), source=source,
+                first_visit=int(first_visit), keep=keep,
+            )
+        )  # fmt: skip
 
     def interaction(self, account: str, interaction: str, box: Box) -> Interaction | None:
         raw = ids.parse("int", interaction)
@@ -290,7 +307,7 @@ class Flows:
     def forget(self) -> int:
         """Delete some of what nothing can rest on any more."""
         day = 24 * 3600 * 1000
-        kept = {"forget_pushed": 3600 * 1000, "forget_interactions": 3600 * 1000, "forget_codes": day}
+        kept = {"forget_pushed": 0, "forget_interactions": 0, "forget_codes": day}
         kept |= {"forget_consents": 0, "forget_families": day, "forget_revoked": 60_000}
         return max(len(self._write(statement, before=self._now - after)) for statement, after in kept.items())
 

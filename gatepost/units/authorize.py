@@ -32,7 +32,13 @@ from gatepost.units.tokens import active_key
 
 PUSHED_PREFIX = "urn:ietf:params:oauth:request_uri:"
 PUSHED_LIFE = 300  # seconds in which a pushed request can be opened
-MOST_OPEN = 100  # interactions of one client from one address
+# Unfinished interactions and pushed requests, of which the oldest makes room. A refusal in its place would let one
+# caller stop all others behind the same address.
+MAX_PER_BROWSER = 20  # interactions of one cookie
+MAX_FIRST_VISITS = 1_000  # interactions of one client and address, of browsers without a cookie
+MAX_RETURNING = 10_000  # the same of browsers with one: callers choose their cookies
+MAX_PUSHED = 1_000  # requests that one public client pushed from one address
+MAX_PUSHED_AUTHENTICATED = 10_000  # the same of a client that authenticates
 STRICT_CODE_LIFE = 60
 
 _authorization = msgspec.json.Decoder(Authorization)
@@ -47,6 +53,14 @@ class Sent(NamedTuple):
     repeated: str = ""  # one that was sent more than once and must not be
 
 
+class Visit(NamedTuple):
+    """A browser that may open an interaction: the hash of its cookie, and whether it came without one."""
+
+    browser: bytes
+    source: str
+    first: bool
+
+
 class Pushed(NamedTuple):
     request_uri: str
     expires_in: int
@@ -58,6 +72,12 @@ class Rejected(NamedTuple):
     refusal: Refusal
     event: str | None
     authenticated: bool = True
+
+
+class NotBegun(NamedTuple):
+    """A request by HEAD is in order. It opens nothing."""
+
+    login_url: str
 
 
 class Begun(NamedTuple):
@@ -92,11 +112,11 @@ def push(
     if isinstance(checked, Refusal):
         return rejected(tx, known, checked, origin, "par")
     name = random_text()
-    box, account = service.keys.data, known.account.id
+    account, client, network = known.account.id, known.client, refusals.network(source)
+    kept = _encode([checked.parameters, checked.resources])
     expires_at = _later(tx, PUSHED_LIFE)
-    tx.flows.push(
-        account, _pushed_id(name), known.client.id, _encode([checked.parameters, checked.resources]), box, expires_at
-    )
+    tx.flows.push(account, _pushed_id(name), client.id, network, kept, service.keys.data, expires_at)
+    tx.flows.evict_pushed(account, client.id, network, MAX_PUSHED if client.public else MAX_PUSHED_AUTHENTICATED)
     return Pushed(PUSHED_PREFIX + name, PUSHED_LIFE)
 
 
@@ -114,21 +134,27 @@ def _check_pushed(
         return sent
     if isinstance(proof, Refusal):
         return proof
-    parameters = {name: value for name, value in sent.parameters.items() if not name.startswith("client_assertion")}
-    parameters.pop("client_secret", None)
+    parameters = dict(sent.parameters)
     if proof is not None:  # RFC 9449, section 10.1
         if parameters.setdefault("dpop_jkt", proof.thumbprint) != proof.thumbprint:
             return Refusal("invalid_dpop_proof", "DPoP: the proof is of another key than dpop_jkt", "dpop_jkt")
         weak = too_weak(proof) if known.account.strict else None
         if weak is not None:
             return weak
-        if not authenticate.use_proof(tx, known.client.id, proof):
-            return authenticate.REPLAYED
-    cleaned = Sent(parameters, sent.resources)
-    authorization = _checked(tx, service, known.client, known.account, cleaned, pushed=True)
+    authorization = _checked(tx, service, known.client, known.account, Sent(parameters, sent.resources), pushed=True)
     if isinstance(authorization, _Bad):
         return authorization.refusal
-    return cleaned
+    if proof is not None and not authenticate.use_proof(tx, known.client.id, proof):
+        return authenticate.REPLAYED
+    return _to_store(parameters, authorization)
+
+
+def _to_store(parameters: dict[str, str], checked: Authorization) -> Sent:
+    """What is kept of a pushed request: known parameters, lists without repetitions, no credentials."""
+    known = {name: parameters[name] for name in request.PARAMETERS if name in parameters}
+    lists = {"scope": checked.scope, "prompt": checked.prompt}
+    known |= {name: " ".join(values) for name, values in lists.items() if name in known}
+    return Sent(known, tuple(checked.resources))
 
 
 def _pushed_id(name: str) -> bytes:
@@ -149,8 +175,11 @@ class _Bad(NamedTuple):
     to: Authorization | None
 
 
-def begin(tx: Tx, service: Service, sent: Sent, browser: bytes, source: str) -> Begun | Back | Refusal:
-    """A browser comes with a request: it goes on to the login application, or back to the client with an error."""
+def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | NotBegun | Back | Refusal:
+    """A browser comes with a request: it goes on to the login application, or back to the client with an error.
+
+    Without a visit the request is only checked.
+    """
     client = tx.client(sent.parameters.get("client_id", ""))
     account = tx.account(client.account) if client else None
     if client is None or account is None or not account.active or not client.active:
@@ -173,18 +202,27 @@ def begin(tx: Tx, service: Service, sent: Sent, browser: bytes, source: str) -> 
     if not account["login_url"] or not account["login_jwks"]:
         words = "the account has no login application: set login_url and login_jwks (gatepost account set)"
         return back_with(service, checked, Refusal("server_error", words))
-    if tx.flows.count_interactions(account.id, client.id, source, MOST_OPEN) >= MOST_OPEN:
-        words = "too many authorizations are open for this client from this address"
-        return back_with(service, checked, Refusal("temporarily_unavailable", words))
+    if visit is None:
+        return NotBegun(account["login_url"])
     opened = Interaction(
-        account.id, ids.new("int"), client.id, browser, pushed, _encode(checked), tx.at + INTERACTION_LIFE
+        account.id, ids.new("int"), client.id, visit.browser, pushed, _encode(checked), tx.at + INTERACTION_LIFE
     )  # fmt: skip
-    tx.flows.open_interaction(opened, source, service.keys.data)
+    _open(tx, service, opened, visit)
     claims = handoff.interaction(
         checked, client, interaction=opened.id, descriptions=_descriptions(tx, account, checked),
         base_url=service.base_url, login_url=account["login_url"], at=tx.at,
     )  # fmt: skip
     return Begun(account["login_url"], claims, active_key(tx, service, account["signing_alg"]), checked)
+
+
+def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
+    """Store an interaction. Where there are too many, the oldest make room."""
+    flows, network = tx.flows, refusals.network(visit.source)
+    flows.open_interaction(opened, network, service.keys.data, first_visit=visit.first)
+    if not visit.first:
+        flows.evict_interactions_of_browser(opened.account, opened.browser, MAX_PER_BROWSER)
+    most = MAX_FIRST_VISITS if visit.first else MAX_RETURNING
+    flows.evict_interactions(opened.account, opened.client, network, most, first_visit=visit.first)
 
 
 def _checked(
@@ -248,7 +286,7 @@ def finish(tx: Tx, service: Service, token: str, browser: bytes, request_id: str
     account = tx.account(whose) if ids.parse("acc", whose) else None
     opened = tx.flows.interaction(account.id, name, service.keys.data) if account else None
     if account is None or not account.active or opened is None:
-        return _bad("no such interaction of this account")
+        return _bad("no such interaction of this account, or it is over; start again at the application")
     if opened.done_at is not None or tx.at >= opened.expires_at:
         return _bad("the interaction is over: used or expired; start again at the application")
     if browser and not same(opened.browser, browser):
@@ -286,7 +324,7 @@ def _end(
         outcome = _still_allowed(tx, account, client, outcome)
     if not tx.flows.end_interaction(account.id, opened.id):
         raise Again("the interaction ended meanwhile")
-    if opened.pushed is not None and not tx.flows.spend_pushed(account.id, opened.pushed):
+    if opened.pushed is not None and not _spend_pushed(tx, account, client, opened.pushed):
         outcome = Denied("invalid_request", "request_uri: its authorization was completed before")
     if isinstance(outcome, Denied):  # without its words, which are the login application's: they may name somebody
         data = {"client": client.id, "error": outcome.code}
@@ -295,6 +333,13 @@ def _end(
     return _back(
         service, authorization, {"code": _consent(tx, service, account, client, authorization, outcome, origin)}
     )
+
+
+def _spend_pushed(tx: Tx, account: Account, client: Client, pushed: bytes) -> bool:
+    """True for the first authorization that completes. The request itself may have expired or made room by then."""
+    tx.flows.delete_pushed(account.id, pushed)
+    until = _later(tx, PUSHED_LIFE) + INTERACTION_LIFE  # no interaction of this request is open any longer
+    return tx.use_assertion(client.id, "pushed request", pushed.hex(), until)
 
 
 def _still_allowed(tx: Tx, account: Account, client: Client, granted: Granted) -> Granted | Denied:

@@ -16,7 +16,7 @@ from gatepost.authorize.request import Authorization
 from gatepost.errors import Refusal
 from gatepost.secrets import random_text
 from gatepost.units import authorize
-from gatepost.units.authorize import Back, Begun, Rejected, Sent, back_with
+from gatepost.units.authorize import Back, Begun, NotBegun, Rejected, Sent, Visit, back_with
 from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, Header, Reply, ascii_words, json, oauth_error
 from gatepost.web.requests import Request, form, parameters
@@ -42,17 +42,19 @@ async def answer(surface: Surface, request: Request) -> Reply:
         return _plain(Refusal("invalid_request", f"{unsure}: sent more than once", unsure))
     if "handoff" in sent:
         return await _come_back(surface, request, sent)
-    cookie = browser(surface, request) or random_text()
+    known = browser(surface, request)
+    cookie = known or random_text()
+    visit = None if request.method == "HEAD" else Visit(_hash(cookie), request.source, first=known is None)
     single = {name: values[0] for name, values in sent.items() if name not in ("resource", *twice)}
     asked = Sent(single, tuple(sent.get("resource", ())), twice[0] if twice else "")
-    outcome = await surface.run(
-        lambda tx: authorize.begin(tx, surface.service, asked, _hash(cookie), request.source)
-    )  # fmt: skip
+    outcome = await surface.run(lambda tx: authorize.begin(tx, surface.service, asked, visit))
     match outcome:
         case Refusal():
             return _plain(outcome)
         case Back():
             return _back(outcome)
+        case NotBegun():
+            return _redirect(outcome.login_url)
         case Begun():
             signed = surface.service.ring.sign(outcome.key, _encode(outcome.claims), INTERACTION_TYPE).decode()
             if len(signed) > MAX_INTERACTION:
@@ -62,6 +64,8 @@ async def answer(surface: Surface, request: Request) -> Reply:
 
 
 async def _come_back(surface: Surface, request: Request, sent: dict[str, list[str]]) -> Reply:
+    if request.method == "HEAD":  # a safe method completes nothing: RFC 9110, section 9.2.1
+        return _plain(Refusal("invalid_request", "handoff: send it by GET or POST", "handoff"))
     if len(sent) > 1:
         return _plain(Refusal("invalid_request", "handoff: must come alone", "handoff"))
     token = sent["handoff"][0]

@@ -76,7 +76,7 @@ def kept(store: Store, account: str, watch: Watch) -> Kept:
 
     def unit(tx: Tx) -> None:
         flows = tx.flows
-        flows.push(account, made.pushed, client, b'{"a": "pushed one"}', BOX, watch() + HOUR / 12)
+        flows.push(account, made.pushed, client, "192.0.2.1", b'{"a": "pushed one"}', BOX, watch() + HOUR / 12)
         flows.open_interaction(made.interaction, "192.0.2.1", BOX)
         flows.add_consent(given, PERSON, BOX)
         flows.add_code(account, made.code, Code(client, given.id, "{}", watch() + HOUR / 60))
@@ -90,7 +90,7 @@ def kept(store: Store, account: str, watch: Watch) -> Kept:
 
 # What is used once, and the write that says who was first.
 ONCE: dict[str, Callable[[Tx, Kept], bool]] = {
-    "a pushed request": lambda tx, k: tx.flows.spend_pushed(k.account, k.pushed),
+    "a pushed request": lambda tx, k: tx.flows.delete_pushed(k.account, k.pushed),
     "an interaction": lambda tx, k: tx.flows.end_interaction(k.account, k.interaction.id),
     "a consent": lambda tx, k: tx.flows.end_consent(k.account, k.consent.id, "why") is not None,
     "a code": lambda tx, k: tx.flows.spend_code(k.account, k.code),
@@ -151,7 +151,6 @@ def test_another_account_sees_nothing(store: Store, kept: Kept, watch: Watch) ->
             tx.flows.consents_of(account, person=PERSON, client=None, limit=10),
             tx.flows.consents_of(account, person=None, client=kept.client, limit=10),
             tx.flows.families_of(account, kept.consent.id),
-            tx.flows.count_interactions(account, kept.client, "192.0.2.1", 10),
         ]
 
     assert not any(store.read_now(lambda tx: seen(tx, stranger)))
@@ -420,24 +419,6 @@ def test_a_pushed_request_is_opened_by_its_client_in_its_time(store: Store, kept
     assert opened(kept.client) is None
 
 
-def test_open_interactions_are_counted_for_a_client_and_an_address(store: Store, kept: Kept, watch: Watch) -> None:
-    def count(client: str = kept.client, source: str = "192.0.2.1", limit: int = 10) -> int:
-        return store.read_now(lambda tx: tx.flows.count_interactions(kept.account, client, source, limit))
-
-    more = [kept.interaction._replace(id=ids.new("int")) for _ in range(3)]
-
-    def add(tx: Tx) -> None:
-        for each in more:
-            tx.flows.open_interaction(each, "192.0.2.1", BOX)
-
-    store.run_now(add)
-    assert (count(), count(limit=3), count(source="192.0.2.2"), count(client=ids.new("cli"))) == (4, 3, 0, 0)
-    store.run_now(lambda tx: tx.flows.end_interaction(kept.account, kept.interaction.id))
-    assert count() == 3
-    watch.at = kept.interaction.expires_at
-    assert count() == 0
-
-
 def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch: Watch) -> None:
     second = store.run_now(lambda tx: things.client(tx, kept.account)).id
     here, there, bob, over = (consent(kept.account, each, watch) for each in (kept.client, second, second, second))
@@ -512,8 +493,8 @@ def test_issuers_are_known_everywhere_at_once(store: Store, other: Store, kept: 
 
 # Of each table: what the row lives for, and how long it is kept after that, since something may still rest on it.
 FORGOTTEN: dict[str, tuple[str, timedelta]] = {
-    "pushed": ("expires_at", HOUR),  # an interaction that it opened may still complete
-    "interactions": ("expires_at", HOUR),
+    "pushed": ("expires_at", timedelta()),
+    "interactions": ("expires_at", timedelta()),
     "codes": ("expires_at", DAY),  # a second use ends what the first gave
     "consents": ("expires_at", timedelta()),  # which is after the last access token
     "families": ("ends_at", DAY),  # an access token lives for a day at most
@@ -556,9 +537,9 @@ def test_much_is_forgotten_in_slices(store: Store, backend: Backend, kept: Kept,
     def push(tx: Tx) -> None:
         for number in range(449):
             raw = bytes([number // 256, number % 256]) * 16
-            tx.flows.push(kept.account, raw, kept.client, b"", BOX, watch())
+            tx.flows.push(kept.account, raw, kept.client, "192.0.2.1", b"", BOX, watch())
 
     store.run_now(push)
-    watch.forward(HOUR + HOUR / 12 + TICK)
+    watch.forward(HOUR / 12 + TICK)
     assert [store.run_now(lambda tx: tx.forget()) for _ in range(4)] == [200, 200, 50, 0]
     assert backend.execute("SELECT * FROM pushed") == []

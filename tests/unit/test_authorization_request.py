@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -481,3 +483,12 @@ def test_of_two_faults_the_one_checked_first_is_told(one: str, other: str) -> No
     earlier, later = WRONG[one], WRONG[other]
     found = refused(later[0] | earlier[0], **(later[1] | earlier[1]))
     assert found.rule == earlier[-1]
+
+
+def test_every_parameter_that_is_read_is_stored_of_a_pushed_request() -> None:
+    """One that a check reads and nobody stores would be lost between the push and the browser's visit."""
+    source = Path(request.__file__).read_text()
+    read = set(re.findall(r'(?:asked|parameters)\.get\("([a-z_]+)"', source)) | set(request.LONGEST)
+    refused = {"request", "request_uri", "registration"}
+    assert read - refused <= set(request.PARAMETERS)
+    assert not refused & set(request.PARAMETERS)

@@ -6,20 +6,31 @@ INSERT INTO issuers (account, name, document) VALUES (:account, :name, :document
 -- name: delete_issuer
 DELETE FROM issuers WHERE account = :account AND name = :name RETURNING 1
 -- name: insert_pushed
-INSERT INTO pushed (account, id, client, request, expires_at) VALUES (:account, :id, :client, :request, :expires_at)
+INSERT INTO pushed (account, id, client, source, request, expires_at)
+  VALUES (:account, :id, :client, :source, :request, :expires_at)
+-- name: evict_pushed
+DELETE FROM pushed WHERE (account, id) IN (
+  SELECT account, id FROM pushed WHERE account = :account AND client = :client AND source = :source
+    ORDER BY expires_at DESC, id DESC LIMIT 200 OFFSET :keep) RETURNING 1
 -- name: pushed
 SELECT request FROM pushed WHERE account = :account AND id = :id AND client = :client AND expires_at > :at
--- name: spend_pushed
+-- name: delete_pushed
 DELETE FROM pushed WHERE account = :account AND id = :id RETURNING 1
 -- name: forget_pushed
 DELETE FROM pushed WHERE (account, id) IN
   (SELECT account, id FROM pushed WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
 -- name: insert_interaction
-INSERT INTO interactions (account, id, client, browser, source, pushed, request, expires_at)
-  VALUES (:account, :id, :client, :browser, :source, :pushed, :request, :expires_at)
--- name: count_interactions
-SELECT count(*) FROM (SELECT 1 FROM interactions WHERE account = :account AND client = :client AND source = :source
-  AND expires_at > :at AND done_at IS NULL LIMIT :limit) AS open_ones
+INSERT INTO interactions (account, id, client, browser, source, first_visit, pushed, request, expires_at)
+  VALUES (:account, :id, :client, :browser, :source, :first_visit, :pushed, :request, :expires_at)
+-- name: evict_interactions_of_browser
+DELETE FROM interactions WHERE done_at IS NULL AND (account, id) IN (
+  SELECT account, id FROM interactions WHERE account = :account AND browser = :browser AND done_at IS NULL
+    ORDER BY expires_at DESC, id DESC LIMIT 200 OFFSET :keep) RETURNING 1
+-- name: evict_interactions
+DELETE FROM interactions WHERE done_at IS NULL AND (account, id) IN (
+  SELECT account, id FROM interactions WHERE account = :account AND client = :client AND source = :source
+    AND first_visit = :first_visit AND done_at IS NULL
+    ORDER BY expires_at DESC, id DESC LIMIT 200 OFFSET :keep) RETURNING 1
 -- name: interaction
 SELECT client, browser, pushed, request, expires_at, done_at FROM interactions WHERE account = :account AND id = :id
 -- name: end_interaction

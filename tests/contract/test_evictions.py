@@ -1,0 +1,131 @@
+"""Interactions and pushed requests are limited by browser, client and address: the oldest make room for the newest."""
+
+from datetime import timedelta
+
+import pytest
+
+from gatepost import accounts, clock, ids
+from gatepost.app import Store
+from gatepost.secrets import Box
+from gatepost.store.flows import Interaction
+from gatepost.store.tx import Tx
+from tests.contract import things, together
+from tests.contract.backends import Backend, Watch
+
+BOX = Box([b"k" * 32])
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+
+
+@pytest.fixture
+def client(store: Store, account: str, watch: Watch) -> str:
+    watch.at = clock.from_milliseconds(clock.milliseconds(watch()))
+    return store.run_now(lambda tx: things.client(tx, account)).id
+
+
+class Interactions:
+    """What is open in an account, by names that a test gives."""
+
+    def __init__(self, store: Store, account: str, watch: Watch) -> None:
+        self.store, self.account, self.watch = store, account, watch
+        self.names: dict[str, str] = {}
+
+    def open(self, name: str, client: str, *, browser: bytes = b"b" * 32, source: str = HERE, first: bool) -> None:
+        made = Interaction(
+            self.account, ids.new("int"), client, browser, None, b"{}", self.watch() + timedelta(minutes=10)
+        )  # fmt: skip
+        self.names[name] = made.id
+        self.store.run_now(lambda tx: tx.flows.open_interaction(made, source, BOX, first_visit=first))
+        self.watch.forward(timedelta(milliseconds=1))
+
+    @property
+    def left(self) -> str:
+        def unit(tx: Tx) -> list[str]:
+            return [name for name, each in self.names.items() if tx.flows.interaction(self.account, each, BOX)]
+
+        return " ".join(self.store.read_now(unit))
+
+
+@pytest.fixture
+def interactions(store: Store, account: str, client: str, watch: Watch) -> Interactions:
+    del client
+    return Interactions(store, account, watch)
+
+
+def test_the_oldest_of_a_browser_make_room(store: Store, account: str, client: str, interactions: Interactions) -> None:
+    for name in "abcd":
+        interactions.open(name, client, first=name == "a")
+    interactions.open("other", client, browser=b"o" * 32, first=False)
+    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(account, b"b" * 32, 4)) == 0
+    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(account, b"b" * 32, 2)) == 2
+    assert interactions.left == "c d other"
+
+
+def test_the_oldest_of_a_client_and_address_make_room(
+    store: Store, account: str, client: str, interactions: Interactions
+) -> None:
+    second = store.run_now(lambda tx: things.client(tx, account)).id
+    for number, name in enumerate("abcd"):
+        interactions.open(name, client, browser=bytes([number]) * 32, first=True)
+    interactions.open("there", client, source=THERE, first=True)
+    interactions.open("second", second, first=True)
+    interactions.open("returning", client, first=False)
+    evicted = store.run_now(lambda tx: tx.flows.evict_interactions(account, client, HERE, 3, first_visit=True))
+    assert (evicted, interactions.left) == (1, "b c d there second returning")
+    evicted = store.run_now(lambda tx: tx.flows.evict_interactions(account, client, HERE, 0, first_visit=False))
+    assert (evicted, interactions.left) == (1, "b c d there second")
+
+
+def test_what_is_finished_neither_counts_nor_goes(
+    store: Store, account: str, client: str, interactions: Interactions
+) -> None:
+    for name in "abc":
+        interactions.open(name, client, first=True)
+    store.run_now(lambda tx: tx.flows.end_interaction(account, interactions.names["a"]))
+    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(account, b"b" * 32, 2)) == 0
+    assert store.run_now(lambda tx: tx.flows.evict_interactions(account, client, HERE, 1, first_visit=True)) == 1
+    assert interactions.left == "a c"
+
+
+def test_another_account_is_not_concerned(
+    store: Store, account: str, client: str, interactions: Interactions, watch: Watch
+) -> None:
+    interactions.open("a", client, first=True)
+    stranger = accounts.new("stranger", watch())
+    store.run_now(lambda tx: tx.add_account(stranger))
+    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(stranger.id, b"b" * 32, 0)) == 0
+    assert store.run_now(lambda tx: tx.flows.evict_interactions(stranger.id, client, HERE, 0, first_visit=True)) == 0
+    assert store.run_now(lambda tx: tx.flows.evict_pushed(stranger.id, client, HERE, 0)) == 0
+    assert interactions.left == "a"
+
+
+def test_the_oldest_pushed_requests_make_room(store: Store, account: str, client: str, watch: Watch) -> None:
+    def push(raw: bytes, source: str = HERE) -> None:
+        ends = watch() + timedelta(minutes=5)
+        store.run_now(lambda tx: tx.flows.push(account, raw * 32, client, source, b"{}", BOX, ends))
+        watch.forward(timedelta(milliseconds=1))
+
+    for raw in (b"d", b"c", b"b", b"a"):
+        push(raw)
+    push(b"t", THERE)
+    assert store.run_now(lambda tx: tx.flows.evict_pushed(account, client, HERE, 4)) == 0
+    assert store.run_now(lambda tx: tx.flows.evict_pushed(account, client, HERE, 2)) == 2
+
+    def left(tx: Tx) -> list[bytes]:
+        return [raw for raw in (b"d", b"c", b"b", b"a", b"t") if tx.flows.pushed(account, raw * 32, client, BOX)]
+
+    assert store.read_now(left) == [b"b", b"a", b"t"]
+
+
+def test_many_at_once_stay_within_the_limit(
+    store: Store, other: Store, backend: Backend, account: str, client: str, watch: Watch
+) -> None:
+    """Each makes room for itself; what two leave between them, the next takes away."""
+
+    def unit(tx: Tx) -> None:
+        made = Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", watch() + timedelta(minutes=10))
+        tx.flows.open_interaction(made, HERE, BOX)
+        tx.flows.evict_interactions_of_browser(account, b"b" * 32, 5)
+
+    assert together.failures(together.run([store, other], [unit] * 60)) == []
+    store.run_now(unit)
+    assert backend.execute("SELECT count(*) FROM interactions") == [(5,)]
