@@ -7,7 +7,7 @@ from gatepost import discovery, ids
 from gatepost.errors import Refusal, Unavailable
 from gatepost.keys import JWKS_MAX_AGE
 from gatepost.observe import log
-from gatepost.web import authorize, bearer, definitions, deliveries, standards, tokens
+from gatepost.web import authorize, bearer, definitions, deliveries, error_page, standards, tokens
 from gatepost.web.answers import VERSION, Header, Reply, json, refuse
 from gatepost.web.requests import Receive, Request, Scope, Send, body, fields, source
 from gatepost.web.surface import Surface
@@ -99,6 +99,8 @@ class Application:
         peer = scope["client"][0] if scope.get("client") else ""
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
         reply = await self._answer(scope, receive, request_id, sent, address)
+        if reply.status >= 400 and scope["path"] in self._closed and isinstance(sent, dict):
+            reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
         if isinstance(sent, dict) and "dpop" in sent:  # whatever the answer: RFC 9449, section 8.2
             reply = reply.adding(bearer.nonce(self._surface))
         head = scope["method"] == "HEAD"

@@ -1,6 +1,6 @@
-"""GET and POST /oauth/authorize, and POST /oauth/par: browsers pass through, and see no page of ours.
+"""GET and POST /oauth/authorize, and POST /oauth/par: browsers pass through without a login page.
 
-The one exception is the self-posting form of OAuth 2.0 Form Post Response Mode, which is that mode.
+Two answers are HTML: the self-posting form of OAuth 2.0 Form Post Response Mode, and `error_page`.
 """
 
 import hashlib

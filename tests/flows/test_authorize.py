@@ -59,6 +59,52 @@ def check_nowhere(answer: requests.Response, *words: str) -> None:
     assert not missing, (missing, told)
 
 
+HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+def check_page(answer: requests.Response, status: int, *words: str) -> None:
+    """The page that a browser gets where nobody may be sent anywhere."""
+    assert answer.status_code == status
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Vary"] == "Accept"
+    assert not {"Location", "Set-Cookie"} & set(answer.headers)
+    assert answer.headers["X-Request-Id"] in answer.text, "so that people can quote it"
+    assert not [word for word in words if word not in answer.text]
+
+
+def test_a_browser_gets_a_page_for_every_error_that_stays_here(platform: Platform) -> None:
+    url, evil = f"{platform.url}/oauth/authorize", "https://evil.example/<script>"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        (platform.asking(redirect_uri=evil), "redirect_uri"),
+        (platform.asking(redirect_uri=None), "redirect_uri"),
+        (platform.asking() | {"client_id": "<b>"}, "client_id"),
+        ({"handoff": "<b>"}, "handoff"),
+        ({"handoff": "x", "state": "<b>"}, "handoff"),
+        ({"state": "\0"}, "NUL"),
+        ({"redirect_uri": [CALLBACK, evil]}, "redirect_uri"),
+    ]
+    for parameters, word in wrong:
+        answers = [
+            requests.get(url, parameters, headers=HTML, allow_redirects=False, timeout=20),
+            requests.post(url, parameters, headers=HTML, allow_redirects=False, timeout=20),
+        ]
+        for answer in answers:
+            check_page(answer, 400, word, "invalid_request")
+            assert "<b>" not in answer.text
+            assert "evil" not in answer.text
+        check_nowhere(requests.get(url, parameters, timeout=20), word)
+    put = requests.put(url, headers=HTML, timeout=20)
+    check_page(put, 405, "method_not_allowed")
+    assert put.headers["Allow"] == "GET, POST, HEAD"
+    check_page(requests.post(url, "x" * 70_000, headers=HTML, timeout=20), 413, "request_too_large")
+    check_page(requests.get(url, headers=HTML | {"Gatepost-Version": "1"}, timeout=20), 400, "unsupported_version")
+    elsewhere = requests.get(f"{platform.url}/oauth/userinfo", headers=HTML, timeout=20)
+    assert elsewhere.headers["Content-Type"] == "application/json"
+
+
 def check_back(answer: requests.Response, platform: Platform, error: str, *words: str, state: str = "a state") -> None:
     """To the client's own URI, with the error, the state and the issuer."""
     where, told = sent_to(answer)
