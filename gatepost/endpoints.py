@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -42,6 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     updated_at: datetime
     description: str = ""
     headers: dict[str, str] = {}
+    sealed_headers: dict[str, str] = {}  # those whose value is not shown: encrypted
     timeout: int = 15
     max_in_flight: int = 16
     rate_limit: int | None = None
@@ -71,6 +73,7 @@ class Defined(NamedTuple):
     wants_secret: bool
     given_secret: Secret | None
     overlap: timedelta
+    dropped_headers: list[str] = []  # noqa: RUF012 (never changed)
 
 
 def define(
@@ -89,6 +92,10 @@ def define(
     fields = _read(sent, known, url_problem)
     if isinstance(fields, Refusal):
         return fields
+    dropped = _dropped(sent, fields, known)
+    if dropped and known is not None:
+        headers = fields.get("headers", known.headers)
+        fields["headers"] = {name: value for name, value in headers.items() if name not in dropped}
     base = known or Endpoint(ids.new("ep"), account, "", at, at, resumed_at=at)
     status = fields.pop("status", base.status)
     made = _with_status(msgspec.structs.replace(base, **fields), status, at)
@@ -106,7 +113,21 @@ def define(
     )
     if made != base or wants:
         made = msgspec.structs.replace(made, updated_at=at)
-    return Defined(made, wants, given, overlap)
+    return Defined(made, wants, given, overlap, dropped)
+
+
+def _dropped(sent: Mapping[str, Any], fields: Mapping[str, Any], known: Endpoint | None) -> list[str]:
+    """Headers whose hidden value would go to another origin, where nobody meant it to go: those not set anew."""
+    if known is None or "url" not in fields or origin(fields["url"]) == origin(known.url):
+        return []
+    anew = {name for name, value in (sent.get("headers") or {}).items() if value != HIDDEN}
+    return [name for name in fields.get("headers", known.headers) if is_credential(name) and name not in anew]
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port: RFC 6454, section 4."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme)}"
 
 
 def _read(
@@ -143,7 +164,7 @@ def _with_hidden(headers: Any, known: Mapping[str, str]) -> Any:
     """Headers with what we show as hidden put back: who sends an answer of ours again changes nothing."""
     if not isinstance(headers, dict):
         return headers
-    kept = {name.lower(): value for name, value in known.items() if _is_credential(name)}
+    kept = {name.lower(): value for name, value in known.items() if is_credential(name)}
     return {name: kept.get(name.lower(), value) if value == HIDDEN else value for name, value in headers.items()}
 
 
@@ -155,7 +176,13 @@ def _with_status(endpoint: Endpoint, status: str, at: datetime) -> Endpoint:
             return disabled(endpoint, "requested", at)
         case _:
             return msgspec.structs.replace(
-                endpoint, status="removed", disabled_reason="", disabled_at=None, headers={}, secrets=[]
+                endpoint,
+                status="removed",
+                disabled_reason="",
+                disabled_at=None,
+                headers={},
+                sealed_headers={},
+                secrets=[],
             )
 
 
@@ -213,7 +240,8 @@ def shown(endpoint: Endpoint, health: Health | None, held: int) -> dict[str, Any
         "account": endpoint.account,
         "url": endpoint.url,
         "description": endpoint.description,
-        "headers": {name: HIDDEN if _is_credential(name) else value for name, value in endpoint.headers.items()},
+        "headers": {name: HIDDEN if is_credential(name) else value for name, value in endpoint.headers.items()}
+        | dict.fromkeys(endpoint.sealed_headers, HIDDEN),
         "timeout": endpoint.timeout,
         "max_in_flight": endpoint.max_in_flight,
         "rate_limit": endpoint.rate_limit,
@@ -295,7 +323,7 @@ _OURS = re.compile(
 _CREDENTIAL = re.compile(r"token|key|secret|auth|password|signature|session", re.IGNORECASE)
 
 
-def _is_credential(name: str) -> bool:
+def is_credential(name: str) -> bool:
     """Whether the value is likely a secret of the receiver, by the header's name."""
     return _CREDENTIAL.search(name) is not None
 
@@ -310,7 +338,7 @@ def _headers(value: Any) -> str:
             return f"must not set {name}"
         if not isinstance(text, str) or not _VALUE.fullmatch(text):
             return f"{name} must be 1 to 1024 printable ASCII characters, with no space at either end"
-        if text == HIDDEN and _is_credential(name):
+        if text == HIDDEN and is_credential(name):
             return f"{name} is {HIDDEN}, which stands for a value that is kept, and none is"
     if len({name.lower() for name in value}) != len(value):
         return "must be all different: in a header's name case does not count"

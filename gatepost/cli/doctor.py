@@ -21,6 +21,7 @@ from gatepost.secrets import Box
 from gatepost.settings import LOOPBACK, Settings
 from gatepost.store.condition import schema_problem
 from gatepost.store.tx import Tx
+from gatepost.units import endpoint_headers
 from gatepost.units import keys as key_units
 
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
@@ -110,6 +111,7 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         yield from _check_database(store)
         yield _check_schema(store)
         yield _check_opens(settings, store)
+        yield _check_hidden_headers(store)
         yield from _check_allowed_networks(settings, store)
     except GatepostError as error:
         do = (
@@ -168,6 +170,14 @@ def _check_opens(settings: Settings, store: Store) -> Check:
     if under != {master.first}:
         return Check(name, "warning", "not all are under the first master key", "run: gatepost key rewrap")
     return Check(name, "ok", "the first master key opens them")
+
+
+def _check_hidden_headers(store: Store) -> Check:
+    name, count = "endpoints", store.read_now(endpoint_headers.count_in_clear)
+    if count:
+        found = f"{count} have hidden header values that an earlier release stored in clear"
+        return Check(name, "warning", found, "run: gatepost key rewrap")
+    return Check(name, "ok", "their hidden header values are encrypted")
 
 
 def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]:

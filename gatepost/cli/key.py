@@ -3,6 +3,7 @@
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from gatepost.keys import Change, SigningKey
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.secrets import Box, new_master_key
 from gatepost.settings import PREFIX, Settings
+from gatepost.store.tx import LOWEST, Tx
+from gatepost.units import endpoint_headers
 from gatepost.units import keys as key_units
 
 _ORIGIN = Origin(OPERATOR)
@@ -83,7 +86,7 @@ def revoke(opened: Opened, key_id: str, reason: str, yes: bool, as_json: bool) -
 @with_settings
 @json_option
 def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
-    """Encrypt the server keys under the first master key.
+    """Encrypt the server keys under the first master key, and what an earlier release stored in clear.
 
     Either set GATEPOST_MASTER_KEY to "new,old" everywhere and restart, rewrap, then leave out the old; or, with the
     key file in the data directory, rewrap --new does it all. Backups made before still need the old key.
@@ -98,13 +101,33 @@ def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
     try:
         with _alone(settings.key_file) if own_file else nullcontext():
             count, left_out = _rewrap(settings, opened, new=new, own_file=own_file)
+        encrypted = _encrypt_headers(opened)
     finally:
         opened.store.close()
     if as_json:
-        show.document({"rewrapped": count, "keys_left_out": left_out})
+        show.document({"rewrapped": count, "keys_left_out": left_out, "endpoints_encrypted": encrypted})
         return
     print(f"{count} server keys rewrapped." if count else "The server keys are under the first master key already.")
+    if encrypted:
+        print(f"Hidden header values of {encrypted} endpoints, stored by an earlier release, were encrypted.")
     print(_next_step(settings, left_out, own_file=own_file))
+
+
+def _encrypt_headers(opened: Opened) -> int:
+    """What is encrypted rests on the server keys, so only what an earlier release stored in clear is to be done."""
+    count, name, box = 0, "", opened.service.keys.data
+    while some := opened.store.read_now(lambda tx, name=name: tx.accounts(name, 100)):  # type: ignore[misc]
+        name = some[-1].name
+        for account in some:
+            after: bytes | None = LOWEST
+            while after is not None:
+                found, after = opened.store.run_now(partial(_encrypt_some, box, account.id, after))
+                count += found
+    return count
+
+
+def _encrypt_some(box: Box, account: str, after: bytes, tx: Tx) -> tuple[int, bytes | None]:
+    return endpoint_headers.encrypt_some(tx, box, account, after)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Key, Lane
 from gatepost.store.webhooks import Worker as Peer
 from gatepost.units import deliveries as units
-from gatepost.units import publish, replay, webhooks
+from gatepost.units import endpoint_headers, publish, replay, webhooks
 from gatepost.units.deliveries import Claim, Claimed, Over, Pick, Result, Settled
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ class Worker:
                 self._prepared.clear()
             box = self._service.keys.data
             found = self._prepared[key] = Prepared(
-                message.fixed_headers(endpoint.headers, endpoint.format),
+                message.fixed_headers(endpoint_headers.values(box, endpoint), endpoint.format),
                 {secret.id: webhooks.opened(box, endpoint, secret) for secret in endpoint.secrets},
             )
         return found

@@ -156,6 +156,12 @@ def _endpoint() -> Json:
         {"id": identifier("ep"), "account": identifier("acc")}
         | {name: or_null(schema) if name in none else schema for name, schema in ENDPOINT.items()}
         | {
+            "dropped_headers": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "In the answer to a change: headers that were dropped, because the origin of the URL "
+                "changed and the request did not set their hidden values again.",
+            },
             "disabled_reason": or_null(among(list(get_args(endpoints.Reason)))),
             "disabled_at": or_null(INSTANT),
             "health": shown(health, description="Since its last success."),

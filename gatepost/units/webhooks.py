@@ -2,7 +2,7 @@
 
 from base64 import b64decode, b64encode
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from gatepost.ledger.entries import OPERATOR, Entry
 from gatepost.secrets import Box
 from gatepost.store.tx import Tx
 from gatepost.subscriptions import Subscription
-from gatepost.units import replay
+from gatepost.units import endpoint_headers, replay
 from gatepost.units.definitions import Call, changes
 from gatepost.units.service import Answer, Service, operator, record, refused
 
@@ -35,9 +35,11 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     elif tx.webhooks.count_endpoints(account.id) >= account["max_endpoints"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_endpoints']} endpoints (max_endpoints)")
         return _refuse_endpoint(tx, account, call, limit)
+    box = service.keys.data
+    clear, unreadable = endpoint_headers.opened(box, known) if known else (None, [])
     defined = endpoints.define(
         call.body,
-        known,
+        clear,
         account=account.id,
         at=tx.at,
         url_problem=partial(guard.url_problem, service.policy_for(account.name)),
@@ -49,9 +51,12 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         made = msgspec.structs.replace(made, disabled_reason="operator")
     if defined.wants_secret:
         new = _given(defined.given_secret.reveal()) if defined.given_secret else sign.new_secret(made.signing)
-        kept = _sealed(service.keys.data, made, new, tx)
+        kept = _sealed(box, made, new, tx)
         made, told = endpoints.with_secret(made, kept, defined.overlap, tx.at), new.shown
-    answer = _keep_endpoint(tx, account, call, known, made)
+    dropped = sorted([*defined.dropped_headers, *unreadable])
+    answer = _keep_endpoint(tx, account, call, Change(clear, made, endpoint_headers.sealed(box, made), dropped))
+    if dropped and answer.event is not None:
+        answer = answer._replace(body=answer.body | {"dropped_headers": dropped})
     if told:
         answer = answer._replace(body=answer.body | {"secret": told}, secret=True)
     return answer
@@ -72,30 +77,45 @@ def opened(box: Box, made: Endpoint, secret: SigningSecret) -> sign.Signer:
     return sign.signer(secret.kind, box.open(b64decode(secret.sealed), f"{made.id} {secret.id}"))
 
 
-def _keep_endpoint(tx: Tx, account: Account, call: Call, known: Endpoint | None, made: Endpoint) -> Answer:
+class Change(NamedTuple):
+    """An endpoint before and after, with hidden header values in clear, and as it is stored."""
+
+    known: Endpoint | None
+    made: Endpoint
+    stored: Endpoint
+    dropped_headers: list[str]
+
+
+def _keep_endpoint(tx: Tx, account: Account, call: Call, change: Change) -> Answer:
+    known, made = change.known, change.made
     data: dict[str, Any] = {"url": made.url}
     if known is None:
-        tx.webhooks.add_endpoint(made)
+        tx.webhooks.add_endpoint(change.stored)
         entry = record(tx, account, "webhook.endpoint.created", call.origin, made.id, data | {"status": made.status})
         return Answer(201, shown_endpoint(tx, account, made), entry.name)
     changed = changes(known, made)
     if not changed:
         return Answer(200, shown_endpoint(tx, account, known), None)
-    tx.webhooks.put_endpoint(made)
-    entry = _tell_endpoint(tx, account, call, known, made, changed)
+    tx.webhooks.put_endpoint(change.stored)
+    entry = _tell_endpoint(tx, account, call, change, known, changed)
     return Answer(200, shown_endpoint(tx, account, made), entry.name)
 
 
 _STATUS_MEMBERS = {"status", "disabled_reason", "disabled_at", "resumed_at"}
 
 
-def _tell_endpoint(tx: Tx, account: Account, call: Call, known: Endpoint, made: Endpoint, changed: list[str]) -> Entry:
+def _tell_endpoint(
+    tx: Tx, account: Account, call: Call, change: Change, known: Endpoint, changed: list[str]
+) -> Entry:  # fmt: skip
     """What changed, and what became of its state, each under its own type."""
+    made = change.made
     data: dict[str, Any] = {"url": made.url}
     rest = [name for name in changed if name not in _STATUS_MEMBERS]
     entry = None
     if known.status == made.status or (rest and made.status != "removed"):
         told = data | {"changed": rest, "status": made.status}
+        if change.dropped_headers:
+            told["dropped_headers"] = change.dropped_headers
         entry = record(tx, account, "webhook.endpoint.changed", call.origin, made.id, told)
     if known.status == made.status and entry is not None:
         return entry

@@ -224,9 +224,9 @@ def test_rewrap_finishes_what_was_cut_short(tmp_path: Path) -> None:
     old, new = (store.directory / "master.key").read_text().strip(), new_master_key()
     app.write_key_file(store.directory / "master.key", f"{new}\n{old}")
     assert "key rewrap" in store.cli("doctor").stdout
-    assert store.cli_json("key", "rewrap") == {"rewrapped": 3, "keys_left_out": 1}
+    assert store.cli_json("key", "rewrap") == {"rewrapped": 3, "keys_left_out": 1, "endpoints_encrypted": 0}
     assert (store.directory / "master.key").read_text().strip() == new
-    assert store.cli_json("key", "rewrap") == {"rewrapped": 0, "keys_left_out": 0}
+    assert store.cli_json("key", "rewrap") == {"rewrapped": 0, "keys_left_out": 0, "endpoints_encrypted": 0}
     assert opens(store)
     assert not opens(store, master_key=old)
 

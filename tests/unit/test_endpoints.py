@@ -331,6 +331,30 @@ class TestHiddenHeaders:
         assert defined({"headers": {"x-api-key": "***"}}, known).headers == {"x-api-key": "k1"}
         assert defined({"headers": {"x-api-key": "k2"}}, known).headers == {"x-api-key": "k2"}
 
+    @pytest.mark.parametrize(
+        ("url", "same"),
+        [
+            (f"{URL}/other", True), ("https://EXAMPLE.com:443/", True),
+            ("https://other.example/", False),
+            ("https://example.com.evil.example/", False), ("https://example.com:8443/hooks", False),
+        ],
+    )  # fmt: skip
+    def test_they_do_not_follow_the_url_to_another_origin(self, url: str, same: bool) -> None:
+        """What was meant for one receiver is not sent to another."""
+        known = defined({"url": URL, "headers": {"x-team": "blue", "X-Api-Key": "k1", "x-token": "t1"}})
+        for sent in ({"url": url}, {"url": url, "headers": endpoints.shown(known, None, 0)["headers"]}):
+            changed = definition(sent, known, LATER)
+            assert changed.endpoint.headers == (known.headers if same else {"x-team": "blue"})
+            assert changed.dropped_headers == ([] if same else ["X-Api-Key", "x-token"])
+
+    def test_those_that_are_set_again_are_kept(self) -> None:
+        known = defined({"url": URL, "headers": {"X-Api-Key": "k1", "x-token": "t1"}})
+        sent = {"url": "https://other.example/", "headers": {"X-Api-Key": "k1", "x-token": "***"}}
+        changed = definition(sent, known, LATER)
+        assert (changed.endpoint.headers, changed.dropped_headers) == ({"X-Api-Key": "k1"}, ["x-token"])
+        removed = definition({"url": "https://other.example/", "headers": None}, known, LATER)
+        assert (removed.endpoint.headers, removed.dropped_headers) == ({}, [])
+
     def test_what_was_never_there_is_not_made_up(self) -> None:
         known = defined({"headers": KEPT})
         assert refused({"headers": {"x-other-key": "***"}}, known).pointer == "/headers"
