@@ -9,7 +9,7 @@ import msgspec
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from gatepost import clock, ids, redirect_uris, scopes
+from gatepost import clock, ids, redirect_uris, resources, scopes
 from gatepost.errors import Refusal
 from gatepost.redirect_uris import HOST
 from gatepost.tokens.jws import PRIVATE_PARTS, RSA_KEYS, is_rsa_key
@@ -373,7 +373,7 @@ def unfit(client: Client) -> tuple[str, str] | None:
 def _is_not_its_to_serve(client: Client, resource: str, base_url: str) -> bool:
     is_default = resource.startswith(scopes.default_resource(""))
     own = resource == scopes.default_resource(client.account)
-    return scopes.owned_as(resource) == base_url or (is_default and not own)
+    return resources.is_base_url(resource, base_url) or (is_default and not own)
 
 
 # --- single members
@@ -502,7 +502,7 @@ def _resources(value: Any) -> str:
     """The account's own default resource may be served too: whose it is, the whole client tells."""
     problem = _texts(50, 512)(value)
     named = [] if problem else [each for each in value if not each.startswith(scopes.default_resource(""))]
-    return problem or next((found for each in named if (found := scopes.resource(each, ""))), "")
+    return problem or next((found for each in named if (found := resources.problem(each, ""))), "")
 
 
 def _claims(value: Any) -> str:

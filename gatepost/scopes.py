@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
-from gatepost import clock
+from gatepost import clock, resources
 from gatepost.errors import Refusal
 
 SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749, section 3.3
@@ -93,11 +92,6 @@ def default_resource(account: str) -> str:
     return f"urn:gatepost:{account}"
 
 
-def owned_as(resource: str) -> str:
-    """The name under which a resource belongs to an account: many verifiers do not mind a trailing slash."""
-    return resource.rstrip("/")
-
-
 def define(
     sent: Mapping[str, Any], known: Scope | None, *, account: str, base_url: str, at: datetime
 ) -> Scope | Refusal:
@@ -153,30 +147,6 @@ def _description(value: Any, _base_url: str) -> str:
     return "" if isinstance(value, str) and len(value) <= 500 else "must be a text of at most 500 characters"
 
 
-def resource(value: Any, base_url: str) -> str:
-    """What is wrong with a resource, in words; empty when nothing is. RFC 8707, section 2."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
-        return "must be an absolute URI"
-    if len(value) > 512:
-        return "must have at most 512 characters"
-    try:
-        uri = urlsplit(value)
-        default_port = uri.netloc.endswith(":") or uri.port == {"http": 80, "https": 443}.get(uri.scheme, -1)
-    except ValueError:
-        return "must be an absolute URI"
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", uri.scheme) or not (uri.netloc or uri.path) or "#" in value:
-        return "must be an absolute URI without a fragment, such as https://api.example.com"
-    if uri.scheme in {"http", "https"} and not uri.hostname:
-        return "must be an absolute URI with a host"
-    if not value.startswith(f"{uri.scheme}:") or uri.netloc != uri.netloc.lower() or default_port:
-        return "must have scheme and host in lower case and no default port: it is compared as it is"
-    if value.rstrip("/") == base_url:
-        return "must not be the service's own base URL: that is for the gatepost: scopes"
-    if value.lower().startswith("urn:gatepost:"):  # RFC 8141, section 3.1: the case of a namespace does not count
-        return "must not be in urn:gatepost: leave resource out for the account's own"
-    return ""
-
-
 def _claims(value: Any, _base_url: str) -> str:
     names = isinstance(value, list) and len(value) <= 50 and all(isinstance(name, str) for name in value)
     if not names or not all(0 < len(name) <= 128 and name.isprintable() for name in value):
@@ -196,7 +166,7 @@ def _status(value: Any, _base_url: str) -> str:
 
 _CHECKS = {
     "description": _description,
-    "resource": resource,
+    "resource": resources.problem,
     "claims": _claims,
     "max_lifetime": _max_lifetime,
     "status": _status,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gatepost import scopes
+from gatepost import resources
 from gatepost.accounts import NAME
 from gatepost.errors import BadSetting
 from gatepost.redirect_uris import HOST
@@ -160,7 +160,7 @@ def _check(settings: Settings) -> None:
     _check_networks(settings)
     _check_nats(settings)
     for resource in settings.shared_resources:
-        problem = scopes.resource(resource, settings.issuer)
+        problem = resources.problem(resource, settings.issuer)
         if problem:
             raise BadSetting(f"shared_resources: {resource!r} {problem}")
 

@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[1] / "gatepost"
 # Lower never imports higher; equals may import each other only inside one folder. First match wins.
 RANKS = [
     (0, ("clock", "ids", "errors")),
-    (1, ("fair_queue", "secrets", "strict", "verify", "redirect_uris")),
+    (1, ("fair_queue", "secrets", "strict", "verify", "redirect_uris", "resources")),
     (2, ("tokens.jws", "deliveries.sign")),
     (3, ("accounts", "scopes", "clients", "consents", "families", "issuers", "keys", "ledger")),
     (3, ("endpoints", "subscriptions")),
@@ -47,6 +47,7 @@ AREAS = (
     {
         "clients",
         "redirect_uris",
+        "resources",
         "scopes",
         "consents",
         "families",

@@ -14,6 +14,7 @@ from gatepost.accounts import Account
 from gatepost.clients import GRANT_TYPES, Client, Grant
 from gatepost.errors import Refusal
 from gatepost.keys import SigningKey
+from gatepost.resources import MOST_CHARACTERS, normal_form
 from gatepost.scopes import Scope
 from gatepost.tokens.dpop import Proof, too_weak
 
@@ -233,7 +234,7 @@ def audience_is_one(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     if len(named) > 1:
         return Refusal("invalid_target", "resource: a token is for one resource; ask once for each", "resource")
     if named and not named <= offered:
-        return Refusal("invalid_target", "resource: none of the scopes asked for is of this resource", "resource")
+        return Refusal("invalid_target", f"resource: {_not_offered(named, offered)}", "resource")
     if not named and len(offered) > 1:
         listed = ", ".join(sorted(offered))
         return Refusal("invalid_scope", f"scope: these are of several resources ({listed}); name one", "resource")
@@ -245,6 +246,13 @@ def audience_is_one(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     free = draft.riders.union(scopes.BY_CODE)
     kept = tuple(name for name in draft.scope if name in free or draft.resource_of[name] == resource)
     return msgspec.structs.replace(draft, resource=resource, scope=kept)
+
+
+def _not_offered(named: set[str], offered: set[str]) -> str:
+    """Names the normal form where that is all that is wrong."""
+    normal = {normal_form(each) if len(each) <= MOST_CHARACTERS else None for each in named}
+    meant = sorted(each for each in normal if each in offered)
+    return f"must be in normal form: {meant[0]}" if meant else "none of the scopes asked for is of this resource"
 
 
 def lifetime_is_shortest(draft: Draft, _definitions: Definitions) -> Draft | Refusal:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost import clients, scopes
+from gatepost import clients, resources, scopes
 from gatepost.accounts import Account
 from gatepost.clients import Client
 from gatepost.deliveries.guard import url_problem
@@ -165,7 +165,7 @@ def _unknown_scope(tx: Tx, client: Client) -> Refusal | None:
 def _not_ours(tx: Tx, service: Service, client: Client) -> Refusal | None:
     for resource in client.serves:
         own = _needs_no_owner(service, client.account, resource)
-        if not own and tx.resource_owner(scopes.owned_as(resource)) != client.account:
+        if not own and tx.resource_owner(resources.owned_as(resource)) != client.account:
             return Refusal("invalid_client_metadata", f"serves: {resource} is not a resource of the account", "/serves")
     return None
 
@@ -178,8 +178,8 @@ def _not_to_be_fetched(service: Service, account: Account, client: Client) -> Re
 
 def _needs_no_owner(service: Service, account: str, resource: str) -> bool:
     """The account's default, and what the operator named as shared by all accounts."""
-    shared = [scopes.owned_as(each) for each in service.shared_resources]
-    return resource == scopes.default_resource(account) or scopes.owned_as(resource) in shared
+    shared = [resources.owned_as(each) for each in service.shared_resources]
+    return resource == scopes.default_resource(account) or resources.owned_as(resource) in shared
 
 
 def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
@@ -193,7 +193,7 @@ def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         limit = Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
         return _refuse_scope(tx, account, call, limit)
     own = _needs_no_owner(service, account.id, defined.resource)
-    if not own and not tx.claim_resource(scopes.owned_as(defined.resource), account.id):
+    if not own and not tx.claim_resource(resources.owned_as(defined.resource), account.id):
         taken = Refusal("invalid_request", "resource: belongs to another account", "/resource")
         return _refuse_scope(tx, account, call, taken)
     if known is None:
