@@ -3,6 +3,7 @@
 Where there are too many the oldest makes room, by browser, and by client and address.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -179,8 +180,11 @@ def test_the_oldest_pushed_request_makes_room(
 
 
 def push(platform: Platform, client: Client, source: str = "192.0.2.1") -> str:
-    """As the web process does it."""
+    """As the web process does it, each later than the one before."""
     opened = platform.gatepost.opened
+    before = opened.store.now()
+    while opened.store.now() < before + timedelta(milliseconds=5):
+        pass
     shown = Presented(client.id, "none")
     if client.secret:
         shown = Presented(client.id, "client_secret_basic", digest=digest(opened.service.keys.hash, client.secret))

@@ -1,0 +1,42 @@
+"""The chore that deletes what expired, whatever there is of it."""
+
+import asyncio
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gatepost import chores, ids
+from gatepost.app import Opened, Store
+from gatepost.secrets import Box
+from gatepost.store.flows import Interaction
+from gatepost.store.tx import Tx
+from tests.contract import things
+from tests.contract.backends import Backend, Watch
+
+BOX = Box([b"k" * 32])
+
+
+def test_expired_interactions_and_pushed_requests_are_deleted_in_slices(
+    store: Store, backend: Backend, account: str, watch: Watch
+) -> None:
+    client = store.run_now(lambda tx: things.client(tx, account)).id
+    soon, later = watch() + timedelta(minutes=5), watch() + timedelta(minutes=10)
+
+    def add(tx: Tx) -> None:
+        for number in range(450):
+            made = Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", soon)
+            tx.flows.open_interaction(made, "192.0.2.1", BOX)
+            tx.flows.push(account, number.to_bytes(32, "big"), client, "192.0.2.1", b"{}", BOX, soon)
+        tx.flows.open_interaction(
+            Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", later), "192.0.2.1", BOX
+        )
+        tx.flows.push(account, b"l" * 32, client, "192.0.2.1", b"{}", BOX, later)
+
+    store.run_now(add)
+    opened = cast(Opened, SimpleNamespace(store=store))
+    count: Any = "SELECT (SELECT count(*) FROM interactions), (SELECT count(*) FROM pushed)"
+    asyncio.run(chores.forget(opened))
+    assert backend.execute(count) == [(451, 451)]
+    watch.at = soon + timedelta(milliseconds=1)
+    asyncio.run(chores.forget(opened))
+    assert backend.execute(count) == [(1, 1)]
