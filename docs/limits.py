@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from gatepost import accounts, clients, endpoints, keys, strict
+from gatepost import accounts, clients, endpoints, keys, settings, strict
 from gatepost.authorize import handoff, request
 from gatepost.deliveries import guard, plan, send, summary
 from gatepost.grants import jwt_bearer
@@ -13,9 +13,10 @@ from gatepost.tokens import dpop, foreign, jws, provenance
 from gatepost.units import authenticate, authorize, refusals
 from gatepost.units import deliveries as units
 from gatepost.units import listing as pages
-from gatepost.web import fetch, requests
+from gatepost.web import body, fetch, listen, requests
 
 Row = tuple[str, str, str]
+_BODY, _SERVICE = body.BodyLimits(), settings.Settings()
 _REFUSED = "refused"
 _WRONG = "400 `invalid_request`"
 _OLDEST = "the oldest makes room"
@@ -47,8 +48,24 @@ def _overlap(noun: str, usual: timedelta, most: timedelta) -> Row:
 
 LIMITS: dict[str, list[Row]] = {
     "requests": [
-        ("body of a request", _size(requests.MAX_BODY), _LARGE),
+        ("body of a request", _size(body.MAX_BODY), _LARGE),
         ("body of `POST /events`", f"{_size(intake.MAX_BODY)}, {intake.MOST} events", _LARGE),
+        (
+            "time for a body to arrive",
+            f"{_time(_BODY.patience)} and 1 s for each {_size(_BODY.rate)} received, {_time(_BODY.seconds)} at most",
+            "408 `request_timeout`, and the connection is closed",
+        ),
+        (
+            "time for the header of a request, also of the next one on a connection that is kept open",
+            _time(listen.HEADER_TIMEOUT),
+            "the connection is closed",
+        ),
+        (
+            "requests in progress from one address, in one process",
+            f"{_SERVICE.max_requests_per_address} ([`max_requests_per_address`](settings.md#of-the-service))",
+            "429 `too_many_requests`; a trusted proxy itself is not limited",
+        ),
+        ("open connections of one process", f"{listen.MOST_CONNECTIONS}", "further ones wait"),
         ("parameters of a form or a query", f"{requests._MOST_PARAMETERS}", _WRONG),
         ("nesting of JSON", f"{strict._DEEPEST} deep", _WRONG),
         ("a JWT: token, assertion, proof", _size(jws.MAX_BYTES), _REFUSED),

@@ -59,6 +59,7 @@ ERRORS: dict[str, Meaning] = {
         409, "The name or id is taken by another definition or event, or the resource is removed, which is final."
     ),
     "limit_reached": Meaning(409, "The account has as many of these as its settings allow."),
+    "request_timeout": Meaning(408, "The body did not arrive in time: 30 seconds at most, and not too slowly."),
     "request_too_large": Meaning(413, "The body, a header or a parameter is larger than this operation takes."),
     "unsupported_media_type": Meaning(415, "The operation takes application/json."),
     "misdirected_request": Meaning(421, "The operations plane answers only to its own name."),
@@ -66,6 +67,7 @@ ERRORS: dict[str, Meaning] = {
     "too_many_failures": Meaning(
         429, "More than ten failed authentications a minute for this client and address; correct ones pass."
     ),
+    "too_many_requests": Meaning(429, "Too many requests from this address are in progress. Try again soon."),
     "unsupported_version": Meaning(400, "The Gatepost-Version sent is not one this server speaks."),
     "temporarily_unavailable": Meaning(
         503, "The store cannot answer now. Try again, with the same Idempotency-Key where there was one."

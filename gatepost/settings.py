@@ -40,6 +40,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     master_key_file: str = ""
     shared_resources: list[str] = []
     trusted_proxies: list[str] = []
+    max_requests_per_address: int = 256
+    ops_allowed_hosts: list[str] = []
     intake: Literal["", "off", "http"] = ""
     allow_networks: dict[str, list[str]] = {}
     egress_proxy: str = ""
@@ -77,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
-_LISTS = ("shared_resources", "trusted_proxies")
+_LISTS = ("shared_resources", "trusted_proxies", "ops_allowed_hosts")
 _NEW_ALLOW_NETWORKS = (
     "allow_networks: networks are allowed to accounts by name; in the settings file write "
     'allow_networks = { "acme" = ["10.20.0.0/16"] }, in the environment '
@@ -152,6 +154,14 @@ def _check(settings: Settings) -> None:
         raise BadSetting("ops_port: the operations plane needs a port of its own")
     if not 1 <= settings.workers <= 64:
         raise BadSetting("workers: must be from 1 to 64")
+    if not 0 <= settings.max_requests_per_address <= 100_000:
+        raise BadSetting("max_requests_per_address: must be from 1 to 100000, or 0 for no limit")
+    for host in settings.ops_allowed_hosts:
+        if not re.fullmatch(HOST, host) or host != host.lower():
+            raise BadSetting(
+                f"ops_allowed_hosts: {host!r} must be a host in lower case, with the port where the URL has one, "
+                "such as ops.example.com or ops.example.com:9443"
+            )
     if settings.database and not settings.database.startswith(("postgresql://", "postgres://")):
         raise BadSetting("database: must be a postgresql:// URL; leave it out for SQLite in the data directory")
     if not settings.base_url and settings.host not in LOOPBACK:

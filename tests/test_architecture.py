@@ -197,7 +197,8 @@ def answered(protocol: Protocol, method: str, path: str) -> tuple[int, bytes]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    headers = [(b"host", b"gatepost.example")]
+    scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
     asyncio.run(application(scope, receive, send))
     return sent[0]["status"], sent[1]["body"]
 

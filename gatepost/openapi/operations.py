@@ -21,10 +21,10 @@ class Operation(NamedTuple):
     parameters: tuple[str, ...] = ("Gatepost-Version", "DPoP")
 
 
-_ANY = ("invalid_request", "unsupported_version", "temporarily_unavailable")
+_ANY = ("invalid_request", "unsupported_version", "too_many_requests", "temporarily_unavailable")
 PROOF = ("invalid_dpop_proof", "use_dpop_nonce")  # of RFC 9449: where a token is shown they are 401
 _BEARER = ("invalid_token", "insufficient_scope", *PROOF)
-_BODY = ("request_too_large", "unsupported_media_type")
+_BODY = ("request_timeout", "request_too_large", "unsupported_media_type")
 _DEFINING = (*_ANY, *_BEARER, *_BODY, "limit_reached", "idempotency_key_reused")
 _KEYED = ("Gatepost-Version", "DPoP", "Idempotency-Key")
 
@@ -51,7 +51,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Obtain a token",
         (
             *_ANY, "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
-            "invalid_target", *PROOF, "request_too_large", "too_many_failures",
+            "invalid_target", *PROOF, "request_timeout", "request_too_large", "too_many_failures",
         ),
         "",
         "The client authenticates as it is registered: HTTP Basic, client_secret in the body, or an assertion; a "

@@ -18,11 +18,13 @@ from gatepost.units.publish import Published
 from gatepost.units.service import Answer, Caller, refused
 from gatepost.web import bearer, definitions
 from gatepost.web.answers import Reply, Said, json
-from gatepost.web.requests import Receive, Request
+from gatepost.web.body import BodyLimits
+from gatepost.web.requests import Request
 from gatepost.web.surface import Surface
 
 SCOPE = "gatepost:events"
 MAX_BODY = 256 * 1024
+BODY = BodyLimits(MAX_BODY)
 MOST = 100  # events in a batch: they share a commit
 SINGLE = ("application/cloudevents+json", "application/json")
 BATCH = "application/cloudevents-batch+json"
@@ -38,21 +40,6 @@ class Sent(NamedTuple):
 class Accepted(NamedTuple):
     account: str
     events: list[Published]  # none, of an empty batch
-
-
-async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
-    """The whole body, or a refusal as soon as it is known to be too large."""
-    too_large = Refusal("request_too_large", f"the body may have at most {MAX_BODY} bytes")
-    if declared is not None and declared.isascii() and declared.isdigit() and int(declared[:12]) > MAX_BODY:
-        return too_large
-    parts, size, more = list[bytes](), 0, True
-    while more and size <= MAX_BODY:
-        message = await receive()
-        if message["type"] != "http.request":
-            return Refusal("invalid_request", "the body ended early: what was cut off is not acted on")
-        parts.append(message.get("body", b""))
-        size, more = size + len(parts[-1]), message.get("more_body", False)
-    return too_large if size > MAX_BODY else b"".join(parts)
 
 
 async def answer(surface: Surface, request: Request) -> Reply:

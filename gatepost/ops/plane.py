@@ -13,7 +13,9 @@ from gatepost.ops import intake, metrics, pages
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, VERSION, Reply, json, problem
-from gatepost.web.requests import Receive, Request, Scope, Send, fields
+from gatepost.web.body import BodyLimits, BodyReader, Receive
+from gatepost.web.in_flight import TOO_MANY, InFlight
+from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
 from gatepost.web.surface import Surface
 from gatepost.web.watch import Watch
 
@@ -26,13 +28,18 @@ class Plane:
 
     def __init__(
         self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
-        *, takes_events: bool = False, traces: "Traces | None" = None,
+        *, takes_events: bool = False, traces: "Traces | None" = None, allowed_hosts: tuple[str, ...] = (),
+        trusted_proxies: tuple[str, ...] = (), max_requests_per_address: int = 0, limits: BodyLimits = intake.BODY,
     ) -> None:  # fmt: skip
         self._opened = opened
         self._surface = Surface(opened.store, opened.service, opened.store.now)
         self._host = host
         self._port = port
         self._ready = ready
+        self._allowed_hosts = allowed_hosts
+        self._trusted = trusted_proxies
+        self._bodies = BodyReader(limits)
+        self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._page = metrics.Page(opened.store, shared_metrics)
         self._watch = Watch(traces)  # of what is taken; who looks at health and metrics is not looked at
         console = pages.load(opened.service.base_url)
@@ -59,7 +66,18 @@ class Plane:
         if scope["type"] != "http":
             return
         request_id = ids.new("req")
-        reply = await self._answer(scope, receive, request_id)
+        sent = fields(scope["headers"])
+        peer = scope["client"][0] if scope.get("client") else ""
+        address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
+        if self._in_flight.enter(address):
+            try:
+                reply = await self._answer(scope, receive, request_id, sent, address)
+            finally:
+                self._in_flight.leave(address)
+        else:
+            reply = problem(TOO_MANY)
+        if reply.status == 408:  # RFC 9110, section 15.5.9
+            reply = reply.adding(("connection", "close"))
         headers = [
             (b"content-type", reply.media_type.encode()),
             (b"content-length", str(len(reply.body)).encode()),
@@ -74,16 +92,22 @@ class Plane:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
 
-    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
-        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        if not is_own_name(host, self._host, self._port):
-            return problem(Refusal("misdirected_request", "this listener answers only to its own name"))
+    async def _answer(
+        self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str] | Refusal, address: str
+    ) -> Reply:  # fmt: skip
+        if isinstance(headers, Refusal):
+            return problem(headers)
+        host = headers.get("host", "")
+        if not host:
+            return problem(NO_HOST)
+        if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
+            words = "Host: not a name of the operations plane; the setting ops_allowed_hosts adds names"
+            return problem(Refusal("misdirected_request", words))
         if scope["path"] in self._taking:
             begun = self._watch.begin(scope, scope["path"])
-            reply = await self._take(scope, receive, request_id)
-            self._watch.end(begun, reply, request_id, scope["client"][0] if scope.get("client") else "")
-            by_proof = any(name == b"dpop" for name, _ in scope["headers"])
-            return reply.adding(bearer.nonce(self._surface)) if by_proof else reply
+            reply = await self._take(scope, receive, request_id, headers, address)
+            self._watch.end(begun, reply, request_id, address)
+            return reply.adding(bearer.nonce(self._surface)) if "dpop" in headers else reply
         handler = self._routes.get(scope["path"])
         if handler is None:
             return problem(Refusal("not_found", "no such path"))
@@ -91,22 +115,21 @@ class Plane:
             return problem(Refusal("method_not_allowed", "this path takes GET"), ("allow", "GET, HEAD"))
         return await handler()
 
-    async def _take(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
-        """A path that takes something: what is sent, read as strictly as on the public listener."""
+    async def _take(
+        self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str], address: str
+    ) -> Reply:  # fmt: skip
+        """A path that accepts a body, which is read as strictly as on the public listener."""
         if scope["method"] != "POST":
             return problem(Refusal("method_not_allowed", "this path takes POST"), ("allow", "POST"))
-        headers = fields(scope["headers"])
-        if isinstance(headers, Refusal):
-            return problem(headers)
         if headers.get("gatepost-version", VERSION) != VERSION:
             return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
-        sent = await intake.body(receive, headers.get("content-length"))
+        sent = await self._bodies.read(receive, headers.get("content-length"))
         if isinstance(sent, Refusal):
             return problem(sent)
-        path, peer = scope["path"], scope["client"][0] if scope.get("client") else ""
+        path = scope["path"]
         query = scope["query_string"].decode("latin-1")
         try:
-            request = Request("POST", path, query, headers, sent, peer, request_id, f"http://{headers['host']}")
+            request = Request("POST", path, query, headers, sent, address, request_id, f"http://{headers['host']}")
             return await self._taking[path](self._surface, request)
         except Unavailable as error:
             log.error("store unavailable", request=request_id, path=path, error=str(error))

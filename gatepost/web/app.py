@@ -9,7 +9,9 @@ from gatepost.keys import JWKS_MAX_AGE
 from gatepost.observe import log
 from gatepost.web import authorize, bearer, definitions, deliveries, error_page, standards, tokens
 from gatepost.web.answers import VERSION, Header, Reply, json, refuse
-from gatepost.web.requests import Receive, Request, Scope, Send, body, fields, source
+from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
+from gatepost.web.in_flight import TOO_MANY, InFlight
+from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
 from gatepost.web.surface import Surface
 from gatepost.web.watch import Watch
 
@@ -79,7 +81,7 @@ class Application:
 
     def __init__(
         self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = (),
-        traces: "Traces | None" = None,
+        traces: "Traces | None" = None, limits: BodyLimits = BODY, max_requests_per_address: int = 0,
     ) -> None:  # fmt: skip
         self._surface = surface
         surface.protocol = protocol
@@ -88,6 +90,8 @@ class Application:
         }
         self._closed = {path for path, route in ROUTES.items() if not route.cors}
         self._trusted = trusted_proxies
+        self._bodies = BodyReader(limits)
+        self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._watch = Watch(traces)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +102,13 @@ class Application:
         sent = fields(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
-        reply = await self._answer(scope, receive, request_id, sent, address)
+        if self._in_flight.enter(address):
+            try:
+                reply = await self._answer(scope, receive, request_id, sent, address)
+            finally:
+                self._in_flight.leave(address)
+        else:
+            reply = refuse(scope["path"], TOO_MANY)
         if reply.status >= 400 and scope["path"] in self._closed and isinstance(sent, dict):
             reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
         if isinstance(sent, dict) and "dpop" in sent:  # whatever the answer: RFC 9449, section 8.2
@@ -114,6 +124,8 @@ class Application:
         ]
         if reply.status == 204:
             del headers[:2]
+        if reply.status == 408:  # RFC 9110, section 15.5.9
+            headers.append((b"connection", b"close"))
         self._watch.end(begun, reply, request_id, address)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if head else reply.body})
@@ -123,6 +135,10 @@ class Application:
     ) -> Reply:  # fmt: skip
         path: str = scope["path"]
         method: str = scope["method"]
+        if isinstance(headers, Refusal):
+            return refuse(path, headers)
+        if not headers.get("host"):
+            return refuse(path, NO_HOST)
         methods = self._routes.get(path)
         if methods is None:
             return refuse(path, Refusal("not_found", "no such path"))
@@ -133,11 +149,10 @@ class Application:
             preflight = [] if path in self._closed else ["OPTIONS"]
             allow = ("allow", ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), *preflight]))
             return refuse(path, Refusal("method_not_allowed", f"this path takes {allow[1]}"), allow)
-        if isinstance(headers, Refusal):
-            return refuse(path, headers)
         if headers.get("gatepost-version", VERSION) != VERSION:
             return refuse(path, Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
-        sent = b"" if method in ("GET", "HEAD") else await body(receive, headers.get("content-length"))
+        has_body = method not in ("GET", "HEAD")
+        sent = await self._bodies.read(receive, headers.get("content-length")) if has_body else b""
         if isinstance(sent, Refusal):
             return refuse(path, sent)
         query = scope["query_string"].decode("latin-1")

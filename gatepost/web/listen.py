@@ -1,12 +1,19 @@
 """An ASGI application on a port, in the running event loop."""
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
 from granian.server.embed import Server
+
+# For the header fields of a request, and for the next request of a connection that is kept open.
+HEADER_TIMEOUT = timedelta(seconds=30)
+MOST_CONNECTIONS = 8192  # further ones wait until one is closed, whoever opened them
 
 
 @asynccontextmanager
@@ -14,7 +21,8 @@ async def listening(application: Any, host: str, port: int) -> AsyncIterator[Non
     """Requests under way when it ends are answered first."""
     server = Server(
         application, address=host, port=port, interface=Interfaces.ASGINL, http=HTTPModes.http1, websockets=False,
-        backlog=1024, log_enabled=False,
+        backlog=1024, backpressure=connections(), log_enabled=False,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT // timedelta(milliseconds=1)),
     )  # fmt: skip
     running = asyncio.create_task(server.serve())
     await _until_it_takes_connections(running, host, port)
@@ -23,6 +31,17 @@ async def listening(application: Any, host: str, port: int) -> AsyncIterator[Non
     finally:
         server.stop()  # type: ignore[no-untyped-call]
         await running
+
+
+def connections() -> int:
+    """How many may be open at once. The process may have as many files open as it can; half are for connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > 4 * MOST_CONNECTIONS:
+        hard = 4 * MOST_CONNECTIONS
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        soft = hard
+    return min(MOST_CONNECTIONS, soft // 2)
 
 
 async def _until_it_takes_connections(running: asyncio.Task[None], host: str, port: int) -> None:

@@ -45,7 +45,10 @@ async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None"
     fetcher = KeyFetcher(service.foreign, service.policy_for, opened.store.now, ca=settings.egress_ca)
     surface = Surface(opened.store, service, opened.store.now, fetcher)
     proxies = tuple(settings.trusted_proxies)
-    application = Application(surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces)
+    application = Application(
+        surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
+        max_requests_per_address=settings.max_requests_per_address,
+    )  # fmt: skip
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)

@@ -12,15 +12,12 @@ from gatepost.errors import Refusal
 from gatepost.strict import read_json
 
 Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-MAX_BODY = 64 * 1024
 FORM = "application/x-www-form-urlencoded"
 _MOST_PARAMETERS = 100
 _LONGEST_ADDRESS = 45  # characters of an IPv6 address that ends in an IPv4 one
-_TOO_LARGE = Refusal("request_too_large", f"the body may have at most {MAX_BODY} bytes")
-_ONCE = ("authorization", "content-type", "gatepost-version", "idempotency-key")
+_ONCE = ("host", "authorization", "content-type", "gatepost-version", "idempotency-key")
 
 
 class Request(msgspec.Struct):
@@ -51,23 +48,7 @@ def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
     return {name: ", ".join(several) for name, several in values.items()}
 
 
-async def body(receive: Receive, declared: str | None) -> bytes | Refusal:
-    """The whole body, or a refusal as soon as it is known to be too large."""
-    if declared is not None and declared.isascii() and declared.isdigit() and int(declared[:12]) > MAX_BODY:
-        return _TOO_LARGE
-    message = await receive()
-    found: bytes = message.get("body", b"")
-    if not message.get("more_body") and message["type"] == "http.request":
-        return found if len(found) <= MAX_BODY else _TOO_LARGE
-    parts, size = [found], len(found)
-    while message.get("more_body") and size <= MAX_BODY:
-        message = await receive()
-        part = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-    if message["type"] != "http.request":
-        return Refusal("invalid_request", "the body ended early: what was cut off is not acted on")
-    return _TOO_LARGE if size > MAX_BODY else b"".join(parts)
+NO_HOST = Refusal("invalid_request", "Host: missing; HTTP/1.1 requires it (RFC 9112, section 3.2)")
 
 
 def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> str:
@@ -75,7 +56,7 @@ def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> s
 
     Where both are sent they must agree: a proxy that writes the one may pass on the other as the caller wrote it.
     """
-    if not trusted or not _is_trusted(peer, trusted):
+    if not trusted or not is_trusted(peer, trusted):
         return peer
     found = {_farthest(peer, hops, trusted) for hops in _hops(headers)}
     return found.pop() if len(found) == 1 else peer
@@ -86,7 +67,7 @@ def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
     for hop in hops:
         if not _is_address(hop):
             return peer
-        if not _is_trusted(hop, trusted):
+        if not is_trusted(hop, trusted):
             return hop
         peer = hop
     return peer
@@ -123,7 +104,8 @@ def _is_address(text: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
+def is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
+    """Whether the address is in one of the networks."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -31,7 +31,7 @@ from gatepost.ops import intake, plane
 from gatepost.secrets import SERVER_KEYS
 from gatepost.store import listing, sqlite, tx
 from gatepost.units import authorize as authorize_units
-from gatepost.web import answers, definitions, deliveries, process
+from gatepost.web import answers, body, definitions, deliveries, process
 from gatepost.web import authorize as web_authorize
 from gatepost.web import requests as web_requests
 from gatepost.web.app import ROUTES
@@ -288,7 +288,7 @@ def test_limits() -> None:
     assert definitions._KEY.fullmatch("k" * longest)
     assert not definitions._KEY.fullmatch("k" * (longest + 1))
     assert f"hours={hours}" in inspect.getsource(tx)
-    assert limit("body of a request") == [web_requests.MAX_BODY // 1024]
+    assert limit("body of a request") == [body.MAX_BODY // 1024]
     assert limit("body of `POST /events`") == [intake.MAX_BODY // 1024, intake.MOST]
     assert limit("records that a page examines") == [listing.EXAMINED]
     key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}

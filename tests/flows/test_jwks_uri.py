@@ -217,7 +217,7 @@ class Inside:
         body, answered = urlencode(sent).encode(), []
         scope = {
             "type": "http", "method": "POST", "path": "/oauth/tokens", "query_string": b"", "client": ("10.1.2.3", 1),
-            "headers": [(b"content-type", b"application/x-www-form-urlencoded")],
+            "headers": [(b"host", b"gatepost.test"), (b"content-type", b"application/x-www-form-urlencoded")],
         }  # fmt: skip
 
         async def receive() -> dict[str, Any]:

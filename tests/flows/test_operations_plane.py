@@ -1,8 +1,9 @@
 """The operations plane: health, readiness, metrics and the interface's description; only under its own name."""
 
 import time
+from pathlib import Path
 
-from tests.service import Client, Service
+from tests.service import Client, Service, running
 
 
 def test_health_and_readiness(gatepost: Service) -> None:
@@ -14,6 +15,18 @@ def test_another_name_is_refused(gatepost: Service) -> None:
     for host in ("evil.example", "evil.example:9090", "127.0.0.1", ""):
         answer = gatepost.session.get(f"{gatepost.ops}/healthz", headers={"Host": host})
         assert answer.status_code in (400, 421), host
+
+
+def test_further_names_can_be_allowed(tmp_path: Path) -> None:
+    allowed = "ops.example.com gatepost.internal:9443"
+    with running(tmp_path / "data", ops_allowed_hosts=allowed) as gatepost:
+        for host, status in (
+            ("ops.example.com", 200), ("OPS.example.com", 200), ("gatepost.internal:9443", 200),
+            (gatepost.ops.removeprefix("http://"), 200), ("gatepost.internal", 421), ("ops.example.com:9443", 421),
+            ("ops.example.com.evil.example", 421), ("example.com", 421),
+        ):  # fmt: skip
+            answer = gatepost.session.get(f"{gatepost.ops}/healthz", headers={"Host": host})
+            assert answer.status_code == status, host
 
 
 def test_unknown_paths_and_methods(gatepost: Service) -> None:

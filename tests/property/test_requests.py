@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gatepost.errors import Refusal
 from gatepost.web.answers import oauth_error, problem
-from gatepost.web.requests import FORM, MAX_BODY, Request, fields, form, json_object, parameters, source
+from gatepost.web.body import MAX_BODY
+from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, source
 
 BYTES = st.binary(max_size=500)
 FORM_BYTES = st.lists(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gatepost.errors import Refusal
-from gatepost.web.requests import FORM, MAX_BODY, Request, body, fields, form, json_object, parameters, source
+from gatepost.web.body import BODY, MAX_BODY, BodyLimits, BodyReader
+from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, source
 
 
 def request(sent: bytes, media_type: str) -> Request:
@@ -234,7 +235,7 @@ def receive_body(*messages: dict[str, Any], declared: str | None = None) -> tupl
     async def receive() -> dict[str, Any]:
         return waiting.pop(0)
 
-    return asyncio.run(body(receive, declared)), len(waiting)
+    return asyncio.run(BodyReader().read(receive, declared)), len(waiting)
 
 
 DISCONNECT = {"type": "http.disconnect"}
@@ -288,6 +289,37 @@ class TestBodies:
     def test_half_a_body_is_not_acted_on(self, before: list[dict[str, Any]]) -> None:
         found, _ = receive_body(*before, DISCONNECT)
         assert refused(found).code == "invalid_request"
+
+    @pytest.mark.parametrize("before", [0, 1, 2])
+    def test_that_do_not_arrive_are_given_up(self, before: int) -> None:
+        """However many parts arrived, and though the sender never goes away."""
+        sent: list[dict[str, Any]] = [{"type": "http.request", "body": b"a", "more_body": True}] * before
+
+        async def receive() -> dict[str, Any]:
+            return sent.pop() if sent else await asyncio.Future()
+
+        reader = BodyReader(BodyLimits(seconds=0.02, patience=0.01))
+        found = asyncio.run(reader.read(receive, "10"))
+        assert refused(found) == Refusal("request_timeout", f"the body did not arrive in time; {before} bytes did")
+
+    def test_of_a_request_that_is_cancelled_are_not_answered(self) -> None:
+        async def receive() -> dict[str, Any]:
+            return await asyncio.Future()
+
+        async def cancelled() -> None:
+            task = asyncio.create_task(BodyReader().read(receive, None))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancelled())
+
+    @pytest.mark.parametrize(
+        ("received", "seconds"), [(0, 10), (1, 10 + 1 / 1024), (1024, 11), (20 * 1024, 30), (64 * 1024, 30)]
+    )
+    def test_have_time_for_what_arrived(self, received: int, seconds: float) -> None:
+        assert BODY.time_for(received) == seconds
 
 
 TRUSTED = ("10.0.0.0/8", "2001:db8::/32")

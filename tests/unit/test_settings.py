@@ -81,6 +81,8 @@ class TestPrecedence:
             "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
             "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "shared_resources": "https://b",
             "trusted_proxies": "10.0.0.0/8",
+            "max_requests_per_address": "20",
+            "ops_allowed_hosts": "ops.example.com",
             "intake": "http",
             "allow_networks": "acme=10.1.0.0/16,fd12::/48 other=10.2.0.0/16",
             "egress_proxy": "http://egress.example:3128",
@@ -90,7 +92,8 @@ class TestPrecedence:
         }  # fmt: skip
         found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
         expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True, "shared_resources": ["https://b"],
-                    "trusted_proxies": ["10.0.0.0/8"],
+                    "trusted_proxies": ["10.0.0.0/8"], "max_requests_per_address": 20,
+                    "ops_allowed_hosts": ["ops.example.com"],
                     "allow_networks": {"acme": ["10.1.0.0/16", "fd12::/48"], "other": ["10.2.0.0/16"]}
                     }.get(name, texts[name])  # fmt: skip
         assert found == expected
@@ -160,6 +163,20 @@ class TestLists:
     def test_proxies_are_networks(self, value: str) -> None:
         with pytest.raises(BadSetting, match="trusted_proxies: "):
             load({"trusted_proxies": [value]}, {})
+
+    @pytest.mark.parametrize("value", ["ops.example.com", "ops.example.com:9443", "10.0.0.5:9090", "[::1]:9090"])
+    def test_further_hosts_of_the_operations_plane(self, value: str) -> None:
+        assert load({}, {"GATEPOST_OPS_ALLOWED_HOSTS": value}).ops_allowed_hosts == [value]
+
+    @pytest.mark.parametrize("value", ["", "*", "https://ops.example.com", "Ops.example.com", "ops.example.com/"])
+    def test_they_are_hosts(self, value: str) -> None:
+        with pytest.raises(BadSetting, match="ops_allowed_hosts: "):
+            load({"ops_allowed_hosts": [value]}, {})
+
+    @pytest.mark.parametrize("value", [-1, 100_001])
+    def test_the_limit_of_requests_has_bounds(self, value: int) -> None:
+        with pytest.raises(BadSetting, match="max_requests_per_address: "):
+            load({"max_requests_per_address": value}, {})
 
     @pytest.mark.parametrize("value", ["api", "https://a#b", "https://auth.example.com", "https://auth.example.com/",
                                        "urn:gatepost:acc_1", "HTTPS://a"])  # fmt: skip

@@ -1,0 +1,90 @@
+"""Reading a request's body: whole, within a size, and within a time, so that no sender can hold a request for ever."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from gatepost.errors import Refusal
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+MAX_BODY = 64 * 1024
+
+
+class BodyLimits(NamedTuple):
+    """`patience` is the time for a body without a byte; each `rate` bytes received add a second, up to `seconds`."""
+
+    size: int = MAX_BODY
+    seconds: float = 30.0
+    patience: float = 10.0
+    rate: int = 1024
+
+    def time_for(self, received: int) -> float:
+        """Seconds from the start within which more must arrive."""
+        return min(self.seconds, self.patience + received / self.rate)
+
+
+BODY = BodyLimits()
+
+
+class _Arriving:
+    __slots__ = ("deadline", "expired", "task")
+
+    def __init__(self, task: "asyncio.Task[Any] | None", deadline: float) -> None:
+        self.task = task
+        self.deadline = deadline
+        self.expired = False
+
+
+class BodyReader:
+    """Reads the bodies of one listener.
+
+    Nearly every body is there with its header, so a request sets no timer of its own: while bodies are arriving, one
+    timer of the listener looks for those whose time is over.
+    """
+
+    def __init__(self, limits: BodyLimits = BODY) -> None:
+        self._limits = limits
+        self._every = min(1.0, limits.patience / 4)
+        self._arriving: set[_Arriving] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def read(self, receive: Receive, declared: str | None) -> bytes | Refusal:
+        """The whole body, or a refusal as soon as it is known to be too large or too slow."""
+        limits = self._limits
+        if declared is not None and declared.isascii() and declared.isdigit() and int(declared[:12]) > limits.size:
+            return self._too_large()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        arriving = _Arriving(asyncio.current_task(), began + limits.patience)
+        self._arriving.add(arriving)
+        if self._timer is None:
+            self._timer = loop.call_later(self._every, self._expire, loop)
+        parts: list[bytes] = []
+        received, more = 0, True
+        try:
+            while more and received <= limits.size:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return Refusal("invalid_request", "the body ended early: an incomplete request is not acted on")
+                parts.append(message.get("body", b""))
+                received, more = received + len(parts[-1]), message.get("more_body", False)
+                arriving.deadline = began + limits.time_for(received)
+        except asyncio.CancelledError:
+            if not arriving.expired or arriving.task is None or arriving.task.uncancel():
+                raise  # by somebody else
+            return Refusal("request_timeout", f"the body did not arrive in time; {received} bytes did")
+        finally:
+            self._arriving.discard(arriving)
+        return self._too_large() if received > limits.size else parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(self._every, self._expire, loop) if self._arriving else None
+        now = loop.time()
+        for each in self._arriving:
+            if each.deadline <= now and not each.expired and each.task is not None:
+                each.expired = True
+                each.task.cancel()
+
+    def _too_large(self) -> Refusal:
+        return Refusal("request_too_large", f"the body may have at most {self._limits.size} bytes")

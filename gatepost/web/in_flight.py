@@ -1,0 +1,47 @@
+"""Requests in progress, counted by source address, so that one address cannot occupy a whole process."""
+
+import ipaddress
+from functools import lru_cache
+
+from gatepost.errors import Refusal
+from gatepost.web.requests import is_trusted
+
+TOO_MANY = Refusal("too_many_requests", "too many requests from this address are in progress", retry_after=1)
+
+
+class InFlight:
+    """Belongs to one process. A trusted proxy is not limited: the addresses behind it are, each by itself."""
+
+    def __init__(self, limit: int, trusted_proxies: tuple[str, ...] = ()) -> None:
+        self._limit = limit  # 0: none
+        self._trusted = trusted_proxies
+        self._counts: dict[str, int] = {}
+
+    def enter(self, address: str) -> bool:
+        """False when the address has too many; else `leave` must follow."""
+        owner = owner_of(address)
+        count = self._counts.get(owner, 0)
+        if self._limit and count >= self._limit and not (self._trusted and is_trusted(address, self._trusted)):
+            return False
+        self._counts[owner] = count + 1
+        return True
+
+    def leave(self, address: str) -> None:
+        owner = owner_of(address)
+        count = self._counts[owner] - 1
+        if count:
+            self._counts[owner] = count
+        else:
+            del self._counts[owner]
+
+
+@lru_cache(maxsize=4096)
+def owner_of(address: str) -> str:
+    """The address itself; of an IPv6 address the /64 network, all of which one host commonly has."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
