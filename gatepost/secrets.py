@@ -162,13 +162,14 @@ def _parse_master_key(word: str) -> bytes:
 class ServerKeys:
     """The unwrapped server keys, held by every process that runs the service."""
 
-    __slots__ = ("data", "hash", "nonce", "refresh", "seal")
+    __slots__ = ("data", "hash", "instance", "nonce", "refresh", "seal")
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self.hash = keys["hash"]
         self.refresh = mac(self.hash, b"gatepost refresh tokens")
         self.nonce = mac(self.hash, b"gatepost dpop nonces")
         self.seal = keys["seal"]
+        self.instance = mac(self.hash, b"gatepost instance")[:16].hex()  # public: tells services on two stores apart
         self.data = Box([keys["data"]])
 
     def __repr__(self) -> str:

@@ -3,10 +3,10 @@
 import http.client
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -26,7 +26,7 @@ from gatepost.units import keys as key_units
 
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
 SKEW, TOO_MUCH_SKEW = timedelta(seconds=1), timedelta(seconds=10)
-_PATIENCE = 2.0
+_PATIENCE = 5.0  # seconds: /readyz waits for the store
 
 
 @click.command()
@@ -49,9 +49,14 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
     if not settings.database:
         yield _check_disk(settings.data_directory)
     yield from _check_store(settings)
-    known = "/.well-known/oauth-authorization-server"
-    yield _check_port("public port", settings.host, settings.port, known, {"issuer": settings.issuer})
-    yield _check_port("operations port", settings.ops_host, settings.ops_port, "/readyz", {"status": "ready"})
+    own = _identity(settings)
+    yield _check_port(
+        "public port", settings.host, settings.port, lambda ask: _has_key_of(ask("/oauth/jwks"), own), own
+    )
+    check = _check_port(
+        "operations port", settings.ops_host, settings.ops_port, lambda ask: _is_instance(ask("/healthz"), own), own
+    )
+    yield check if check.status != "ok" else _check_ready(settings, check)
 
 
 def _check_base_url(settings: Settings) -> Check:
@@ -192,16 +197,64 @@ def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]
 # --- the ports
 
 
-def _check_port(name: str, host: str, port: int, path: str, ours: dict[str, str]) -> Check:
+class Identity(NamedTuple):
+    """How a service on this store can be told from any other."""
+
+    instance: str
+    keys: frozenset[str]  # ids of its signing keys
+
+
+Answer = dict[str, Any]
+Ask = Callable[[str], Answer]
+
+
+def _identity(settings: Settings) -> Identity | None:
+    """None when the store cannot be read."""
+    try:
+        opened = app.open_for_use(settings)
+    except (GatepostError, OSError):
+        return None
+    try:
+        keys = opened.store.read_now(lambda tx: frozenset(each.key.id for each in tx.signing_keys()))
+        return Identity(opened.service.keys.instance, keys)
+    except GatepostError:
+        return None
+    finally:
+        opened.store.close()
+
+
+def _is_instance(answer: Answer, own: Identity | None) -> bool:
+    return own is not None and answer.get("instance") == own.instance
+
+
+def _has_key_of(answer: Answer, own: Identity | None) -> bool:
+    keys = answer.get("keys")
+    shown = [key.get("kid") for key in keys if isinstance(key, dict)] if isinstance(keys, list) else []
+    return own is not None and any(kid in own.keys for kid in shown if isinstance(kid, str))
+
+
+def _check_port(name: str, host: str, port: int, is_own: Callable[[Ask], bool], own: Identity | None) -> Check:
     taken = _bind(host, port)
     if not taken:
         return Check(name, "ok", f"{host}:{port} is free")
-    answer = _ask(host, port, path)
-    if ours.items() <= answer.items():
+    if is_own(lambda path: _ask(host, port, path)):
         return Check(name, "ok", f"{host}:{port} is in use by this service")
-    if answer.get("status") == "not ready":
-        return Check(name, "warning", f"the service on {host}:{port} is not ready: {answer.get('because')}", "wait")
-    return Check(name, "problem", f"cannot listen on {host}:{port}: {taken}", "choose another port, or end what has it")
+    if own is None:
+        do = "make the store readable, or choose another port"
+        return Check(name, "warning", f"{host}:{port} is in use; without the store nobody can tell by whom", do)
+    return Check(
+        name, "problem", f"cannot listen on {host}:{port}: {taken}; another program or store is served there",
+        "choose another port, or end the program that uses it",
+    )  # fmt: skip
+
+
+def _check_ready(settings: Settings, check: Check) -> Check:
+    """The operations port is free or this service's own; in the latter case it may not be ready."""
+    host, port = settings.ops_host, settings.ops_port
+    answer = _ask(host, port, "/readyz") if "in use" in check.found else {}
+    if answer.get("status") != "not ready":
+        return check
+    return Check(check.check, "warning", f"the service on {host}:{port} is not ready: {answer.get('because')}", "wait")
 
 
 def _bind(host: str, port: int) -> str:

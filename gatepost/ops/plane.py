@@ -10,6 +10,7 @@ from gatepost.app import Opened
 from gatepost.errors import Refusal, Unavailable
 from gatepost.observe import log
 from gatepost.ops import intake, metrics, pages
+from gatepost.ops.readiness import WriteProbe
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, VERSION, Reply, json, problem
@@ -40,6 +41,7 @@ class Plane:
         self._trusted = trusted_proxies
         self._bodies = BodyReader(limits)
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
+        self._probe = WriteProbe(opened.store)
         self._page = metrics.Page(opened.store, shared_metrics)
         self._watch = Watch(traces)  # of what is taken; who looks at health and metrics is not looked at
         console = pages.load(opened.service.base_url)
@@ -139,17 +141,13 @@ class Plane:
             return problem(Refusal("server_error", "a defect of ours; the request id finds it in the log"))
 
     async def _healthz(self) -> Reply:
-        return json(200, {"status": "alive"})
+        return json(200, {"status": "alive", "instance": self._opened.service.keys.instance})
 
     async def _readyz(self) -> Reply:
-        """Ready: every process is up and the store answers."""
-        waiting = self._ready()
-        try:
-            await self._opened.store.read(lambda tx: tx.signing_keys())
-        except Unavailable as error:
-            waiting = waiting or str(error)
-        if waiting:
-            return json(503, {"status": "not ready", "because": waiting}, ("retry-after", "1"))
+        """Ready: every process is up and the store commits writes. Not ready: a token or an event would be refused."""
+        reason = self._ready() or await self._probe.problem()
+        if reason:
+            return json(503, {"status": "not ready", "because": reason}, ("retry-after", "1"))
         return json(200, {"status": "ready"})
 
     async def _metrics(self) -> Reply:

