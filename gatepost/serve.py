@@ -89,7 +89,7 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
     plane = Plane(
         opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events,
         traces=traces, allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
-        max_requests_per_address=settings.max_requests_per_address,
+        max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
         work = [asyncio.create_task(child.keep_running(stopping, opened.store)) for child in children]

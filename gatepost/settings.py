@@ -42,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trusted_proxies: list[str] = []
     max_requests_per_address: int = 256
     ops_allowed_hosts: list[str] = []
+    docs_url: str = ""
     intake: Literal["", "off", "http"] = ""
     allow_networks: dict[str, list[str]] = {}
     egress_proxy: str = ""
@@ -154,14 +155,7 @@ def _check(settings: Settings) -> None:
         raise BadSetting("ops_port: the operations plane needs a port of its own")
     if not 1 <= settings.workers <= 64:
         raise BadSetting("workers: must be from 1 to 64")
-    if not 0 <= settings.max_requests_per_address <= 100_000:
-        raise BadSetting("max_requests_per_address: must be from 1 to 100000, or 0 for no limit")
-    for host in settings.ops_allowed_hosts:
-        if not re.fullmatch(HOST, host) or host != host.lower():
-            raise BadSetting(
-                f"ops_allowed_hosts: {host!r} must be a host in lower case, with the port where the URL has one, "
-                "such as ops.example.com or ops.example.com:9443"
-            )
+    _check_listeners(settings)
     if settings.database and not settings.database.startswith(("postgresql://", "postgres://")):
         raise BadSetting("database: must be a postgresql:// URL; leave it out for SQLite in the data directory")
     if not settings.base_url and settings.host not in LOOPBACK:
@@ -173,6 +167,23 @@ def _check(settings: Settings) -> None:
         problem = resources.problem(resource, settings.issuer)
         if problem:
             raise BadSetting(f"shared_resources: {resource!r} {problem}")
+
+
+def _check_listeners(settings: Settings) -> None:
+    if not 0 <= settings.max_requests_per_address <= 100_000:
+        raise BadSetting("max_requests_per_address: must be from 1 to 100000, or 0 for no limit")
+    for host in settings.ops_allowed_hosts:
+        if not re.fullmatch(HOST, host) or host != host.lower():
+            raise BadSetting(
+                f"ops_allowed_hosts: {host!r} must be a host in lower case, with the port where the URL has one, "
+                "such as ops.example.com or ops.example.com:9443"
+            )
+    if settings.docs_url and not _is_docs_url(settings.docs_url):
+        raise BadSetting("docs_url: must be an http(s) URL without query, fragment and trailing slash")
+
+
+def _is_docs_url(text: str) -> bool:
+    return bool(re.fullmatch(rf"https?://{HOST}(/[!-~]*)?", text)) and not re.search(r'["\\?#]|/$', text)
 
 
 def _check_networks(settings: Settings) -> None:

@@ -73,11 +73,12 @@ def check_refusal(answer: requests.Response | Answer, path: str, code: str, *wor
     assert headers["cache-control"] == "no-store"
     if path.startswith("/oauth/"):
         assert headers["content-type"] == "application/json"
-        assert set(body) == {"error", "error_description", "error_uri"}
+        assert set(body) == {"error", "error_description"}
         found, told = body["error"], body["error_description"]
         assert _ASCII.fullmatch(told), told
     else:
         assert headers["content-type"] == "application/problem+json"
+        assert body["type"] == f"urn:gatepost:error:{code}"
         assert set(body) - {"errors"} == {"type", "title", "status", "detail", "code"}
         assert body["status"] == status
         assert all(set(each) == {"pointer", "detail"} for each in body.get("errors", []))

@@ -346,5 +346,5 @@ def schemas() -> dict[str, Json]:
         "Scope": _scope(),
         "TokenRequest": _token_request(),
         "Token": shown(token, "refresh_token", "id_token", "issued_token_type"),
-        "OAuthError": shown({"error": text(64), "error_description": plain, "error_uri": text(200)}),
+        "OAuthError": shown({"error": text(64), "error_description": plain, "error_uri": text(500)}, "error_uri"),
     }

@@ -13,7 +13,7 @@ from gatepost.ops import intake, metrics, pages
 from gatepost.ops.readiness import WriteProbe
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.web import bearer
-from gatepost.web.answers import NO_STORE, VERSION, Reply, json, problem
+from gatepost.web.answers import NO_STORE, VERSION, Reply, json, linked, problem
 from gatepost.web.body import BodyLimits, BodyReader, Receive
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
@@ -31,6 +31,7 @@ class Plane:
         self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
         *, takes_events: bool = False, traces: "Traces | None" = None, allowed_hosts: tuple[str, ...] = (),
         trusted_proxies: tuple[str, ...] = (), max_requests_per_address: int = 0, limits: BodyLimits = intake.BODY,
+        docs_url: str = "",
     ) -> None:  # fmt: skip
         self._opened = opened
         self._surface = Surface(opened.store, opened.service, opened.store.now)
@@ -39,6 +40,7 @@ class Plane:
         self._ready = ready
         self._allowed_hosts = allowed_hosts
         self._trusted = trusted_proxies
+        self._docs_url = docs_url
         self._bodies = BodyReader(limits)
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._probe = WriteProbe(opened.store)
@@ -78,6 +80,7 @@ class Plane:
                 self._in_flight.leave(address)
         else:
             reply = problem(TOO_MANY)
+        reply = linked(reply, self._docs_url)
         if reply.status == 408:  # RFC 9110, section 15.5.9
             reply = reply.adding(("connection", "close"))
         headers = [

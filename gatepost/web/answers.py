@@ -9,7 +9,7 @@ from gatepost.clients import ASSERTION_ALGORITHMS
 from gatepost.errors import ERRORS, Refusal
 
 VERSION = "2026-11-15"
-DOCS = "https://gatepost.example/docs/reference/errors#"
+ERRORS_PAGE = "/reference/errors.html#"  # of the documentation, as `make docs` builds it
 NO_STORE = ("cache-control", "no-store")
 _encode = msgspec.json.Encoder().encode
 
@@ -43,20 +43,16 @@ def json(status: int, body: Any, *headers: Header) -> Reply:
 
 
 def oauth_error(refusal: Refusal, *headers: Header) -> Reply:
-    """`error`, `error_description` and `error_uri`; the description is ASCII, as RFC 6749 section 5.2 has it."""
-    body = {
-        "error": refusal.code,
-        "error_description": ascii_words(refusal.detail),
-        "error_uri": DOCS + refusal.code,
-    }
+    """`error` and `error_description`, in ASCII as RFC 6749 section 5.2 requires. `linked` adds `error_uri`."""
+    body = {"error": refusal.code, "error_description": ascii_words(refusal.detail)}
     found = json(refusal.status, body, NO_STORE, *_retry_after(refusal), *headers)
     return found._replace(said=Said(error=refusal.code))
 
 
 def problem(refusal: Refusal, *headers: Header) -> Reply:
-    """RFC 9457 problem details, with the members at fault."""
+    """RFC 9457 problem details, with the members at fault. `linked` makes `type` a link to the documentation."""
     body: dict[str, Any] = {
-        "type": DOCS + refusal.code,
+        "type": f"urn:gatepost:error:{refusal.code}",
         "title": ERRORS[refusal.code].meaning,
         "status": refusal.status,
         "detail": refusal.detail,
@@ -68,6 +64,16 @@ def problem(refusal: Refusal, *headers: Header) -> Reply:
         refusal.status, _encode(body), (NO_STORE, *_retry_after(refusal), *headers), "application/problem+json",
         Said(error=refusal.code),
     )  # fmt: skip
+
+
+def linked(reply: Reply, docs_url: str) -> Reply:
+    """A refusal with a link to the page about its code, where the operator says where the documentation is."""
+    if not docs_url or not reply.said.error:
+        return reply
+    link = f"{docs_url}{ERRORS_PAGE}{reply.said.error}"
+    body = msgspec.json.decode(reply.body)
+    body |= {"type": link} if "type" in body else {"error_uri": link}
+    return reply._replace(body=_encode(body))
 
 
 def refuse(path: str, refusal: Refusal, *headers: Header) -> Reply:

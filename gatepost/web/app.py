@@ -8,7 +8,7 @@ from gatepost.errors import Refusal, Unavailable
 from gatepost.keys import JWKS_MAX_AGE
 from gatepost.observe import log
 from gatepost.web import authorize, bearer, definitions, deliveries, error_page, standards, tokens
-from gatepost.web.answers import VERSION, Header, Reply, json, refuse
+from gatepost.web.answers import VERSION, Header, Reply, json, linked, refuse
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
@@ -82,6 +82,7 @@ class Application:
     def __init__(
         self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = (),
         traces: "Traces | None" = None, limits: BodyLimits = BODY, max_requests_per_address: int = 0,
+        docs_url: str = "",
     ) -> None:  # fmt: skip
         self._surface = surface
         surface.protocol = protocol
@@ -90,6 +91,7 @@ class Application:
         }
         self._closed = {path for path, route in ROUTES.items() if not route.cors}
         self._trusted = trusted_proxies
+        self._docs_url = docs_url
         self._bodies = BodyReader(limits)
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._watch = Watch(traces)
@@ -109,6 +111,7 @@ class Application:
                 self._in_flight.leave(address)
         else:
             reply = refuse(scope["path"], TOO_MANY)
+        reply = linked(reply, self._docs_url)
         if reply.status >= 400 and scope["path"] in self._closed and isinstance(sent, dict):
             reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
         if isinstance(sent, dict) and "dpop" in sent:  # whatever the answer: RFC 9449, section 8.2

@@ -48,7 +48,7 @@ async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None"
     proxies = tuple(settings.trusted_proxies)
     application = Application(
         surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
-        max_requests_per_address=settings.max_requests_per_address,
+        max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
     await surface.load_keys()
     stopping = asyncio.Event()

@@ -30,7 +30,7 @@ def test_every_command_is_true(tmp_path: Path) -> None:
 
 
 def check(printed: str, running: service.Service, api: str) -> None:
-    assert "gatepost.example/docs" not in printed, "nothing was refused"
+    assert "error_description" not in printed, "nothing was refused"
     assert f"serving http://127.0.0.1:{api}/things\n" in printed
     assert printed.count("HTTP/1.0 401") == 1
     robots = re.findall(r'^(?:\{\})?\{"for": "(cli_\w+)"', printed, re.MULTILINE)

@@ -52,7 +52,7 @@ def check_nowhere(answer: requests.Response, *words: str) -> None:
     assert "Set-Cookie" not in answer.headers
     assert answer.headers["Content-Type"] == "application/json"
     told = answer.json()
-    assert set(told) == {"error", "error_description", "error_uri"}
+    assert set(told) == {"error", "error_description"}
     assert told["error"] == "invalid_request"
     assert ASCII.fullmatch(told["error_description"])
     missing = [word for word in words if word not in told["error_description"]]

@@ -8,7 +8,7 @@ import pytest
 
 from gatepost.errors import ERRORS, Refusal
 from gatepost.web import answers
-from gatepost.web.answers import DOCS, Reply, challenge, oauth_error, problem, refuse
+from gatepost.web.answers import Reply, challenge, linked, oauth_error, problem, refuse
 
 BASE_URL = "https://gatepost.example"
 METADATA = f'resource_metadata="{BASE_URL}/.well-known/oauth-protected-resource"'
@@ -33,6 +33,10 @@ def header(reply: Reply, name: str) -> list[str]:
 
 
 class TestJSON:
+    def test_an_answer_that_refuses_nothing_has_no_link(self) -> None:
+        reply = answers.json(200, {"error": "of the receiver"})
+        assert linked(reply, "https://docs.example.com") == reply
+
     def test_a_body_and_its_headers(self) -> None:
         assert answers.json(201, {"a": "é"}, ("x", "y")) == Reply(201, '{"a":"é"}'.encode(), (("x", "y"),))
         assert answers.json(200, {}).media_type == "application/json"
@@ -44,7 +48,10 @@ class TestEveryCode:
         """RFC 6749, section 5.2."""
         reply = oauth_error(Refusal(code, "because", "/member"), ("gatepost-event", "evt_1"))
         assert (reply.status, reply.media_type) == (ERRORS[code].status, "application/json")
-        assert members(reply) == {"error": code, "error_description": "because", "error_uri": DOCS + code}
+        assert members(reply) == {"error": code, "error_description": "because"}
+        assert linked(reply, "") == reply
+        link = f"https://docs.example.com/gatepost/reference/errors.html#{code}"
+        assert members(linked(reply, "https://docs.example.com/gatepost")) == members(reply) | {"error_uri": link}
         assert header(reply, "cache-control") == ["no-store"]
         assert header(reply, "gatepost-event") == ["evt_1"]
 
@@ -53,13 +60,15 @@ class TestEveryCode:
         reply = problem(Refusal(code, "because", "/a/0"), ("gatepost-event", "evt_1"))
         assert (reply.status, reply.media_type) == (ERRORS[code].status, "application/problem+json")
         assert members(reply) == {
-            "type": DOCS + code,
+            "type": f"urn:gatepost:error:{code}",
             "title": ERRORS[code].meaning,
             "status": ERRORS[code].status,
             "detail": "because",
             "code": code,
             "errors": [{"pointer": "/a/0", "detail": "because"}],
         }
+        link = f"https://docs.example.com/gatepost/reference/errors.html#{code}"
+        assert members(linked(reply, "https://docs.example.com/gatepost")) == members(reply) | {"type": link}
         assert header(reply, "cache-control") == ["no-store"]
         assert header(reply, "gatepost-event") == ["evt_1"]
 

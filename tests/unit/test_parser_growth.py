@@ -34,6 +34,7 @@ from gatepost.units.service import Service
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
 from gatepost.web.definitions import idempotency_key
+from gatepost.web.error_page import prefers_html
 from gatepost.web.requests import Request, fields, form, json_object, parameters, preferences, source
 from gatepost.web.surface import Surface
 from tests.unit.foreign import EC, encoded, public, token
@@ -373,6 +374,11 @@ PARSERS: dict[str, Parser] = {
     "Authorization": Parser(basic, MAX_HEADERS, WORDS),
     "Cookie": Parser(lambda text: authorize.browser(SURFACE, request(cookie=text)), MAX_HEADERS, WORDS),
     "Prefer": Parser(preferences, MAX_HEADERS, WORDS),
+    "Accept": Parser(prefers_html, MAX_HEADERS, WORDS | {
+        "many types": text_of(repeated("a/b;q=0.5", between=",")),
+        "many parameters": text_of(repeated(";q=0.5", "text/html")),
+        "a long quality": text_of(repeated("9", "text/html;q=0.")),
+    }),
     "Content-Type": Parser(lambda text: request(media_type=text).media_type(), MAX_HEADERS, WORDS),
     "Idempotency-Key": Parser(lambda text: idempotency_key(request(idempotency_key=text)), MAX_HEADERS, WORDS),
     "traceparent": Parser(lambda text: TRACES.request([(b"traceparent", text.encode())], "GET", ""), MAX_HEADERS, {

@@ -83,6 +83,7 @@ class TestPrecedence:
             "trusted_proxies": "10.0.0.0/8",
             "max_requests_per_address": "20",
             "ops_allowed_hosts": "ops.example.com",
+            "docs_url": "https://docs.example.com/gatepost",
             "intake": "http",
             "allow_networks": "acme=10.1.0.0/16,fd12::/48 other=10.2.0.0/16",
             "egress_proxy": "http://egress.example:3128",
@@ -172,6 +173,11 @@ class TestLists:
     def test_they_are_hosts(self, value: str) -> None:
         with pytest.raises(BadSetting, match="ops_allowed_hosts: "):
             load({"ops_allowed_hosts": [value]}, {})
+
+    @pytest.mark.parametrize("value", ["docs", "ftp://a/", "https://a/", "https://a?b", "https://a/#b", 'https://a/"'])
+    def test_the_address_of_the_docs_is_a_url(self, value: str) -> None:
+        with pytest.raises(BadSetting, match="docs_url: "):
+            load({"docs_url": value}, {})
 
     @pytest.mark.parametrize("value", [-1, 100_001])
     def test_the_limit_of_requests_has_bounds(self, value: int) -> None:
