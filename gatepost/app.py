@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from ipaddress import ip_network
 from pathlib import Path
@@ -18,7 +18,7 @@ from gatepost.keys import Ring
 from gatepost.observe import committed, end_after_lost_write, log
 from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.settings import PREFIX, Settings
-from gatepost.store import marker
+from gatepost.store import marker, presence
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition, schema_problem
 from gatepost.store.sqlite import SqliteStore
@@ -129,7 +129,7 @@ def open_for_use(settings: Settings) -> Opened:
     except BaseException:
         store.close()
         raise
-    return Opened(store, _service(settings, server_keys))
+    return Opened(store, service_of(settings, server_keys))
 
 
 def open_for_start(settings: Settings) -> Opened:
@@ -143,7 +143,7 @@ def open_for_start(settings: Settings) -> Opened:
     try:
         migrated = tuple(store.migrate())
         server_keys = store.run_now(lambda tx: key_units.open_server_keys(tx, master, make=True))
-        service = _service(settings, server_keys)
+        service = service_of(settings, server_keys)
         created = store.run_now(lambda tx: _first_start(tx, service, make=not settings.database))
         if not settings.database:
             _mark(settings)
@@ -151,6 +151,14 @@ def open_for_start(settings: Settings) -> Opened:
         store.close()
         raise
     return Opened(store, service, created, migrated)
+
+
+def present(settings: Settings) -> AbstractContextManager[None]:
+    """For a service, while it runs: the store is not replaced meanwhile."""
+    if settings.database:
+        return nullcontext()
+    settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return presence.present(settings.data_directory)
 
 
 def is_empty(file: Path) -> bool:
@@ -206,7 +214,7 @@ def keep_first_client(settings: Settings, created: Created | None, *, terminal: 
     return path
 
 
-def _service(settings: Settings, server_keys: ServerKeys) -> Service:
+def service_of(settings: Settings, server_keys: ServerKeys) -> Service:
     return Service(
         settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev,
         policy(settings), Foreign(), {name: policy(settings, name) for name in settings.allow_networks},

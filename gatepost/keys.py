@@ -87,6 +87,13 @@ def revoke(keys: Sequence[SigningKey], key: SigningKey, at: datetime) -> list[Ch
     return [revoked, *plan([each for each in keys if each.id != key.id], at)]
 
 
+def revoke_all(keys: Sequence[SigningKey], at: datetime) -> list[Change]:
+    """Every key leaves JWKS at once, and new ones take their place."""
+    published = [key for key in keys if key.status in PUBLISHED]
+    revoked = [msgspec.structs.replace(key, status="revoked", retired_at=key.retired_at or at) for key in published]
+    return [*(Change(key, "oauth.key.revoked", wipe=True) for key in revoked), *plan([], at)]
+
+
 def _is_due(active: SigningKey, announced: SigningKey | None, at: datetime) -> bool:
     if announced is None or active.activated_at is None:
         return False

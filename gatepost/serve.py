@@ -42,17 +42,22 @@ def main(settings: Settings) -> None:
     _check_free(settings.ops_host, settings.ops_port)
     metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
     try:
-        opened = app.open_for_start(settings)
-        traces = app.traces()
-        try:
-            _greet(settings, opened)
-            uvloop.run(_supervise(settings, opened, metrics, traces))
-        finally:
-            opened.store.close()
-            if traces:
-                traces.close()
+        with app.present(settings):
+            _run(settings, metrics)
     finally:
         shutil.rmtree(metrics, ignore_errors=True)
+
+
+def _run(settings: Settings, metrics: str) -> None:
+    opened = app.open_for_start(settings)
+    traces = app.traces()
+    try:
+        _greet(settings, opened)
+        uvloop.run(_supervise(settings, opened, metrics, traces))
+    finally:
+        opened.store.close()
+        if traces:
+            traces.close()
 
 
 def _greet(settings: Settings, opened: app.Opened) -> None:

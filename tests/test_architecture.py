@@ -37,6 +37,7 @@ RANKS = [
     (8, ("observe", "gauges")),
     (9, ("trace",)),
     (10, ("app",)),
+    (11, ("backups",)),
     (11, ("web",)),
     (12, ("chores", "ops", "bus", "openapi")),
     (13, ("serve",)),

@@ -1,16 +1,18 @@
-"""`gatepost store`: bring the schema up to date, check that everything stored is whole, delete what is too old."""
+"""`gatepost store`: migrate the schema, check what is stored, back it up and restore it, delete what is too old."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gatepost import app, clock
+from gatepost import app, backups, clock
 from gatepost.accounts import Account
 from gatepost.app import Opened, Store
+from gatepost.backups import PutBack
 from gatepost.cli import show
 from gatepost.cli.audit import check as verify
 from gatepost.cli.options import json_option, with_settings, with_store
@@ -27,7 +29,7 @@ _UNKNOWN: Any = None  # a total that only the end will tell
 
 @click.group()
 def store() -> None:
-    """Migrate, check and prune the store."""
+    """Migrate, check, back up, restore and prune the store."""
 
 
 @store.command()
@@ -125,6 +127,87 @@ def _recount(opened: Opened, account: Account) -> Recount:
     total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
     with show.progress(account.name, total) as passed:
         return pruning.recount(opened.store, account.id, passed)
+
+
+@store.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@with_settings
+@json_option
+def backup(settings: Settings, file: Path, as_json: bool) -> None:
+    """Copy the SQLite store to FILE while the service runs, and verify the copy.
+
+    The master key is not in it: keep that apart. On PostgreSQL use pg_dump or pg_basebackup.
+    """
+    with _pages("pages") as passed:
+        made = backups.back_up(settings, file.absolute(), passed)
+    if as_json:
+        told = {"file": str(made.file), "at": clock.rfc3339(made.at), "bytes": made.bytes}
+        show.document(told | {"unfinished_deliveries": made.unfinished})
+        return
+    print(f"Backed up to {made.file} ({made.bytes} bytes), as of {clock.rfc3339(made.at)}. The copy was verified.")
+    print(f"A restore sends {made.unfinished} deliveries again that are unfinished in it.")
+    print("The master key is not in the backup. Keep it apart: without it the backup cannot be used.")
+
+
+@store.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--keep-tokens", is_flag=True, help="Let the backup's tokens work, also those revoked since.")
+@click.option("--after-pitr", is_flag=True, help="The database was restored by other means: only end tokens.")
+@with_settings
+@json_option
+def restore(settings: Settings, file: Path | None, keep_tokens: bool, after_pitr: bool, as_json: bool) -> None:
+    """Replace the SQLite store by the backup FILE. Stop the service first; what was there is put aside.
+
+    Every access token, refresh token and consent ends, and signing keys are replaced: what was revoked since the backup
+    is not known any more. Deliveries that were unfinished at the backup are sent again.
+    """
+    if (file is None) != after_pitr or (after_pitr and keep_tokens):
+        raise BadSetting("give either the FILE of a backup, with or without --keep-tokens, or --after-pitr alone")
+    if file is None:
+        with show.progress("consents", _UNKNOWN) as ended:
+            _tell_restored(PutBack(backups.after_pitr(settings, ended), None, {}), as_json)
+        return
+    with _pages("pages") as passed, show.progress("consents", _UNKNOWN) as ended:
+        done = backups.put_back(settings, file, keep_tokens=keep_tokens, passed=passed, ended=ended)
+    _tell_restored(done, as_json)
+
+
+@contextmanager
+def _pages(what: str) -> Iterator[Callable[[int, int], None]]:
+    with show.progress(what, _UNKNOWN) as advance:
+        before = 0
+
+        def passed(done: int, _total: int) -> None:
+            nonlocal before
+            advance(done - before)
+            before = done
+
+        yield passed
+
+
+def _tell_restored(done: PutBack, as_json: bool) -> None:
+    restored = done.restored
+    at = clock.rfc3339(restored.backup_at) if restored.backup_at else None
+    if as_json:
+        told: dict[str, Any] = {"backup_at": at, "aside": str(done.aside) if done.aside else None}
+        told |= {"tokens": "ended" if restored.ended else "kept", "consents_ended": restored.consents}
+        show.document(told | {"unfinished_deliveries": restored.unfinished, "lost_entries": done.lost})
+        return
+    if at:
+        print(f"Restored the store as of {at}.")
+    if done.aside:
+        print(f"The store that was there is now {done.aside}.")
+    if restored.ended:
+        print(f"Ended {restored.consents} consents with their refresh tokens, and every access token: the signing keys")
+        print("were replaced. Verifiers that keep the old key set accept old tokens for up to 15 minutes.")
+    else:
+        print("Tokens were kept: tokens, refresh tokens and keys that were revoked since the backup work again.")
+    print(f"When the service starts, it sends {restored.unfinished} deliveries that were unfinished then, some of them")
+    print("again. Receivers recognise them by their webhook-id.")
+    if done.lost:
+        print("These entries of the ledger are only in the store that was put aside:")
+        show.table(("type", "entries"), done.lost.items())
+    print("Definitions are as they were then: disable clients, suspend accounts and rotate secrets again where needed.")
 
 
 @store.command()

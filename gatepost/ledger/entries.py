@@ -124,6 +124,12 @@ TYPES: dict[str, dict[str, Any]] = {
     "account.changed": {"settings": {"access_token_lifetime": 600}},
     "account.suspended": {"reason": "unpaid"},
     "account.resumed": {},
+    "account.store.restored": {
+        "backup_at": "2026-11-15T03:00:00.000Z",
+        "tokens": "ended",
+        "unfinished_deliveries": 3,
+        "lost_entries": {"oauth.token.issued": 120},
+    },
     "oauth.client.created": {
         "client_name": "Billing",
         "scope": "invoices:read",

@@ -195,6 +195,11 @@ class Flows:
             raise TypeError("whose? a person or a client is needed")
         return [ids.text("con", row[0]) for row in self._connection.rows(statement, given)]
 
+    def open_consents(self, account: str, after: bytes, before: datetime, limit: int) -> list[bytes]:
+        """Those given before an instant that have not ended, by id."""
+        given = {"account": ids.raw(account), "after": after, "before": clock.milliseconds(before), "limit": limit}
+        return [row[0] for row in self._connection.rows("open_consents", given)]
+
     def end_consent(self, account: str, consent: str, reason: str) -> str | None:
         """The client whose it was, for the first to end it."""
         self._end()
@@ -303,6 +308,11 @@ class Flows:
         return bool(self._connection.rows_given("revoked_among", sorted((whose, token) for token in tokens)))
 
     # --- housekeeping
+
+    def forget_authorizations(self) -> None:
+        """End every authorization that is under way."""
+        self._write("forget_every_pushed")
+        self._write("forget_every_interaction")
 
     def forget(self) -> int:
         """Delete some of what nothing can rest on any more."""

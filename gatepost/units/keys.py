@@ -69,6 +69,13 @@ def revoke(tx: Tx, service: Service, key_id: str, reason: str, origin: Origin) -
     return _apply(tx, service, keys.revoke(current, found, tx.at), origin, {"reason": reason} if reason else {})
 
 
+def revoke_all(tx: Tx, service: Service, reason: str, origin: Origin) -> list[Change]:
+    """Replace every signing key at once: no token that was signed before verifies any more."""
+    tx.lock_keys()
+    current = [each.key for each in tx.signing_keys_as_stored()]
+    return _apply(tx, service, keys.revoke_all(current, tx.at), origin, {"reason": reason})
+
+
 def _apply(tx: Tx, service: Service, changes: list[Change], origin: Origin, why: dict[str, Any]) -> list[Change]:
     account = tx.account_named(accounts.OPERATOR)
     if account is None:

@@ -259,6 +259,12 @@ def test_postgresql_is_true(reader: Reader, postgres_server: postgres.Server, tm
     postgres_server.drop_database("documented")
 
 
+def test_backing_up_is_true(reader: Reader) -> None:
+    printed = reader.types(HOW_TO / "back-up-and-restore.md")
+    assert "The copy was verified." in printed
+    assert "ledger of gatepost: intact" in printed
+
+
 def test_python_verifies_as_told(reader: Reader) -> None:
     [snippet] = blocks(HOW_TO / "verify-tokens.md", "python")
     known: dict[str, Any] = {}

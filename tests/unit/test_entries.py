@@ -104,7 +104,8 @@ class TestTypes:
             for verb in verbs.split("|")
         }
         assert len(named) == 30
-        assert {name for name in set(TYPES) - named if not name.endswith(".refused")} == set()
+        of_the_operator = {"account.store.restored"}
+        assert {name for name in set(TYPES) - named if not name.endswith(".refused")} == of_the_operator
         assert {"account.created", "oauth.client.created", "oauth.token.issued", "oauth.key.revoked"} <= set(TYPES)
 
     @pytest.mark.parametrize("name", ["invoice.paid", "a.b.c", "a-b.c_d", "0.1"])

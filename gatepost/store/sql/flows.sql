@@ -109,3 +109,10 @@ SELECT r.id FROM given JOIN revoked AS r ON r.account = given.account AND r.id =
 -- name: forget_revoked
 DELETE FROM revoked WHERE (account, id) IN
   (SELECT account, id FROM revoked WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
+-- name: open_consents
+SELECT id FROM consents WHERE account = :account AND id > :after AND given_at < :before AND ended_at IS NULL
+  ORDER BY id LIMIT :limit
+-- name: forget_every_pushed
+DELETE FROM pushed
+-- name: forget_every_interaction
+DELETE FROM interactions

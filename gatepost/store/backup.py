@@ -1,0 +1,150 @@
+"""Copies of an SQLite store: a consistent one while others write, its verification, and putting one in place.
+
+A copy is a single file without a write-ahead log. It holds the instant it was made at, as the counter `backed_up_at`.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from gatepost import clock
+from gatepost.errors import BadSetting, Unavailable
+from gatepost.store.turnstile import Turnstile
+
+_PAGES = 2000  # in one step
+_BUSY = 5000  # milliseconds
+_MADE_AT = "backed_up_at"
+
+
+def copy(source: Path, target: Path, at: datetime | None, passed: Callable[[int, int], None]) -> None:
+    """Copy one snapshot of the source, whatever is written to it meanwhile. `at` is noted in the copy.
+
+    The file appears under its name only when it is whole and on the disk. `passed` gets the pages done and the total.
+    """
+    partial = target.with_name(f"{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        with closing(_open(source, write=False)) as original, closing(apsw.Connection(str(partial))) as made:
+            original.execute("BEGIN")
+            original.execute("SELECT count(*) FROM sqlite_master").fetchall()  # from here on this is the snapshot
+            with made.backup("main", original, "main") as backup:
+                while not backup.done:
+                    backup.step(_PAGES)
+                    passed(backup.page_count - backup.remaining, backup.page_count)
+            original.execute("ROLLBACK")
+            made.execute("PRAGMA journal_mode=DELETE")
+            if at is not None:
+                row = (_MADE_AT, clock.milliseconds(at))
+                made.execute("INSERT OR REPLACE INTO counters (name, value) VALUES (?, ?)", row)
+        sync(partial)
+        partial.replace(target)
+        sync(target.parent)
+    except (apsw.Error, OSError) as error:
+        raise Unavailable(f"{source} cannot be copied to {target}: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def problems(file: Path) -> list[str]:
+    """What SQLite's own checks find wrong with a copy."""
+    try:
+        with closing(_open(file, write=False)) as database:
+            found = [str(row[0]) for row in database.execute("PRAGMA integrity_check(20)")]
+            broken = database.execute("PRAGMA foreign_key_check").fetchall()
+            if not database.table_exists("main", "server_keys"):
+                found.append("it is not a Gatepost store")
+    except apsw.Error as error:
+        return [str(error)]
+    return [each for each in found if each != "ok"] + [f"row {row[1]} of {row[0]} lacks its {row[2]}" for row in broken]
+
+
+def made_at(file: Path) -> datetime | None:
+    """When the copy was made. For a file that other tools copied: when its newest entry was written."""
+    with closing(_open(file)) as database:
+        noted = _values(database, "SELECT value FROM counters WHERE name = ?", _MADE_AT)
+        newest = [] if noted else _values(database, "SELECT max(at) FROM entries")
+    found = (noted or newest)[0]
+    return None if found is None else clock.from_milliseconds(cast(int, found))
+
+
+def unfinished(file: Path) -> int:
+    """Deliveries that have not ended."""
+    with closing(_open(file, write=False)) as database:
+        return int(_values(database, "SELECT count(*) FROM queue")[0])
+
+
+def forget_made_at(file: Path) -> None:
+    """Once it is put in place, it is no copy any more."""
+    with closing(_open(file)) as database:
+        database.execute("DELETE FROM counters WHERE name = ?", (_MADE_AT,))
+
+
+def entries_since(file: Path, at: datetime) -> dict[str, int]:
+    """How many entries of each type a store has that a copy made at this instant lacks; nothing if it is damaged."""
+    text = "SELECT type, count(*) FROM entries WHERE at > ? GROUP BY type ORDER BY type"
+    with suppress(apsw.Error), closing(_open(file)) as database:
+        rows = database.execute(text, (clock.milliseconds(at),)).fetchall()
+        return dict(cast(list[tuple[str, int]], rows))
+    return {}
+
+
+def put_in_place(fresh: Path, store: Path, name: str) -> Path | None:
+    """Let the fresh file be the store, and keep what was there, with its log, under another name.
+
+    Writers of other processes wait meanwhile and then find the new file. The old log has to go first: SQLite would
+    apply it to the new file.
+    """
+    aside = store.with_name(f"gatepost.replaced-{name}.db")
+    turnstile = Turnstile(store.parent)
+    try:
+        with turnstile.passed():
+            there = [each for each in ("", "-wal") if Path(f"{store}{each}").exists()]
+            for each in there:
+                os.link(f"{store}{each}", f"{aside}{each}")
+            sync(store.parent)
+            for each in ("-wal", "-shm"):
+                Path(f"{store}{each}").unlink(missing_ok=True)
+            fresh.replace(store)
+            sync(store.parent)
+    finally:
+        turnstile.close()
+    return aside if there else None
+
+
+def settle(file: Path) -> None:
+    """Make a single file of it again, without a log, on the disk."""
+    with closing(_open(file)) as database:
+        database.execute("PRAGMA journal_mode=DELETE")
+    sync(file)
+
+
+def check_target(target: Path) -> None:
+    if target.exists():
+        raise BadSetting(f"{target} exists already; choose another name, so that no backup is overwritten")
+    if not target.parent.is_dir():
+        raise BadSetting(f"{target.parent} is not a directory; make it first")
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(file: Path, *, write: bool = True) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
+    database = apsw.Connection(str(file), flags=flags)
+    database.set_busy_timeout(_BUSY)
+    return database
+
+
+def _values(database: apsw.Connection, text: str, *parameters: Any) -> list[Any]:
+    return [row[0] for row in cast(list[tuple[Any, ...]], database.execute(text, parameters).fetchall())]

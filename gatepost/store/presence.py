@@ -1,0 +1,38 @@
+"""Whether a service runs on a data directory: each holds a shared lock there, which the kernel frees when it ends."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gatepost.errors import BadSetting
+
+_NAME = "service.lock"
+
+
+@contextmanager
+def present(directory: Path) -> Iterator[None]:
+    """Of a service, while it runs."""
+    with _held(directory, fcntl.LOCK_SH, "the store in {} is being restored; start the service afterwards"):
+        yield
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """For work that no service may see half done."""
+    with _held(directory, fcntl.LOCK_EX, "a service runs on {}; stop it first, and start it again afterwards"):
+        yield
+
+
+@contextmanager
+def _held(directory: Path, how: int, refusal: str) -> Iterator[None]:
+    descriptor = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadSetting(refusal.format(directory)) from None
+        yield
+    finally:
+        os.close(descriptor)

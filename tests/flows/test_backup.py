@@ -1,0 +1,214 @@
+"""`gatepost store backup` and `store restore`: a consistent copy of a busy store, and what ends when it is put back."""
+
+import json
+import re
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gatepost.store import backup as files
+from gatepost.store import marker
+from tests import command, service
+from tests.command import Alone
+from tests.flows import shop
+from tests.login import Platform
+from tests.receiver import OK
+from tests.service import Service
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def gatepost(data: Path) -> Iterator[Service]:
+    with service.running(data) as found:
+        yield found
+
+
+def refusal(where: Alone | Service, *arguments: str) -> str:
+    done = where.cli(*arguments, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
+def alone(data: Path, **settings: str) -> Alone:
+    return command.alone(data, **settings)
+
+
+def problems(where: Alone) -> list[str]:
+    done = where.cli("store", "check", "--json", check=False)
+    return [each["check"] for each in json.loads(done.stdout) if each["status"] == "problem"]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_restore_ends_every_token_unless_told_otherwise(
+    gatepost: Service, data: Path, tmp_path: Path, *, keep: bool
+) -> None:
+    people = Platform(gatepost, "acme")
+    before = people.tokens()
+    machine = gatepost.token(people.first, "gatepost:clients")
+    gatepost.cli("store", "backup", str(tmp_path / "backup.db"))
+    # What the backup does not know: a refresh token was replaced, and a token was revoked.
+    replaced = people.refresh(before["refresh_token"])
+    assert replaced.status_code == 200
+    gatepost.cli("token", "revoke", "--account", "acme", "--client", people.first.id)
+    later = people.tokens()
+    assert gatepost.post("/oauth/clients", machine, {"client_id": people.client.id}).status_code == 401
+    gatepost.stop()
+
+    options = ["--keep-tokens"] if keep else []
+    done = alone(data).cli_json("store", "restore", str(tmp_path / "backup.db"), *options)
+    assert done["tokens"] == ("kept" if keep else "ended")
+    assert done["consents_ended"] == (0 if keep else 1)
+    assert done["lost_entries"]["oauth.token.revoked"] >= 1
+    assert Path(done["aside"]).exists()
+
+    with service.running(data, base_url=gatepost.url, port=gatepost.url.rpartition(":")[2]) as again:
+        people.gatepost = again
+        works = again.post("/oauth/clients", machine, {"client_id": people.client.id}).status_code == 200
+        assert works is keep
+        assert people.introspect(before["access_token"])["active"] is keep
+        assert people.introspect(later["access_token"])["active"] is False
+        assert people.refresh(before["refresh_token"]).status_code == (200 if keep else 400)
+        assert people.refresh(later["refresh_token"]).status_code == 400
+        assert people.tokens()  # and everything begins again
+        operator = again.cli_json("audit", "list", "--account", "gatepost", "--type", "account.store.restored")
+        assert [each["data"]["tokens"] for each in operator] == ["kept" if keep else "ended"]
+    assert problems(alone(data)) == []
+
+
+def test_unfinished_deliveries_are_sent_after_a_restore(data: Path, tmp_path: Path) -> None:
+    with service.running(data) as gatepost, shop.opening(gatepost, "acme", OK) as open_shop:
+        gatepost.cli("endpoint", "disable", "--account", "acme", open_shop.endpoint)
+        waiting = open_shop.publish()
+        made = gatepost.cli_json("store", "backup", str(tmp_path / "backup.db"))
+        assert made["unfinished_deliveries"] == 1
+        gatepost.stop()
+        done = alone(data).cli_json("store", "restore", str(tmp_path / "backup.db"))
+        assert done["unfinished_deliveries"] == 1
+        with service.running(data) as again:
+            again.cli("endpoint", "enable", "--account", "acme", open_shop.endpoint)
+            shop.wait_until(
+                lambda: again.cli_json("delivery", "show", "--account", "acme", waiting)["status"] == "succeeded"
+            )
+
+
+def test_a_backup_is_consistent_while_others_write(gatepost: Service, data: Path, tmp_path: Path) -> None:
+    """Every entry in the copy has its deliveries and is known to the seals, whatever was committed meanwhile."""
+    with shop.opening(gatepost, "acme", OK) as open_shop:
+        stop = threading.Event()
+
+        def publish() -> None:
+            while not stop.is_set():
+                open_shop.publish()
+
+        writing = threading.Thread(target=publish)
+        writing.start()
+        try:
+            for number in range(3):
+                gatepost.cli("store", "backup", str(tmp_path / f"{number}.db"))
+        finally:
+            stop.set()
+            writing.join()
+        for number in range(3):
+            file = tmp_path / f"{number}.db"
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert not list(tmp_path.glob(f"{number}.db-*"))
+            copy = tmp_path / f"copy-{number}"
+            copy.mkdir(0o700)
+            shutil.copy(data / "master.key", copy / "master.key")
+            alone(copy).cli("store", "restore", str(file))
+            assert problems(alone(copy)) == []
+
+
+# --- refusals
+
+
+def test_a_running_service_refuses_a_restore(gatepost: Service, data: Path, tmp_path: Path) -> None:
+    gatepost.cli("store", "backup", str(tmp_path / "backup.db"))
+    assert "stop it first" in refusal(gatepost, "store", "restore", str(tmp_path / "backup.db"))
+    assert gatepost.first is not None
+    gatepost.token(gatepost.first, "gatepost:clients")
+
+
+def test_files_that_cannot_be_used(data: Path, tmp_path: Path) -> None:
+    store = alone(data)
+    store.cli("store", "migrate")
+    good = tmp_path / "good.db"
+    store.cli("store", "backup", str(good))
+    before = store.cli_json("account", "list")
+    assert "exists already" in refusal(store, "store", "backup", str(good))
+    assert "not a directory" in refusal(store, "store", "backup", str(tmp_path / "none" / "backup.db"))
+    assert "no file" in refusal(store, "store", "restore", str(tmp_path / "none.db"))
+    assert "--after-pitr" in refusal(store, "store", "restore")
+
+    damaged = tmp_path / "damaged.db"
+    content = bytearray(good.read_bytes())
+    for place in range(8192, len(content), 4096):
+        content[place : place + 64] = b"\xff" * 64
+    damaged.write_bytes(content)
+    assert "cannot be used" in refusal(store, "store", "restore", str(damaged))
+    (tmp_path / "text.db").write_text("no database at all" * 1000)
+    assert "cannot be used" in refusal(store, "store", "restore", str(tmp_path / "text.db"))
+
+    other = alone(tmp_path / "other")
+    other.cli("store", "migrate")
+    assert "master key" in refusal(other, "store", "restore", str(good))
+    assert store.cli_json("account", "list") == before
+    assert not [each for each in data.iterdir() if "replaced" in each.name]
+
+
+def test_a_restore_that_was_interrupted_is_not_served(data: Path, tmp_path: Path) -> None:
+    store = alone(data)
+    store.cli("store", "migrate")
+    store.cli("store", "backup", str(tmp_path / "backup.db"))
+    marker.put(data / "master.key", data / "gatepost.db", restoring=True)
+    (data / "gatepost.db").unlink()
+    assert "interrupted" in refusal(store, "serve")
+    store.cli("store", "restore", str(tmp_path / "backup.db"))
+    assert problems(store) == []
+
+
+def test_a_copy_made_by_other_tools_can_be_restored(data: Path, tmp_path: Path) -> None:
+    store = alone(data)
+    store.cli("store", "migrate")
+    store.execute(f"VACUUM INTO '{tmp_path / 'copy.db'}'")
+    assert files.made_at(tmp_path / "copy.db") is not None
+    store.cli("store", "restore", str(tmp_path / "copy.db"))
+    assert problems(store) == []
+
+
+# --- PostgreSQL
+
+
+def test_on_postgresql_its_own_tools_are_named(postgres_url: str, tmp_path: Path) -> None:
+    store = command.alone(tmp_path / "data", postgres_url)
+    store.cli("store", "migrate")
+    assert "pg_dump" in refusal(store, "store", "backup", str(tmp_path / "backup.db"))
+    assert "--after-pitr" in refusal(store, "store", "restore", str(tmp_path / "backup.db"))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_after_a_restore_by_other_means_every_token_ends(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    database = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
+    with service.running(tmp_path / "data", database) as gatepost:
+        people = Platform(gatepost, "acme")
+        tokens = people.tokens()
+        old = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
+        said = gatepost.cli("store", "restore", "--after-pitr").stdout
+        assert re.search(r"Ended 1 consents", said)
+        assert people.introspect(tokens["access_token"]) == {"active": False}
+        assert people.refresh(tokens["refresh_token"]).status_code == 400
+        new = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
+        assert not old & new
+        published = {each["kid"] for each in gatepost.session.get(f"{gatepost.url}/oauth/jwks").json()["keys"]}
+        assert published == new
+        assert people.introspect(people.tokens()["access_token"])["active"] is True
