@@ -10,8 +10,10 @@ Its address is its name: the `resource` of its scopes, and so the `aud` of its t
 import argparse
 import hashlib
 import json
+import re
 import threading
 import time
+import warnings
 from base64 import urlsafe_b64encode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -19,12 +21,16 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from joserfc import jws, jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import ECKey, KeySet
+from joserfc.errors import JoseError, SecurityWarning
+from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
+
+# RFC 9864 renames EdDSA to Ed25519. Proofs by either name are taken, and the library need not warn of it each time.
+warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
 
 NEEDED = {"GET": "things:read", "POST": "things:write"}
 ALGORITHMS = ["ES256"]  # the account's signing_alg
-PROOF_ALGORITHMS = ["ES256"]
+PROOF_ALGORITHMS = ["ES256", "EdDSA", "Ed25519", "PS256", "RS256"]
+PROOF_KEYS: dict[str, type[ECKey | OKPKey | RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
 PROOF_LIFE = 60  # seconds either way
 METADATA = "/.well-known/oauth-protected-resource"
 
@@ -98,12 +104,12 @@ class Verifier:
         """RFC 9449, section 4.3."""
         try:
             [proof] = proofs
-            jwk = dict(jws.extract_compact(proof.encode()).headers()["jwk"])
-            key = ECKey.import_key(jwk)
-            found = jwt.decode(proof, key, algorithms=PROOF_ALGORITHMS)
+            key = proof_key(jws.extract_compact(proof.encode(), registry=PROOFS).headers()["jwk"])
+            found = jwt.decode(proof, key, registry=PROOFS)
             said, age = found.claims, time.time() - found.claims["iat"]
-            right = {"htm": method, "htu": url, "ath": hashed(token)}
-            wrong = [name for name, value in right.items() if said.get(name) != value]
+            right = {"htm": method, "htu": normalized(url), "ath": hashed(token)}
+            told = said | {"htu": normalized(said["htu"])}
+            wrong = [name for name, value in right.items() if told.get(name) != value]
             wrong += ["typ"] if found.header.get("typ") != "dpop+jwt" else []
             wrong += ["jwk"] if key.is_private or key.thumbprint() != bound else []
             wrong += ["iat"] if not -PROOF_LIFE < age < PROOF_LIFE else []
@@ -121,6 +127,49 @@ class Verifier:
             first = proof not in self._used
             self._used[proof] = now + 2 * PROOF_LIFE
         return first
+
+
+class ProofRegistry(jws.JWSRegistry):
+    """The header of a proof holds a public key, and an RSA key is larger than the library's limit for headers."""
+
+    max_header_length = 4096
+
+
+PROOFS = ProofRegistry(algorithms=PROOF_ALGORITHMS)
+
+
+def proof_key(jwk: Any) -> Key:
+    """The public key in the header of a proof: P-256, Ed25519, or RSA of 2048 bits or more."""
+    key = PROOF_KEYS[jwk["kty"]].import_key(dict(jwk))
+    if isinstance(key, RSAKey) and key.raw_value.key_size < 2048:
+        raise ValueError("an RSA key needs 2048 bits or more")
+    return key
+
+
+def normalized(uri: str) -> str:
+    """RFC 9449, section 4.3: without query and fragment, normalised as RFC 3986, sections 6.2.2 and 6.2.3, say."""
+    parts = urlsplit(uri)
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+    if scheme not in ("http", "https") or not host or "@" in parts.netloc or not uri.isascii():
+        raise ValueError("htu must be an http or https URI with a host")
+    port = "" if parts.port in (None, {"http": 80, "https": 443}[scheme]) else f":{parts.port}"
+    netloc = (f"[{host}]" if ":" in host else host) + port
+    kept: list[str] = []
+    segments = re.sub(r"%([0-9A-Fa-f]{2})", _percent, parts.path).split("/")[1:]
+    for segment in segments:  # RFC 3986, section 5.2.4
+        if segment == "..":
+            kept = kept[:-1]
+        elif segment != ".":
+            kept.append(segment)
+    if segments and segments[-1] in (".", ".."):
+        kept.append("")
+    return f"{scheme}://{netloc}/{'/'.join(kept)}"
+
+
+def _percent(escaped: re.Match[str]) -> str:
+    """An unreserved character needs no escape; the hexadecimal digits of all others are in upper case."""
+    character = chr(int(escaped[1], 16))
+    return character if re.fullmatch(r"[A-Za-z0-9._~-]", character) else escaped[0].upper()
 
 
 def hashed(token: str) -> str:

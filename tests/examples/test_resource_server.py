@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import requests
-from joserfc.jwk import ECKey, Key, OctKey, RSAKey
+from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 
+from examples import resource_server
 from gatepost import ids
 from tests.assertions import b64, signed
 from tests.examples.programs import running
@@ -26,7 +27,8 @@ KEY = ECKey.generate_key("P-256", {"kid": "current", "use": "sig", "alg": "ES256
 STRANGER = ECKey.generate_key("P-256", {"kid": "current"})
 OWN = ECKey.generate_key("P-256")  # of a client, for proofs
 OTHER = ECKey.generate_key("P-256")
-RSA = RSAKey.generate_key(2048)
+RSA, LARGE_RSA = RSAKey.generate_key(2048), RSAKey.generate_key(4096)
+EDWARDS = OKPKey.generate_key("Ed25519")
 SHARED = OctKey.generate_key(256)
 
 pytestmark = pytest.mark.xdist_group("example-resource")
@@ -157,7 +159,7 @@ def test_no_token_is_told_no_error(api: Api) -> None:
     assert answer.json() == {}
     bearer, dpop = answer.raw.headers.getlist("www-authenticate")
     assert bearer == f'Bearer scope="things:read", resource_metadata="{api.url}/.well-known/oauth-protected-resource"'
-    assert dpop == 'DPoP algs="ES256"'
+    assert dpop == 'DPoP algs="ES256 EdDSA Ed25519 PS256 RS256"'
     [found] = re.findall(r'resource_metadata="(.+?)"', bearer)
     assert requests.get(found).json()["authorization_servers"] == [api.issuer]
 
@@ -188,6 +190,74 @@ def test_a_query_is_not_part_of_a_proof(api: Api) -> None:
     token = bound(api)
     headers = {"Authorization": f"DPoP {token}", "DPoP": api.proof(token)}
     assert requests.get(f"{api.things}?page=2", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "same"),
+    [
+        ("http://h", "http://h/"),
+        ("HTTP://Example.COM:80/a?b#c", "http://example.com/a"),
+        ("https://example.com:443/a", "https://example.com/a"),
+        ("https://example.com:/a", "https://example.com/a"),
+        ("http://[::1]:80/a", "http://[::1]/a"),
+        ("http://h:8091/a/./b/../%7euser%2f%c3", "http://h:8091/a/~user%2F%C3"),
+        ("http://h/%2e%2e/a/..", "http://h/"),
+        ("http://h/a/.", "http://h/a/"),
+        ("http://h/../../a", "http://h/a"),
+        ("http://h//a/", "http://h//a/"),
+        ("http://h/A", "http://h/A"),
+        ("http://h:443/a", "http://h:443/a"),
+    ],
+)
+def test_how_an_address_is_compared(sent: str, same: str) -> None:
+    """RFC 9449, section 4.3: normalised as RFC 3986, sections 6.2.2 and 6.2.3, say, without query and fragment."""
+    assert resource_server.normalized(sent) == same
+    assert resource_server.normalized(same) == same
+
+
+@pytest.mark.parametrize("sent", ["", "/a", "ftp://h/a", "http://", "http://u@h/", "http://h:99999/", "http://é/"])
+def test_what_is_no_address(sent: str) -> None:
+    with pytest.raises(ValueError, match=r"htu|[Pp]ort"):
+        resource_server.normalized(sent)
+
+
+@pytest.mark.parametrize("how", ["{0}?a=b", "{0}#c", "HTTP:{1}", "{2}/./things", "{2}/x/../things", "{2}/%74hings"])
+def test_a_proof_of_the_same_address_in_another_spelling(api: Api, how: str) -> None:
+    token = api.token(cnf={"jkt": OWN.thumbprint()})
+    htu = how.format(api.things, api.things.removeprefix("http:"), api.url)
+    assert api.get(f"DPoP {token}", api.proof(token, htu=htu)).status_code == 200
+
+
+@pytest.mark.parametrize("how", ["{0}/", "{0}%2f", "{1}/Things", "{1}//things", "{1}/things/..", "https:{2}", "{0}x"])
+def test_a_proof_of_another_address(api: Api, how: str) -> None:
+    token = api.token(cnf={"jkt": OWN.thumbprint()})
+    htu = how.format(api.things, api.url, api.things.removeprefix("http:"))
+    check(api.get(f"DPoP {token}", api.proof(token, htu=htu)), 401, "invalid_dpop_proof", "DPoP")
+
+
+@pytest.mark.parametrize(
+    ("key", "alg"),
+    [(OWN, "ES256"), (RSA, "PS256"), (RSA, "RS256"), (EDWARDS, "EdDSA"), (EDWARDS, "Ed25519"), (LARGE_RSA, "PS256")],
+)
+def test_proofs_by_keys_of_every_kind(api: Api, key: Key, alg: str) -> None:
+    token = api.token(cnf={"jkt": key.thumbprint()})
+    assert api.get(f"DPoP {token}", api.proof(token, key, {"alg": alg})).status_code == 200
+    other = api.token(cnf={"jkt": OTHER.thumbprint()})
+    answer = api.get(f"DPoP {other}", api.proof(other, key, {"alg": alg}))
+    check(answer, 401, "invalid_dpop_proof", "DPoP")
+
+
+@pytest.mark.filterwarnings("ignore:Key size should be")
+def test_an_rsa_key_of_a_proof_has_a_size() -> None:
+    modulus = RSA.public_key.public_numbers().n
+    for bits, right in ((2048, True), (2047, False), (1024, False)):
+        shorter = (modulus >> (2048 - bits)) | 1
+        jwk = {"kty": "RSA", "e": "AQAB", "n": b64(shorter.to_bytes(256, "big").lstrip(b"\0"))}
+        if right:
+            assert resource_server.proof_key(jwk).key_type == "RSA"
+        else:
+            with pytest.raises(ValueError, match="2048 bits"):
+                resource_server.proof_key(jwk)
 
 
 def test_a_proof_works_once(api: Api) -> None:
