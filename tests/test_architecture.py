@@ -83,7 +83,7 @@ STANDARD = {
     "/oauth/introspect",
     "/oauth/revoke",
 }
-OPERATIONS_PLANE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/console/", "/events"}
+OPERATIONS_PLANE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/", "/console", "/console/", "/events"}
 
 
 def modules() -> dict[str, Path]:

@@ -52,6 +52,8 @@ class Plane:
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
+            "/": _always(_TO_CONSOLE),
+            "/console": _always(_TO_CONSOLE),
             "/console/": _always(console.pop(pages.ROOT)),
         }
         self._routes |= {path: _always(reply) for path, reply in console.items()}  # what the page loads
@@ -108,6 +110,8 @@ class Plane:
         if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
             words = "Host: not a name of the operations plane; the setting ops_allowed_hosts adds names"
             return problem(Refusal("misdirected_request", words))
+        if headers.get("gatepost-version", VERSION) != VERSION:
+            return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
         if scope["path"] in self._taking:
             begun = self._watch.begin(scope, scope["path"])
             reply = await self._take(scope, receive, request_id, headers, address)
@@ -126,8 +130,6 @@ class Plane:
         """A path that accepts a body, which is read as strictly as on the public listener."""
         if scope["method"] != "POST":
             return problem(Refusal("method_not_allowed", "this path takes POST"), ("allow", "POST"))
-        if headers.get("gatepost-version", VERSION) != VERSION:
-            return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
         sent = await self._bodies.read(receive, headers.get("content-length"))
         if isinstance(sent, Refusal):
             return problem(sent)
@@ -158,6 +160,9 @@ class Plane:
 
     async def _openapi(self) -> Reply:
         return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
+
+
+_TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
 
 
 def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:

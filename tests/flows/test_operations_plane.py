@@ -3,6 +3,9 @@
 import time
 from pathlib import Path
 
+import pytest
+
+from gatepost.web.answers import VERSION
 from tests.service import Client, Service, running
 
 
@@ -34,6 +37,20 @@ def test_unknown_paths_and_methods(gatepost: Service) -> None:
     assert gatepost.session.get(f"{gatepost.ops}/oauth/tokens").status_code == 404
     answer = gatepost.session.post(f"{gatepost.ops}/healthz")
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/", "/console"])
+def test_the_console_is_found_from_the_root(gatepost: Service, path: str) -> None:
+    answer = gatepost.session.get(f"{gatepost.ops}{path}", allow_redirects=False)
+    assert (answer.status_code, answer.headers["Location"]) == (307, "/console/")
+    assert gatepost.session.get(f"{gatepost.ops}{path}").headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/events", "/nothing"])
+def test_an_unknown_version_is_refused(gatepost: Service, path: str) -> None:
+    answer = gatepost.session.get(f"{gatepost.ops}{path}", headers={"Gatepost-Version": "2020-01-01"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "unsupported_version")
+    assert answer.headers["Gatepost-Version"] == VERSION
 
 
 def test_the_interface_is_described(gatepost: Service) -> None:
