@@ -354,7 +354,10 @@ class TestSources:
     def test_the_last_hop_that_is_not_trusted_is_taken(self, peer: str, chain: str, found: str) -> None:
         assert caller(peer, x_forwarded_for=chain) == found
 
-    @pytest.mark.parametrize("chain", ["", " ", ",", "unknown", "evil", "_hidden", "198.51.100.1, ?", "198.51.100.999"])
+    @pytest.mark.parametrize(
+        "chain",
+        ["", " ", ",", "unknown", "evil", "_hidden", "198.51.100.1, ?", "198.51.100.999", "fe80::1%" + "z" * 999],
+    )
     def test_what_is_no_address_is_not_taken(self, chain: str) -> None:
         assert caller("10.0.0.1", x_forwarded_for=chain) == "10.0.0.1"
 
