@@ -26,6 +26,7 @@ from gatepost.store.text import Dialect
 from gatepost.store.tx import Tx, Unit, Wants
 from gatepost.tokens.foreign import Foreign
 from gatepost.units import accounts as account_units
+from gatepost.units import chains
 from gatepost.units import keys as key_units
 from gatepost.units.accounts import Created
 from gatepost.units.service import Service
@@ -180,7 +181,9 @@ def _mark(settings: Settings) -> None:
 
 
 def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
-    account_units.create_operator(tx)
+    account_units.create_operator(tx, service)
+    for account in chains.adopt(tx, service.keys.seal):
+        log.error("the chain record of an account was removed; its ledger is not sealed", account=account)
     key_units.keep(tx, service, key_units.by_service())
     if not make or len(tx.accounts("", 2)) > 1:
         return None

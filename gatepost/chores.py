@@ -12,15 +12,20 @@ from gatepost.accounts import Account
 from gatepost.app import Opened
 from gatepost.errors import Unavailable
 from gatepost.gauges import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
+from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.seal import BATCH
 from gatepost.observe import log
 from gatepost.store.tx import LOWEST, Tx
+from gatepost.units import chains, ledger, pruning, refusals
 from gatepost.units import keys as key_units
-from gatepost.units import ledger, pruning, refusals
+from gatepost.units.chains import Due
 from gatepost.units.ledger import Prepared
 from gatepost.units.pruning import Place
+from gatepost.units.service import Service
 
 SEAL_EVERY = 0.5
+GROW_EVERY = 5.0
+RECORD_HEADS_EVERY = 60.0
 KEEP_EVERY = 60.0
 PRUNE_EVERY = 300.0
 FORGET_EVERY = 60.0
@@ -38,6 +43,8 @@ async def run(opened: Opened) -> None:
     async with asyncio.TaskGroup() as group:
         for every, chore in (
             (SEAL_EVERY, seal),
+            (GROW_EVERY, grow_trees),
+            (RECORD_HEADS_EVERY, record_heads),
             (KEEP_EVERY, keep_keys),
             (PRUNE_EVERY, prune),
             (FORGET_EVERY, forget),
@@ -63,12 +70,50 @@ async def _repeat(every: float, chore: Callable[[Opened], Awaitable[None]], open
 async def seal(opened: Opened) -> None:
     store = opened.store
     for account in await store.read(lambda tx: tx.unsealed_accounts()):
-        while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
-            SEALED.inc(await store.run(_add(account, prepared)))
-            if len(prepared.entries) < BATCH:
-                break
+        try:
+            while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
+                SEALED.inc(await store.run(_add(account, prepared)))
+                if len(prepared.entries) < BATCH:
+                    break
+        except BrokenChain as error:  # the others are sealed all the same
+            log.error("ledger not sealed", account=account, error=str(error))
     oldest = await store.read(lambda tx: tx.oldest_unsealed())
     UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
+
+
+async def grow_trees(opened: Opened) -> None:
+    """Only after an upgrade: the tree of a ledger that was sealed before there were trees is built in slices."""
+    key = opened.service.keys.seal
+    for account in await opened.store.read(lambda tx: tx.chains.behind(100)):
+        try:
+            while await opened.store.run(_grow(key, account)):
+                await asyncio.sleep(0)
+        except BrokenChain as error:
+            log.error("tree not grown", account=account, error=str(error))
+
+
+def _grow(key: bytes, account: str) -> Callable[[Tx], bool]:
+    return lambda tx: chains.grow_some(tx, key, account)
+
+
+async def record_heads(opened: Opened) -> None:
+    """Write the heads that changed into the operator's ledger, and sign a checkpoint of each."""
+    service, after = opened.service, ""
+    while True:
+        due = await opened.store.read(_due(service, after))
+        if due.chains:
+            await opened.store.run(_record(service.keys.seal, due.chains))
+        after = due.next
+        if not after:
+            break
+
+
+def _due(service: Service, after: str) -> Callable[[Tx], Due]:
+    return lambda tx: chains.due(tx, service.keys.seal, service.signer, service.base_url, after)
+
+
+def _record(key: bytes, moved: list[tuple[str, Chain, str]]) -> Callable[[Tx], int]:
+    return lambda tx: chains.record_heads(tx, key, moved)
 
 
 def _prepare(key: bytes, account: str) -> Callable[[Tx], Prepared | None]:

@@ -162,7 +162,7 @@ def _parse_master_key(word: str) -> bytes:
 class ServerKeys:
     """The unwrapped server keys, held by every process that runs the service."""
 
-    __slots__ = ("data", "hash", "instance", "nonce", "refresh", "seal")
+    __slots__ = ("checkpoint", "data", "hash", "instance", "nonce", "refresh", "seal")
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self.hash = keys["hash"]
@@ -170,6 +170,7 @@ class ServerKeys:
         self.nonce = mac(self.hash, b"gatepost dpop nonces")
         self.seal = keys["seal"]
         self.instance = mac(self.hash, b"gatepost instance")[:16].hex()  # public: tells services on two stores apart
+        self.checkpoint = mac(self.seal, b"gatepost checkpoints")  # the seed of an Ed25519 key
         self.data = Box([keys["data"]])
 
     def __repr__(self) -> str:

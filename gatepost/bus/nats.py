@@ -19,6 +19,7 @@ from nats.js import api
 from nats.js.errors import NotFoundError
 
 from gatepost import clock, ids
+from gatepost.accounts import OPERATOR
 from gatepost.app import Opened
 from gatepost.errors import Refusal, Unavailable
 from gatepost.ledger import entries
@@ -139,7 +140,7 @@ def _publish(tx: Tx, message: Message) -> Refusal | Published:
 
 def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
     """In the operator's ledger. The insert decides: a message that comes again is not recorded again."""
-    operator, raw, place = accounts.create_operator(tx), ids.fresh(), message.place
+    operator, raw, place = accounts.named(tx, OPERATOR), ids.fresh(), message.place
     name = hashlib.sha256(f"refused\0{place.stream}\0{place.sequence}\0{place.stored_at}".encode()).digest()
     if not tx.webhooks.add_published(operator.id, name, raw, name):
         return

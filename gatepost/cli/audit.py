@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from gatepost import clock
-from gatepost.accounts import Account
+from gatepost.accounts import OPERATOR, Account
 from gatepost.app import Opened
 from gatepost.cli import show
 from gatepost.cli.options import account_option, instant, json_option, with_store
@@ -20,7 +20,7 @@ from gatepost.ledger import entries, seal
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, issued, ledger, reports
+from gatepost.units import accounts, chains, issued, ledger, reports
 from gatepost.units.ledger import Verdict, Wanted
 
 since_option = click.option(
@@ -113,16 +113,36 @@ def verify(opened: Opened, name: str | None, head: str | None, as_json: bool) ->
     if head is not None and (expected is None or name is None):
         raise BadSetting("--head takes SEAL:MAC, as export and verify print it, together with --account")
     found = [opened.store.read_now(lambda tx: accounts.named(tx, name))] if name else accounts.every(opened.store)
+    accounts_found = list(found)
+    problems = heads_problems(opened, accounts_found[0] if name else None)
     told = []
-    for account in found:
+    for account in accounts_found:
         verdict = check(opened, account, expected)
+        verdict = verdict._replace(problem=verdict.problem or problems.pop(account.id, ""))
         told.append(_shown(account, verdict))
         if not as_json:
             _say(account, verdict)
+    for account_id, problem in problems.items() if not name else ():
+        told.append({"account": account_id, "name": None, "problem": problem})
+        if not as_json:
+            click.echo(f"{account_id}: {problem}")
     if as_json:
         show.document(told)
     if any(each["problem"] for each in told):
         sys.exit(1)
+
+
+def heads_problems(opened: Opened, only: Account | None = None) -> dict[str, str]:
+    """What the heads in the operator's ledger show, by account. For one account, that ledger is verified as well."""
+    store, key = opened.store, opened.service.keys.seal
+    found = chains.check_heads(store, key, only.id if only else None)
+    operator = store.read_now(lambda tx: tx.account_named(OPERATOR))
+    if only is None or operator is None or only.id == operator.id:
+        return found
+    problem = ledger.verify(store, key, operator.id).problem or found.get(operator.id)
+    if problem and only.id not in found:
+        found[only.id] = f"the operator's ledger, which holds the heads, does not verify: {problem}"
+    return found
 
 
 def check(opened: Opened, account: Account, expected: Head | None = None) -> Verdict:

@@ -15,6 +15,7 @@ from gatepost.app import Opened, Store
 from gatepost.backups import PutBack
 from gatepost.cli import show
 from gatepost.cli.audit import check as verify
+from gatepost.cli.audit import heads_problems
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.cli.show import Check
 from gatepost.errors import BadSetting, GatepostError
@@ -99,13 +100,17 @@ def _check_sealing(opened: Store) -> Check:
 
 
 def _check_ledgers(opened: Opened) -> Iterator[Check]:
+    problems = heads_problems(opened)
     for account in accounts.every(opened.store):
         name, verdict = f"ledger of {account.name}", verify(opened, account)
-        if verdict.problem:
-            yield Check(name, "problem", verdict.problem, "keep a copy of this store as evidence")
+        problem = verdict.problem or problems.pop(account.id, "")
+        if problem:
+            yield Check(name, "problem", problem, "keep a copy of this store as evidence")
         else:
             counts = f"entries {verdict.entries}, seals {verdict.seals}, not sealed yet {verdict.unsealed}"
             yield Check(name, "ok", f"intact: {counts}")
+    for account_id, problem in problems.items():
+        yield Check(f"ledger of {account_id}", "problem", problem, "keep a copy of this store as evidence")
 
 
 def _check_deliveries(opened: Opened) -> Iterator[Check]:

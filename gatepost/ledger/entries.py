@@ -130,6 +130,7 @@ TYPES: dict[str, dict[str, Any]] = {
         "unfinished_deliveries": 3,
         "lost_entries": {"oauth.token.issued": 120},
     },
+    "account.heads.recorded": {"heads": {"acc_…": "12:9f86d081…"}, "previous": "evt_…"},
     "oauth.client.created": {
         "client_name": "Billing",
         "scope": "invoices:read",

@@ -90,6 +90,13 @@ def anchor(key: bytes, account: str, last: Seal | Anchor) -> Anchor:
     return Anchor(last.number, last.mac, hmac.digest(key, told, "sha256"))
 
 
+def is_pruned(key: bytes, account: str, found: Anchor, head: Head) -> bool:
+    """Whether the service itself removed the seal of this head."""
+    if found != anchor(key, account, found) or head.number > found.number:
+        return False
+    return head.number < found.number or head.mac == found.mac
+
+
 def follow(key: bytes, account: str, previous: Head, entries: list[Entry], at: int) -> Seal:
     """The seal that comes after `previous` and covers `entries`."""
     leaves = pack(leaf(entry) for entry in entries)

@@ -21,6 +21,7 @@ from gatepost.keys import SigningKey, Wrapped
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import LEAF, Anchor, Head, Seal
 from gatepost.scopes import Scope
+from gatepost.store.chains import Chains
 from gatepost.store.effects import MINUTE, Again, Batch, Birth, Effects
 from gatepost.store.flows import Flows
 from gatepost.store.refusals import Refusals
@@ -171,6 +172,11 @@ class Tx:
         return Webhooks(self._connection, self.at, self._cached, self._change)
 
     @property
+    def chains(self) -> Chains:
+        """The heads, trees and checkpoints of the ledgers."""
+        return Chains(self._connection)
+
+    @property
     def flows(self) -> Flows:
         """The rows of authorizations and what came of them."""
         return Flows(self._connection, self.at, self._cached, self._change, self.end, self.effects, self._batch)
@@ -302,7 +308,7 @@ class Tx:
         return int(self._all("count_entries", account=ids.raw(account))[0][0])
 
     def ledger_counts(self, account: str, after: int) -> LedgerCounts:
-        [(not_waiting, leaves, lost)] = self._all("ledger_counts", account=ids.raw(account), after=after)
+        [(not_waiting, leaves, lost)] = self._all("ledger_counts", account=ids.raw(account), after=after, link=bytes(8))
         return LedgerCounts(not_waiting, int(leaves) // LEAF, lost)
 
     def count_unsealed(self, account: str) -> int:
@@ -344,11 +350,13 @@ class Tx:
             raise Again("some of these were sealed or pruned meanwhile")
         return True
 
-    def drop_seal(self, account: str, anchor: Anchor) -> None:
-        """The oldest seal goes, and the anchor takes its place; unless another pruner was first, and may be further."""
+    def drop_seal(self, account: str, anchor: Anchor) -> bool:
+        """Delete the oldest seal and put the anchor in its place; False if another pruner was first."""
         whose = ids.raw(account)
-        if self._write("delete_seal", account=whose, number=anchor.number):
-            self._write("set_anchor", account=whose, number=anchor.number, mac=anchor.mac, proof=anchor.proof)
+        if not self._write("delete_seal", account=whose, number=anchor.number):
+            return False
+        self._write("set_anchor", account=whose, number=anchor.number, mac=anchor.mac, proof=anchor.proof)
+        return True
 
     def drop_entries(self, account: str, raw_ids: Iterable[bytes]) -> None:
         """Entries go, also those that no sealer came to in all their time."""

@@ -13,7 +13,7 @@ from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.scopes import Scope
 from gatepost.secrets import Secret
 from gatepost.store.tx import LOWEST, Tx
-from gatepost.units import definitions
+from gatepost.units import chains, definitions
 from gatepost.units.definitions import Call
 from gatepost.units.ledger import Reader
 from gatepost.units.service import Service, operator, record
@@ -39,6 +39,7 @@ def create(
         _check_profile(tx, account)
     if not tx.add_account(account):
         raise BadSetting(f"there is an account {name} already: choose another name, or `gatepost account show {name}`")
+    chains.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
     body: dict[str, Any] = {
         "client_name": "first client",
@@ -54,13 +55,14 @@ def create(
     return Created(account, answer.body["client_id"], Secret(secret) if secret else None)
 
 
-def create_operator(tx: Tx) -> Account:
+def create_operator(tx: Tx, service: Service) -> Account:
     """The reserved account whose ledger holds the facts about the service itself."""
     known = tx.account_named(accounts.OPERATOR)
     if known is not None:
         return known
     account = accounts.new(accounts.OPERATOR, tx.at)
     tx.add_account(account)
+    chains.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": account.name})
     return account
 

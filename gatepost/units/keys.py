@@ -13,12 +13,18 @@ from gatepost.units.service import Service, record
 
 
 def open_server_keys(tx: Tx, master: Box, *, make: bool) -> ServerKeys:
-    """The server keys, made at the first start. A master key that does not open them is refused."""
-    if make:
+    """The server keys, made at the first start. A master key that does not open them is refused.
+
+    A key that is missing from a store in use is not made again: a new seal key would let its history be rewritten.
+    """
+    if make and not tx.server_keys() and not tx.accounts("", 1):
         for name in SERVER_KEYS:
             tx.add_server_key(name, master.close(random_bytes(32), f"server key {name}"))
     found = tx.server_keys()
-    if set(found) < set(SERVER_KEYS):
+    missing = sorted(set(SERVER_KEYS) - set(found))
+    if missing and (found or tx.accounts("", 1)):
+        raise BadSetting(f"the server key {missing[0]} was removed from the store; restore it from a backup")
+    if missing:
         raise BadSetting("the store has no keys yet; start the service once, or run: gatepost store migrate")
     try:
         return ServerKeys({name: master.open(wrapped, f"server key {name}") for name, wrapped in found.items()})

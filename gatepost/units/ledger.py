@@ -4,12 +4,17 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
-from gatepost import clock, ids
+from gatepost import accounts, clock, ids
 from gatepost.accounts import RETENTION_DAYS
-from gatepost.ledger import seal
+from gatepost.ledger import chain, checkpoint, merkle, seal
+from gatepost.ledger.chain import BrokenChain, Chain, Next, PrunedTree, Recorded
+from gatepost.ledger.checkpoint import Checkpoint
 from gatepost.ledger.entries import Entry
-from gatepost.ledger.seal import Anchor, Head, Seal
+from gatepost.ledger.merkle import Tree
+from gatepost.ledger.seal import Anchor, Head, Leaf, Seal
+from gatepost.store.effects import Again
 from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
+from gatepost.units import chains
 
 T = TypeVar("T")
 _PAGE = 500
@@ -27,33 +32,41 @@ class Reader(Protocol):
 class Prepared(NamedTuple):
     """A seal worked out from a snapshot, to be added if the chain still ends where it did."""
 
-    previous: Head
-    seal: Seal
+    key: bytes
+    stored: Chain
+    next: Next
     entries: list[Entry]
 
 
 def prepare_seal(tx: Tx, key: bytes, account: str) -> Prepared | None:
     """The hashing, done in a reading unit: writers need not wait for it.
 
-    The last seal is read before the entries: were it the other way round, a sealer could take entries that another
+    The chain is read before the entries: were it the other way round, a sealer could take entries that another
     sealed in between, and its number would be free.
     """
-    previous = tx.last_seal(account) or Head(0, seal.START)
+    stored = tx.chains.chain(key, account)
+    now = chains.current(tx, key, account)
     entries = tx.unsealed(account, seal.BATCH)
-    if not entries:
+    if not entries or stored is None:
         return None
-    return Prepared(previous, seal.follow(key, account, previous, entries, clock.milliseconds(tx.at)), entries)
+    operator = chains.operator_head(tx, key, account)
+    return Prepared(key, stored, chain.follow(key, account, now, entries, clock.milliseconds(tx.at), operator), entries)
 
 
 def add_seal(tx: Tx, account: str, prepared: Prepared) -> int:
-    """How many entries this sealed: none if another sealer was first. The seal's number decides between two."""
-    if (tx.last_seal(account) or Head(0, seal.START)) != prepared.previous:
+    """How many entries this sealed: none if another sealer was first. The update of the chain decides between two."""
+    new = prepared.next
+    if not tx.chains.move(prepared.key, account, prepared.stored, new.chain):
         return 0
-    return len(prepared.entries) if tx.add_seal(account, prepared.seal, prepared.entries) else 0
+    if not tx.add_seal(account, new.seal, prepared.entries):
+        raise Again("another sealer was first")
+    if new.first is not None:
+        tx.chains.put_tree(account, new.seal.number, new.first, new.nodes)
+    return len(prepared.entries)
 
 
 def seal_some(tx: Tx, key: bytes, account: str) -> int:
-    """Both in one unit, for who is in no hurry."""
+    """Both in one unit, where nobody waits."""
     prepared = prepare_seal(tx, key, account)
     return add_seal(tx, account, prepared) if prepared else 0
 
@@ -81,7 +94,10 @@ def prune_some(tx: Tx, key: bytes, account: str) -> int:
     if ended is None:
         return 0
     _drop(tx, account, _leaves(ended))  # an entry may have come with an id older than the mark
-    tx.drop_seal(account, seal.anchor(key, account, ended))
+    pruned = tx.chains.pruned_tree(key, account, tx.anchor(account))
+    if tx.drop_seal(account, seal.anchor(key, account, ended)) and pruned is not None:
+        tree, _ = chain.grow(key, pruned.tree, ended)
+        tx.chains.put_pruned_tree(key, account, PrunedTree(ended.number, tree))
     return 1
 
 
@@ -104,20 +120,28 @@ def too_old(tx: Tx, days: int) -> bytes:
 
 
 def _ended_seal(tx: Tx, key: bytes, account: str) -> Seal | None:
-    """The oldest seal, if the time of all its entries is over. One that was altered stays, for verification to name."""
+    """The oldest seal, if the time of all its entries is over and they are in the tree.
+
+    One that was altered stays, for verification to name.
+    """
     now = clock.milliseconds(tx.at)
     previous = tx.anchor(account)
+    try:
+        stored = tx.chains.chain(key, account)
+    except BrokenChain:
+        return None
+    grown = stored.grown if stored else 0
     for each in tx.seals(account, 0, 1):
         before = previous.mac if previous else seal.START
         genuine = each.mac == seal.mac(key, account, before, each.number, each.at, each.leaves)
-        over = genuine and all(leaf.kept_until() <= now for leaf in seal.unpack(each.leaves))
+        over = genuine and each.number <= grown and all(leaf.kept_until() <= now for leaf in seal.unpack(each.leaves))
         if over and not tx.webhooks.unfinished_of(account, _leaves(each)):
             return each
     return None
 
 
 def _leaves(of: Seal) -> list[bytes]:
-    return [leaf.id for leaf in seal.unpack(of.leaves)]
+    return [leaf.id for leaf in chain.entry_leaves(of.leaves)]
 
 
 # --- reading
@@ -202,58 +226,129 @@ class Verdict(NamedTuple):
     problem: str = ""
 
 
+FITS = timedelta(minutes=15)  # between an entry's time and its seal's: clocks differ, and a commit may wait
+
+
 def verify(
     store: Reader,
     key: bytes,
     account: str,
     expected: Head | None = None,
     passed: Callable[[int], None] = lambda _entries: None,
+    kept: Checkpoint | None = None,
 ) -> Verdict:
     """Walk the chain from its anchor to what is its end now, and recompute everything.
 
-    A service at full speed seals faster than this walks. `passed` hears of the entries of each seal.
+    A service at full speed seals faster than this walks. `passed` gets the number of entries of each seal.
     """
-    walk = _Walk(store, key, account, expected, passed)
+    walk = _Walk(store, key, account, expected, passed, kept)
     problem = walk.run()
     unsealed = store.read_now(lambda tx: tx.count_unsealed(account))
     return Verdict(walk.seals, walk.entries, walk.pruned, unsealed, walk.head, problem)
+
+
+class _Start(NamedTuple):
+    """What the service's own records say, as of the beginning."""
+
+    at: int
+    chain: Chain | None
+    broken: str
+    last: Head | None
+    recorded: Recorded | None
+    operator: str | None
+    problem: str
+
+
+def _start(tx: Tx, key: bytes, account: str) -> _Start:
+    found, broken = None, ""
+    try:
+        found = tx.chains.chain(key, account)
+        if found is None:
+            broken = "there is no chain record: it was removed, or the service has not started since the upgrade"
+    except BrokenChain as error:
+        broken = str(error)
+    recorded = tx.chains.recorded(key, account)
+    problem = ""
+    if recorded is None and tx.chains.has_recorded(account):
+        problem = "the checkpoint record was altered"
+    for days, mark in tx.chains.marks(account):
+        if ids.made_at(mark) + timedelta(days=days) > tx.at + FITS:
+            problem = problem or f"the mark of pruning after {days} days is ahead of its time"
+    operator = tx.account_named(accounts.OPERATOR)
+    return _Start(
+        clock.milliseconds(tx.at), found, broken, tx.last_seal(account), recorded, operator.id if operator else None,
+        problem,
+    )  # fmt: skip
 
 
 class _Walk:
     """One verification, beside a service that goes on sealing and pruning."""
 
     def __init__(
-        self, store: Reader, key: bytes, account: str, expected: Head | None, passed: Callable[[int], None]
-    ) -> None:
+        self, store: Reader, key: bytes, account: str, expected: Head | None, passed: Callable[[int], None],
+        kept: Checkpoint | None,
+    ) -> None:  # fmt: skip
         self._store, self._key, self._account = store, key, account
-        self._expected, self._passed = expected, passed
+        self._expected, self._passed, self._kept = expected, passed, kept
         self.seals = self.entries = self.pruned = 0
         self.head = Head(0, seal.START)
+        self._start = store.read_now(lambda tx: _start(tx, key, account))
+        self._tree: Tree | None = Tree()
+        self._roots: dict[int, bytes] = {}  # of the sizes that are asked for
+        self._kept_is_pruned = False
+        self._caught_up_at: int | None = None  # when a seal last left no entry waiting
+        self._recent: set[bytes] = set()
+        self._misfits: list[str] = []
 
     def run(self) -> str:
-        end = self._store.read_now(lambda tx: tx.last_seal(self._account)) or self.head
-        problem = self._follow(end.number)
+        end = self._start.last or self.head
+        problem = self._follow(end.number) or self._check_end()
         if problem:
             return problem
+        counts = self._store.read_now(lambda tx: tx.ledger_counts(self._account, self.head.number))
+        if counts.lost is not None:
+            return f"entry {ids.text('evt', counts.lost)} was removed before it was sealed"
+        if counts.not_waiting > self.entries + counts.sealed_since:
+            problem = self._find_stray()
+        more = f" (and {len(self._misfits) - 1} more)" if len(self._misfits) > 1 else ""
+        return problem or (f"{self._misfits[0]}{more}" if self._misfits else self._start.problem)
+
+    def _check_end(self) -> str:
+        """Whether the chain and the tree end where the service's own records say."""
         if self._expected and self._expected.number > self.head.number:
             return (
                 f"the chain ends at seal {self.head.number}, before the exported head {self._expected.number}: "
                 "its tail was cut off"
             )
-        counts = self._store.read_now(lambda tx: tx.ledger_counts(self._account, self.head.number))
-        if counts.lost is not None:
-            return f"entry {ids.text('evt', counts.lost)} was removed before it was sealed"
-        return self._find_stray() if counts.not_waiting > self.entries + counts.sealed_since else ""
+        stored, recorded = self._start.chain, self._start.recorded
+        if stored is None:
+            return self._start.broken
+        number = max(stored.head.number, recorded.number if recorded else 0)
+        if number > self.head.number:
+            return f"the chain ends at seal {self.head.number}, but the service made {number}: its tail was cut off"
+        return self._check_kept() if self._kept else ""
+
+    def _check_kept(self) -> str:
+        kept = self._kept
+        if kept is None or kept.size == 0:
+            return ""
+        if self._kept_is_pruned:
+            return (
+                f"the checkpoint of {kept.size} entries cannot be compared: entries after it are pruned by now; "
+                "keep a newer one"
+            )
+        if self._tree is not None and kept.size > self._tree.size:
+            return f"the tree has {self._tree.size} entries, the checkpoint {kept.size}: its tail was cut off"
+        if self._roots.get(kept.size) != kept.root:
+            return f"the tree of the first {kept.size} entries is not that of the checkpoint: it was rewritten"
+        return ""
 
     def _follow(self, end: int) -> str:
         while self.head.number < end:
             after = self.head.number
-            # The anchor is read after the seals: a seal that pruning took meanwhile is then not after it.
-            page, anchor = self._store.read_now(
-                lambda tx, after=after: (tx.seals(self._account, after, _SEALS), tx.anchor(self._account))  # type: ignore[misc]
-            )
+            page, anchor, pruned = self._store.read_now(lambda tx, after=after: self._page(tx, after))  # type: ignore[misc]
             if anchor is not None and anchor.number > after:
-                problem = self._start_from(anchor)
+                problem = self._start_from(anchor, pruned)
                 if problem:
                     return problem
             for each in page:
@@ -264,15 +359,35 @@ class _Walk:
                 break
         return ""
 
-    def _start_from(self, anchor: Anchor) -> str:
+    def _page(self, tx: Tx, after: int) -> tuple[list[Seal], Anchor | None, PrunedTree | None]:
+        anchor = tx.anchor(self._account)
+        return tx.seals(self._account, after, _SEALS), anchor, tx.chains.pruned_tree(self._key, self._account, anchor)
+
+    def _start_from(self, anchor: Anchor, pruned: PrunedTree | None) -> str:
         if anchor != seal.anchor(self._key, self._account, anchor):
             return f"the seals up to {anchor.number} were removed, but not by pruning"
+        if pruned is None and self._start.chain is not None:
+            return f"the tree of what was pruned up to seal {anchor.number} is not known: its record was altered"
+        self._tree = pruned.tree if pruned else None
+        self._kept_is_pruned = bool(self._kept and self._tree and self._kept.size < self._tree.size)
+        if self._kept and self._tree and self._kept.size == self._tree.size:
+            self._roots[self._tree.size] = self._tree.root()
+        self._caught_up_at = None
         return self._reach(Head(anchor.number, anchor.mac))
 
     def _reach(self, head: Head) -> str:
         if self._expected and head.number == self._expected.number and head != self._expected:
             return f"seal {head.number} is not the one that was exported: the chain was rewritten"
         self.head = head
+        stored, recorded, tree = self._start.chain, self._start.recorded, self._tree
+        if stored and head.number == stored.head.number and head != stored.head:
+            return f"seal {head.number} is not the one that the service made last: the chain was rewritten"
+        if stored and tree is not None and head.number == stored.grown and tree != stored.tree:
+            return f"the tree at seal {head.number} is not the one that the service grew"
+        if recorded and recorded.note and tree is not None and head.number == recorded.number:
+            told = checkpoint.unverified(recorded.note)
+            if (told.size, told.root) != (tree.size, tree.root()):
+                return f"the checkpoint at seal {head.number} is not of this tree: the chain was rewritten"
         return ""
 
     def _check_seal(self, each: Seal) -> str:
@@ -281,7 +396,7 @@ class _Walk:
         expected = seal.mac(self._key, self._account, self.head.mac, each.number, each.at, each.leaves)
         if expected != each.mac:
             return f"seal {each.number} was altered, or the chain before it was"
-        leaves = list(seal.unpack(each.leaves))
+        leaves = chain.entry_leaves(each.leaves)
         at, found = self._store.read_now(
             lambda tx: (tx.at, {leaf.id: tx.entry(self._account, leaf.id) for leaf in leaves})
         )
@@ -296,9 +411,76 @@ class _Walk:
                 return f"entry {name} (seal {each.number}) differs from what was sealed"
             else:
                 self.entries += 1
+            self._check_time(each, leaf, entry)
+        problem = self._check_link(each) or self._check_tree(each, leaves)
+        if problem:
+            return problem
+        if len(leaves) < seal.BATCH:
+            self._caught_up_at = each.at
         self.seals += 1
         self._passed(len(leaves))
         return self._reach(Head(each.number, each.mac))
+
+    def _check_time(self, each: Seal, leaf: Leaf, entry: Entry | None) -> None:
+        """An entry is made after the last seal that left none waiting, and before its own; sealed once.
+
+        A service that was stopped seals what it left behind when it starts again: a late seal is no fault.
+        """
+        slack = FITS // timedelta(milliseconds=1)
+        made = clock.milliseconds(ids.made_at(leaf.id))
+        early = self._caught_up_at is not None and made < self._caught_up_at - slack
+        name = f"entry {ids.text('evt', leaf.id)} (seal {each.number})"
+        if early or made > each.at + slack or (entry is not None and abs(entry.at - made) > slack):
+            self._misfits.append(
+                f"{name} has a time that does not fit its seal: it was put in later, or a clock was wrong"
+            )
+        elif leaf.id in self._recent:
+            self._misfits.append(f"{name} was sealed before: it was put back to be sealed again")
+        if len(self._recent) > 20_000:
+            first = clock.from_milliseconds(max(0, each.at - 2 * slack))
+            self._recent = {raw_id for raw_id in self._recent if raw_id >= _bound(first, LOWEST)}
+        self._recent.add(leaf.id)
+
+    def _check_link(self, each: Seal) -> str:
+        """Whether the operator's head that this seal names is still in the operator's chain."""
+        named, operator = chain.linked(each.leaves), self._start.operator
+        if named is None:
+            return ""
+        if operator is None:
+            return f"seal {each.number} names the operator's seal {named.number}, but there is no operator's account"
+        there, anchor = self._store.read_now(
+            lambda tx: (tx.chains.seal_macs([(operator, named.number)]), tx.anchor(operator))
+        )
+        if there.get((operator, named.number)) == named.mac or (
+            anchor and seal.is_pruned(self._key, operator, anchor, named)
+        ):
+            return ""
+        return (
+            f"seal {each.number} names the operator's seal {named.number}, which is no longer in the operator's chain"
+        )
+
+    def _check_tree(self, each: Seal, leaves: list[Leaf]) -> str:
+        stored = self._start.chain
+        if self._tree is None or stored is None or each.number > stored.grown:
+            if self._tree is not None:
+                self._tree, _ = chain.grow(self._key, self._tree, each)
+            return ""
+        first = self._tree.size
+        self._tree, nodes = merkle.append(self._tree, chain.tree_leaves(self._key, leaves), chain.STORED)
+        if self._kept and self._kept.size == self._tree.size:
+            self._roots[self._tree.size] = self._tree.root()
+        known, there = self._store.read_now(
+            lambda tx: (tx.chains.first_leaf(self._account, each.number), tx.chains.nodes_like(self._account, nodes))
+        )
+        if known != first and self._is_there(each.number):
+            return f"the place of seal {each.number} in the tree was altered"
+        if any(there.get((node.level, node.position)) != node.hash for node in nodes):
+            return f"a subtree of seal {each.number} was altered or removed"
+        return ""
+
+    def _is_there(self, number: int) -> bool:
+        """Whether a seal is still stored: pruning takes its place in the tree along with it."""
+        return bool(self._store.read_now(lambda tx: tx.chains.seal_macs([(self._account, number)])))
 
     def _find_stray(self) -> str:
         """An entry that is neither sealed nor waiting to be: put there by somebody else."""

@@ -8,6 +8,7 @@ from gatepost.accounts import Account
 from gatepost.deliveries.guard import Policy
 from gatepost.errors import Refusal
 from gatepost.keys import Ring
+from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import TYPES, Entry, Origin, new
 from gatepost.secrets import ServerKeys
 from gatepost.store.tx import Tx
@@ -27,6 +28,11 @@ class Service(NamedTuple):
     def policy_for(self, account: str) -> Policy:
         """Where requests for this account, by its name, may go."""
         return self.account_policies.get(account, self.policy)
+
+    @property
+    def signer(self) -> Signer:
+        """Signs the checkpoints of the ledgers."""
+        return Signer(self.keys.checkpoint)
 
     @property
     def token_endpoint(self) -> str:

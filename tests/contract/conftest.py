@@ -10,6 +10,7 @@ import pytest
 from gatepost import accounts
 from gatepost.app import Store
 from tests import postgres
+from tests.contract import things
 from tests.contract.backends import Backend, Postgres, Sqlite, Watch, closed_in_the_end
 
 _numbers = itertools.count()
@@ -62,5 +63,5 @@ def other(store: Store, backend: Backend) -> Store:
 @pytest.fixture
 def account(store: Store, watch: Watch) -> str:
     made = accounts.new("acme", watch())
-    assert store.run_now(lambda tx: tx.add_account(made))
+    assert store.run_now(lambda tx: things.account(tx, made))
     return made.id

@@ -28,6 +28,7 @@ from gatepost.units.definitions import Call
 from gatepost.units.deliveries import Claim, Claimed, Pick, Result, Settled
 from gatepost.units.publish import Published
 from gatepost.units.service import Answer, Service, operator
+from tests.contract import things
 from tests.contract.backends import Watch
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
@@ -77,7 +78,7 @@ class Post:
         made = msgspec.structs.replace(accounts.new(name, watch()), settings={"retry_schedule": SCHEDULE} | settings)
         self.name = name
         self.id = made.id
-        assert store.run_now(lambda tx: tx.add_account(made))
+        assert store.run_now(lambda tx: things.account(tx, made, KEYS.seal))
 
     def account(self, tx: Tx) -> Account:
         found = tx.lock_account(self.id)

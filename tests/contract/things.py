@@ -1,19 +1,32 @@
 """What tests put into a store, each in its smallest form."""
 
+from datetime import timedelta
 from typing import Any
 
-from gatepost import ids
+from gatepost import clock, ids
+from gatepost.accounts import Account
 from gatepost.clients import Client
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.scopes import Scope
 from gatepost.store.tx import Tx
+from gatepost.units import chains
+
+KEY = b"k" * 32  # that ledgers are sealed with
+
+
+def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
+    """An account whose ledger can be sealed."""
+    chains.begin(tx, key, made.id)
+    return tx.add_account(made)
 
 
 def record(
     tx: Tx, account: str, subject: str = "", *, keep_days: int = 30, raw_id: bytes | None = None, **data: Any
 ) -> Entry:
-    """One fact, of a type that no rule of the service is about."""
+    """One fact, of a type that no rule of the service is about. Where the clock was set, its id is of that time."""
+    if raw_id is None and abs(tx.at - clock.now()) > timedelta(minutes=1):
+        raw_id = clock.milliseconds(tx.at).to_bytes(6, "big") + ids.fresh()[6:]
     entry = entries.new(
         "invoice.paid", account=account, origin=Origin("operator", "req_1", "192.0.2.1"), subject=subject,
         data=data or {"subject": subject}, at=tx.at, keep_days=keep_days, raw_id=raw_id,

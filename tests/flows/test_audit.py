@@ -300,7 +300,7 @@ def test_a_deleted_seal_is_named(tampered: Ledger, number: int) -> None:
 
 def test_the_last_seal_deleted_leaves_entries_without_one(tampered: Ledger) -> None:
     tampered.execute("DELETE FROM seals WHERE account = ? AND number = 3", tampered.raw)
-    assert tampered.problem() == f"entry {tampered.name(4)} was never sealed: it did not come through the service"
+    assert tampered.problem() == CUT
 
 
 def test_a_leaf_taken_out_of_its_seal_is_named(tampered: Ledger) -> None:
@@ -322,6 +322,9 @@ def test_a_stray_entry_is_named(tampered: Ledger) -> None:
     assert tampered.problem() == f"entry {name} was never sealed: it did not come through the service"
 
 
+CUT = f"the chain ends at seal {SEALS - 1}, but the service made {SEALS}: its tail was cut off"
+
+
 def cut_tail(tampered: Ledger) -> None:
     for entry in tampered.entries()[4:]:
         tampered.execute("DELETE FROM entries WHERE id = ?", entry)
@@ -330,17 +333,17 @@ def cut_tail(tampered: Ledger) -> None:
 
 def test_a_cut_tail_shows_by_the_head(tampered: Ledger) -> None:
     cut_tail(tampered)
-    assert tampered.problem() == "", "the rest is a whole chain: this is what heads are for"
+    assert tampered.problem() == CUT
     assert "its tail was cut off" in tampered.problem("--head", tampered.head)
 
 
-def test_a_tail_that_grew_again_shows_by_the_head(tampered: Ledger) -> None:
+def test_a_tail_that_grew_again_is_told(tampered: Ledger) -> None:
+    """The chain goes on after the seal that the service made last, so the gap stays."""
     cut_tail(tampered)
     for number in (5, 6):
         tampered.store.cli("account", "set", "acme", f"max_clients={number}")
         tampered.store.cli("audit", "export", "--account", "acme")
-    assert tampered.problem() == ""
-    assert "the chain was rewritten" in tampered.problem("--head", tampered.head)
+    assert tampered.problem() == f"seal {SEALS} is missing"
 
 
 def test_an_anchor_that_pruning_did_not_leave_is_told(tampered: Ledger) -> None:
@@ -381,6 +384,7 @@ def test_pruning_leaves_a_chain_that_verifies(tampered: Ledger) -> None:
             assert verdict.problem == ""
         assert ledger.verify(store, key, tampered.account).head.number == SEALS
     assert tampered.entries() == []
+    tampered.execute("DELETE FROM prunings")  # its marks are of a clock that was ahead
     assert tampered.problem("--head", tampered.head) == ""
     assert "rewritten" in tampered.problem("--head", f"{SEALS}:{'0' * 64}")
     tampered.store.cli("account", "set", "acme", "max_clients=9")

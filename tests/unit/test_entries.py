@@ -96,14 +96,14 @@ class TestTypes:
             oauth.token.issued|refused|revoked|reused|explained oauth.consent.given|ended
             oauth.key.announced|activated|retired|revoked
             webhook.endpoint.created|changed|disabled|enabled|removed webhook.subscription.created|changed|removed
-            webhook.replay.started|ended webhook.delivery.failed
+            webhook.replay.started|ended webhook.delivery.failed account.heads.recorded
         """
         named = {
             f"{noun}.{verb}"
             for noun, verbs in re.findall(r"([a-z.]+)\.([a-z|]+)(?:\s|$)", contract)
             for verb in verbs.split("|")
         }
-        assert len(named) == 30
+        assert len(named) == 31
         of_the_operator = {"account.store.restored"}
         assert {name for name in set(TYPES) - named if not name.endswith(".refused")} == of_the_operator
         assert {"account.created", "oauth.client.created", "oauth.token.issued", "oauth.key.revoked"} <= set(TYPES)

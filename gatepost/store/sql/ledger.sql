@@ -23,7 +23,8 @@ SELECT count(*) FROM unsealed WHERE account = :account
 SELECT
   (SELECT count(*) FROM entries e WHERE e.account = :account
     AND NOT EXISTS (SELECT 1 FROM unsealed u WHERE u.account = e.account AND u.id = e.id)),
-  (SELECT coalesce(sum(length(leaves)), 0) FROM seals WHERE account = :account AND number > :after),
+  (SELECT coalesce(sum(length(leaves) - CASE substr(leaves, length(leaves) - 49, 8) WHEN :link THEN 50 ELSE 0 END), 0)
+    FROM seals WHERE account = :account AND number > :after),
   (SELECT u.id FROM unsealed u WHERE u.account = :account
     AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.account = u.account AND e.id = u.id) ORDER BY u.id LIMIT 1)
 -- name: unsealed_accounts
