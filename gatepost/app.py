@@ -98,6 +98,18 @@ def move(settings: Settings, target: str, progress: Callable[[str, int], Abstrac
         return moving.to_postgres(settings.sqlite_file, database, passed)
 
 
+def run_statements(database: str, statements: list[str]) -> None:
+    """Statements of an operator on the PostgreSQL database, in one transaction."""
+    import psycopg  # noqa: PLC0415 (an extra that may not be installed)
+
+    try:
+        with psycopg.connect(database) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+    except psycopg.Error as error:
+        raise BadSetting(f"PostgreSQL refused: {str(error).strip()}") from None
+
+
 def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
     """For one process. None unless the environment names a collector, as OpenTelemetry has it."""
     if not any(environment.get(name) for name in COLLECTORS) or environment.get("OTEL_SDK_DISABLED") == "true":

@@ -1,14 +1,16 @@
 """`gatepost.publish`: an event in the caller's own PostgreSQL transaction, whichever driver the caller has.
 
 One INSERT into `gatepost_outbox`; the worker moves it into the ledger after the caller's commit. For this a role needs
-no more than INSERT on that table.
+no more than INSERT on that table, which can be restricted to certain accounts.
 """
 
 import inspect
 import json
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
+from gatepost.errors import BadSetting
 from gatepost.ledger.publish import Event, event
 from gatepost.strict import Json, read_json
 
@@ -47,3 +49,33 @@ def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
     if not isinstance(checked, Event):
         raise ValueError(checked.detail)  # noqa: TRY004 (the same)
     return checked.data
+
+
+def grant_statements(role: str, accounts: Iterable[str]) -> list[str]:
+    """SQL that lets a role insert events for these accounts, by name and id, and nothing else.
+
+    Only the four columns of an event are granted: whoever could choose `seq` would learn from a conflict which rows
+    there are. The policy is restrictive: it holds even if the role gets further privileges on the table.
+    """
+    name = _identifier(role)
+    rows = f"account IN ({', '.join(_literal(each) for each in accounts)})"
+    return [
+        *revoke_statements(role),
+        f"GRANT INSERT (account, type, data, id) ON gatepost_outbox TO {name}",
+        f"CREATE POLICY {name} ON gatepost_outbox AS RESTRICTIVE TO {name} USING ({rows}) WITH CHECK ({rows})",
+    ]
+
+
+def revoke_statements(role: str) -> list[str]:
+    name = _identifier(role)
+    return [f"REVOKE ALL ON gatepost_outbox FROM {name}", f"DROP POLICY IF EXISTS {name} ON gatepost_outbox"]
+
+
+def _identifier(role: str) -> str:
+    if not role or "\0" in role or len(role.encode()) > 63 or role.lower() in ("public", "gatepost_any_account"):
+        raise BadSetting(f"{role!r} is not the name of a role: name one that exists, of at most 63 bytes")
+    return '"' + role.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -15,7 +15,7 @@ from gatepost.settings import load
 # Each is a file beside this one, with a command of the same name.
 NOUNS = (
     "account", "audit", "client", "completion", "consent", "delivery", "doctor", "endpoint", "event", "issuer", "key",
-    "scope", "simulate", "store", "token",
+    "outbox", "scope", "simulate", "store", "token",
 )  # fmt: skip
 
 

@@ -3,18 +3,31 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
 import psycopg
 
 from gatepost.errors import GatepostError
+from gatepost.secrets import Box, WrongKey
 from gatepost.store.bell import Heard, packed, unpacked
 from gatepost.store.effects import Awaited
 
-CHANNEL = "gatepost"
+CHANNEL = "gatepost_deliveries"
+_ROW = "notification"
+_NO_BOX = Box([bytes(32)])  # until a connection is open
 _EVERY = 0.02  # seconds; inside the transaction, or for every one, it halved what the server can do
 _AGAIN = 1.0
+
+
+def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
+    """Any role of the database may LISTEN and NOTIFY: what is said is encrypted, with a key that only we can read."""
+    row = connection.execute("SELECT key FROM gatepost_notification_key").fetchone()
+    if row is None:
+        raise GatepostError("there is no notification key")
+    return Box([bytes(row[0])])
+
 
 Open = Callable[[], psycopg.Connection[tuple[Any, ...]]]
 
@@ -37,6 +50,7 @@ class Herald:
 
     def _run(self) -> None:
         connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        box = _NO_BOX
         while (awaited := self._told.get()) is not None:
             ended = False
             while not self._told.empty():
@@ -47,7 +61,9 @@ class Herald:
                 if connection is None:
                     connection = self._open()
                     connection.autocommit = True
-                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, packed(awaited).hex()))
+                    box = _box(connection)
+                payload = box.close(packed(awaited), _ROW).hex()
+                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
             except (psycopg.Error, GatepostError):  # the workers look by themselves
                 connection = None
             if ended:
@@ -78,10 +94,13 @@ class Listener:
                 with self._open() as connection:
                     connection.autocommit = True
                     connection.execute(f"LISTEN {CHANNEL}")
+                    box = _box(connection)
                     self._heard([])  # what was said while nobody listened
                     while not self._ended.is_set():
                         for each in connection.notifies(timeout=0.5):
-                            self._heard(unpacked(bytes.fromhex(each.payload)))
+                            with suppress(WrongKey, ValueError):  # another role's
+                                named = unpacked(box.open(bytes.fromhex(each.payload), _ROW))
+                                self._heard(named)
             except (psycopg.Error, GatepostError, ValueError):
                 self._ended.wait(_AGAIN)
 

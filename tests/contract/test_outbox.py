@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import gatepost
 from gatepost import accounts, ids
 from gatepost.app import Store
 from gatepost.endpoints import Endpoint
+from gatepost.errors import BadSetting
 from gatepost.ledger import entries
 from gatepost.ledger.entries import MAX_DATA
+from gatepost.outbox import grant_statements, revoke_statements
+from gatepost.store import notify
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from gatepost.subscriptions import Subscription
@@ -67,6 +72,119 @@ def subscribe(store: Store, account: str) -> None:
         tx.webhooks.add_subscription(Subscription(ids.new("sub"), account, endpoint.id, ["*"], tx.at, tx.at))
 
     store.run_now(unit)
+
+
+# --- by a role that is restricted to an account
+
+
+@pytest.fixture
+def role(store: Store, account: str, schema_url: str, database: Database) -> Iterator[Database]:
+    """A connection of a role that may publish for the account, and for no other."""
+    name = f'outbox "{account[-8:]}'
+    quoted = sql.Identifier(name)
+    [(schema,)] = database.execute("SELECT current_schema()").fetchall()
+    database.execute(sql.SQL("CREATE ROLE {} LOGIN").format(quoted))
+    database.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), quoted))
+    for statement in grant_statements(name, ["acme", account]):
+        database.execute(statement.encode())
+    database.commit()
+    try:
+        with psycopg.connect(schema_url, user=name) as found:
+            yield found
+    finally:
+        database.rollback()
+        for statement in revoke_statements(name):
+            database.execute(statement.encode())
+        database.execute(sql.SQL("DROP OWNED BY {}").format(quoted))
+        database.execute(sql.SQL("DROP ROLE {}").format(quoted))
+        database.commit()
+
+
+def test_a_role_publishes_for_its_account_alone(store: Store, account: str, backend: Postgres, role: Database) -> None:
+    other = store.run_now(_another)
+    gatepost.publish(role, account="acme", type="invoice.paid", data=1, id="a")
+    gatepost.publish(role, account=account, type="invoice.paid", data=2)
+    role.commit()
+    for name in (other.name, other.id, "nobody", "ACME", "acme "):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege) as told:
+            gatepost.publish(role, account=name, type="invoice.paid", data=3)
+        role.rollback()
+        assert re.fullmatch(
+            'new row violates row-level security policy .* for table "gatepost_outbox"', str(told.value)
+        )
+    assert move(store) == Moved(2, [])
+    assert [each["data"] for each in recorded(store, account)[-2:]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT seq FROM gatepost_outbox", "SELECT count(*) FROM gatepost_outbox",
+        "INSERT INTO gatepost_outbox (account, type, data) VALUES ('acme', 'a.b', '1') RETURNING seq",
+        "INSERT INTO gatepost_outbox (seq, account, type, data) OVERRIDING SYSTEM VALUE VALUES (1, 'acme', 'a.b', '1')",
+        "INSERT INTO gatepost_outbox (account, type, data, refused) VALUES ('acme', 'a.b', '1', 'x')",
+        "INSERT INTO gatepost_outbox (account, type, data) VALUES ('acme', 'a.b', '1') ON CONFLICT (seq) DO NOTHING",
+        "UPDATE gatepost_outbox SET account = 'acme'", "DELETE FROM gatepost_outbox", "TRUNCATE gatepost_outbox",
+        "SELECT document FROM accounts", "SELECT id FROM entries", "SELECT key FROM gatepost_notification_key",
+        "SELECT last_value FROM gatepost_outbox_seq_seq", "SELECT lastval()",
+        "ALTER TABLE gatepost_outbox DISABLE ROW LEVEL SECURITY", "DROP POLICY gatepost_any_account ON gatepost_outbox",
+        "CREATE POLICY mine ON gatepost_outbox USING (true)",
+    ],
+)  # fmt: skip
+def test_a_role_can_do_nothing_else(store: Store, account: str, role: Database, statement: str) -> None:
+    gatepost.publish(role, account="acme", type="a.b", data=1)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        role.execute(statement.encode())
+
+
+def test_a_role_that_may_read_sees_its_own_account_only(account: str, role: Database, database: Database) -> None:
+    """Whatever else it is granted."""
+    name = sql.Identifier(role.info.user)
+    database.execute(sql.SQL("GRANT ALL ON gatepost_outbox TO {}").format(name))
+    for each in ("acme", account, "other"):
+        gatepost.publish(database, account=each, type="a.b", data=1)
+    database.commit()
+    found = role.execute("SELECT account FROM gatepost_outbox ORDER BY seq").fetchall()
+    assert found == [("acme",), (account,)]
+    assert role.execute("DELETE FROM gatepost_outbox").rowcount == 2
+
+
+def test_a_role_that_listens_learns_no_ids(store: Store, account: str, role: Database, database: Database) -> None:
+    role.autocommit = True
+    role.execute(f"LISTEN {notify.CHANNEL}")
+    subscribe(store, account)
+    gatepost.publish(database, account="acme", type="a.b", data=1)
+    database.commit()
+    move(store)
+    heard = next(role.notifies(timeout=30))
+    assert ids.raw(account).hex() not in heard.payload
+    assert len(heard.payload) > 64
+
+
+def test_other_roles_are_not_restricted(store: Store, account: str, role: Database, database: Database) -> None:
+    """What was granted before there were policies goes on."""
+    name = sql.Identifier(f"plain {account[-8:]}")
+    [(schema,)] = database.execute("SELECT current_schema()").fetchall()
+    database.execute(sql.SQL("CREATE ROLE {}").format(name))
+    database.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), name))
+    database.execute(sql.SQL("GRANT INSERT ON gatepost_outbox TO {}").format(name))
+    database.execute(sql.SQL("SET ROLE {}").format(name))
+    gatepost.publish(database, account="acme", type="a.b", data=1)
+    gatepost.publish(database, account="another", type="a.b", data=1)
+    database.rollback()
+
+
+@pytest.mark.parametrize("name", ["", "public", "PUBLIC", "gatepost_any_account", "a" * 64, "a\0b"])
+def test_what_is_no_role(name: str) -> None:
+    for statements in (revoke_statements, lambda name: grant_statements(name, ["acme"])):
+        with pytest.raises(BadSetting):
+            statements(name)
+
+
+def _another(tx: Tx) -> accounts.Account:
+    made = accounts.new("another", tx.at)
+    tx.add_account(made)
+    return made
 
 
 # --- with the caller's transaction

@@ -1,0 +1,58 @@
+"""`gatepost outbox`: which database roles may publish through the outbox, and for which accounts."""
+
+import click
+
+from gatepost import app
+from gatepost.app import Opened
+from gatepost.cli.options import with_settings
+from gatepost.errors import BadSetting
+from gatepost.outbox import grant_statements, revoke_statements
+from gatepost.settings import Settings
+from gatepost.units import accounts
+
+
+@click.group()
+def outbox() -> None:
+    """Let a PostgreSQL role publish events for certain accounts only."""
+
+
+@outbox.command()
+@click.argument("role")
+@click.option("--account", "names", multiple=True, required=True, metavar="NAME", help="Its name or id; repeatable.")
+@click.option("--print", "only_print", is_flag=True, help="Print the statements and do not run them.")
+@with_settings
+def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: bool) -> None:
+    """Let ROLE insert into the outbox for these accounts, and do nothing else with it.
+
+    What ROLE was granted on the outbox before is replaced.
+    """
+    opened = _opened(settings)
+    try:
+        found = [opened.store.read_now(lambda tx, name=name: accounts.named(tx, name)) for name in names]  # type: ignore[misc]
+    finally:
+        opened.store.close()
+    statements = grant_statements(role, [text for each in found for text in (each.name, each.id)])
+    _run(settings, statements, only_print=only_print)
+
+
+@outbox.command()
+@click.argument("role")
+@click.option("--print", "only_print", is_flag=True, help="Print the statements and do not run them.")
+@with_settings
+def revoke(settings: Settings, role: str, only_print: bool) -> None:
+    """Take from ROLE whatever it was granted on the outbox."""
+    _opened(settings).store.close()
+    _run(settings, revoke_statements(role), only_print=only_print)
+
+
+def _opened(settings: Settings) -> Opened:
+    if not settings.database:
+        raise BadSetting("the outbox is in PostgreSQL only; set --database or GATEPOST_DATABASE")
+    return app.open_for_use(settings)
+
+
+def _run(settings: Settings, statements: list[str], *, only_print: bool) -> None:
+    if not only_print:
+        app.run_statements(settings.database, statements)
+    for statement in statements:
+        print(f"{statement};")
