@@ -66,7 +66,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
 async def _come_back(surface: Surface, request: Request, sent: dict[str, list[str]]) -> Reply:
     if request.method == "HEAD":  # a safe method completes nothing: RFC 9110, section 9.2.1
         return _plain(Refusal("invalid_request", "handoff: send it by GET or POST", "handoff"))
-    if len(sent) > 1:
+    if len(sent) > 1 or (request.method == "POST" and request.query):
         return _plain(Refusal("invalid_request", "handoff: must come alone", "handoff"))
     token = sent["handoff"][0]
     if len(token) > MAX_HANDOFF:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -211,6 +212,8 @@ def test_a_handoff_comes_alone(platform: Platform, more: dict[str, str]) -> None
     sent = more | {"handoff": platform.handoff(interaction)}
     check_nowhere(browser.open(f"{platform.url}/oauth/authorize", sent), "alone")
     check_nowhere(browser.send(f"{platform.url}/oauth/authorize", sent), "alone")
+    beside = f"{platform.url}/oauth/authorize?{urlencode(more)}"
+    check_nowhere(browser.send(beside, {"handoff": sent["handoff"]}), "alone")
     twice = [("handoff", sent["handoff"])] * 2
     check_nowhere(browser.open(f"{platform.url}/oauth/authorize", twice), "more than once")
 
