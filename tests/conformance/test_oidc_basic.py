@@ -1,12 +1,15 @@
-"""OpenID Connect, Basic OP: a test for each module of that plan, by its name.
+"""OpenID Connect, Basic OP and Form Post Basic OP: a test for each module of these plans, by its name.
 
-The plan's client authenticates with its secret and uses no PKCE. Its browser goes through the account's own login
-application, which is played here: it knows who is signed in, and says so in the handoff.
+The two differ in response_mode alone. The plans' client authenticates with its secret and uses no PKCE.
+Their browser goes through the account's own login application, which is played here: it knows who is signed in, and
+says so in the handoff.
 """
 
 import hashlib
 import json
+import re
 import time
+from html import unescape
 from typing import Any
 
 import pytest
@@ -59,18 +62,28 @@ class Login:
 class Plan(Platform):
     """Two clients as the plan registers them, and one that sends its secret in the form."""
 
-    def __init__(self, gatepost: Service, name: str) -> None:
+    def __init__(self, gatepost: Service, name: str, response_mode: str | None) -> None:
         super().__init__(gatepost, name)
-        for scope in OF_SCOPE:
-            self.define_scope(name=scope)
-        members = {"scope": f"openid offline_access {' '.join(OF_SCOPE)}", "require_pkce": False}
+        self.response_mode = response_mode
+        scope = f"openid offline_access {' '.join(OF_SCOPE)}"
+        members = {"scope": scope, "require_pkce": False, "require_nonce": False}
         self.client, self.second = self.define(**members), self.define(**members)
         self.by_form = self.define(**members, token_endpoint_auth_method="client_secret_post")
 
     def asking(self, client: Client | None = None, **changes: Any) -> dict[str, Any]:
         """As the plan asks: the scope openid, a state, a nonce, no PKCE."""
         plain = {"scope": "openid", "code_challenge": None, "code_challenge_method": None}
-        return super().asking(client, **(plain | changes))
+        return super().asking(client, **(plain | {"response_mode": self.response_mode} | changes))
+
+    def answered(self, answer: requests.Response) -> tuple[str, dict[str, str]]:
+        """Where the browser takes the answer, and its parameters: in the query, or as a form that posts itself."""
+        if self.response_mode is None:
+            return sent_to(answer)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert "Location" not in answer.headers
+        [action] = re.findall(r'<form method="post" action="([^"]+)">', answer.text)
+        inputs = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.text)
+        return unescape(action), {unescape(name): unescape(value) for name, value in inputs}
 
     def go(
         self, parameters: dict[str, Any], login: Login | None = None, browser: Browser | None = None
@@ -78,7 +91,7 @@ class Plan(Platform):
         """Through the login application and back: what the callback gets."""
         browser, login = browser or Browser(), login or Login(self, int(time.time()) - AGO)
         handoff = login.answer(self.interaction(browser, parameters))
-        where, told = sent_to(self.come_back(browser, handoff))
+        where, told = self.answered(self.come_back(browser, handoff))
         assert where == parameters["redirect_uri"]
         assert told.pop("iss") == self.url
         assert told.pop("state") == parameters["state"]
@@ -123,9 +136,10 @@ def claims_of(tokens: Any) -> dict[str, Any]:
     return opened(tokens["id_token"])[1]
 
 
-@pytest.fixture(scope="module")
-def plan(gatepost: Service) -> Plan:
-    return Plan(gatepost, "oidc-basic")
+@pytest.fixture(scope="module", params=["default", "form_post"])
+def plan(request: pytest.FixtureRequest, gatepost: Service) -> Plan:
+    mode = None if request.param == "default" else request.param
+    return Plan(gatepost, f"oidc-{request.param.replace('_', '-')}", mode)
 
 
 def test_oidcc_server(plan: Plan) -> None:
@@ -141,7 +155,7 @@ def test_oidcc_server(plan: Plan) -> None:
 
 
 def test_oidcc_response_type_missing(plan: Plan) -> None:
-    where, told = sent_to(plan.authorize(Browser(), plan.asking(response_type=None)))
+    where, told = plan.answered(plan.authorize(Browser(), plan.asking(response_type=None)))
     assert (where, told["error"], told["state"]) == (CALLBACK, "invalid_request", "a state")
     assert "response_type" in told["error_description"]
 
@@ -182,22 +196,23 @@ def test_oidcc_userinfo_post_body(plan: Plan) -> None:
 
 
 def test_oidcc_ensure_request_without_nonce_succeeds_for_code_flow(plan: Plan) -> None:
-    """By design not as the module has it: without a nonce there must be PKCE, else a stolen code can be injected."""
-    _, told = sent_to(plan.authorize(Browser(), plan.asking(nonce=None)))
+    """The client has `require_nonce: false`; one that has not is refused."""
+    parameters = plan.asking(nonce=None)
+    answer = plan.redeem(plan.go(parameters)["code"], code_verifier=None)
+    plan.check_id_token(answer.json(), plan.client, None)
+    strict = plan.define(scope="openid", require_pkce=False)
+    _, told = plan.answered(plan.authorize(Browser(), plan.asking(strict, nonce=None)))
     assert told["error"] == "invalid_request"
     assert "nonce" in told["error_description"]
-    parameters = plan.asking(nonce=None, code_challenge=challenge(), code_challenge_method="S256")
-    answer = plan.redeem(plan.go(parameters)["code"], code_verifier=VERIFIER)
-    plan.check_id_token(answer.json(), plan.client, None)
 
 
 def check_scope(plan: Plan, *names: str, **changes: Any) -> None:
-    """Userinfo has what the scopes release and nothing else; so has, with us, the ID token."""
+    """Userinfo has what the scopes release and nothing else; the ID token has none of it."""
     tokens = plan.sign_in(**({"scope": " ".join(["openid", *names])} | changes))
     wanted = {name for each in names for name in OF_SCOPE[each]}
     found = plan.userinfo(tokens["access_token"])
     assert {name: value for name, value in found.items() if name != "sub"} == {name: PERSON[name] for name in wanted}
-    assert PERSON.keys() & claims_of(tokens).keys() == wanted
+    assert not PERSON.keys() & claims_of(tokens).keys()
 
 
 def test_oidcc_scope_profile(plan: Plan) -> None:
@@ -253,7 +268,7 @@ def test_oidcc_prompt_login(plan: Plan) -> None:
     assert after["auth_time"] > before["auth_time"]
     interaction = plan.interaction(browser, plan.asking(prompt="login"))
     old = plan.handoff(interaction, auth_time=before["auth_time"])
-    assert sent_to(plan.come_back(browser, old))[1]["error"] == "login_required"
+    assert plan.answered(plan.come_back(browser, old))[1]["error"] == "login_required"
 
 
 def test_oidcc_prompt_none_not_logged_in(plan: Plan) -> None:
@@ -286,7 +301,7 @@ def test_oidcc_max_age_1(plan: Plan) -> None:
     assert abs(after["auth_time"] - time.time()) < 60
     interaction = plan.interaction(browser, plan.asking(max_age=1))
     old = plan.handoff(interaction, auth_time=before["auth_time"])
-    assert sent_to(plan.come_back(browser, old))[1]["error"] == "login_required"
+    assert plan.answered(plan.come_back(browser, old))[1]["error"] == "login_required"
 
 
 def test_oidcc_max_age_10000(plan: Plan) -> None:
@@ -348,6 +363,10 @@ def test_oidcc_ensure_registered_redirect_uri(plan: Plan) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
     assert "redirect_uri" in answer.json()["error_description"]
     assert "Location" not in answer.headers
+    url, sent = f"{plan.url}/oauth/authorize", plan.asking(redirect_uri=f"{CALLBACK}/0dd5")
+    page = Browser().open(url, sent, headers={"Accept": "text/html,*/*;q=0.8"})
+    assert (page.status_code, page.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
+    assert "redirect_uri" in page.text
 
 
 def test_oidcc_ensure_post_request_succeeds(plan: Plan) -> None:
@@ -355,7 +374,7 @@ def test_oidcc_ensure_post_request_succeeds(plan: Plan) -> None:
     browser = Browser()
     _, told = sent_to(browser.send(f"{plan.url}/oauth/authorize", plan.asking()))
     handoff = plan.handoff(opened(told["interaction"])[1])
-    _, told = sent_to(plan.come_back(browser, handoff))
+    _, told = plan.answered(plan.come_back(browser, handoff))
     assert plan.redeem(told["code"], code_verifier=None).status_code == 200
 
 
@@ -388,7 +407,7 @@ def test_oidcc_request_uri_unsigned_supported_correctly_or_rejected_as_unsupport
 def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_unsupported(plan: Plan) -> None:
     whole = plan.asking()
     outside = {name: whole[name] for name in ("client_id", "response_type", "scope", "redirect_uri")}
-    where, told = sent_to(plan.authorize(Browser(), outside | {"request": unsigned_request(whole)}))
+    where, told = plan.answered(plan.authorize(Browser(), outside | {"request": unsigned_request(whole)}))
     assert (where, told["error"], told["iss"]) == (CALLBACK, "request_not_supported", plan.url)
 
 

@@ -22,7 +22,8 @@ def told(plan: Plan) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_each_module_is_told(plan: Plan) -> None:
     assert told(plan) == [(name, module.outcome, module.why) for name, module in plan.modules.items()]
-    assert f"`{plan.name}` with {plan.variant}." in section(PAGE, plan.title)
+    run = f"with {plan.variant}." if plan.variant else "takes no variants."
+    assert f"`{plan.name}` {run}" in section(PAGE, plan.title)
 
 
 def test_each_outcome_is_explained() -> None:
