@@ -18,7 +18,7 @@ CHANNEL = "gatepost_deliveries"
 _ROW = "notification"
 _NO_BOX = Box([bytes(32)])  # until a connection is open
 _EVERY = 0.02  # seconds; inside the transaction, or for every one, it halved what the server can do
-_AGAIN = 1.0
+_AGAIN = 0.5
 
 
 def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
