@@ -138,7 +138,7 @@ def delivery_numbers(_part: str) -> str:
         ("claimed in one commit", f"{schedule.BATCH}"),
         ("lease", f"the endpoint's `timeout` and {_duration(int(units.LEASE.total_seconds()))}"),
         ("jitter", f"{plan._JITTER:.0%} either way"),
-        ("longest `Retry-After`", _duration(plan.LONGEST_RETRY_AFTER // 1000)),
+        ("longest `Retry-After`, unless the endpoint sets `max_retry_after`", _duration(endpoints.MAX_RETRY_AFTER)),
         ("interruptions in a row that use up an attempt", f"{decide.INTERRUPTIONS}"),
         ("failing without a success until disabled", f"{hours}h"),
         ("a worker beats every", f"{worker.BEAT_EVERY:g}s"),

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from gatepost import accounts, clients, endpoints, keys, settings, strict
 from gatepost.authorize import handoff, request
-from gatepost.deliveries import guard, plan, send, summary
+from gatepost.deliveries import guard, send, summary
 from gatepost.grants import jwt_bearer
 from gatepost.ledger import entries, publish
 from gatepost.ops import intake
@@ -139,7 +139,11 @@ LIMITS: dict[str, list[Row]] = {
         ("URL of an endpoint", f"{guard.MAX_URL} characters", _WRONG),
         ("one attempt, from start to the last byte", "15 s, at most 30 s (`timeout`)", "the attempt fails: `timeout`"),
         ("an answer's body", f"read to {_size(send.MAX_READ)}, kept to {_size(send.MAX_KEPT)}", "the rest is left"),
-        ("`Retry-After` that is honoured", _time(plan.LONGEST_RETRY_AFTER / 1000), "it counts as that"),
+        (
+            "`Retry-After` that is honoured",
+            f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.MOST_MAX_RETRY_AFTER)} (`max_retry_after`)",
+            "it counts as that",
+        ),
         ("lease of an attempt", f"the endpoint's `timeout` and {_time(units.LEASE)}", "another worker may take it"),
         ("failing without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
         _overlap("endpoint", endpoints.OVERLAP, timedelta(seconds=endpoints._WEEK)),

@@ -15,6 +15,8 @@ from gatepost.secrets import Secret
 
 OVERLAP = timedelta(hours=24)
 DISABLE_AFTER = timedelta(hours=120)
+MAX_RETRY_AFTER = 3600  # seconds: the default, and below the bounds of what an endpoint may set
+LEAST_MAX_RETRY_AFTER, MOST_MAX_RETRY_AFTER = 1, 24 * 3600
 HIDDEN = "***"
 _WEEK = 7 * 86_400  # seconds: the longest overlap, and the longest delay of a schedule
 
@@ -47,6 +49,7 @@ class Endpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: int = 15
     max_in_flight: int = 16
     rate_limit: int | None = None
+    max_retry_after: int = MAX_RETRY_AFTER
     retry_schedule: list[int] | None = None
     signing: Kind = "v1"
     format: Literal["standard", "cloudevents"] = "standard"
@@ -59,7 +62,10 @@ class Endpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Health(NamedTuple):
-    """How an endpoint fares since its last success. `not_before` is its own Retry-After."""
+    """How an endpoint fares since its last success.
+
+    `not_before` is its Retry-After, which a success does not lift: it may be in the past, and in the row alone.
+    """
 
     consecutive_failures: int
     failing_since: datetime | None
@@ -232,9 +238,10 @@ def with_secret(endpoint: Endpoint, secret: SigningSecret, overlap: timedelta, a
     return msgspec.structs.replace(endpoint, secrets=[*ending, secret], updated_at=at)
 
 
-def shown(endpoint: Endpoint, health: Health | None, held: int) -> dict[str, Any]:
+def shown(endpoint: Endpoint, health: Health | None, held: int, at: datetime) -> dict[str, Any]:
     """The answer of POST /webhooks/endpoints: everything defined, never a secret."""
     found = health or Health(0, None, None)
+    waits = found.not_before is not None and found.not_before > at
     return {
         "id": endpoint.id,
         "account": endpoint.account,
@@ -245,6 +252,7 @@ def shown(endpoint: Endpoint, health: Health | None, held: int) -> dict[str, Any
         "timeout": endpoint.timeout,
         "max_in_flight": endpoint.max_in_flight,
         "rate_limit": endpoint.rate_limit,
+        "max_retry_after": endpoint.max_retry_after,
         "retry_schedule": endpoint.retry_schedule,
         "signing": endpoint.signing,
         "format": endpoint.format,
@@ -255,7 +263,7 @@ def shown(endpoint: Endpoint, health: Health | None, held: int) -> dict[str, Any
             "consecutive_failures": found.consecutive_failures,
             "failing_since": _time(found.failing_since),
             "will_be_disabled_at": _time(will_be_disabled_at(endpoint, health)),
-            "retry_after_until": _time(found.not_before),
+            "retry_after_until": _time(found.not_before) if waits else None,
         },
         "held": held,
         "secrets": [
@@ -374,6 +382,7 @@ _CHECKS: dict[str, Check] = {
     "timeout": _whole_number(1, 30, " of seconds"),
     "max_in_flight": _whole_number(1, 1000),
     "rate_limit": _whole_number(1, 10_000),
+    "max_retry_after": _whole_number(LEAST_MAX_RETRY_AFTER, MOST_MAX_RETRY_AFTER, " of seconds"),
     "retry_schedule": _retry_schedule,
     "signing": _among("v1", "v1a"),
     "format": _among("standard", "cloudevents"),

@@ -170,7 +170,7 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_plan.py::test_retry_after",
         "tests/property/test_plan.py::test_no_retry_after_is_a_surprise",
         f"{RETRIES}::test_what_asks_for_nothing_follows_the_plan",
-        f"{RETRIES}::test_nobody_can_ask_for_more_than_a_day",
+        f"{RETRIES}::test_nobody_can_ask_for_more_than_the_endpoint_allows",
     ),
     "410 disables with a reason, 429 and 503 slow that endpoint only": (
         f"{RETRIES}::test_410_disables_the_endpoint_and_resuming_delivers_the_others",

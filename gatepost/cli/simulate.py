@@ -47,7 +47,7 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
     """Attempts take no time here: what is shown is the waiting."""
     receiver = Receiver(_URL, "active", schedule)
     steps: list[Step] = []
-    number, at, because, used, interrupted = 1, 0, "event", 0, 0
+    number, at, because, used, interrupted, not_before = 1, 0, "event", 0, 0, 0
     for place, outcome in enumerate(outcomes):
         if outcome.failure == INTERRUPTED:
             decision = decide.after_interruption(delivery, number, used, interrupted, at, receiver)
@@ -57,6 +57,10 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
                 clock.from_milliseconds(at),
             )  # fmt: skip
             decision = decide.after_attempt(attempted, receiver)
+        if isinstance(decision, RetryAt):
+            not_before = max(not_before, decision.not_before)
+            _, next_at, why = plan.postponed(Planned(number + 1, decision.at, decision.because), not_before)
+            decision = decision._replace(at=next_at, because=why)
         steps.append(Step(number, at, outcome, decision))
         if not isinstance(decision, RetryAt):
             return Simulation(steps, [], list(outcomes[place + 1 :]))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gatepost import clock
 from gatepost.deliveries import plan
+from gatepost.endpoints import MAX_RETRY_AFTER
 
 INTERRUPTIONS = 3  # the third in a row uses up a planned attempt
 _TROUBLE = ("dns", "connect", "tls", "send", "first_byte", "timeout")
@@ -31,6 +32,7 @@ class Receiver(NamedTuple):
     url: str
     status: str
     schedule: Sequence[int]
+    max_retry_after: int = MAX_RETRY_AFTER  # seconds
 
 
 class Delivered(NamedTuple):
@@ -38,10 +40,18 @@ class Delivered(NamedTuple):
 
 
 class RetryAt(NamedTuple):
+    """By the plan. The endpoint may have asked for a later time with Retry-After, which is kept once, in its health."""
+
     at: int  # milliseconds
     because: str
     used: int
     interrupted: int = 0
+    not_before: int = 0  # the Retry-After of this attempt's own answer
+
+    @property
+    def planned_at(self) -> int:
+        """The time shown for the next attempt."""
+        return max(self.at, self.not_before)
 
 
 class Ended(NamedTuple):
@@ -67,10 +77,7 @@ def after_attempt(attempted: Attempted, receiver: Receiver) -> Decision:
     wait = plan.delay(receiver.schedule, used, attempted.delivery, attempted.number + 1)
     if wait is None:
         return Ended("attempts_exhausted")
-    asked = asked_to_wait(attempted)
-    if asked is not None and asked > wait:
-        return RetryAt(ended + asked, "retry_after", used)
-    return RetryAt(ended + wait, "schedule", used)
+    return RetryAt(ended + wait, "schedule", used, not_before=asked_not_before(attempted, receiver) or 0)
 
 
 def after_interruption(
@@ -90,11 +97,26 @@ def gone(attempted: Attempted, receiver: Receiver) -> bool:
     return attempted.code == 410 and attempted.failure is None and attempted.url == receiver.url
 
 
-def asked_to_wait(attempted: Attempted) -> int | None:
-    """Milliseconds that a 429 or 503 asks for, for the whole endpoint."""
-    if attempted.code not in (429, 503):
+def asked_not_before(attempted: Attempted, receiver: Receiver) -> int | None:
+    """Until when a 429 or 503 asks for no attempts to the whole endpoint, in milliseconds.
+
+    An answer from a URL that the endpoint no longer has says nothing about the one it has now.
+    """
+    if attempted.code not in (429, 503) or attempted.url != receiver.url:
         return None
-    return plan.retry_after(attempted.retry_after, attempted.ended_at)
+    asked = plan.retry_after(attempted.retry_after, attempted.ended_at, receiver.max_retry_after)
+    return None if asked is None else clock.milliseconds(attempted.ended_at) + asked
+
+
+def waited_for(planned_at: int, not_before: int, blocked: str, now: int) -> str:
+    """What an attempt made now waited for since it was planned.
+
+    `not_before` is the endpoint's Retry-After as stored, 0 if there is none; `blocked` is what the schedule in memory
+    saw in its way. If Retry-After accounts for at least half of the time, it is the reason.
+    """
+    if now <= planned_at:
+        return "plan"
+    return "retry_after" if not_before - planned_at >= now - not_before else blocked
 
 
 def in_trouble(code: int | None, failure: str | None) -> bool:

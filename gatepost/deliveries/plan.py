@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from gatepost import clock
 
-LONGEST_RETRY_AFTER = 24 * 3600 * 1000  # milliseconds
 _JITTER = 0.1
 
 
@@ -38,10 +37,17 @@ def remaining(schedule: Sequence[int], used: int, delivery: bytes, next_: Planne
     return plan
 
 
-def retry_after(value: str | None, at: datetime) -> int | None:
-    """Milliseconds that a Retry-After header asks for: seconds or a date (RFC 9110, section 10.2.3), at most 24 hours.
+def postponed(planned: Planned, not_before: int | None) -> Planned:
+    """The later of the plan and the endpoint's Retry-After."""
+    if not_before is None or not_before <= planned.at:
+        return planned
+    return planned._replace(at=not_before, because="retry_after")
 
-    What is in the past or makes no sense asks for nothing.
+
+def retry_after(value: str | None, at: datetime, longest: int) -> int | None:
+    """Milliseconds that a Retry-After header asks for: seconds or a date (RFC 9110, section 10.2.3).
+
+    At most `longest` seconds. A value in the past or one that cannot be parsed asks for nothing.
     """
     if value is None:
         return None
@@ -53,4 +59,4 @@ def retry_after(value: str | None, at: datetime) -> int | None:
             asked = clock.milliseconds(parsedate_to_datetime(text)) - clock.milliseconds(at)
         except (ValueError, TypeError, OverflowError):  # TypeError: a date without a zone
             return None
-    return min(asked, LONGEST_RETRY_AFTER) if asked > 0 else None
+    return min(asked, longest * 1000) if asked > 0 else None

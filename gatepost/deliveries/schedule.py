@@ -46,8 +46,8 @@ class _Line:
     """One endpoint: its two lanes, and how much it may have in flight."""
 
     __slots__ = (
-        "allowance", "allowance_at", "blocked", "failed_at", "in_flight", "key", "lanes", "later", "max_in_flight",
-        "not_before", "queued", "rate_limit", "well_until", "window",
+        "allowance", "allowance_at", "blocked", "failed_at", "in_flight", "inactive_until", "key", "lanes", "later",
+        "max_in_flight", "queued", "rate_limit", "well_until", "window",
     )  # fmt: skip
 
     def __init__(self, key: Key) -> None:
@@ -59,7 +59,7 @@ class _Line:
         self.allowance = 1.0
         self.allowance_at = 0
         self.in_flight = 0
-        self.not_before = 0
+        self.inactive_until = 0  # not looked at before: it was not active, or its account was not
         self.well_until = 0
         self.failed_at = -_WELL
         self.blocked = ""
@@ -100,6 +100,7 @@ class Schedule:
         self._ring: deque[bytes] = deque()  # those that wait for a turn, or had one and keep their place
         self._ready: dict[bytes, deque[_Line]] = {}
         self._later: list[tuple[int, Key]] = []
+        self._not_before: dict[Key, int] = {}  # a copy of what the store has; a claim reads the store's
         self._accounts: dict[bytes, int] = {}  # in flight, by account
         self._flying = [0, 0]  # in flight, by lane
         self._slow = 0  # in flight, of endpoints with a window of one
@@ -122,10 +123,13 @@ class Schedule:
         """A delivery was made for this endpoint just now."""
         self.found(Lane(*key, 0, now), now)
 
-    def slowed(self, key: Key, until: int) -> None:
-        """The endpoint asked us to wait."""
-        line = self._line(key)
-        line.not_before = max(line.not_before, until)
+    def postpone(self, key: Key, until: int) -> None:
+        """The endpoint asked for no attempts until then."""
+        self._not_before[key] = max(self._not_before.get(key, 0), until)
+
+    def postponed(self, not_before: dict[Key, int]) -> None:
+        """All endpoints that asked for no attempts for now, as the store has it: nothing else holds any up."""
+        self._not_before = not_before
 
     def limits(self, key: Key, max_in_flight: int, rate_limit: int | None) -> None:
         line = self._line(key)
@@ -137,6 +141,7 @@ class Schedule:
         self._lines = {key: line for key, line in self._lines.items() if line.in_flight}
         for line in self._lines.values():
             line.lanes, line.queued, line.later = (_Lane(), _Lane()), False, []
+            line.well_until = 0
         self._ring.clear()
         self._fresh.clear()
         self._ready.clear()
@@ -162,12 +167,13 @@ class Schedule:
         """Now; else it is remembered when to look at it again, or forgotten if nothing is to be remembered of it."""
         due = line.due()
         if due is None:
-            if not line.in_flight and line.window == 1 and line.not_before <= now and line.rate_limit is None:
+            if not line.in_flight and line.window == 1 and line.inactive_until <= now and line.rate_limit is None:
                 self._lines.pop(line.key, None)
             return False
-        at = max(due, line.not_before)
+        not_before = self._not_before.get(line.key, 0)
+        at = max(due, not_before, line.inactive_until)
         if at > now:
-            line.blocked = "rate_limit" if due <= now else ""
+            line.blocked = "retry_after" if not_before > due else ""
             self._look_again(line, at)
         elif line.in_flight >= min(line.window, self._slots // 2):
             line.blocked = "window"  # looked at again when one of them ends
@@ -304,10 +310,16 @@ class Schedule:
     # --- what came of it
 
     def claimed(
-        self, turn: Turn, count: int, last: tuple[int, bytes] | None, next_due: int | None, now: int
+        self, turn: Turn, count: int, last: tuple[int, bytes] | None, next_due: int | None, now: int,
+        not_before: int = 0,
     ) -> None:  # fmt: skip
-        """So many were claimed, the last at this position; `next_due` is the first due time left in the lane."""
+        """So many were claimed, the last at this position; `next_due` is the first due time left in the lane.
+
+        `not_before`: the endpoint asked for no attempts until then, which may be news to us.
+        """
         key = (turn.lane.account, turn.lane.endpoint)
+        if not_before > now:
+            self.postpone(key, not_before)
         line = self._line(key)
         self._fly(line, turn.lane.lane, count - turn.limit)
         if line.rate_limit is not None:
@@ -323,7 +335,7 @@ class Schedule:
         self._fly(line, turn.lane.lane, -turn.limit)
         line.lanes[turn.lane.lane].due = None
         self._set_window(line, 1)
-        line.not_before = max(line.not_before, now + _STILL)
+        line.inactive_until = now + _STILL
         self._consider(line, now)
 
     def given_up(self, turns: Iterable[Turn], now: int) -> None:

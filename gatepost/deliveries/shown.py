@@ -126,9 +126,7 @@ def _planned(queued: Queued | None, schedule: Sequence[int], at: int, not_before
         if wait is None:
             return []
         next_ = Planned(queued.number + 1, at + wait, "schedule")
-    if not_before is not None and not_before > next_.at:
-        next_ = next_._replace(at=not_before, because="retry_after")
-    return plan.remaining(schedule, used, queued.id, next_)
+    return plan.remaining(schedule, used, queued.id, plan.postponed(next_, not_before))
 
 
 def _retries(attempts: Sequence[Json], planned: Sequence[Planned], *, waits: bool) -> Json:

@@ -98,7 +98,7 @@ class Worker:
             for every, chore in (
                 (BEAT_EVERY, self._beat),
                 (LOOK_EVERY, self._look),
-                (10.0, self._learn),
+                (60.0, self._tidy_health),
                 (0.1 if self._store.dialect == "postgres" else 3600.0, self._move_outbox),
                 (1.0, self._replay),
                 (5.0, self._sweep),
@@ -232,7 +232,7 @@ class Worker:
 
     def _after_settling(self, settled: Settled, now: int) -> None:
         for key, until in settled.not_before.items():
-            self._schedule.slowed(key, until)
+            self._schedule.postpone(key, until)
         for key, due in settled.retries:
             self._schedule.retry_at(key, due, now)
         for each in settled.overtaken:
@@ -252,7 +252,7 @@ class Worker:
                 limits = found.endpoint.max_in_flight, found.endpoint.rate_limit
                 self._schedule.limits((turn.lane.account, turn.lane.endpoint), *limits)
             position = None if last is None else (last.due, last.id)
-            self._schedule.claimed(turn, len(found.claims), position, found.next_due, now)
+            self._schedule.claimed(turn, len(found.claims), position, found.next_due, now, found.not_before)
         claims = claimed.claims
         for claim in claims:
             self._open[claim.key] = claim.number
@@ -307,11 +307,17 @@ class Worker:
         for each in sent:
             result = Result(each.key, now, *each[1:])
             well = result.well
-            asked = None if well else decide.asked_to_wait(result.attempted())
-            if asked is not None:  # known now, so that no other of its deliveries is claimed while this one is settled
-                self._schedule.slowed(result.claim.to, now + asked)
+            if result.retry_after is not None:  # so that no other delivery is claimed while this one is settled
+                self._postpone(result)
             self._end(result, well=well, trouble=not well and decide.in_trouble(each.code, each.failure), now=now)
             self._untold.append(self._told(result, well=well))
+
+    def _postpone(self, result: Result) -> None:
+        endpoint = result.claim.endpoint
+        receiver = decide.Receiver(endpoint.url, endpoint.status, [], endpoint.max_retry_after)
+        until = decide.asked_not_before(result.attempted(), receiver)
+        if until is not None:
+            self._schedule.postpone(result.claim.to, until)
 
     def _told(self, result: Result, *, well: bool) -> Attempted:
         claim, queued, opened = result.claim, result.claim.queued, result.claim.opened
@@ -353,7 +359,8 @@ class Worker:
         self._woken.set()
 
     async def _look(self) -> None:
-        """The truth: what the queue holds, whatever was heard of."""
+        """Read what the store has: who asked for no attempts for now, and what is in the queue."""
+        self._schedule.postponed(await self._store.read(lambda tx: tx.webhooks.retry_afters()))
         after = Lane(LOWEST, LOWEST, -1, 0)
         while page := await self._store.read(_lanes(after)):
             now = self._now()
@@ -362,12 +369,6 @@ class Worker:
                     self._schedule.found(lane, now)
             after = page[-1]
             self._woken.set()
-
-    async def _learn(self) -> None:
-        """Which endpoints asked to be left alone, whoever heard it."""
-        for key, health in (await self._store.read(lambda tx: tx.webhooks.all_health())).items():
-            if health.not_before is not None and self._owns(key):
-                self._schedule.slowed(key, clock.milliseconds(health.not_before))
 
     def _owns(self, key: Key) -> bool:
         """Each endpoint has one owner among the live workers. Only for speed: the lease is what makes it safe."""
@@ -392,7 +393,6 @@ class Worker:
         if owners != self._owners:
             self._owners = owners
             self._schedule.forget()
-            await self._learn()
             await self._look()
 
     def _is_dead(self, peer: Peer, now: int) -> bool:
@@ -445,6 +445,11 @@ class Worker:
         while page := await self._store.read(_standing_still(after)):
             await self._sweep_those(page)
             after = page[-1]
+
+    async def _tidy_health(self) -> None:
+        """Delete the health of endpoints that are well again. Looked at first: most of the time there is none."""
+        if await self._store.read(lambda tx: tx.webhooks.has_recovered_health()):
+            await self._store.run(lambda tx: tx.webhooks.delete_recovered_health())
 
     async def _sweep_suspended(self) -> None:
         """The same for accounts that stand still: every endpoint of theirs does."""

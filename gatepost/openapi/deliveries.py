@@ -78,7 +78,7 @@ def _attempt() -> Json:
         "url": {"type": "string"},
         "remote_ip": or_null({"type": "string"}),
         "signed_with": listed(identifier("sk")),
-        "waited": shown({"for": among(["plan", "rate_limit", "window", "turn"]), "ms": count()}),
+        "waited": shown({"for": among(["plan", "rate_limit", "retry_after", "window", "turn"]), "ms": count()}),
         "worker": identifier("wrk"),
         "response": {"type": "string", "description": "The start of the body, with include=responses."},
     }

@@ -61,6 +61,11 @@ ENDPOINT: dict[str, Json] = {
     "timeout": whole(1, 30, "Seconds that an attempt may take. The default is 15."),
     "max_in_flight": whole(1, 1000, "Attempts under way at once, at most. The default is 16."),
     "rate_limit": whole(1, 10_000, "Attempts a second, at most. By default there is no limit."),
+    "max_retry_after": whole(
+        endpoints.LEAST_MAX_RETRY_AFTER,
+        endpoints.MOST_MAX_RETRY_AFTER,
+        "Seconds for which a Retry-After of the receiver is honoured, at most. The default is 3600.",
+    ),
     "retry_schedule": listed(
         whole(1, _WEEK, "In seconds."),
         "Delays after failed attempts, each 10 % more or less. By default those of the account; none: no retries.",

@@ -78,7 +78,10 @@ def waiting(tx: Tx) -> Waiting:
     for key, (number, in_flight) in tx.webhooks.count_waiting(MOST).items():
         states["in_flight"] += in_flight
         states["pending" if _is_sent_to(tx, *key) else "held"] += number - in_flight
-    due = min((each.due for each in _lanes(tx) if _is_sent_to(tx, *each[:2])), default=None)
+    not_before = tx.webhooks.retry_afters()
+    due = min(
+        (max(each.due, not_before.get(each[:2], 0)) for each in _lanes(tx) if _is_sent_to(tx, *each[:2])), default=None
+    )
     return Waiting(states, None if due is None else clock.from_milliseconds(due), *tx.webhooks.count_replays())
 
 

@@ -42,12 +42,20 @@ class Lane(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A delivery whose time has come, with the event it is about."""
+    """A delivery whose time has come, with the event it is about, and the last Retry-After of its endpoint."""
 
     queued: Queued
     type: str
     at: int
     data: str | None
+    not_before: int
+
+
+class NextDue(NamedTuple):
+    """When the first delivery of a lane is due, by the plan; and until when its endpoint asked for no attempts."""
+
+    due: int | None
+    not_before: int
 
 
 class Worker(NamedTuple):
@@ -132,19 +140,44 @@ class Webhooks:
         found = self._one("health", account=ids.raw(account), endpoint=ids.raw(endpoint))
         return _health(*found) if found else None
 
-    def all_health(self) -> dict[Key, Health]:
-        return {(row[0], row[1]): _health(*row[2:]) for row in self._all("all_health")}
-
     def recover(self, endpoints: Iterable[Key]) -> None:
-        """These answered well: nothing is wrong with them any more."""
+        """An attempt to each of these succeeded. Their Retry-After stays: the attempt may have begun before it."""
         self._connection.write_given("recover", sorted(endpoints))
 
-    def worsen(self, key: Key, failures: int, since: int, not_before: int) -> Health:
-        """Some attempts in a row failed, the first of them then."""
-        [(count, failing_since)] = self._write(
+    def worsen(self, key: Key, failures: int, since: int | None, not_before: int) -> Health:
+        """Some attempts in a row failed, the first of them then; or one asked for no attempts before an instant."""
+        [row] = self._write(
             "worsen", account=key[0], endpoint=key[1], failures=failures, failing_since=since, not_before=not_before
         )
-        return _health(count, failing_since, not_before)
+        return _health(*row)
+
+    def reset_health(self, key: Key) -> None:
+        """The endpoint is resumed: what was known of it, its Retry-After too, no longer counts."""
+        self._write("delete_health", account=key[0], endpoint=key[1])
+        self._write("plan_without_retry_after", account=key[0], endpoint=key[1])
+
+    def lift_retry_after(self, key: Key) -> bool:
+        """Whether there was one to lift."""
+        lifted = self._write("lift_retry_after", account=key[0], endpoint=key[1], now=clock.milliseconds(self._at))
+        if lifted:
+            self._write("plan_without_retry_after", account=key[0], endpoint=key[1])
+        return bool(lifted)
+
+    def retry_afters(self) -> dict[Key, int]:
+        """The endpoints that asked for no attempts for now, and until when."""
+        rows = self._all("retry_afters", now=clock.milliseconds(self._at))
+        return {(account, endpoint): not_before for account, endpoint, not_before in rows}
+
+    def has_recovered_health(self) -> bool:
+        return self._one("recovered_health", before=self._recovered_before()) is not None
+
+    def delete_recovered_health(self) -> None:
+        """Rows of endpoints that are well and whose Retry-After is over."""
+        self._write("delete_recovered_health", before=self._recovered_before())
+
+    def _recovered_before(self) -> int:
+        """A little ago: attempts that waited for a Retry-After until just now have yet to be put on record."""
+        return clock.milliseconds(self._at) - 60_000
 
     # --- subscriptions
 
@@ -269,14 +302,18 @@ class Webhooks:
         )  # fmt: skip
         return [Lane(*row) for row in rows]
 
-    def next_due(self, lanes: Iterable[Lane]) -> list[int | None]:
+    def next_due(self, lanes: Iterable[Lane]) -> list[NextDue]:
         """When the first of each is due that could be claimed; None when there is none."""
         now = clock.milliseconds(self._at)
         asked = [{"account": each.account, "endpoint": each.endpoint, "lane": each.lane, "now": now} for each in lanes]
-        return [rows[0][0] if rows else None for rows in self._connection.rows_each("next_due", asked)]
+        found = self._connection.rows_each("next_due", asked)
+        return [NextDue(rows[0][0], rows[0][1] or 0) if rows else NextDue(None, 0) for rows in found]
 
     def due(self, wanted: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[list[Due]]:
-        """Of each lane the first so many that are due, after a position; nobody else gets them until the commit."""
+        """Of each lane the first so many that are due, after a position; nobody else gets them until the commit.
+
+        Nothing of an endpoint that asked for no attempts for now.
+        """
         now = clock.milliseconds(self._at)
         asked = [
             {
@@ -286,7 +323,9 @@ class Webhooks:
             for lane, after, limit in wanted
         ]  # fmt: skip
         found = self._connection.rows_each("due", asked)
-        return [[Due(Queued._make(row[:-3]), *row[-3:]) for row in rows] for rows in found]
+        return [
+            [Due(Queued._make(row[:-4]), row[-4], row[-3], row[-2], row[-1] or 0) for row in rows] for rows in found
+        ]
 
     def claim(self, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:
         """Account, id, end of the lease, worker, the attempt as opened. Call only for what `due` gave in this unit."""
@@ -305,8 +344,11 @@ class Webhooks:
         found = self._write("hurry", account=queued.account, id=queued.id, number=queued.number, due=due)
         return bool(found)
 
-    def requeue(self, rows: Iterable[tuple[bytes, bytes, int, int, str, int, int]]) -> set[Key]:
-        """Account, id, number, due, because, used, interrupted: to be tried again, under the same fence."""
+    def requeue(self, rows: Iterable[tuple[bytes, bytes, int, int, int, str, int, int]]) -> set[Key]:
+        """Account, id, number, due, planned_at, because, used, interrupted: to be tried again, under the same fence.
+
+        `due` is by the plan. `planned_at` is for the record: it includes the answer's own Retry-After.
+        """
         return self._write_keyed("requeue", rows)
 
     def _write_keyed(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> set[Key]:

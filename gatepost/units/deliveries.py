@@ -11,18 +11,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost import clock, endpoints, ids
+from gatepost import clock, ids
 from gatepost.accounts import Account
 from gatepost.deliveries import decide, model
 from gatepost.deliveries.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
 from gatepost.deliveries.model import Attempt, AttemptDocument, Ending, Opened, Queued
 from gatepost.deliveries.summary import bucket
-from gatepost.endpoints import Endpoint, Health, Reason
+from gatepost.endpoints import Endpoint
 from gatepost.errors import BadSetting
 from gatepost.ledger.entries import SERVICE, Origin
 from gatepost.store.effects import Birth
 from gatepost.store.tx import Tx
-from gatepost.store.webhooks import Key, Lane
+from gatepost.store.webhooks import Key, Lane, NextDue
+from gatepost.units import endpoint_health
+from gatepost.units.endpoint_health import Outcome, whose
 from gatepost.units.service import record
 
 LEASE = timedelta(seconds=30)  # beyond the endpoint's own timeout
@@ -62,12 +64,16 @@ class Claim(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What came of a pick; `next_due` is the first due time that is left in the lane."""
+    """What came of a pick; `next_due` is the first due time that is left in the lane.
+
+    `not_before`: the endpoint asked for no attempts until then, so there were no claims; 0 if it did not.
+    """
 
     lane: Lane
     endpoint: Endpoint
     claims: list[Claim]
     next_due: int | None
+    not_before: int
 
 
 class Claimed(NamedTuple):
@@ -93,13 +99,13 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
         to = (pick.lane.account, pick.lane.endpoint)
         attempts: dict[int, tuple[Opened, str]] = {}  # what is planned for one moment waited for as long
         claims: list[Claim] = []
-        for queued, type_, at, data in page:
+        for queued, type_, at, data, not_before in page:
             if queued.worker is not None:
                 expired.append(queued)
                 continue
             found = attempts.get(queued.planned_at)
             if found is None:
-                opened = _open(queued, endpoint.url, signed_with, pick.waited_for, now)
+                opened = _open(queued, endpoint.url, signed_with, (pick.waited_for, not_before), now)
                 found = attempts[queued.planned_at] = (opened, _encode(opened).decode())
             key = queued[:2]
             rows.append((*key, lease, worker, found[1]))
@@ -112,11 +118,12 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
     if rows:
         tx.webhooks.claim(rows)
     interrupted = interrupt(tx, expired) if expired else 0
-    full = {pick.lane: now for (pick, _, _), page in zip(ready, pages, strict=True) if len(page) == pick.limit}
+    more = NextDue(now, 0)
+    full = {pick.lane: more for (pick, _, _), page in zip(ready, pages, strict=True) if len(page) == pick.limit}
     rest = [pick.lane for pick, _, _ in ready if pick.lane not in full]
     left = {**full, **dict(zip(rest, tx.webhooks.next_due(rest), strict=True))}
     picked = [
-        Picked(pick.lane, endpoint, claims, left[pick.lane])
+        Picked(pick.lane, endpoint, claims, *left[pick.lane])
         for (pick, _, endpoint), claims in zip(ready, claimed, strict=True)
     ]
     return Claimed(picked, interrupted)
@@ -126,20 +133,17 @@ def _ready(tx: Tx, picks: Sequence[Pick]) -> list[tuple[Pick, Account, Endpoint]
     """Those whose endpoint and account are active."""
     ready: list[tuple[Pick, Account, Endpoint]] = []
     for pick in picks:
-        account, endpoint = _whose(tx, pick.lane.account, pick.lane.endpoint)
+        account, endpoint = whose(tx, pick.lane.account, pick.lane.endpoint)
         if account is not None and endpoint is not None and account.active and endpoint.status == "active":
             ready.append((pick, account, endpoint))
     return ready
 
 
-def _whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, Endpoint | None]:
-    name = ids.text("acc", account)
-    return tx.account(name), tx.webhooks.endpoint(name, ids.text("ep", endpoint))
-
-
-def _open(queued: Queued, url: str, signed_with: list[str], waited_for: str, now: int) -> Opened:
-    waited = max(0, now - queued.planned_at)
-    return Opened(now, url, signed_with, waited_for if waited else "plan", waited)
+def _open(queued: Queued, url: str, signed_with: list[str], waited: tuple[str, int], now: int) -> Opened:
+    """`waited` is what the schedule saw in its way, and the endpoint's last Retry-After."""
+    blocked, not_before = waited
+    waited_for = decide.waited_for(queued.planned_at, not_before, blocked, now)
+    return Opened(now, url, signed_with, waited_for, max(0, now - queued.planned_at))
 
 
 # --- settling
@@ -174,7 +178,7 @@ class Result(NamedTuple):
 class Settled(NamedTuple):
     retries: list[tuple[Key, int]]  # endpoint, and when its next retry is due
     overtaken: list[Result]  # settled by nobody here: another worker took the delivery meanwhile
-    not_before: dict[Key, int]
+    not_before: dict[Key, int]  # of endpoints that failed: until when they asked for no attempts, as stored
 
 
 class Over(NamedTuple):
@@ -233,7 +237,7 @@ def settle(tx: Tx, ready: Ready) -> Settled:
             (*each.claim.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
         )
         ours |= tx.webhooks.requeue(
-            (*each.claim.key, each.claim.number, decision.at, decision.because, decision.used, decision.interrupted)
+            _requeued(each.claim.key, each.claim.number, decision)
             for each, decision in decided
             if isinstance(decision, RetryAt)
         )
@@ -249,13 +253,19 @@ def settle(tx: Tx, ready: Ready) -> Settled:
     for each, decision in valid:
         if isinstance(decision, Ended):
             _tell_end(tx, each.claim, decision.reason, each)
-    not_before = _keep_health(tx, [each for each in ready.of_note if each.claim.key in ours], ready.healthy)
+    outcomes = [Outcome(each.claim.to, each.attempted(), each.claim.type) for each in ready.of_note
+                if each.claim.key in ours]  # fmt: skip
+    not_before = endpoint_health.keep(tx, outcomes, ready.healthy)
     overtaken = [each.result for key, each in {**ready.well, **ready.others}.items() if key not in ours]
     return Settled(
         [(each.claim.to, decision.at) for each, decision in valid if isinstance(decision, RetryAt)],
         ready.doubled + overtaken,
         not_before,
     )
+
+
+def _requeued(key: Key, number: int, to: RetryAt) -> tuple[bytes, bytes, int, int, int, str, int, int]:
+    return (*key, number, to.at, to.planned_at, to.because, to.used, to.interrupted)
 
 
 def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
@@ -279,10 +289,10 @@ def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
 
 
 def _receiver(tx: Tx, queued: Queued) -> Receiver:
-    account, endpoint = _whose(tx, queued.account, queued.endpoint)
+    account, endpoint = whose(tx, queued.account, queued.endpoint)
     if account is None or endpoint is None:
         raise LookupError(queued.endpoint.hex())
-    return Receiver(endpoint.url, endpoint.status, schedule(account, endpoint))
+    return Receiver(endpoint.url, endpoint.status, schedule(account, endpoint), endpoint.max_retry_after)
 
 
 def schedule(account: Account, endpoint: Endpoint) -> list[int]:
@@ -359,62 +369,6 @@ def _tell_failure(tx: Tx, queued: Queued, type_: str, attempts: int, reason: str
     record(tx, account, "webhook.delivery.failed", _ORIGIN, ids.text("dlv", queued.id), data)
 
 
-def _keep_health(tx: Tx, results: Iterable[Result], healthy: frozenset[Key]) -> dict[Key, int]:
-    """The endpoints' health, changed only where it changes; one that failed for too long is disabled."""
-    by_endpoint: dict[Key, list[Result]] = {}
-    for result in results:
-        by_endpoint.setdefault(result.claim.to, []).append(result)
-    recovered: list[Key] = []
-    failing: list[tuple[Key, list[Result]]] = []
-    for key, outcomes in by_endpoint.items():
-        outcomes.sort(key=lambda each: each.ended_at or 0)
-        failures: list[Result] = []
-        for each in outcomes:
-            failures = [] if each.well else [*failures, each]
-        if len(failures) < len(outcomes) and key not in healthy:
-            recovered.append(key)
-        if failures:
-            failing.append((key, failures))
-    if recovered:
-        tx.webhooks.recover(recovered)
-    return {key: until for key, failures in sorted(failing) if (until := _worsen(tx, key, failures))}
-
-
-def _worsen(tx: Tx, key: Key, failures: list[Result]) -> int:
-    until = 0
-    for each in failures:
-        asked = decide.asked_to_wait(each.attempted())
-        if asked is not None and each.ended_at is not None:
-            until = max(until, each.ended_at + asked)
-    health = tx.webhooks.worsen(key, len(failures), failures[0].ended_at or 0, until)
-    account, endpoint = _whose(tx, *key)
-    if account is None or endpoint is None:
-        return until
-    if _reason_to_disable(tx, endpoint, health, failures):
-        tx.lock_account(account.id)  # and look again: it may have been redefined since this unit began
-        stored = tx.webhooks.endpoint_as_stored(account.id, endpoint.id)
-        reason = _reason_to_disable(tx, stored, health, failures) if stored else None
-        if stored and reason:
-            _disable(tx, account, stored, reason, failures[-1])
-    return until
-
-
-def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[Result]) -> Reason | None:
-    if endpoint.status != "active":
-        return None
-    receiver = Receiver(endpoint.url, endpoint.status, [])
-    if any(decide.gone(each.attempted(), receiver) for each in failures):
-        return "gone"
-    over = endpoints.will_be_disabled_at(endpoint, health)
-    return "failing" if over is not None and over <= tx.at else None
-
-
-def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Result) -> None:
-    tx.webhooks.put_endpoint(endpoints.disabled(endpoint, reason, tx.at))
-    data = {"reason": reason, "url": endpoint.url, "event_type": last.claim.type, "response_code": last.code}
-    record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
-
-
 # --- rescue
 
 
@@ -426,9 +380,7 @@ def interrupt(tx: Tx, found: Sequence[Queued]) -> int:
         for each in found
     ]
     ours = tx.webhooks.requeue(
-        (each.account, each.id, each.number, to.at, to.because, to.used, to.interrupted)
-        for each, to in decided
-        if isinstance(to, RetryAt)
+        _requeued((each.account, each.id), each.number, to) for each, to in decided if isinstance(to, RetryAt)
     )
     ended = [(each, to.reason) for each, to in decided if isinstance(to, Ended)]
     ours |= tx.webhooks.end_queued((each.account, each.id, each.number) for each, _ in ended)
@@ -485,7 +437,8 @@ def release(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
     now = clock.milliseconds(tx.at)
     found = [each for each in _locked(tx, keys) if each is not None and each.worker == worker]
     ours = tx.webhooks.requeue(
-        (each.account, each.id, each.number, now, "released", each.used, each.interrupted) for each in found
+        _requeued((each.account, each.id), each.number, RetryAt(now, "released", each.used, each.interrupted))
+        for each in found
     )
     detail = "never sent: the worker did not hear that it was its own"
     tx.webhooks.write_attempts(
@@ -517,7 +470,7 @@ def sweep(tx: Tx, key: Key) -> int:
 
 def _overdue(tx: Tx, key: Key) -> tuple[bytes, str] | None:
     """Which deliveries for the endpoint are not waited for any longer, those made before this id, and why."""
-    account, endpoint = _whose(tx, *key)
+    account, endpoint = whose(tx, *key)
     if account is None or endpoint is None:
         return None
     if endpoint.status == "removed":

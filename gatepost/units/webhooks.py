@@ -94,11 +94,25 @@ def _keep_endpoint(tx: Tx, account: Account, call: Call, change: Change) -> Answ
         entry = record(tx, account, "webhook.endpoint.created", call.origin, made.id, data | {"status": made.status})
         return Answer(201, shown_endpoint(tx, account, made), entry.name)
     changed = changes(known, made)
+    if changed:
+        tx.webhooks.put_endpoint(change.stored)
+    if "status" in call.body and known.status == made.status and _lift_retry_after(tx, made):
+        changed.append("retry_after_until")
     if not changed:
         return Answer(200, shown_endpoint(tx, account, known), None)
-    tx.webhooks.put_endpoint(change.stored)
     entry = _tell_endpoint(tx, account, call, change, known, changed)
     return Answer(200, shown_endpoint(tx, account, made), entry.name)
+
+
+def _lift_retry_after(tx: Tx, endpoint: Endpoint) -> bool:
+    """Defining an endpoint as active, even if it is active, ends the wait that its receiver asked for."""
+    if endpoint.status != "active":
+        return False
+    key = (ids.raw(endpoint.account), ids.raw(endpoint.id))
+    lifted = tx.webhooks.lift_retry_after(key)
+    if lifted:
+        tx.effects.hurried.add(key)
+    return lifted
 
 
 _STATUS_MEMBERS = {"status", "disabled_reason", "disabled_at", "resumed_at"}
@@ -122,7 +136,7 @@ def _tell_endpoint(
     match made.status:
         case "active":
             key = (ids.raw(account.id), ids.raw(made.id))
-            tx.webhooks.recover([key])
+            tx.webhooks.reset_health(key)
             tx.effects.hurried.add(key)
             return record(tx, account, "webhook.endpoint.enabled", call.origin, made.id, data)
         case "disabled":
@@ -136,7 +150,7 @@ def shown_endpoint(tx: Tx, account: Account, found: Endpoint) -> dict[str, Any]:
     held = 0
     if found.status != "active" or not account.active:
         held = tx.webhooks.count_queued_of(account.id, found.id, HELD)
-    return endpoints.shown(found, tx.webhooks.health(account.id, found.id), held)
+    return endpoints.shown(found, tx.webhooks.health(account.id, found.id), held, tx.at)
 
 
 def _refuse_endpoint(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:

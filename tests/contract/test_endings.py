@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import clock, ids
+from gatepost import ids
 from gatepost.app import Store
 from gatepost.endpoints import Endpoint
 from gatepost.errors import BadSetting
@@ -16,7 +16,7 @@ from gatepost.store.tx import LOWEST, Tx
 from gatepost.units import accounts, deliveries
 from tests.contract import together
 from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
-from tests.contract.posting import URL, Post, ids_by, raw, wait
+from tests.contract.posting import URL, Post, ids_by, raw
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -67,46 +67,6 @@ def test_410_of_an_address_that_was_left_disables_nothing(post: Post, endpoint: 
     assert (post.stored(endpoint).status, post.record(made).status) == ("active", "pending")
 
 
-ASKED: list[tuple[str | None, int]] = [
-    (None, 0), ("", 0), ("-5", 0), ("0", 0), ("soon", 0), ("2", 2), ("600", 600), ("315360000", 86_400),
-    ("{:%a, %d %b %Y %H:%M:%S GMT}", 600), ("Sat, 14 Nov 2020 08:00:00 GMT", 0),
-    ("Fri, 15 Nov 2126 08:00:00 GMT", 86_400),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("code", [429, 503])
-@pytest.mark.parametrize(("sent", "asked"), ASKED)
-def test_retry_after_is_for_the_whole_endpoint(
-    post: Post, endpoint: Endpoint, code: int, sent: str | None, asked: int
-) -> None:
-    post.watch.at = post.watch.at.replace(microsecond=0)
-    [made] = post.deliver()
-    [claim] = post.claim()
-    sent = sent.format(post.watch() + timedelta(seconds=600)) if sent else sent
-    found = post.settle(post.result(claim, code, retry_after=sent))
-    planned = post.now + wait(1, made, 2)
-    queued, health = post.waiting(made), post.health(endpoint)
-    assert queued.due == max(planned, post.now + asked * 1000)
-    assert queued.because == ("retry_after" if asked * 1000 > planned - post.now else "schedule")
-    assert health is not None
-    assert health.not_before == (post.watch() + timedelta(seconds=asked) if asked else None)
-    assert found.not_before == ({post.key(endpoint): post.now + asked * 1000} if asked else {})
-    assert post.documents(made)[0].retry_after == sent
-
-
-def test_the_longest_retry_after_of_several_counts(post: Post, endpoint: Endpoint) -> None:
-    post.deliver(4)
-    claims = post.claim()
-    asked = ["60", "7200", "5"]
-    found = post.settle(*[post.result(each, 503, retry_after=sent) for each, sent in zip(claims, asked, strict=False)])
-    until = post.now + 7_200_000
-    assert found.not_before == {post.key(endpoint): until}
-    assert post.settle(post.result(claims[3], 429, retry_after="5")).not_before == {post.key(endpoint): post.now + 5000}
-    health = post.health(endpoint)
-    assert health is not None
-    assert health.not_before == clock.from_milliseconds(until), "and no shorter one takes it back"
-
-
 def test_health_is_kept_only_while_something_is_wrong(post: Post, endpoint: Endpoint, backend: Backend) -> None:
     post.deliver(9)
     claims = post.claim()
@@ -122,11 +82,13 @@ def test_health_is_kept_only_while_something_is_wrong(post: Post, endpoint: Endp
     post.settle(post.result(claims[4]), healthy=healthy)
     assert post.health(endpoint) == (3, began, None), "who says that all is well is believed"
     post.settle(post.result(claims[5], 500), post.result(claims[6]))
-    assert post.health(endpoint) is None
+    assert post.health(endpoint) == (0, None, None)
     first = post.result(claims[7], 500)
     post.forward(minutes=1)
     post.settle(post.result(claims[8]), first)
-    assert post.health(endpoint) is None, "in the order in which they ended"
+    assert post.health(endpoint) == (0, None, None), "in the order in which they ended"
+    post.store.run_now(lambda tx: tx.webhooks.delete_recovered_health())
+    assert not post.store.read_now(lambda tx: tx.webhooks.has_recovered_health())
     assert backend.execute("SELECT count(*) FROM health") == [(0,)]
 
 

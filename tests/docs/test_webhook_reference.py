@@ -70,7 +70,7 @@ def test_defaults() -> None:
         assert found
 
 
-@pytest.mark.parametrize("name", ["timeout", "max_in_flight", "rate_limit"])
+@pytest.mark.parametrize("name", ["timeout", "max_in_flight", "rate_limit", "max_retry_after"])
 def test_bounds(name: str) -> None:
     low, high = (int(number) for number in re.findall(r"\d+", members("POST /webhooks/endpoints")[name][1]))
     check = endpoints._CHECKS[name]
@@ -128,7 +128,9 @@ def test_waiting() -> None:
     """Every reason that the schedule gives is in the table."""
     source = inspect.getsource(schedule) + inspect.getsource(units)
     told = first_column(DELIVERIES, "waited for", "meaning")
-    assert set(told) == {word for word in ("plan", "rate_limit", "window", "turn") if f'"{word}"' in source}
+    assert set(told) == {
+        word for word in ("plan", "rate_limit", "retry_after", "window", "turn") if f'"{word}"' in source
+    }
     assert set(re.findall(r'blocked = "(\w+)"', source)) <= set(told)
 
 
@@ -138,8 +140,10 @@ def test_words_that_follow_from_constants() -> None:
     assert default == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
     assert "5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h: ten attempts over about 76 hours" in text
     assert round(sum(default) / 3600) == 76
-    assert "at most 24 hours" in text
-    assert plan.LONGEST_RETRY_AFTER == 24 * 3600 * 1000
+    assert "at most the endpoint's `max_retry_after`: 1 hour, unless it sets another from 1 second to 24 hours" in text
+    assert (endpoints.MAX_RETRY_AFTER, endpoints.LEAST_MAX_RETRY_AFTER, endpoints.MOST_MAX_RETRY_AFTER) == (
+        3600, 1, 86_400,
+    )  # fmt: skip
     assert "up to a tenth" in text
     assert plan._JITTER == 0.1
     assert timedelta(hours=120) == endpoints.DISABLE_AFTER

@@ -157,7 +157,7 @@ def test_retry_after_is_for_the_whole_endpoint(one_store: Platform, code: int) -
         found.wait_for(3)
         ended = [one_store.once(each, "succeeded") for each in (first, second)]
         assert all(arrived(each) >= until - timedelta(milliseconds=100) for each in found.requests[1:])
-    assert ended[1]["attempts"][0]["waited"]["for"] == "rate_limit"
+    assert ended[1]["attempts"][0]["waited"]["for"] == "retry_after"
     assert ended[1]["attempts"][0]["waited"]["ms"] > 500
     assert one_store.redefine(endpoint)["health"]["consecutive_failures"] == 0
 
@@ -175,12 +175,15 @@ def test_what_asks_for_nothing_follows_the_plan(one_store: Platform, asked: str)
     assert record["retries"]["plan"][0]["because"] == "schedule"
 
 
-def test_nobody_can_ask_for_more_than_a_day(one_store: Platform) -> None:
+@pytest.mark.parametrize(("members", "seconds"), [({}, 3600), ({"max_retry_after": 86_400}, 86_400)])
+def test_nobody_can_ask_for_more_than_the_endpoint_allows(
+    one_store: Platform, members: dict[str, int], seconds: int
+) -> None:
     with receiver(bad(429, Retry_After="315360000")) as found:
-        one_store.connect(found.url, retry_schedule=[60])
+        one_store.connect(found.url, retry_schedule=[60], **members)
         record = one_store.once(one_store.send(), "pending", 1)
     wait = instant(record["retries"]["next_at"]) - instant(record["attempts"][0]["ended_at"])
-    assert wait == timedelta(hours=24)
+    assert wait == timedelta(seconds=seconds)
 
 
 def test_410_disables_the_endpoint_and_resuming_delivers_the_others(platform: Platform) -> None:

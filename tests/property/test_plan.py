@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gatepost import clock
 from gatepost.deliveries import decide, plan
 from gatepost.deliveries.decide import Attempted, Ended, Receiver, RetryAt
-from gatepost.deliveries.plan import LONGEST_RETRY_AFTER, Planned
+from gatepost.deliveries.plan import Planned
 
 URL = "https://receiver.example"
 SCHEDULE = st.lists(st.integers(1, 7 * 86_400), max_size=24)
@@ -58,7 +58,8 @@ def test_what_is_shown_is_what_happens(
 @given(
     st.text(max_size=40) | st.integers(-(10**12), 10**12).map(str) | TIMES.map("{:%a, %d %b %Y %H:%M:%S GMT}".format),
     TIMES,
+    st.integers(1, 86_400),
 )
-def test_no_retry_after_is_a_surprise(sent: str, at: datetime) -> None:
-    found = plan.retry_after(sent, at)
-    assert found is None or 0 < found <= LONGEST_RETRY_AFTER
+def test_no_retry_after_is_a_surprise(sent: str, at: datetime, longest: int) -> None:
+    found = plan.retry_after(sent, at, longest)
+    assert found is None or 0 < found <= longest * 1000

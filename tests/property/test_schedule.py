@@ -37,6 +37,7 @@ class Model:
         self.max_in_flight = 4
         self.told = 1  # of max_in_flight, at the last claim
         self.not_before = 0
+        self.inactive_until = 0
         self.active = True
         self.allowance = 2.0
         self.allowance_at = 0
@@ -88,7 +89,7 @@ class Turns(RuleBasedStateMachine):
         for endpoint, model in self.models.items():
             if not self.in_flight([endpoint]):
                 model.window = model.told = 1
-                model.not_before = 0
+                model.inactive_until = 0
                 model.allowance = max(model.allowance, 1)
         self.schedule.forget()
 
@@ -107,7 +108,7 @@ class Turns(RuleBasedStateMachine):
         model = self.models[endpoint]
         assert turn.limit > 0
         assert turn.lane.due <= self.now
-        assert model.not_before <= self.now
+        assert max(model.not_before, model.inactive_until) <= self.now
         assert self.in_flight() <= slots
         assert self.in_flight([endpoint]) <= min(model.window, slots // 2)
         assert self.in_flight([each for each in KEYS if each[0] == turn.lane.account]) <= slots * 3 // 4
@@ -131,7 +132,7 @@ class Turns(RuleBasedStateMachine):
             if not model.active:
                 self.schedule.stood_still(turn, self.now)
                 model.allowance += turn.limit
-                model.window, model.not_before = 1, max(model.not_before, self.now + 1000)
+                model.window, model.inactive_until = 1, self.now + 1000
                 continue
             positions = [(due, each) for due, each in page if (endpoint, each) not in self.open]
             expired = [each for _, each in page if (endpoint, each) in self.open]
@@ -178,7 +179,7 @@ class Turns(RuleBasedStateMachine):
         for lane in (0, 1):
             self.queue[attempt.key, lane].pop(attempt.id, None)
         if asked:
-            self.schedule.slowed(attempt.key, self.now + asked)
+            self.schedule.postpone(attempt.key, self.now + asked)
             model.not_before = max(model.not_before, self.now + asked)
         if not outcome["well"] and delay is not None:
             self.queue[attempt.key, 1][attempt.id] = self.now + delay

@@ -101,21 +101,56 @@ class TestRetryAfter:
     @pytest.mark.parametrize("code", [429, 503])
     @pytest.mark.parametrize(
         ("sent", "asked"),
-        [("600", 600_000), ("315360000", 86_400_000), ("Sun, 15 Nov 2026 09:00:00 GMT", 3_600_000)],
+        [("600", 600_000), ("315360000", 3_600_000), ("Sun, 15 Nov 2026 09:00:00 GMT", 3_600_000)],
     )
-    def test_later_than_the_plan_it_counts(self, code: int, sent: str, asked: int) -> None:
-        assert after(attempted(code, retry_after=sent)) == RetryAt(ENDED_AT + asked, "retry_after", 1)
+    def test_it_is_kept_beside_the_plan(self, code: int, sent: str, asked: int) -> None:
+        """The plan stays as it is: the Retry-After is the endpoint's, and may be lifted."""
+        made = attempted(code, retry_after=sent)
+        assert decide.asked_not_before(made, Receiver(URL, "active", SCHEDULE)) == ENDED_AT + asked
+        decision = after(made)
+        assert decision == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1, not_before=ENDED_AT + asked)
+        assert isinstance(decision, RetryAt)
+        assert decision.planned_at == ENDED_AT + max(asked, wait(1, 2))
 
-    @pytest.mark.parametrize("sent", ["1", "0", "-600", "soon", "", "Sat, 14 Nov 2026 08:00:00 GMT", None])
+    @pytest.mark.parametrize(("most", "asked"), [(1, 1), (600, 600), (7200, 7200), (86_400, 7200)])
+    def test_at_most_what_the_endpoint_allows(self, most: int, asked: int) -> None:
+        receiver = Receiver(URL, "active", SCHEDULE, most)
+        assert decide.asked_not_before(attempted(429, retry_after="7200"), receiver) == ENDED_AT + asked * 1000
+
+    def test_one_from_a_url_that_was_left_means_nothing(self) -> None:
+        made = attempted(429, url="https://old.example", retry_after="600")
+        assert decide.asked_not_before(made, Receiver(URL, "active", SCHEDULE)) is None
+
+    @pytest.mark.parametrize("sent", ["0", "-600", "soon", "", "Sat, 14 Nov 2026 08:00:00 GMT", None])
     def test_else_the_plan_does(self, sent: str | None) -> None:
         assert after(attempted(retry_after=sent)) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
 
     @pytest.mark.parametrize("code", [200, 301, 400, 404, 500, 502, 504, None])
     def test_with_other_answers_it_means_nothing(self, code: int | None) -> None:
-        assert decide.asked_to_wait(attempted(code, retry_after="600")) is None
+        made = attempted(code, retry_after="600")
+        assert decide.asked_not_before(made, Receiver(URL, "active", SCHEDULE)) is None
 
     def test_it_gives_no_attempt_that_was_not_planned(self) -> None:
         assert after(attempted(429, used=2, number=3, retry_after="600")) == Ended("attempts_exhausted")
+
+
+class TestWaitedFor:
+    @pytest.mark.parametrize(
+        ("planned_at", "not_before", "now", "waited_for"),
+        [
+            (1000, 0, 1000, "plan"),
+            (1000, 0, 1001, "window"),
+            (1000, 900, 1001, "window"),
+            (1000, 1000, 1001, "window"),
+            (1000, 1001, 1001, "retry_after"),
+            (1000, 5000, 5010, "retry_after"),
+            (1000, 1010, 5000, "window"),
+        ],
+    )
+    def test_what_accounts_for_most_of_the_time(
+        self, planned_at: int, not_before: int, now: int, waited_for: str
+    ) -> None:
+        assert decide.waited_for(planned_at, not_before, "window", now) == waited_for
 
 
 class TestInterruption:

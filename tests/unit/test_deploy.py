@@ -27,7 +27,7 @@ DEPLOY = ROOT / "deploy"
 PAGE = REFERENCE / "metrics.md"
 OF_PROMETHEUS = {"job", "instance", "le", "alertname"}
 KINDS = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
-WAITED_FOR = {"plan", "rate_limit", "window", "turn"}
+WAITED_FOR = {"plan", "rate_limit", "retry_after", "window", "turn"}
 VALUES: dict[tuple[str, str], set[str]] = {
     ("gatepost_token_requests", "grant_type"): {*GRANTS, ""},
     ("gatepost_requests", "path"): {*ROUTES, "/events", ""},

@@ -23,6 +23,7 @@ FULL: dict[str, Any] = {
     "timeout": 5,
     "max_in_flight": 4,
     "rate_limit": 100,
+    "max_retry_after": 600,
     "retry_schedule": [5, 60],
     "signing": "v1a",
     "format": "cloudevents",
@@ -73,6 +74,7 @@ RIGHT: list[tuple[str, list[Any]]] = [
     ("timeout", [1, 30]),
     ("max_in_flight", [1, 1000]),
     ("rate_limit", [1, 10_000]),
+    ("max_retry_after", [1, 86_400]),
     ("retry_schedule", [[], [1], [604_800], [5] * 24]),
     ("signing", ["v1", "v1a"]),
     ("format", ["standard", "cloudevents"]),
@@ -96,6 +98,7 @@ WRONG: list[tuple[str, list[Any]]] = [
     ("timeout", [0, 31, -1, 1.0, "15", True, [15]]),
     ("max_in_flight", [0, 1001, 1.5, "16", True]),
     ("rate_limit", [0, 10_001, 0.5, "1", True]),
+    ("max_retry_after", [0, 86_401, 0.5, "1", True]),
     ("retry_schedule", [5, "5", {}, [0], [604_801], [5] * 25, [1.0], ["5"], [True], [None], [[5]]]),
     ("signing", ["v2", "V1", "", "hmac", 1, ["v1"], {}]),
     ("format", ["json", "Standard", "", 1, []]),
@@ -142,7 +145,7 @@ class TestMembers:
 
     def test_a_pointer_is_a_json_pointer(self) -> None:
         assert refused({"a/b~c": 1}).pointer == "/a~1b~0c"
-        assert len(refused({"x" * 5000: 1}).detail) < 250
+        assert len(refused({"x" * 5000: 1}).detail) < 300
 
     def test_what_the_guard_says_is_told(self) -> None:
         assert refused({"url": "http://example.com"}).detail == "url: must be https"
@@ -322,11 +325,11 @@ class TestHiddenHeaders:
     def test_what_smells_of_a_credential_is_not_shown(self, name: str) -> None:
         made = defined({"headers": {name: "v4lue", "x-team": "blue"}})
         assert made.headers[name] == "v4lue"
-        assert endpoints.shown(made, None, 0)["headers"] == {name: "***", "x-team": "blue"}
+        assert endpoints.shown(made, None, 0, NOW)["headers"] == {name: "***", "x-team": "blue"}
 
     def test_what_was_hidden_may_be_sent_back(self) -> None:
         known = defined({"headers": KEPT})
-        answer = endpoints.shown(known, None, 0)
+        answer = endpoints.shown(known, None, 0, NOW)
         assert definition({"headers": answer["headers"]}, known, LATER).endpoint == known
         assert defined({"headers": {"x-api-key": "***"}}, known).headers == {"x-api-key": "k1"}
         assert defined({"headers": {"x-api-key": "k2"}}, known).headers == {"x-api-key": "k2"}
@@ -469,7 +472,7 @@ class TestShown:
         made = new_secret("v1a")
         asymmetric = SigningSecret("sk_2", LATER, "c2VhbGVk", "v1a", made.public)
         known = with_secret(known, asymmetric, HOUR, LATER)
-        answer = endpoints.shown(known, Health(3, LATER, LATER + HOUR), 7)
+        answer = endpoints.shown(known, Health(3, LATER, LATER + HOUR), 7, LATER)
         assert answer == FULL | {
             "id": known.id,
             "account": ACCOUNT,
@@ -499,7 +502,7 @@ class TestShown:
         assert "c2VhbGVk" not in str(answer)
 
     def test_one_that_is_well(self) -> None:
-        answer = endpoints.shown(defined({}), None, 0)
+        answer = endpoints.shown(defined({}), None, 0, NOW)
         assert answer["health"] == {
             "consecutive_failures": 0,
             "failing_since": None,
@@ -507,7 +510,11 @@ class TestShown:
             "retry_after_until": None,
         }
 
+    def test_a_retry_after_that_is_over_is_not_shown(self) -> None:
+        health = Health(3, LATER, LATER + HOUR)
+        assert endpoints.shown(defined({}), health, 0, LATER + HOUR)["health"]["retry_after_until"] is None
+
     def test_one_that_is_disabled(self) -> None:
-        answer = endpoints.shown(endpoints.disabled(defined({}), "gone", LATER), None, 5)
+        answer = endpoints.shown(endpoints.disabled(defined({}), "gone", LATER), None, 5, LATER)
         assert (answer["status"], answer["disabled_reason"], answer["held"]) == ("disabled", "gone", 5)
         assert answer["disabled_at"] == "2026-11-15T09:00:00.000Z"

@@ -385,6 +385,7 @@ ENDPOINT_AGREEMENT: dict[str, list[Any]] = {
                   "proxy-authorization", "User-Agent", "cookie"))],
     "timeout": [None, 1, 30, 0, 31, -1, True, 1.5, "15", [15]],
     "max_in_flight": [None, 1, 1000, 0, 1001, False, "1"],
+    "max_retry_after": [None, 1, 86_400, 0, 86_401, True, 0.5, "1"],
     "rate_limit": [None, 1, 10_000, 0, 10_001, True, 0.5, "1"],
     "retry_schedule": [None, [], [1], [WEEK], [1] * 24, [1] * 25, [0], [WEEK + 1], [True], ["1"], [1.5], 5, "1,2"],
     "signing": [None, "v1", "v1a", "v2", "", 5, ["v1"]],

@@ -387,7 +387,7 @@ PARSERS: dict[str, Parser] = {
     "tracestate": Parser(lambda text: TRACES.request([
         (b"traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()), (b"tracestate", text.encode()),
     ], "GET", ""), MAX_HEADERS, WORDS),
-    "Retry-After": Parser(lambda text: retry_after(text, NOW), MAX_HEADERS, TEXTS),
+    "Retry-After": Parser(lambda text: retry_after(text, NOW, 3600), MAX_HEADERS, TEXTS),
     "JWK sets of clients": Parser(clients.jwks_problem, MAX_BODY, KEY_SETS),
     "JWK sets that were fetched": Parser(clients.usable_keys, MAX_BODY, KEY_SETS),
     "CloudEvents": Parser(

@@ -6,7 +6,7 @@ import pytest
 
 from gatepost.accounts import SETTINGS
 from gatepost.deliveries import plan
-from gatepost.deliveries.plan import LONGEST_RETRY_AFTER, Planned
+from gatepost.deliveries.plan import Planned
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)  # a Sunday
 DELIVERY = b"d" * 16
@@ -72,8 +72,19 @@ ASKED: list[tuple[str | None, int | None]] = [
 
 @pytest.mark.parametrize(("sent", "asked"), ASKED)
 def test_retry_after(sent: str | None, asked: int | None) -> None:
-    assert plan.retry_after(sent, NOW) == asked
+    assert plan.retry_after(sent, NOW, 86_400) == asked
 
 
-def test_a_receiver_can_ask_for_a_day_at_most() -> None:
-    assert LONGEST_RETRY_AFTER == DAY
+@pytest.mark.parametrize("longest", [1, 3600])
+def test_a_longer_retry_after_counts_as_the_longest(longest: int) -> None:
+    assert plan.retry_after("86400", NOW, longest) == longest * 1000
+    assert plan.retry_after("Fri, 15 Nov 2036 08:00:00 GMT", NOW, longest) == longest * 1000
+
+
+@pytest.mark.parametrize(
+    ("not_before", "expected"),
+    [(None, (2, 1000, "schedule")), (0, (2, 1000, "schedule")), (1000, (2, 1000, "schedule")),
+     (1001, (2, 1001, "retry_after"))],
+)  # fmt: skip
+def test_the_later_of_plan_and_retry_after_counts(not_before: int | None, expected: tuple[int, int, str]) -> None:
+    assert plan.postponed(Planned(2, 1000, "schedule"), not_before) == expected

@@ -175,12 +175,37 @@ class TestWaiting:
         schedule = Schedule()
         if already_in_line:
             wait_for(schedule, key())
-        schedule.slowed(key(), NOW + 5000)
-        schedule.slowed(key(), NOW + 1000)
+        schedule.postpone(key(), NOW + 5000)
+        schedule.postpone(key(), NOW + 1000)
         wait_for(schedule, key())
         assert schedule.turns(NOW + 4999) == []
         assert schedule.next_at() == NOW + 5000
-        assert [turn.waited_for for turn in schedule.turns(NOW + 5000)] == ["rate_limit"]
+        assert [turn.waited_for for turn in schedule.turns(NOW + 5000)] == ["retry_after"]
+
+    def test_a_retry_after_later_than_the_plan_is_what_is_waited_for(self) -> None:
+        schedule = Schedule()
+        schedule.postpone(key(), NOW + 5000)
+        schedule.retry_at(key(), NOW + 1000, NOW)
+        assert schedule.turns(NOW) == []
+        assert schedule.next_at() == NOW + 5000
+        assert [turn.waited_for for turn in schedule.turns(NOW + 5000)] == ["retry_after"]
+
+    def test_what_the_store_has_of_retry_afters_replaces_what_was_believed(self) -> None:
+        """One was lifted, another was set by another worker."""
+        schedule = Schedule()
+        schedule.postpone(key(0, 0), NOW + 5000)
+        schedule.postponed({key(0, 1): NOW + 7000})
+        for each in (key(0, 0), key(0, 1)):
+            wait_for(schedule, each)
+        assert [turn.lane[:2] for turn in schedule.turns(NOW)] == [key(0, 0)]
+        assert schedule.next_at() == NOW + 7000
+
+    def test_a_claim_that_finds_a_retry_after_is_believed(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        schedule.claimed(turn, 0, None, NOW, NOW, NOW + 5000)
+        assert (schedule.in_flight, schedule.turns(NOW), schedule.next_at()) == (0, [], NOW + 5000)
 
     def test_one_that_stands_still_is_looked_at_again_in_a_second(self) -> None:
         schedule = Schedule()

@@ -31,15 +31,18 @@ DELETE FROM tallies WHERE (account, since, span, slot, what) IN (
 /*postgres: WITH RECURSIVE found AS ((SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (:account, :endpoint, :lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) UNION ALL SELECT next.account, next.endpoint, next.lane, next.due FROM found CROSS JOIN LATERAL (SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (found.account, found.endpoint, found.lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) next) SELECT account, endpoint, lane, due FROM found LIMIT :limit */
 -- name: next_due
 /*each: account bytea, endpoint bytea, lane integer, now bigint */
-SELECT due FROM queue WHERE account = :account AND endpoint = :endpoint AND lane = :lane
+SELECT due, (SELECT not_before FROM health WHERE account = :account AND endpoint = :endpoint) AS not_before FROM queue
+  WHERE account = :account AND endpoint = :endpoint AND lane = :lane
     AND (worker IS NULL OR lease <= :now) ORDER BY due LIMIT 1
 -- name: due
 /*each: account bytea, endpoint bytea, lane integer, now bigint, after_due bigint, after_id bytea, most integer */
 SELECT q.account, q.id, q.endpoint, q.event, q.lane, q.due, q.planned_at, q.because, q.number, q.used, q.interrupted,
-    q.worker, q.opened, q.lease, e.type, e.at, e.data
+    q.worker, q.opened, q.lease, e.type, e.at, e.data,
+    (SELECT not_before FROM health WHERE account = :account AND endpoint = :endpoint) AS not_before
   FROM queue q JOIN entries e ON e.account = q.account AND e.id = q.event
   WHERE q.account = :account AND q.endpoint = :endpoint AND q.lane = :lane AND q.due <= :now
     AND (q.due, q.id) > (:after_due, :after_id) AND (q.worker IS NULL OR q.lease <= :now)
+    AND NOT EXISTS (SELECT 1 FROM health WHERE account = :account AND endpoint = :endpoint AND not_before > :now)
   ORDER BY q.due, q.id LIMIT :most /*postgres: FOR UPDATE OF q SKIP LOCKED */
 -- name: claim
 /*given: account bytea, id bytea, lease bigint, worker bytea, opened text */
@@ -62,8 +65,8 @@ DELETE FROM queue /*postgres: USING given */ WHERE
 UPDATE queue SET due = :due, planned_at = :due, because = 'operator'
   WHERE account = :account AND id = :id AND number = :number AND worker IS NULL RETURNING id
 -- name: requeue
-/*given: account bytea, id bytea, number integer, due bigint, because text, used integer, interrupted integer */
-UPDATE queue SET lane = 1, due = given.due, planned_at = given.due, because = given.because, used = given.used,
+/*given: account bytea, id bytea, number integer, due bigint, planned_at bigint, because text, used integer, interrupted integer */
+UPDATE queue SET lane = 1, due = given.due, planned_at = given.planned_at, because = given.because, used = given.used,
     interrupted = given.interrupted, worker = NULL, opened = NULL, lease = NULL
   FROM given WHERE queue.account = given.account AND queue.id = given.id AND queue.number = given.number
     AND (queue.worker IS NOT NULL OR queue.because = 'interrupted')
