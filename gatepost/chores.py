@@ -4,17 +4,18 @@ Every chore is safe to run in several processes and on several machines at once:
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from gatepost import clock
 from gatepost.accounts import Account
 from gatepost.app import Opened
-from gatepost.errors import Unavailable
 from gatepost.gauges import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.seal import BATCH
 from gatepost.observe import log
+from gatepost.repeat import Chore, Chores, progress
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.units import chains, ledger, pruning, refusals
 from gatepost.units import keys as key_units
@@ -38,33 +39,23 @@ HOURS_KEPT = timedelta(days=400)
 _TALLIES = 500
 
 
-async def run(opened: Opened) -> None:
+async def run(opened: Opened, chores: Chores | None = None) -> None:
     """Until cancelled. A chore that fails is logged and tried again; it never takes the others with it."""
-    async with asyncio.TaskGroup() as group:
-        for every, chore in (
-            (SEAL_EVERY, seal),
-            (GROW_EVERY, grow_trees),
-            (RECORD_HEADS_EVERY, record_heads),
-            (KEEP_EVERY, keep_keys),
-            (PRUNE_EVERY, prune),
-            (FORGET_EVERY, forget),
-            (ROLL_UP_EVERY, roll_up),
-            (CHECKPOINT_EVERY, checkpoint),
-            (10.0, sum_up_refusals),
-            (RECOUNT_EVERY, Recounting().recount),
-        ):
-            group.create_task(_repeat(every, chore, opened))
-
-
-async def _repeat(every: float, chore: Callable[[Opened], Awaitable[None]], opened: Opened) -> None:
-    while True:
-        try:
-            await chore(opened)
-        except Unavailable as error:
-            log.warning("chore postponed", chore=chore.__name__, error=str(error))
-        except Exception:  # noqa: BLE001 (a chore that fails is tried again, whatever it was)
-            log.exception("chore failed", chore=chore.__name__)
-        await asyncio.sleep(every)
+    chores = chores or Chores()
+    for every, chore in (
+        (SEAL_EVERY, seal),
+        (GROW_EVERY, grow_trees),
+        (RECORD_HEADS_EVERY, record_heads),
+        (KEEP_EVERY, keep_keys),
+        (PRUNE_EVERY, prune),
+        (FORGET_EVERY, forget),
+        (ROLL_UP_EVERY, roll_up),
+        (CHECKPOINT_EVERY, checkpoint),
+        (10.0, sum_up_refusals),
+        (RECOUNT_EVERY, Recounting().recount),
+    ):
+        chores.start(Chore(chore.__name__.replace("_", " "), every, partial(chore, opened)))
+    await chores.run()
 
 
 async def seal(opened: Opened) -> None:
@@ -73,6 +64,7 @@ async def seal(opened: Opened) -> None:
         try:
             while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
                 SEALED.inc(await store.run(_add(account, prepared)))
+                progress()
                 if len(prepared.entries) < BATCH:
                     break
         except BrokenChain as error:  # the others are sealed all the same
@@ -138,6 +130,7 @@ async def prune(opened: Opened) -> None:
             place: Place | None = pruning.START
             while place is not None:
                 place = (await store.run(pruning.some(key, account, place))).next
+                progress()
                 await asyncio.sleep(0)
         after = page[-1].name
 
@@ -145,6 +138,7 @@ async def prune(opened: Opened) -> None:
 async def forget(opened: Opened) -> None:
     """Delete expired rows in slices. Callers without credentials can add some, so this does not wait for pruning."""
     while await opened.store.run(lambda tx: tx.forget()) >= 200:
+        progress()
         await asyncio.sleep(0)
 
 
@@ -161,9 +155,11 @@ async def roll_up(opened: Opened) -> None:
     now = opened.store.now()
     hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
     while await opened.store.run(lambda tx: tx.webhooks.roll_up(hour, _TALLIES)) == _TALLIES:
+        progress()
         await asyncio.sleep(0)
     last = clock.seconds(now - HOURS_KEPT)
     while await opened.store.run(lambda tx: tx.webhooks.forget_tallies(last, _TALLIES)) == _TALLIES:
+        progress()
         await asyncio.sleep(0)
 
 
@@ -174,6 +170,7 @@ async def sum_up_refusals(opened: Opened) -> None:
         return len(ended)
 
     while await opened.store.run(unit) >= 200:
+        progress()
         await asyncio.sleep(0)
 
 

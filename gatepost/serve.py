@@ -23,6 +23,7 @@ from gatepost.errors import BadSetting, Unavailable
 from gatepost.observe import configure_logs, log
 from gatepost.ops import pages
 from gatepost.ops.plane import Plane
+from gatepost.repeat import Chores
 from gatepost.settings import Settings
 from gatepost.store.lost import LOST_CODE
 from gatepost.web.listen import listening
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 DRAIN = 20.0
+SILENCE = 10.0  # seconds without a report after which a delivery process counts as stuck
 _RESTART = (0.2, 5.0)  # the first wait before a child is started again, and the longest
 
 
@@ -87,9 +89,12 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     children = _children(settings, metrics)
+    running = Chores()
 
     def waiting() -> str:
-        return next((f"a {child.kind} process is starting" for child in children if not child.ready), "")
+        starting = (f"a {child.kind} process is starting" for child in children if not child.ready)
+        stuck = [*running.stuck(), *(name for child in children for name in child.stuck)]
+        return next(starting, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
 
     plane = Plane(
         opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events,
@@ -98,7 +103,7 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
     )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
         work = [asyncio.create_task(child.keep_running(stopping, opened.store)) for child in children]
-        work.append(asyncio.create_task(chores.run(opened)))
+        work.append(asyncio.create_task(chores.run(opened, running)))
         announce = asyncio.create_task(_announce(settings, children))
         await stopping.wait()
         announce.cancel()
@@ -132,6 +137,7 @@ class _Child:
         self._order = order
         self._metrics = metrics
         self.ready = False
+        self.stuck: list[str] = []  # its chores that make no progress, as it says once a second
 
     async def keep_running(self, stopping: asyncio.Event, store: app.Store) -> None:
         wait = _RESTART[0]
@@ -163,6 +169,7 @@ class _Child:
         said = asyncio.create_task(process.stdout.readline())
         await asyncio.wait({ended, asked, said}, return_when=asyncio.FIRST_COMPLETED)
         self.ready = said.done() and said.result() == b"ready\n"
+        reports = asyncio.create_task(self._read_reports(process.stdout)) if self.ready else None
         await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             process.stdin.close()
@@ -171,11 +178,24 @@ class _Child:
             except TimeoutError:
                 process.kill()
         self.ready = False
-        for task in (asked, said):
+        for task in (asked, said, *([reports] if reports else [])):
             task.cancel()
         code = await ended
+        self.stuck = []
         mark_process_dead(process.pid, self._metrics)  # type: ignore[no-untyped-call]
         return code
+
+    async def _read_reports(self, output: asyncio.StreamReader) -> None:
+        """A delivery process says once a second which of its chores are stuck. If it falls silent, it is."""
+        patience: float | None = None  # a web process never says anything
+        while not output.at_eof():
+            try:
+                line = await asyncio.wait_for(output.readline(), patience)
+            except TimeoutError:
+                self.stuck = [f"the {self.kind} process"]
+                continue
+            patience = SILENCE
+            self.stuck = [name for name in line.decode().strip().split(", ") if name]
 
 
 async def _check_disk(store: app.Store) -> None:

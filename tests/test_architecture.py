@@ -35,7 +35,7 @@ RANKS = [
     (8, ("discovery",)),
     (8, ("units",)),
     (8, ("observe", "gauges")),
-    (9, ("trace",)),
+    (9, ("trace", "repeat")),
     (10, ("app",)),
     (11, ("backups",)),
     (11, ("web",)),

@@ -47,7 +47,7 @@ SILENCE = ASK_FOR + 5.0  # NATS answers each request in time, if only to say tha
 LEAVE = 8.0  # seconds to finish what is under way
 CLOSE = 2.0  # seconds to send the last answers
 TRIES = 5  # of a message that a defect of ours keeps from being published
-WAITS = (0.5, 1.0, 2.0, 5.0)  # seconds before the next try; the last for ever
+WAITS = (0.5, 1.0)  # seconds before the next try; the last for ever, so that no outage is felt longer than it lasts
 
 _ORIGIN = Origin("nats")
 _MEMBERS = ("account", "type", "data", "id")

@@ -1,6 +1,7 @@
 """A delivery process: the worker, and what brings events. Its settings come on standard input; their end is its own."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import uvloop
 from gatepost import app
 from gatepost.deliveries.worker import Worker
 from gatepost.observe import collect_rarely, configure_logs
+from gatepost.repeat import REPORT_EVERY, Chores
 from gatepost.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,7 +59,21 @@ async def _work(order: Order, opened: app.Opened, traces: "Traces | None" = None
     settings = order.settings
     worker = Worker(opened, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces)
     os.write(sys.stdout.fileno(), b"ready\n")
-    await asyncio.gather(worker.run(stopping), _take_events(order.settings, opened, stopping, traces))
+    reporting = asyncio.create_task(_report(worker.chores))
+    try:
+        await asyncio.gather(worker.run(stopping), _take_events(order.settings, opened, stopping, traces))
+    finally:
+        reporting.cancel()
+
+
+async def _report(chores: Chores) -> None:
+    """Tell the supervisor once a second which chores are stuck. What it does not read is dropped."""
+    output = sys.stdout.fileno()
+    os.set_blocking(output, False)
+    while True:
+        with contextlib.suppress(OSError):
+            os.write(output, ", ".join(chores.stuck()).encode() + b"\n")
+        await asyncio.sleep(REPORT_EVERY)
 
 
 async def _take_events(

@@ -24,6 +24,7 @@ from gatepost.endpoints import Endpoint
 from gatepost.errors import Unavailable
 from gatepost.observe import IN_FLIGHT, Attempted, attempt_counter, attempted, log
 from gatepost.observe import claimed as observe_claimed
+from gatepost.repeat import Chore, Chores, progress
 from gatepost.store.effects import Awaited
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Key, Lane
@@ -42,6 +43,7 @@ DRAIN = 12.0
 SETTLED_AT_ONCE = 128
 _HANDS = {"sqlite": 1, "postgres": 2}  # cycles at a time: a server works on one while we prepare another
 _AGAIN = 0.5
+_SHARE = 20.0  # a chore takes at most a twentieth of the time
 _LANES = 500  # read at a time
 _KEPT = 5_000  # prepared endpoints and signers
 
@@ -83,6 +85,7 @@ class Worker:
         self._unsure = False  # a claim may have been committed without our hearing of it
         self._owners: list[bytes] = [self._id]
         self._loop = asyncio.get_running_loop()
+        self.chores = Chores()
 
     def _now(self) -> int:
         return clock.milliseconds(self._store.now())
@@ -93,24 +96,22 @@ class Worker:
         """Until told to stop; then finish what is in flight, or put it on record as interrupted."""
         await self._persist("first beat", self._beat)
         bell = self._store.listen(self._hear_elsewhere)
-        chores = [
-            asyncio.create_task(self._repeat(every, chore))
-            for every, chore in (
-                (BEAT_EVERY, self._beat),
-                (LOOK_EVERY, self._look),
-                (60.0, self._tidy_health),
-                (0.1 if self._store.dialect == "postgres" else 3600.0, self._move_outbox),
-                (1.0, self._replay),
-                (5.0, self._sweep),
-                (60.0, self._sweep_suspended),
-                (15.0, _renewing(bell.renew)),
-            )
-        ]
+        self.chores.start(Chore("heartbeat", BEAT_EVERY, self._beat))
+        for name, every, chore in (
+            ("look", LOOK_EVERY, self._look),
+            ("health", 60.0, self._tidy_health),
+            ("outbox", 0.1 if self._store.dialect == "postgres" else 3600.0, self._move_outbox),
+            ("replay", 1.0, self._replay),
+            ("sweep", 5.0, self._sweep),
+            ("sweep suspended", 60.0, self._sweep_suspended),
+            ("wake-up", 15.0, _renewing(bell.renew)),
+        ):
+            self.chores.start(Chore(name, every, chore, share=_SHARE))
+        chores = asyncio.create_task(self.chores.run())
         delivering = asyncio.create_task(self._deliver())
         try:
             await stopping.wait()
-            for chore in chores:
-                chore.cancel()
+            chores.cancel()
             await self._drain(delivering)
         finally:
             bell.close()
@@ -123,18 +124,6 @@ class Worker:
             except Unavailable as error:
                 log.warning("worker waits for the store", what=what, error=str(error))
                 await asyncio.sleep(_AGAIN)
-
-    async def _repeat(self, every: float, chore: Callable[[], Awaitable[None]]) -> None:
-        """A chore that fails is logged and tried again. One that takes long runs more rarely."""
-        while True:
-            began = self._loop.time()
-            try:
-                await chore()
-            except Unavailable as error:
-                log.warning("worker's chore postponed", chore=chore.__name__, error=str(error))
-            except Exception:  # noqa: BLE001 (whatever it was, the others go on)
-                log.exception("worker's chore failed", chore=chore.__name__)
-            await asyncio.sleep(max(every, 20 * (self._loop.time() - began)))
 
     # --- delivering
 
@@ -419,6 +408,7 @@ class Worker:
     async def _move_outbox(self) -> None:
         while True:
             moved = await self._store.run(publish.from_outbox)
+            progress()
             for number, why in moved.refused:
                 log.error("outbox row refused", seq=number, error=why)
             if moved.published + len(moved.refused) < publish.SLICE:
@@ -429,6 +419,7 @@ class Worker:
         running = await self._store.read(lambda tx: tx.webhooks.running_replays())
         while running:
             running = [(account, each) for account, each in running if await self._replay_some(account, each)]
+            progress()
 
     async def _replay_some(self, account: str, each: str) -> bool:
         try:
@@ -464,6 +455,7 @@ class Worker:
         """Looked at first: a unit that finds nothing to end costs a commit all the same."""
         for key in await self._store.read(lambda tx: units.to_sweep(tx, keys)):
             while await self._store.run(_sweep(key)):
+                progress()
                 await asyncio.sleep(0)
 
     # --- the end

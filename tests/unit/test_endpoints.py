@@ -345,7 +345,7 @@ class TestHiddenHeaders:
     def test_they_do_not_follow_the_url_to_another_origin(self, url: str, same: bool) -> None:
         """What was meant for one receiver is not sent to another."""
         known = defined({"url": URL, "headers": {"x-team": "blue", "X-Api-Key": "k1", "x-token": "t1"}})
-        for sent in ({"url": url}, {"url": url, "headers": endpoints.shown(known, None, 0)["headers"]}):
+        for sent in ({"url": url}, {"url": url, "headers": endpoints.shown(known, None, 0, NOW)["headers"]}):
             changed = definition(sent, known, LATER)
             assert changed.endpoint.headers == (known.headers if same else {"x-team": "blue"})
             assert changed.dropped_headers == ([] if same else ["X-Api-Key", "x-token"])
