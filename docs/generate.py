@@ -144,7 +144,7 @@ def delivery_numbers(_part: str) -> str:
         ("a worker beats every", f"{worker.BEAT_EVERY:g}s"),
         ("and is taken for dead after", f"{worker.DEAD_AFTER // 1000}s"),
         ("a worker looks at the whole queue every", f"{worker.LOOK_EVERY:g}s"),
-        ("a worker that is told to stop finishes within", f"{worker.DRAIN:g}s"),
+        ("a worker that is told to stop waits for", f"the longest attempt under way, and {worker.SETTLE_FOR:g}s"),
         ("read of an answer's body", f"{send.MAX_READ // 1024} KiB"),
         ("kept of it", f"{send.MAX_KEPT // 1024} KiB"),
         ("addresses of a host name are used for", f"{send.NAME_KEPT}s"),

@@ -15,6 +15,7 @@ from gatepost.secrets import Secret
 
 OVERLAP = timedelta(hours=24)
 DISABLE_AFTER = timedelta(hours=120)
+LONGEST_TIMEOUT = 30  # seconds
 MAX_RETRY_AFTER = 3600  # seconds: the default, and below the bounds of what an endpoint may set
 LEAST_MAX_RETRY_AFTER, MOST_MAX_RETRY_AFTER = 1, 24 * 3600
 HIDDEN = "***"
@@ -379,7 +380,7 @@ _CHECKS: dict[str, Check] = {
     "url": _url,
     "description": _description,
     "headers": _headers,
-    "timeout": _whole_number(1, 30, " of seconds"),
+    "timeout": _whole_number(1, LONGEST_TIMEOUT, " of seconds"),
     "max_in_flight": _whole_number(1, 1000),
     "rate_limit": _whole_number(1, 10_000),
     "max_retry_after": _whole_number(LEAST_MAX_RETRY_AFTER, MOST_MAX_RETRY_AFTER, " of seconds"),

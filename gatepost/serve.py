@@ -19,6 +19,7 @@ import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 
 from gatepost import app, chores, ids
+from gatepost.endpoints import LONGEST_TIMEOUT
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.observe import configure_logs, log
 from gatepost.ops import pages
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from gatepost.trace import Traces
 
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-DRAIN = 20.0
+DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, what it came to, and what was cut off
 SILENCE = 10.0  # seconds without a report after which a delivery process counts as stuck
 _RESTART = (0.2, 5.0)  # the first wait before a child is started again, and the longest
 

@@ -118,7 +118,7 @@ class Service:
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout=40)
+        return self.process.wait(timeout=60)
 
 
 def _command_line(process: str) -> bytes:

@@ -220,7 +220,7 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
         f"{UNITS}::test_an_attempt_is_on_record_before_it_is_made",
     ),
     "an endpoint's health survives a restart": (
-        f"{DRAIN}::test_what_is_cut_off_is_on_record_and_made_again_at_once",
+        f"{DRAIN}::test_an_attempt_under_way_has_all_its_time",
         f"{ENDINGS}::test_120_hours_without_a_success_disable",
     ),
     "a list that stays in order and in bounds while it grows": (
@@ -234,7 +234,7 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
     ),
     "SIGTERM while attempts are under way": (
         f"{DRAIN}::test_attempts_under_way_are_finished_before_the_end",
-        f"{DRAIN}::test_what_is_cut_off_is_on_record_and_made_again_at_once",
+        f"{DRAIN}::test_an_attempt_under_way_has_all_its_time",
     ),
     "a URL, a secret or a schedule that changes during a retry": (
         f"{RETRIES}::test_a_url_that_changed_is_the_next_attempts",

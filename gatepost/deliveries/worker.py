@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BEAT_EVERY = 2.0
 DEAD_AFTER = 10_000  # milliseconds without a beat
 LOOK_EVERY = 1.0
-DRAIN = 12.0
+SETTLE_FOR = 5.0  # seconds, when stopping, to put on record what the last attempts came to
 SETTLED_AT_ONCE = 128
 _HANDS = {"sqlite": 1, "postgres": 2}  # cycles at a time: a server works on one while we prepare another
 _AGAIN = 0.5
@@ -85,6 +85,7 @@ class Worker:
         self._unsure = False  # a claim may have been committed without our hearing of it
         self._owners: list[bytes] = [self._id]
         self._loop = asyncio.get_running_loop()
+        self._last_deadline = 0.0  # of all attempts that were begun, by the loop's clock
         self.chores = Chores()
 
     def _now(self) -> int:
@@ -276,6 +277,7 @@ class Worker:
             if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
                 headers.append(parent)
         outgoing = Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout, claim.account_name)
+        self._last_deadline = max(self._last_deadline, self._loop.time() + endpoint.timeout)
         self._sender.start(outgoing)
 
     def _prepare(self, endpoint: Endpoint) -> Prepared:
@@ -461,10 +463,12 @@ class Worker:
     # --- the end
 
     async def _drain(self, delivering: asyncio.Task[None]) -> None:
+        """Begin nothing new, and wait for as long as any attempt under way may take."""
         self._draining = True
         self._woken.set()
+        longest = max(0.0, self._last_deadline - self._loop.time())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(delivering), DRAIN)
+            await asyncio.wait_for(asyncio.shield(delivering), longest + SETTLE_FOR)
         if not delivering.done():
             log.warning("attempts cut off by the end of the worker", attempts=len(self._sender.abandon()))
             with contextlib.suppress(TimeoutError):

@@ -159,13 +159,13 @@ def test_words_that_follow_from_constants() -> None:
     assert replay.SLICE == 200
     explained = prose(EXPLAINED)
     assert timedelta(seconds=30) == units.LEASE
-    assert (worker.BEAT_EVERY, worker.DEAD_AFTER, worker.LOOK_EVERY, worker.DRAIN) == (2.0, 10_000, 1.0, 12.0)
+    assert (worker.BEAT_EVERY, worker.DEAD_AFTER, worker.LOOK_EVERY, worker.SETTLE_FOR) == (2.0, 10_000, 1.0, 5.0)
     for words in (
         "timeout and 30 seconds",
         "beat every 2 seconds",
         "has not for 10",
         "once a second",
-        "has 12 seconds",
+        "within 5 more seconds",
     ):
         assert words in explained, words
 
