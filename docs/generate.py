@@ -86,7 +86,7 @@ def _duration(seconds: int) -> str:
 
 
 def _value(value: Any) -> str:
-    if value in (None, "", []):
+    if value in (None, "", [], {}):
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

@@ -18,6 +18,7 @@ from gatepost.keys import Ring
 from gatepost.observe import committed, end_after_lost_write, log
 from gatepost.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.settings import PREFIX, Settings
+from gatepost.shared_resources import index
 from gatepost.store import marker, presence
 from gatepost.store.bell import Heard
 from gatepost.store.condition import Condition, schema_problem
@@ -231,7 +232,7 @@ def keep_first_client(settings: Settings, created: Created | None, *, terminal: 
 
 def service_of(settings: Settings, server_keys: ServerKeys) -> Service:
     return Service(
-        settings.issuer, server_keys, Ring(server_keys.data), tuple(settings.shared_resources), settings.dev,
+        settings.issuer, server_keys, Ring(server_keys.data), index(settings.shared_resources), settings.dev,
         policy(settings), Foreign(), {name: policy(settings, name) for name in settings.allow_networks},
     )  # fmt: skip
 

@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gatepost import resources
+from gatepost import shared_resources
 from gatepost.accounts import NAME
 from gatepost.errors import BadSetting
 from gatepost.redirect_uris import HOST
+from gatepost.shared_resources import SharedResource
 
 PREFIX = "GATEPOST_"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -38,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dev: bool = False
     master_key: str = ""
     master_key_file: str = ""
-    shared_resources: list[str] = []
+    shared_resources: dict[str, SharedResource] = {}
     trusted_proxies: list[str] = []
     max_requests_per_address: int = 256
     ops_allowed_hosts: list[str] = []
@@ -80,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
-_LISTS = ("shared_resources", "trusted_proxies", "ops_allowed_hosts")
+_LISTS = ("trusted_proxies", "ops_allowed_hosts")
 _NEW_ALLOW_NETWORKS = (
     "allow_networks: networks are allowed to accounts by name; in the settings file write "
     'allow_networks = { "acme" = ["10.20.0.0/16"] }, in the environment '
@@ -96,6 +97,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
     values |= {name: value for name, value in flags.items() if value is not None}
     if isinstance(values.get("allow_networks"), list):
         raise BadSetting(_NEW_ALLOW_NETWORKS)
+    if not isinstance(values.get("shared_resources", {}), dict):
+        raise BadSetting(shared_resources.NEW_FORM)
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -131,7 +134,17 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def _from_text(name: str, text: str) -> Any:
     if name == "allow_networks":
         return _networks_by_account(text)
+    if name == "shared_resources":
+        return _object(text)
     return [part for part in text.replace(",", " ").split() if part] if name in _LISTS else text
+
+
+def _object(text: str) -> Any:
+    """JSON, or nothing that is right; an empty text is an empty object."""
+    try:
+        return msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError:
+        return None
 
 
 def _networks_by_account(text: str) -> dict[str, list[str]]:
@@ -163,10 +176,9 @@ def _check(settings: Settings) -> None:
     _check_base_url(settings.issuer)
     _check_networks(settings)
     _check_nats(settings)
-    for resource in settings.shared_resources:
-        problem = resources.problem(resource, settings.issuer)
-        if problem:
-            raise BadSetting(f"shared_resources: {resource!r} {problem}")
+    problem = shared_resources.problem(settings.shared_resources, settings.issuer)
+    if problem:
+        raise BadSetting(f"shared_resources: {problem}")
 
 
 def _check_listeners(settings: Settings) -> None:

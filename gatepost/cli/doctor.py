@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from gatepost import app, clock
+from gatepost import app, clock, resources, shared_resources
 from gatepost.app import Store
 from gatepost.cli import show
 from gatepost.cli.options import chosen, json_option, settings_options
@@ -21,7 +21,7 @@ from gatepost.secrets import Box
 from gatepost.settings import LOOPBACK, Settings
 from gatepost.store.condition import schema_problem
 from gatepost.store.tx import Tx
-from gatepost.units import endpoint_headers
+from gatepost.units import accounts, endpoint_headers
 from gatepost.units import keys as key_units
 
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
@@ -118,6 +118,7 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         yield _check_opens(settings, store)
         yield _check_hidden_headers(store)
         yield from _check_allowed_networks(settings, store)
+        yield from _check_scopes(settings, store)
     except GatepostError as error:
         do = (
             "check that the database runs and that the URL is right"
@@ -192,6 +193,22 @@ def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]
             yield Check("allow_networks", "warning", f"there is no account {name}", do)
         else:
             yield Check("allow_networks", "ok", f"{name} may send to {', '.join(networks) or 'nothing more'}")
+
+
+def _check_scopes(settings: Settings, store: Store) -> Iterator[Check]:
+    """Scopes of accounts that no longer count: of a shared resource, or of one that is not in normal form."""
+    shared = shared_resources.index(settings.shared_resources)
+    for account in accounts.every(store):
+        for scope in accounts.scopes_of(store, account.id):
+            if shared.includes(scope.resource) and scope.status == "active":
+                found = f"{account.name} defined {scope.name} for {scope.resource}, whose scopes are the operator's"
+                yield Check("scopes", "warning", found, "it grants nothing of its own; have it retired")
+            elif scope.name in shared.by_scope:
+                found = f"{account.name} has a scope {scope.name} of its own, so it cannot use the shared one"
+                yield Check("scopes", "warning", found, "choose another name in shared_resources")
+            elif resources.normal_form(scope.resource) != scope.resource:
+                found = f"{scope.resource!r} of {account.name} ({scope.name}) is not in normal form"
+                yield Check("scopes", "warning", found, "have it redefined, or retired")
 
 
 # --- the ports

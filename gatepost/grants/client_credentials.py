@@ -12,5 +12,8 @@ def subject(draft: Draft) -> str:
 
 
 def extra_claims(draft: Draft) -> dict[str, Any]:
-    """The fixed claims that the client's definition gives its machine tokens."""
-    return draft.client.claims
+    """The fixed claims of the client; of a shared resource only those that the operator lists."""
+    allowed = draft.fixed_claims
+    if allowed is None:
+        return draft.client.claims
+    return {name: value for name, value in draft.client.claims.items() if name in allowed}

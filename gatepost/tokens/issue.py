@@ -23,6 +23,7 @@ class Definitions(Protocol):
     """What a rule may look up."""
 
     def scope(self, account: str, name: str) -> Scope | None: ...
+    def fixed_claims(self, resource: str) -> frozenset[str] | None: ...
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -70,6 +71,7 @@ class Draft(msgspec.Struct, frozen=True):
     scope: tuple[str, ...] = ()
     resource: str = ""
     lifetime: int = 0
+    fixed_claims: frozenset[str] | None = None  # the client's claims that tokens for the resource may carry; None: all
 
     @property
     def audience(self) -> str | list[str]:
@@ -222,7 +224,7 @@ def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal
     return msgspec.structs.replace(draft, **found)
 
 
-def audience_is_one(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
+def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     """The scopes are of one resource, or the request names which (RFC 8707)."""
     offered = {each for name, each in draft.resource_of.items() if name not in draft.riders}
     agreed = set(draft.basis.resources) if draft.basis else set()
@@ -245,7 +247,8 @@ def audience_is_one(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     resource = (named or offered or {draft.base_url}).pop()
     free = draft.riders.union(scopes.BY_CODE)
     kept = tuple(name for name in draft.scope if name in free or draft.resource_of[name] == resource)
-    return msgspec.structs.replace(draft, resource=resource, scope=kept)
+    fixed = definitions.fixed_claims(resource)
+    return msgspec.structs.replace(draft, resource=resource, scope=kept, fixed_claims=fixed)
 
 
 def _not_offered(named: set[str], offered: set[str]) -> str:

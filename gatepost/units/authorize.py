@@ -209,7 +209,7 @@ def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | 
     )  # fmt: skip
     _open(tx, service, opened, visit)
     claims = handoff.interaction(
-        checked, client, interaction=opened.id, descriptions=_descriptions(tx, account, checked),
+        checked, client, interaction=opened.id, descriptions=_descriptions(tx, service, account, checked),
         base_url=service.base_url, login_url=account["login_url"], at=tx.at,
     )  # fmt: skip
     return Begun(account["login_url"], claims, active_key(tx, service, account["signing_alg"]), checked)
@@ -234,7 +234,7 @@ def _checked(
     if sent.repeated:
         return _Bad(Refusal("invalid_request", f"{sent.repeated[:64]}: sent more than once", sent.repeated[:64]), to)
     hint = _hint(tx, service, client, sent.parameters.get("id_token_hint", ""))
-    asked = Asked(sent.parameters, sent.resources, client, account, tx, pushed, hint)
+    asked = Asked(sent.parameters, sent.resources, client, account, service.definitions(tx), pushed, hint)
     decided = request.decide(to, asked)
     return _Bad(decided, to) if isinstance(decided, Refusal) else decided
 
@@ -257,10 +257,10 @@ def _hint(tx: Tx, service: Service, client: Client, token: str) -> str | Refusal
     )
 
 
-def _descriptions(tx: Tx, account: Account, authorization: Authorization) -> dict[str, str]:
+def _descriptions(tx: Tx, service: Service, account: Account, authorization: Authorization) -> dict[str, str]:
     told = dict(scopes.BY_CODE)
     for name in authorization.scope:
-        found = tx.scope(account.id, name)
+        found = service.scope(tx, account.id, name)
         if found is not None:
             told[name] = found.description
     return told
@@ -321,7 +321,7 @@ def _end(
     if not any(redirect_uris.matches(authorization.redirect_uri, each) for each in client.redirect_uris):
         return _bad("the redirect URI is not the client's any more")  # so neither a code nor an error goes there
     if isinstance(outcome, Granted):
-        outcome = _still_allowed(tx, account, client, outcome)
+        outcome = _still_allowed(tx, service, account, client, outcome)
     if not tx.flows.end_interaction(account.id, opened.id):
         raise Again("the interaction ended meanwhile")
     if opened.pushed is not None and not _spend_pushed(tx, account, client, opened.pushed):
@@ -342,13 +342,13 @@ def _spend_pushed(tx: Tx, account: Account, client: Client, pushed: bytes) -> bo
     return tx.use_assertion(client.id, "pushed request", pushed.hex(), until)
 
 
-def _still_allowed(tx: Tx, account: Account, client: Client, granted: Granted) -> Granted | Denied:
+def _still_allowed(tx: Tx, service: Service, account: Account, client: Client, granted: Granted) -> Granted | Denied:
     """The definitions may have changed since the request was opened."""
     grant = client.grant("authorization_code")
     if grant is None:
         return Denied("unauthorized_client", "the client was changed meanwhile")
     for name in granted.said.scope:
-        found = tx.scope(account.id, name)
+        found = service.scope(tx, account.id, name)
         active = name in scopes.BY_CODE or (found is not None and found.status == "active")
         if name not in grant.scopes or not active:
             return Denied("invalid_scope", f"scope: {name} is not granted any more")

@@ -85,7 +85,7 @@ def by_code(tx: Tx, service: Service, known: Known, asked: Request, origin: Orig
     def keep(draft: Draft) -> Kept:
         if not tx.flows.spend_code(account.id, raw_id):
             raise Again("the code was spent meanwhile")
-        kept = Kept({}, {"consent": consent.id}, _identity(tx, draft, consent, bound.nonce))
+        kept = Kept({}, {"consent": consent.id}, _identity(tx, service, draft, consent, bound.nonce))
         refresh = known.client.grant("refresh_token")
         if scopes.OFFLINE not in consent.said.scope or refresh is None:
             return kept
@@ -115,14 +115,14 @@ def _of_consent(consent: Consent) -> Basis:
     )  # fmt: skip
 
 
-def _identity(tx: Tx, draft: Draft, consent: Consent, nonce: str | None) -> dict[str, Any] | None:
+def _identity(tx: Tx, service: Service, draft: Draft, consent: Consent, nonce: str | None) -> dict[str, Any] | None:
     """OIDC Core 1.0, section 2, but for what the token itself brings: its hash."""
     if scopes.OPENID not in draft.scope:
         return None
     issued = int(tx.at.timestamp())
     # OIDC Core 1.0, section 5.4: userinfo returns the claims of scopes; the ID token only those asked for by name.
     scope = consent.said.scope if draft.client.id_token_claims else []
-    claims = consents.released(consent, scope, lambda name: tx.scope(consent.account, name), "id_token")
+    claims = consents.released(consent, scope, lambda name: service.scope(tx, consent.account, name), "id_token")
     claims |= {
         "iss": draft.base_url,
         "sub": consent.subject,
@@ -192,7 +192,7 @@ def _keeping(
         if not stands:
             raise Again("the family moved on meanwhile")
         facts = {"consent": consent.id, "family": family.id}
-        return Kept({"refresh_token": answer}, facts, _identity(tx, draft, consent, None))
+        return Kept({"refresh_token": answer}, facts, _identity(tx, service, draft, consent, None))
 
     return keep
 

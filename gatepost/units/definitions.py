@@ -12,6 +12,7 @@ from gatepost.clients import Client
 from gatepost.deliveries.guard import url_problem
 from gatepost.errors import Refusal
 from gatepost.ledger.entries import Origin
+from gatepost.scopes import Scope
 from gatepost.secrets import Secret, digest, new_client_secret
 from gatepost.store.tx import Tx
 from gatepost.units.service import Answer, Caller, Service, record, refused
@@ -90,7 +91,7 @@ def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         return _refuse_client(tx, account, call, defined)
     problem = (
         _escalation(defined.client, call.caller)
-        or _unknown_scope(tx, defined.client)
+        or _unknown_scope(tx, service, defined.client)
         or _not_ours(tx, service, defined.client)
         or _not_to_be_fetched(service, account, defined.client)
     )
@@ -155,9 +156,9 @@ def _beyond(needed: set[str], caller: Caller) -> Refusal | None:
     return Refusal("insufficient_scope", f"your token must hold {' '.join(beyond)}, which this client has", beyond[0])
 
 
-def _unknown_scope(tx: Tx, client: Client) -> Refusal | None:
+def _unknown_scope(tx: Tx, service: Service, client: Client) -> Refusal | None:
     for name in scopes.split(client.scope):
-        if name not in scopes.RESERVED_NAMES and tx.scope(client.account, name) is None:
+        if name not in scopes.RESERVED_NAMES and service.scope(tx, client.account, name) is None:
             return Refusal("invalid_client_metadata", f"scope: {name} is not a scope of the account", "/scope")
     return None
 
@@ -178,8 +179,7 @@ def _not_to_be_fetched(service: Service, account: Account, client: Client) -> Re
 
 def _needs_no_owner(service: Service, account: str, resource: str) -> bool:
     """The account's default, and what the operator named as shared by all accounts."""
-    shared = [resources.owned_as(each) for each in service.shared_resources]
-    return resource == scopes.default_resource(account) or resources.owned_as(resource) in shared
+    return resource == scopes.default_resource(account) or service.shared_resources.includes(resource)
 
 
 def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
@@ -192,6 +192,9 @@ def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     if known is None and tx.count_scopes(account.id) >= account["max_scopes"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
         return _refuse_scope(tx, account, call, limit)
+    shared = _of_a_shared_resource(service, known, defined)
+    if shared is not None:
+        return _refuse_scope(tx, account, call, shared)
     own = _needs_no_owner(service, account.id, defined.resource)
     if not own and not tx.claim_resource(resources.owned_as(defined.resource), account.id):
         taken = Refusal("invalid_request", "resource: belongs to another account", "/resource")
@@ -207,6 +210,18 @@ def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     data = {"changed": changed, "resource": defined.resource, "status": defined.status}
     entry = record(tx, account, "oauth.scope.changed", call.origin, defined.name, data)
     return Answer(200, scopes.shown(defined), entry.name)
+
+
+def _of_a_shared_resource(service: Service, known: Scope | None, defined: Scope) -> Refusal | None:
+    """Its scopes are the operator's. One that an account defined before can still be retired or given up."""
+    shared, changed = service.shared_resources, known is None or bool(changes(known, defined))
+    if changed and defined.status == "active" and shared.includes(defined.resource):
+        words = f"resource: {defined.resource} is shared by all accounts; its scopes are defined by the operator"
+        return Refusal("invalid_request", words, "/resource")
+    if known is None and defined.name in shared.by_scope:
+        words = f"name: {defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
+        return Refusal("invalid_request", words, "/name")
+    return None
 
 
 def _refuse_scope(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:

@@ -57,5 +57,5 @@ def userinfo(tx: Tx, service: Service, shown: Shown) -> dict[str, Any] | Refusal
     if scopes.OPENID not in held or found.consent is None or service.base_url not in audiences(found.claims):
         return Refusal("insufficient_scope", "userinfo needs an access token with the scope openid", scopes.OPENID)
     consent = found.consent
-    claims = consents.released(consent, held, lambda name: tx.scope(consent.account, name), "userinfo")
+    claims = consents.released(consent, held, lambda name: service.scope(tx, consent.account, name), "userinfo")
     return claims | {"sub": consent.subject}

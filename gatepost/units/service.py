@@ -10,7 +10,9 @@ from gatepost.errors import Refusal
 from gatepost.keys import Ring
 from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import TYPES, Entry, Origin, new
+from gatepost.scopes import Scope
 from gatepost.secrets import ServerKeys
+from gatepost.shared_resources import SharedResources
 from gatepost.store.tx import Tx
 from gatepost.tokens.foreign import Foreign
 
@@ -19,7 +21,7 @@ class Service(NamedTuple):
     base_url: str
     keys: ServerKeys
     ring: Ring
-    shared_resources: tuple[str, ...] = ()
+    shared_resources: SharedResources = SharedResources()
     dev: bool = False
     policy: Policy = Policy()  # of accounts that the operator allowed no networks to
     foreign: Foreign = Foreign()
@@ -29,6 +31,20 @@ class Service(NamedTuple):
         """Where requests for this account, by its name, may go."""
         return self.account_policies.get(account, self.policy)
 
+    def scope(self, tx: Tx, account: str, name: str) -> Scope | None:
+        """The account's own scope, else one of a shared resource. For such a resource only the operator's count."""
+        shared = self.shared_resources
+        if not shared.by_name:
+            return tx.scope(account, name)
+        if name not in shared.by_scope:
+            own = tx.scope(account, name)
+        else:  # that there is no scope of its own is remembered too
+            (own,) = tx.derived(("own scope", account, name), lambda: (tx.scope(account, name),))
+        return own if own is not None and not shared.includes(own.resource) else shared.scope(account, name)
+
+    def definitions(self, tx: Tx) -> "Definitions":
+        return Definitions(self, tx)
+
     @property
     def signer(self) -> Signer:
         """Signs the checkpoints of the ledgers."""
@@ -37,6 +53,19 @@ class Service(NamedTuple):
     @property
     def token_endpoint(self) -> str:
         return f"{self.base_url}/oauth/tokens"
+
+
+class Definitions(NamedTuple):
+    """What the rules of a decision may look up, in one transaction."""
+
+    service: Service
+    tx: Tx
+
+    def scope(self, account: str, name: str) -> Scope | None:
+        return self.service.scope(self.tx, account, name)
+
+    def fixed_claims(self, resource: str) -> frozenset[str] | None:
+        return self.service.shared_resources.claims(resource)
 
 
 class Caller(NamedTuple):

@@ -124,21 +124,21 @@ def _standing(tx: Tx, service: Service, presented: Presented, asked: Request | R
 def _decide(tx: Tx, service: Service, known: Known, asked: Request, basis: Basis | None) -> Standing | Refusal:
     way = GRANTS[asked.grant_type]
     draft = Draft(asked, known.account, known.client, service.base_url, basis)
-    decided = _remembered(tx, draft) or decide(draft, tx, way.rules)
+    decided = _remembered(tx, service, draft) or decide(draft, service.definitions(tx), way.rules)
     if isinstance(decided, Refusal):
         return decided
     key = active_key(tx, service, known.account["signing_alg"])
     return Standing(known, decided, key, way.subject(decided), way.extra_claims(decided))
 
 
-def _remembered(tx: Tx, draft: Draft) -> Draft | None:
+def _remembered(tx: Tx, service: Service, draft: Draft) -> Draft | None:
     """What people allowed is refreshed over and over. The rules look at nothing else, and definitions change rarely."""
     asked, basis = draft.request, draft.basis
     if asked.grant_type != "refresh_token" or basis is None or asked.proof is not None:
         return None
 
     def derive() -> Draft | None:
-        found = decide(draft, tx, GRANTS[asked.grant_type].rules)
+        found = decide(draft, service.definitions(tx), GRANTS[asked.grant_type].rules)
         return found if isinstance(found, Draft) else None
 
     looked_at = ("refreshed", draft.client.id, asked.scope, asked.resources, basis.scope, basis.resources)
@@ -205,7 +205,7 @@ def _explain(
         rules.append({"rule": "basis_holds", "held": isinstance(rest, Rest), "means": _BASIS_HOLDS})
     if not isinstance(rest, Refusal):
         draft = Draft(asked, known.account, known.client, service.base_url, rest.basis if rest else None)
-        rules += explain(draft, tx, GRANTS[asked.grant_type].rules)
+        rules += explain(draft, service.definitions(tx), GRANTS[asked.grant_type].rules)
     told: dict[str, Any] = {"decision": "refuse" if isinstance(decided, Refusal) else "issue", "rules": rules}
     if isinstance(decided, Refusal):
         why = {"rule": decided.rule or "basis_holds", "error": decided.code}

@@ -107,7 +107,7 @@ def test_service_settings() -> None:
     for name, (_, default, flag, meaning) in told.items():
         text = "" if default == "none" else bare(default)
         assert settings.load({}, {settings.PREFIX + name.upper(): text} if text else {}) == settings.Settings()
-        assert bool(text) == (defaults[name] not in ("", [])), name
+        assert bool(text) == (defaults[name] not in ("", [], {})), name
         assert flag == "–" or bare(flag) in {
             opt for each in all_commands().commands["serve"].params for opt in each.opts
         }

@@ -1,5 +1,6 @@
 """Introspection (RFC 7662): who is told about a token, what of it, and that it stops being active at once."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -107,11 +108,11 @@ def test_another_account_is_told_nothing(setting: Setting, own: Setting) -> None
 
 def test_a_resource_that_accounts_share_is_served_to_ones_own_account_alone(tmp_path: Path) -> None:
     shared = "https://platform.example"
-    with service.running(tmp_path / "data", shared_resources=shared) as running:
+    setting = json.dumps({shared: {"scopes": ["platform"]}})
+    with service.running(tmp_path / "data", shared_resources=setting) as running:
         one, other = Setting(running, "one"), Setting(running, "other")
         tokens = {}
         for each in (one, other):
-            each.define_scope(name="platform", resource=shared)
             each.server = each.machine(serves=[shared], scope="platform")
             tokens[each.name] = running.token(each.machine(scope="platform"), "platform")
         assert one.introspect(tokens["one"], one.server)["active"]

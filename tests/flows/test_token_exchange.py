@@ -1,5 +1,6 @@
 """Token exchange (RFC 8693): a service that was called calls on, for the same person and never with more rights."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -142,13 +143,12 @@ def test_a_token_of_another_account(chain: Chain, account_name: str) -> None:
 def test_a_token_of_another_account_for_a_resource_that_all_share(tmp_path: Path) -> None:
     """Both serve it, each for its own."""
     shared = "https://platform.example"
-    with service.running(tmp_path / "data", shared_resources=shared) as gatepost:
+    setting = json.dumps({shared: {"scopes": ["use"]}})
+    with service.running(tmp_path / "data", shared_resources=setting) as gatepost:
         found = {}
         for name in ("one", "two"):
             _, first = gatepost.account(name)
             admin = gatepost.token(first, "gatepost:clients gatepost:scopes")
-            body = {"name": "use", "resource": shared}
-            assert gatepost.post("/oauth/scopes", admin, body).status_code == 201
             grant_types = ["client_credentials", TOKEN_EXCHANGE]
             client = gatepost.define_client(admin, grant_types=grant_types, scope="use", serves=[shared])
             found[name] = client, gatepost.token(client, "use")

@@ -14,6 +14,7 @@ BASE_URL = "https://gatepost.example"
 ACCOUNT = Account("acc_1", "acme", NOW)
 STRICT = Account("acc_1", "acme", NOW, settings={"profile": "fapi2"})
 API, OTHER = "https://api.example.com", "https://other.example.com"
+SHARED = "https://platform.example.com"
 
 
 class Defined:
@@ -24,6 +25,9 @@ class Defined:
 
     def scope(self, account: str, name: str) -> Scope | None:
         return self.known.get((account, name))
+
+    def fixed_claims(self, resource: str) -> frozenset[str] | None:
+        return frozenset({"plan"}) if resource == SHARED else None
 
 
 def scope(name: str, resource: str = API, account: str = ACCOUNT.id, **members: Any) -> Scope:

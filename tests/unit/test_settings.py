@@ -7,6 +7,7 @@ import pytest
 
 from gatepost.errors import BadSetting
 from gatepost.settings import NAMES, Settings, load
+from gatepost.shared_resources import SharedResource
 
 PUBLIC = {"base_url": "https://auth.example.com"}
 
@@ -25,7 +26,7 @@ class TestDefaults:
         assert (found.ops_host, found.ops_port) == ("127.0.0.1", 9090)
         assert (found.data, found.database, found.workers) == ("./gatepost-data", "", 1)
         assert (found.protocol, found.only, found.dev) == ("full", "", False)
-        assert (found.shared_resources, found.trusted_proxies) == ([], [])
+        assert (found.shared_resources, found.trusted_proxies) == ({}, [])
 
     def test_where_things_are(self) -> None:
         found = load({"data": "/var/lib/gatepost"}, {})
@@ -79,7 +80,8 @@ class TestPrecedence:
         texts = {
             "host": "localhost", "port": "81", "ops_host": "localhost", "ops_port": "82", "data": "d",
             "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
-            "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "shared_resources": "https://b",
+            "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f",
+            "shared_resources": '{"https://b": {"scopes": ["s"]}}',
             "trusted_proxies": "10.0.0.0/8",
             "max_requests_per_address": "20",
             "ops_allowed_hosts": "ops.example.com",
@@ -92,7 +94,8 @@ class TestPrecedence:
             "nats_stream": "events",
         }  # fmt: skip
         found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
-        expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True, "shared_resources": ["https://b"],
+        expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True,
+                    "shared_resources": {"https://b": SharedResource(["s"])},
                     "trusted_proxies": ["10.0.0.0/8"], "max_requests_per_address": 20,
                     "ops_allowed_hosts": ["ops.example.com"],
                     "allow_networks": {"acme": ["10.1.0.0/16", "fd12::/48"], "other": ["10.2.0.0/16"]}
@@ -156,9 +159,8 @@ class TestLists:
         assert load({}, {"GATEPOST_TRUSTED_PROXIES": text}).trusted_proxies == values
 
     def test_in_the_file(self, tmp_path: Path) -> None:
-        assert loaded(tmp_path, 'shared_resources = ["https://a", "urn:b:c"]').shared_resources == [
-            "https://a", "urn:b:c"
-        ]  # fmt: skip
+        found = loaded(tmp_path, '[shared_resources."https://a"]\nscopes = ["s"]').shared_resources
+        assert found == {"https://a": SharedResource(["s"])}
 
     @pytest.mark.parametrize("value", ["proxy", "10.0.0.1/8", "10.0.0.0/33", "*", "10.0.0.0/8;::1", "http://10.0.0.1"])
     def test_proxies_are_networks(self, value: str) -> None:
@@ -188,13 +190,12 @@ class TestLists:
                                        "urn:gatepost:acc_1", "HTTPS://a"])  # fmt: skip
     def test_shared_resources_are_resources(self, value: str) -> None:
         with pytest.raises(BadSetting, match="shared_resources: "):
-            load(PUBLIC | {"shared_resources": [value]}, {})
+            load(PUBLIC | {"shared_resources": {value: {"scopes": ["s"]}}}, {})
 
-    @pytest.mark.parametrize("name", ["trusted_proxies", "shared_resources"])
-    def test_they_are_lists(self, tmp_path: Path, name: str) -> None:
+    def test_they_are_lists(self, tmp_path: Path) -> None:
         for value in ('"10.0.0.0/8"', "5", "[5]", "{}"):
             with pytest.raises(BadSetting):
-                loaded(tmp_path, f"{name} = {value}")
+                loaded(tmp_path, f"trusted_proxies = {value}")
 
 
 class TestBaseURL:

@@ -1,0 +1,91 @@
+"""Resources that all accounts share: their scopes are the operator's, and accounts grant them to their clients."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gatepost import scopes
+from gatepost.scopes import Scope
+from gatepost.store.tx import Tx
+from gatepost.units import accounts
+from tests import service
+from tests.login import opened
+from tests.service import Client, Service
+from tests.wire import check_refusal
+
+PLATFORM = "https://platform.example"
+SETTING = msgspec.json.encode({PLATFORM: {"scopes": ["use", "taken"], "claims": ["plan"]}}).decode()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory: Path = tmp_path_factory.mktemp("shared") / "data"
+    with service.running(directory, shared_resources=SETTING) as found:
+        yield found
+
+
+class Tenant:
+    def __init__(self, gatepost: Service, name: str) -> None:
+        self.gatepost, self.name = gatepost, name
+        self.account, first = gatepost.account(name)
+        self.admin = gatepost.token(first, "gatepost:clients gatepost:scopes")
+
+    def machine(self, scope: str) -> Client:
+        claims = {"plan": "free", "role": "admin"}
+        return self.gatepost.define_client(self.admin, scope=scope, claims=claims)
+
+    def store(self, scope: Scope) -> None:
+        """As an earlier release let the account define it."""
+        self.gatepost.opened.store.run_now(lambda tx: tx.add_scope(scope))
+
+    def own(self, name: str, resource: str) -> Scope:
+        def make(tx: Tx) -> Scope:
+            return Scope(accounts.named(tx, self.name).id, name, resource, tx.at, tx.at)
+
+        return self.gatepost.opened.store.read_now(make)
+
+
+@pytest.fixture
+def tenant(running: Service, account_name: str) -> Tenant:
+    return Tenant(running, account_name)
+
+
+def test_a_client_is_granted_a_scope_of_a_shared_resource(tenant: Tenant) -> None:
+    claims = opened(tenant.gatepost.token(tenant.machine("use"), "use"))[1]
+    assert (claims["aud"], claims["scope"], claims["account"]) == (PLATFORM, "use", tenant.account)
+    assert claims["plan"] == "free"
+    assert "role" not in claims, "the operator did not list it"
+
+
+@pytest.mark.parametrize("body", [
+    {"name": "admin", "resource": PLATFORM}, {"name": "admin", "resource": PLATFORM + "/"}, {"name": "use"},
+    {"name": "use", "resource": PLATFORM}, {"name": "use", "resource": "https://api.elsewhere.example"},
+])  # fmt: skip
+def test_an_account_defines_no_scope_of_it(tenant: Tenant, body: dict[str, str]) -> None:
+    answer = tenant.gatepost.post("/oauth/scopes", tenant.admin, body)
+    check_refusal(answer, "/oauth/scopes", "invalid_request", "shared")
+
+
+def test_a_scope_that_was_defined_before_grants_nothing(tenant: Tenant) -> None:
+    tenant.store(tenant.own("everything", PLATFORM))
+    tenant.store(tenant.own("use", PLATFORM))
+    answer = tenant.gatepost.post("/oauth/clients", tenant.admin, {
+        "grant_types": ["client_credentials"], "scope": "everything",
+    })  # fmt: skip
+    check_refusal(answer, "/oauth/clients", "invalid_client_metadata", "everything")
+    assert opened(tenant.gatepost.token(tenant.machine("use"), "use"))[1]["aud"] == PLATFORM
+    told = tenant.gatepost.cli("doctor", check=False).stdout
+    assert f"{tenant.name} defined everything for {PLATFORM}" in told
+    body = {"name": "everything", "status": "retired", "redefine": True}
+    assert tenant.gatepost.post("/oauth/scopes", tenant.admin, body).status_code == 200
+
+
+def test_a_scope_of_ones_own_keeps_its_resource(tenant: Tenant) -> None:
+    """It was there before the operator chose the name: its tokens do not change their audience unasked."""
+    tenant.store(tenant.own("taken", scopes.default_resource(tenant.account)))
+    claims = opened(tenant.gatepost.token(tenant.machine("taken"), "taken"))[1]
+    assert claims["aud"] == scopes.default_resource(tenant.account)
+    assert claims["role"] == "admin"
+    assert f"{tenant.name} has a scope taken of its own" in tenant.gatepost.cli("doctor", check=False).stdout
