@@ -132,7 +132,7 @@ def _dropped(sent: Mapping[str, Any], fields: Mapping[str, Any], known: Endpoint
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port: RFC 6454, section 4."""
+    """Scheme, host and port."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme)}"
 

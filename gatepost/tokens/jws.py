@@ -49,7 +49,7 @@ def is_rsa_key(key: Mapping[str, Any]) -> bool:
 
 
 def _number(text: Any) -> int:
-    """Base64urlUInt (RFC 7518, section 2), whatever zeros precede it; 0 where it is none, or longer than any we use."""
+    """Of a Base64urlUInt, whatever zeros precede it; 0 where it is none, or longer than any we use."""
     if not isinstance(text, str) or len(text) > _LONGEST_NUMBER:
         return 0
     try:

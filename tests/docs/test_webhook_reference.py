@@ -217,7 +217,7 @@ def test_settings_of_receivers() -> None:
     assert guard.address_problem(policy, "10.20.1.2", 443) == ""
     assert guard.url_problem(policy, "https://hooks.corp.internal/x") == ""
     words = guard.address_problem(policy, "10.21.1.2", 443)
-    assert f"the URL {words}" in "".join(blocks(HOW_TO / "send-to-internal-receivers.md", "text"))
+    assert f'reason="{words}"' in "".join(blocks(HOW_TO / "send-to-internal-receivers.md", "text"))
 
 
 def test_ids_are_ids() -> None:
