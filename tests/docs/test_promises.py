@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from gatepost.store import text
-from gatepost.web import app, authorize
+from gatepost.web import app, authorize, error_page
 from tests.docs.pages import DOCS, ROOT, named, prose
 from tests.test_checks import names_in
 
@@ -41,9 +41,11 @@ def test_all_of_them_are_read() -> None:
 
 
 def test_no_page_of_ours_asks_for_anything() -> None:
-    """One answer of the public listener is HTML, and all that a person could do there is to go on."""
+    """Two answers are HTML: a form, where all that a person could do is to go on, and a page about an error."""
     sources = {path: path.read_text("utf-8") for path in (ROOT / "gatepost" / "web").glob("*.py")}
-    assert [path.name for path, source in sources.items() if "text/html" in source] == ["authorize.py"]
+    pages = {path.name for path, source in sources.items() if "text/html" in source}
+    assert pages == {"authorize.py", "error_page.py"}
+    assert not re.search(r"<(a|form|input|button|script|select|textarea)\b", inspect.getsource(error_page))
     form = inspect.getsource(authorize._form)
     assert inspect.getsource(authorize).count("text/html") == form.count("text/html") == 1
     assert set(re.findall(r'<input type="(\w+)"', form)) == {"hidden"}
