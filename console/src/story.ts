@@ -13,7 +13,8 @@ const TRIGGERS: Record<string, string> = {
   retry: 'by an operator, out of one that had ended',
 }
 const WAITED: Record<string, string> = {
-  rate_limit: "the endpoint's rate limit, or the time it had asked for",
+  rate_limit: "the endpoint's rate limit",
+  retry_after: 'the time that the receiver had asked for',
   window: 'other attempts to the same endpoint to end',
   turn: 'its turn among other endpoints',
 }

@@ -7,7 +7,7 @@ import type { Attempt, Delivery, Planned } from './types'
 import words from './words.json'
 
 const BECAUSE: Record<string, string> = words.because
-const WAITED: Record<string, string> = { rate_limit: 'the rate limit', window: 'the window', turn: 'its turn' }
+const WAITED: Record<string, string> = { rate_limit: 'the rate limit', retry_after: 'the Retry-After', window: 'the window', turn: 'its turn' }
 
 export function Timeline({ record, now }: { record: Delivery; now: number }) {
   const { attempts, retries } = record

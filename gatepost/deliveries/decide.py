@@ -24,6 +24,13 @@ class Attempted(NamedTuple):
     failure: str | None
     retry_after: str | None
     ended_at: datetime
+    because: str = "event"  # why it was made when it was
+    connection_closed: bool = False  # a kept connection was closed before any byte of an answer
+
+    @property
+    def is_made_again(self) -> bool:
+        """At once, on a new connection, which is therefore never a kept one."""
+        return self.connection_closed and self.because != "connection_closed"
 
 
 class Receiver(NamedTuple):
@@ -74,6 +81,8 @@ def after_attempt(attempted: Attempted, receiver: Receiver) -> Decision:
     if receiver.status == "removed":
         return Ended("endpoint_removed")
     used, ended = attempted.used + 1, clock.milliseconds(attempted.ended_at)
+    if attempted.is_made_again:
+        return RetryAt(ended, "connection_closed", attempted.used)
     wait = plan.delay(receiver.schedule, used, attempted.delivery, attempted.number + 1)
     if wait is None:
         return Ended("attempts_exhausted")

@@ -35,6 +35,7 @@ BECAUSE = {
     "schedule": "the next delay of the schedule",
     "retry_after": "the receiver asked for it with Retry-After",
     "interrupted": "the attempt before was interrupted: it is made again at once, or after three in a row as scheduled",
+    "connection_closed": "the receiver closed a kept connection without answering: made again at once on a new one",
     "released": "the attempt before was never sent",
     "operator": "an operator asked for it",
 }
@@ -119,6 +120,7 @@ class AttemptDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     timings: dict[str, float] = {}
     remote_ip: str | None = None
     response: str = ""
+    because: str = ""  # of `BECAUSE`; empty for the first attempt of an event, and in records of earlier releases
 
 
 def born(entry_account: bytes, raw_id: bytes, subscription: bytes, endpoint: bytes, event: bytes, event_type: str,

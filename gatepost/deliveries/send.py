@@ -36,6 +36,7 @@ class Outgoing(NamedTuple):
     body: bytes  # never empty: what has no body libcurl would send again by itself
     timeout: float  # seconds, from start to the last byte of the answer
     account: str = ""  # its name: whose share of look-ups it takes
+    fresh: bool = False  # on a new connection
 
 
 class Sent(NamedTuple):
@@ -50,6 +51,7 @@ class Sent(NamedTuple):
     duration_ms: float
     remote_ip: str | None
     response: bytes  # the first 4 KiB of the body
+    connection_closed: bool = False  # a kept connection was closed before any byte of an answer
 
 
 class Sender:
@@ -355,7 +357,7 @@ class _Transfer:
         """What can be said only in the last moment."""
         if self.target.load:
             self.curl.setopt(pycurl.RESOLVE, self.target.load)
-        fresh = self.target.doubtful_until > now
+        fresh = self.outgoing.fresh or self.target.doubtful_until > now
         if fresh != self._fresh:
             self._fresh = fresh
             self.curl.setopt(pycurl.FRESH_CONNECT, fresh)
@@ -402,6 +404,7 @@ class _Transfer:
             _milliseconds(waited + getinfo(pycurl.TOTAL_TIME_T)),
             None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
             bytes(self._kept),
+            failure is not None and error in _CLOSED_KEPT and not self._opened and not self._lines,
         )
 
     def _timings(self, waited: int) -> dict[str, float]:
@@ -499,6 +502,7 @@ def _milliseconds(microseconds: int) -> float:
 
 _TOO_LARGE, _PROXY, _HTTP2_STREAM = 100, 97, 92  # errors that pycurl has no names for
 _CLOSED = {0, _HTTP2_STREAM, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
+_CLOSED_KEPT = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}
 _PHASES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
     **dict.fromkeys((pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT, _PROXY), "connect"),

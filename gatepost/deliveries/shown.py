@@ -67,7 +67,8 @@ def payload(entry: Entry, format_: str) -> Any:
 
 def _attempt(attempt: Attempt, include: frozenset[str]) -> Json:
     found = _document.decode(attempt.document)
-    told = _told(attempt.number, found.planned_at, found, found.worker) | {
+    because = found.because or ("event" if attempt.number == 1 else None)
+    told = _told(attempt.number, because, found.planned_at, found, found.worker) | {
         "ended_at": _time(found.ended_at),
         "duration_ms": found.duration_ms,
         "outcome": attempt.outcome,
@@ -87,13 +88,15 @@ def _attempt(attempt: Attempt, include: frozenset[str]) -> Json:
 def _open_attempt(queued: Queued, include: frozenset[str]) -> Json:
     """The one that is under way, as it was written before its socket was opened."""
     found = _opened.decode(queued.opened or "")
-    told = _told(queued.number, queued.planned_at, found, ids.text("wrk", queued.worker or b""))
+    because = "retry_after" if queued.planned_at > queued.due else queued.because
+    told = _told(queued.number, because, queued.planned_at, found, ids.text("wrk", queued.worker or b""))
     return told | ({"response": ""} if "responses" in include else {})
 
 
-def _told(number: int, planned_at: int, found: Opened | AttemptDocument, worker: str) -> Json:
+def _told(number: int, because: str | None, planned_at: int, found: Opened | AttemptDocument, worker: str) -> Json:
     return {
         "number": number,
+        "because": because,
         "planned_at": _time(planned_at),
         "started_at": _time(found.started_at),
         "ended_at": None,

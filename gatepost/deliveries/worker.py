@@ -276,7 +276,15 @@ class Worker:
             parent = self._traces.attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
             if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
                 headers.append(parent)
-        outgoing = Outgoing(claim, claim.opened.url, headers, body, endpoint.timeout, claim.account_name)
+        outgoing = Outgoing(
+            claim,
+            claim.opened.url,
+            headers,
+            body,
+            endpoint.timeout,
+            claim.account_name,
+            claim.queued.because == "connection_closed",
+        )
         self._last_deadline = max(self._last_deadline, self._loop.time() + endpoint.timeout)
         self._sender.start(outgoing)
 
@@ -300,7 +308,8 @@ class Worker:
             well = result.well
             if result.retry_after is not None:  # so that no other delivery is claimed while this one is settled
                 self._postpone(result)
-            self._end(result, well=well, trouble=not well and decide.in_trouble(each.code, each.failure), now=now)
+            trouble = not well and decide.in_trouble(each.code, each.failure) and not result.is_made_again
+            self._end(result, well=well, trouble=trouble, now=now)
             self._untold.append(self._told(result, well=well))
 
     def _postpone(self, result: Result) -> None:

@@ -65,6 +65,7 @@ def _attempt() -> Json:
     phases = dict.fromkeys(("dns_ms", "connect_ms", "tls_ms", "first_byte_ms"), _MILLISECONDS)
     members = {
         "number": {"type": "integer", "minimum": 1},
+        "because": or_null(among(list(BECAUSE), "Why it was made. Null in old records.")),
         "planned_at": INSTANT,
         "started_at": INSTANT,
         "ended_at": or_null(INSTANT),

@@ -162,6 +162,12 @@ class Result(NamedTuple):
     duration_ms: float | None = None
     remote_ip: str | None = None
     response: bytes = b""
+    connection_closed: bool = False
+
+    @property
+    def is_made_again(self) -> bool:
+        """On a new connection: this one says nothing about the endpoint."""
+        return self.connection_closed and self.attempted().is_made_again
 
     @property
     def well(self) -> bool:
@@ -171,7 +177,8 @@ class Result(NamedTuple):
         queued = self.claim.queued
         return Attempted(
             queued.id, self.claim.number, queued.used, queued.interrupted, self.claim.opened.url, self.code,
-            self.failure, self.retry_after, clock.from_milliseconds(self.ended_at or 0),
+            self.failure, self.retry_after, clock.from_milliseconds(self.ended_at or 0), queued.because,
+            self.connection_closed,
         )  # fmt: skip
 
 
@@ -223,7 +230,9 @@ def ready(results: Sequence[Over], healthy: frozenset[Key]) -> Ready:
 
 
 def _may_be_of_note(each: Over, healthy: frozenset[Key]) -> bool:
-    return each.result.ended_at is not None and (each.ending is None or each.result.claim.to not in healthy)
+    if each.result.ended_at is None or each.result.is_made_again:
+        return False
+    return each.ending is None or each.result.claim.to not in healthy
 
 
 def settle(tx: Tx, ready: Ready) -> Settled:
@@ -254,7 +263,7 @@ def settle(tx: Tx, ready: Ready) -> Settled:
         if isinstance(decision, Ended):
             _tell_end(tx, each.claim, decision.reason, each)
     outcomes = [Outcome(each.claim.to, each.attempted(), each.claim.type) for each in ready.of_note
-                if each.claim.key in ours]  # fmt: skip
+                if each.claim.key in ours and not each.is_made_again]  # fmt: skip
     not_before = endpoint_health.keep(tx, outcomes, ready.healthy)
     overtaken = [each.result for key, each in {**ready.well, **ready.others}.items() if key not in ours]
     return Settled(
@@ -311,9 +320,15 @@ def attempt(result: Result, worker: str) -> Attempt:
     document = AttemptDocument(
         queued.planned_at, opened.started_at, at, opened.url, opened.signed_with, opened.waited_for, opened.waited_ms,
         worker, result.duration_ms, result.code, result.failure, result.detail, result.retry_after, result.timings,
-        result.remote_ip, _text(result.response),
+        result.remote_ip, _text(result.response), _because(queued),
     )  # fmt: skip
     return Attempt(queued.account, queued.id, claim.number, outcome, _encode(document).decode())
+
+
+def _because(queued: Queued) -> str:
+    if queued.planned_at > queued.due:
+        return "retry_after"
+    return "" if queued.because == "event" else queued.because
 
 
 def _text(response: bytes) -> str:
@@ -402,7 +417,7 @@ def _unanswered(queued: Queued, now: int, outcome: str, detail: str) -> Attempt:
     opened = _opened.decode(queued.opened)
     document = AttemptDocument(
         queued.planned_at, opened.started_at, now, opened.url, opened.signed_with, opened.waited_for,
-        opened.waited_ms, ids.text("wrk", queued.worker), detail=detail,
+        opened.waited_ms, ids.text("wrk", queued.worker), detail=detail, because=_because(queued),
     )  # fmt: skip
     return Attempt(queued.account, queued.id, queued.number, outcome, _encode(document).decode())
 

@@ -267,12 +267,32 @@ def test_what_a_kept_connection_swallowed_is_one_failed_attempt(one_store: Platf
             connection.read()
 
     with receiver(Raw(swallow)) as found:
-        one_store.connect(found.url, retry_schedule=[1])
+        endpoint = one_store.connect(found.url, retry_schedule=[])
         one_store.once(one_store.send(1), "succeeded")
         record = one_store.once(one_store.send(2), "succeeded")
+        health = one_store.redefine(endpoint)["health"]
         assert [json.loads(each.body)["data"] for each in found.requests] == [1, 2, 2]
         assert found.connections == 2
     assert [each["failure"] for each in record["attempts"]] == ["first_byte", None]
+    assert [each["because"] for each in record["attempts"]] == ["event", "connection_closed"]
+    assert health["consecutive_failures"] == 0
+
+
+def test_a_receiver_that_closes_every_connection_sees_a_request_twice_at_most(one_store: Platform) -> None:
+    def swallow(connection: Connection) -> None:
+        if connection.read() and connection.number == 1:
+            connection.answer(OK)
+            connection.read()
+
+    with receiver(Raw(swallow)) as found:
+        one_store.connect(found.url, retry_schedule=[])
+        one_store.once(one_store.send(1), "succeeded")
+        record = one_store.once(one_store.send(2), "failed")
+        assert [json.loads(each.body)["data"] for each in found.requests] == [1, 2, 2]
+    assert [(each["because"], each["outcome"]) for each in record["attempts"]] == [
+        ("event", "failed"), ("connection_closed", "failed"),
+    ]  # fmt: skip
+    assert record["ended_reason"] == "attempts_exhausted"
 
 
 def test_an_attempt_is_on_record_while_it_is_under_way(platform: Platform) -> None:

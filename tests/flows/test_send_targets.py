@@ -45,7 +45,7 @@ class TestTargets:
         detail = "the host name does not exist or has no public address"
         for look_up in (missing, at(), at("10.0.0.1"), at("fd00::1", "169.254.169.254")):
             sent = post("https://wiki.corp.example/", HERE, look_up=look_up)
-            assert sent[1:] == (None, "dns", detail, None, {}, 1000.0, None, b"")
+            assert sent[1:9] == (None, "dns", detail, None, {}, 1000.0, None, b"")
 
     def test_the_operator_is_told_of_a_name_that_leads_inside(self) -> None:
         told: list[tuple[str, int, str]] = []

@@ -134,6 +134,22 @@ class TestRetryAfter:
         assert after(attempted(429, used=2, number=3, retry_after="600")) == Ended("attempts_exhausted")
 
 
+class TestAKeptConnectionThatWasClosed:
+    CLOSED = attempted(None, "first_byte")._replace(connection_closed=True)
+
+    @pytest.mark.parametrize("used", [0, 1, 2])
+    def test_it_is_made_again_at_once_and_uses_up_nothing(self, used: int) -> None:
+        made = self.CLOSED._replace(used=used, number=used + 1)
+        assert after(made) == RetryAt(ENDED_AT, "connection_closed", used)
+
+    def test_only_once(self) -> None:
+        made = self.CLOSED._replace(because="connection_closed")
+        assert after(made) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
+
+    def test_not_at_a_removed_endpoint(self) -> None:
+        assert after(self.CLOSED, "removed") == Ended("endpoint_removed")
+
+
 class TestWaitedFor:
     @pytest.mark.parametrize(
         ("planned_at", "not_before", "now", "waited_for"),

@@ -85,6 +85,7 @@ def test_a_record_is_the_contracts() -> None:
         "attempts": [
             {
                 "number": 1,
+                "because": "event",
                 "planned_at": "2026-11-15T08:00:00.000Z",
                 "started_at": "2026-11-15T08:00:00.001Z",
                 "ended_at": "2026-11-15T08:00:00.032Z",
@@ -135,6 +136,7 @@ class TestStates:
         [open_] = told["attempts"]
         assert open_ == {
             "number": 1,
+            "because": "event",
             "planned_at": time(NOW),
             "started_at": time(NOW + 3),
             "ended_at": None,
