@@ -7,6 +7,7 @@ import msgspec
 from gatepost import scopes
 from gatepost.clients import TOKEN_EXCHANGE, Client
 from gatepost.errors import Refusal
+from gatepost.resources import owned_as
 from gatepost.tokens.issue import SHARED, Basis, Definitions, Draft, client_is_confidential
 from gatepost.tokens.jws import audiences
 from gatepost.tokens.provenance import LONGEST_CHAIN, Provenance, SubjectToken
@@ -18,7 +19,7 @@ JWT = "urn:ietf:params:oauth:token-type:jwt"
 def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """For the resource that the subject token is for, no scope that it does not hold."""
     basis = draft.basis
-    if basis is not None and draft.resource in basis.reaches:
+    if basis is not None and owned_as(draft.resource) in map(owned_as, basis.reaches):  # with and without a slash
         beyond = [name for name in draft.scope if name not in basis.scope]
         if beyond:
             return Refusal("invalid_scope", f"scope: {beyond[0]} is not in the subject token", "scope")

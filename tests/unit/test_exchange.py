@@ -40,7 +40,7 @@ def rested(by: Client | None = None, **changes: Any) -> Basis:
 
 
 def decided(*scope: str, by: Client | None = None, resources: tuple[str, ...] = (), **changes: Any) -> Draft | Refusal:
-    by = by or client()
+    by = by or client(serves=(API, API + "/"))
     request = Request(TOKEN_EXCHANGE, scope, resources)
     return decide(Draft(request, ACCOUNT, by, BASE_URL, rested(by, **changes)), SCOPES, token_exchange.RULES)
 
@@ -229,6 +229,9 @@ ALLOWED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 NOT_ALLOWED: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {
     "nothing said": ((), {}, "invalid_scope", "scopes_are_named"),
     "more at the same resource": (("short",), {}, "invalid_scope", "stays_within_the_subject"),
+    "more at the same resource, with a slash": (
+        ("short",), {"aud": API + "/"}, "invalid_scope", "stays_within_the_subject",
+    ),
     "more beside what it has": (("read", "short"), {}, "invalid_scope", "stays_within_the_subject"),
     "a scope beyond the grant": (("read", "write"), {"by": client("read")}, "invalid_scope", "scopes_are_granted"),
     "a scope that is retired": (("retired",), {"scope": "retired"}, "invalid_scope", "scopes_are_active"),
