@@ -72,6 +72,7 @@ class Opened(NamedTuple):
     service: Service
     created: Created | None = None  # the first account, when this start made it
     migrated: tuple[str, ...] = ()  # what this start applied
+    checkpoints: Path | None = None  # the file to write them to
 
 
 def open_store(settings: Settings) -> Store:
@@ -164,7 +165,7 @@ def open_for_start(settings: Settings) -> Opened:
     except BaseException:
         store.close()
         raise
-    return Opened(store, service, created, migrated)
+    return Opened(store, service, created, migrated, settings.checkpoints_file)
 
 
 def present(settings: Settings) -> AbstractContextManager[None]:

@@ -4,9 +4,13 @@ Every chore is safe to run in several processes and on several machines at once:
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
+
+import msgspec
 
 from gatepost import clock
 from gatepost.accounts import Account
@@ -98,6 +102,37 @@ async def record_heads(opened: Opened) -> None:
         after = due.next
         if not after:
             break
+    if opened.checkpoints is not None:
+        await _write_checkpoints(opened, opened.checkpoints)
+
+
+async def _write_checkpoints(opened: Opened, path: Path) -> None:
+    """One line for each account, as in `GET /checkpoints`; the file is replaced at once, and only if it changed."""
+    lines, after = [], ""
+    while page := await opened.store.read(_notes(after)):
+        lines += [
+            msgspec.json.encode({"account": whose, "size": size, "checkpoint": note}) for whose, size, note in page
+        ]
+        after = page[-1][0]
+    await asyncio.to_thread(_replace, path, b"".join(line + b"\n" for line in lines))
+
+
+def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
+    return lambda tx: [each for each in tx.chains.notes(after, 500) if each[2]]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    try:
+        if path.exists() and path.read_bytes() == content:
+            return
+        part = path.with_name(path.name + ".part")
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        log.error("checkpoints not written", file=str(path), error=str(error))
 
 
 def _due(service: Service, after: str) -> Callable[[Tx], Due]:

@@ -39,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dev: bool = False
     master_key: str = ""
     master_key_file: str = ""
+    checkpoints: str = ""
     shared_resources: dict[str, SharedResource] = {}
     trusted_proxies: list[str] = []
     max_requests_per_address: int = 256
@@ -71,6 +72,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def sqlite_file(self) -> Path:
         return self.data_directory / "gatepost.db"
+
+    @property
+    def checkpoints_file(self) -> Path:
+        """Where the signed checkpoints of all ledgers are written."""
+        return Path(self.checkpoints) if self.checkpoints else self.data_directory / "checkpoints.jsonl"
 
     @property
     def key_file(self) -> Path:

@@ -84,7 +84,17 @@ STANDARD = {
     "/oauth/introspect",
     "/oauth/revoke",
 }
-OPERATIONS_PLANE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/", "/console", "/console/", "/events"}
+OPERATIONS_PLANE = {
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/openapi.json",
+    "/checkpoints",
+    "/",
+    "/console",
+    "/console/",
+    "/events",
+}
 
 
 def modules() -> dict[str, Path]:

@@ -5,22 +5,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import click
 import msgspec
 
-from gatepost import clock
+from gatepost import clock, ids
 from gatepost.accounts import OPERATOR, Account
 from gatepost.app import Opened
 from gatepost.cli import show
 from gatepost.cli.options import account_option, instant, json_option, with_store
 from gatepost.errors import BadSetting
-from gatepost.ledger import entries, seal
+from gatepost.ledger import checkpoint, entries, receipt, seal
+from gatepost.ledger.checkpoint import Checkpoint, open_note, parse_verifier
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, chains, issued, ledger, reports
+from gatepost.units import accounts, chains, issued, ledger, proofs, reports
 from gatepost.units.ledger import Verdict, Wanted
 
 since_option = click.option(
@@ -102,9 +103,13 @@ def reach(opened: Opened, name: str, audience: str, at: datetime, as_json: bool)
 @click.option(
     "--head", metavar="SEAL:MAC", help="The head of an export: shows if the chain was cut or rewritten since."
 )
+@click.option(
+    "--checkpoint", "kept", type=click.File("r", encoding="utf-8"), metavar="FILE",
+    help="A checkpoint that was kept: shows if the ledger still extends it.",
+)  # fmt: skip
 @with_store
 @json_option
-def verify(opened: Opened, name: str | None, head: str | None, as_json: bool) -> None:
+def verify(opened: Opened, name: str | None, head: str | None, kept: TextIO | None, as_json: bool) -> None:
     """Recompute every seal, and name the first entry that differs.
 
     Keep the head that is printed somewhere else: with --head it shows later that nothing was cut off.
@@ -112,12 +117,14 @@ def verify(opened: Opened, name: str | None, head: str | None, as_json: bool) ->
     expected = seal.parse_head(head) if head is not None else None
     if head is not None and (expected is None or name is None):
         raise BadSetting("--head takes SEAL:MAC, as export and verify print it, together with --account")
+    if kept is not None and name is None:
+        raise BadSetting("--checkpoint: name the account that it is of with --account")
     found = [opened.store.read_now(lambda tx: accounts.named(tx, name))] if name else accounts.every(opened.store)
     accounts_found = list(found)
     problems = heads_problems(opened, accounts_found[0] if name else None)
     told = []
     for account in accounts_found:
-        verdict = check(opened, account, expected)
+        verdict = check(opened, account, expected, _opened_checkpoint(opened, account, kept))
         verdict = verdict._replace(problem=verdict.problem or problems.pop(account.id, ""))
         told.append(_shown(account, verdict))
         if not as_json:
@@ -145,10 +152,16 @@ def heads_problems(opened: Opened, only: Account | None = None) -> dict[str, str
     return found
 
 
-def check(opened: Opened, account: Account, expected: Head | None = None) -> Verdict:
+def _opened_checkpoint(opened: Opened, account: Account, kept: TextIO | None) -> Checkpoint | None:
+    """The checkpoint in the file, if this service signed it for this account."""
+    origin = checkpoint.origin(opened.service.base_url, account.id)
+    return open_note(kept.read(), opened.service.signer.verifier(origin)) if kept is not None else None
+
+
+def check(opened: Opened, account: Account, expected: Head | None = None, kept: Checkpoint | None = None) -> Verdict:
     total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
     with show.progress(account.name, total) as passed:
-        return ledger.verify(opened.store, opened.service.keys.seal, account.id, expected, passed)
+        return ledger.verify(opened.store, opened.service.keys.seal, account.id, expected, passed, kept)
 
 
 def _shown(account: Account, verdict: Verdict) -> dict[str, Any]:
@@ -219,3 +232,66 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise BadSetting(f"cannot write {output}: {error.strerror}; choose another place with -o") from None
+
+
+@audit.command()
+@account_option
+@with_store
+def key(opened: Opened, name: str) -> None:
+    """Print the public key that checkpoints of an account are signed with, as a signed-note verifier key."""
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    print(opened.service.signer.verifier(checkpoint.origin(opened.service.base_url, account.id)))
+
+
+@audit.command()
+@click.argument("event")
+@account_option
+@with_store
+def prove(opened: Opened, event: str, name: str) -> None:
+    """Print a proof that an entry is in its account's ledger, for `audit check-proof`.
+
+    The format is tlog-proof of c2sp.org. It holds the whole entry.
+    """
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    raw_id = ids.parse("evt", event)
+    if raw_id is None:
+        raise BadSetting(f"{event} is no id of an entry: it must begin with evt_")
+    seal_key = opened.service.keys.seal
+    found = opened.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
+    if found is None:
+        _seal_up_to(opened, account.id, opened.store.read_now(lambda tx: tx.entry(account.id, raw_id)))
+        _record_heads(opened)
+        found = opened.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
+    if found is None:
+        raise BadSetting("the account's tree is still being built after the upgrade; try again later")
+    print(found.text(), end="")
+
+
+def _record_heads(opened: Opened) -> None:
+    service, after = opened.service, ""
+    while True:
+        due = opened.store.read_now(
+            lambda tx, after=after: chains.due(tx, service.keys.seal, service.signer, service.base_url, after)  # type: ignore[misc]
+        )
+        opened.store.run_now(lambda tx, due=due: chains.record_heads(tx, service.keys.seal, due.chains))  # type: ignore[misc]
+        after = due.next
+        if not after:
+            return
+
+
+@audit.command("check-proof")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@click.option("--key", "public", required=True, metavar="KEY", help="The verifier key, as `audit key` prints it.")
+@json_option
+def check_proof(file: TextIO, public: str, as_json: bool) -> None:
+    """Check a proof that `audit prove` printed. It needs the public key alone: no store, no settings."""
+    found = receipt.check(file.read(), parse_verifier(public))
+    shown = {
+        "entry": entries.shown(found.entry), "leaf": found.number, "size": found.checkpoint.size,
+        "origin": found.checkpoint.origin,
+    }  # fmt: skip
+    if as_json:
+        show.document(shown)
+        return
+    click.echo(f"{found.entry.name} is leaf {found.number} of {found.checkpoint.size} in {found.checkpoint.origin}")
+    show.document(shown["entry"])

@@ -12,6 +12,7 @@ from gatepost.observe import log
 from gatepost.ops import intake, metrics, pages
 from gatepost.ops.readiness import WriteProbe
 from gatepost.settings import EVERYWHERE, LOOPBACK
+from gatepost.store.tx import Tx
 from gatepost.web import bearer
 from gatepost.web.answers import NO_STORE, VERSION, Reply, json, linked, problem
 from gatepost.web.body import BodyLimits, BodyReader, Receive
@@ -52,6 +53,7 @@ class Plane:
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
+            "/checkpoints": self._checkpoints,
             "/": _always(_TO_CONSOLE),
             "/console": _always(_TO_CONSOLE),
             "/console/": _always(console.pop(pages.ROOT)),
@@ -158,11 +160,23 @@ class Plane:
     async def _metrics(self) -> Reply:
         return Reply(200, await self._page.text(), (), metrics.MEDIA_TYPE)
 
+    async def _checkpoints(self) -> Reply:
+        """The last signed checkpoint of each account's ledger: ids and sizes, nothing of what is in it."""
+        found, after = [], ""
+        while page := await self._opened.store.read(_notes(after)):
+            found += [{"account": account, "size": size, "checkpoint": note} for account, size, note in page if note]
+            after = page[-1][0]
+        return json(200, {"checkpoints": found})
+
     async def _openapi(self) -> Reply:
         return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
 
 
 _TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
+
+
+def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
+    return lambda tx: tx.chains.notes(after, 500)
 
 
 def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:

@@ -146,6 +146,28 @@ def test_verify_of_all_accounts(gatepost: Service, account_name: str) -> None:
         assert ended.returncode == 2, "a head belongs to one account"
 
 
+def test_a_receipt_is_checked_with_the_public_key_alone(gatepost: Service, account_name: str, tmp_path: Path) -> None:
+    account, client = gatepost.account(account_name)
+    gatepost.token(client, ADMIN)
+    event = gatepost.cli_json("audit", "list", "--account", account)[0]["id"]
+    proof = tmp_path / "receipt.tlog-proof"
+    proof.write_text(gatepost.cli("audit", "prove", event, "--account", account).stdout)
+    key = gatepost.cli("audit", "key", "--account", account).stdout.strip()
+    nowhere = command.alone(tmp_path / "nowhere")
+    found = json.loads(nowhere.cli("audit", "check-proof", str(proof), "--key", key, "--json").stdout)
+    assert found["entry"]["id"] == event
+    assert found["origin"].endswith(f"/accounts/{account}")
+    proof.write_text(proof.read_text().replace("\nindex ", "\nindex 1"))
+    assert nowhere.cli("audit", "check-proof", str(proof), "--key", key, check=False).returncode == 2
+    listed = gatepost.session.get(f"{gatepost.ops}/checkpoints").json()["checkpoints"]
+    [note] = [each["checkpoint"] for each in listed if each["account"] == account]
+    assert all(set(each) == {"account", "size", "checkpoint"} for each in listed)
+    kept = tmp_path / "checkpoint"
+    kept.write_text(note)
+    [verdict] = gatepost.cli_json("audit", "verify", "--account", account, "--checkpoint", str(kept))
+    assert verdict["problem"] is None
+
+
 # --- tampering
 
 

@@ -80,7 +80,7 @@ class TestPrecedence:
         texts = {
             "host": "localhost", "port": "81", "ops_host": "localhost", "ops_port": "82", "data": "d",
             "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
-            "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f",
+            "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "checkpoints": "c",
             "shared_resources": '{"https://b": {"scopes": ["s"]}}',
             "trusted_proxies": "10.0.0.0/8",
             "max_requests_per_address": "20",
