@@ -56,13 +56,16 @@ COMMIT_SECONDS = Histogram(
 COMMIT_UNITS = Histogram(
     "gatepost_store_commit_units", "Units of work that shared a commit.", buckets=(1, 2, 5, 10, 20, 50, 100, 200)
 )  # fmt: skip
+SHORTAGES = Counter(
+    "gatepost_shortages_total", "Attempts that were not sent because the service ran out of a resource.", ["resource"]
+)  # fmt: skip
 CHORE_FAILURES = Counter("gatepost_chore_failures_total", "Runs of a chore that failed.", ["chore"])
 CHORE_IDLE = Gauge(
     "gatepost_chore_idle_seconds", "Since a chore last finished or made progress.", ["chore"],
     multiprocess_mode="livesum",
 )  # fmt: skip
 OF_EVERY_PROCESS = (
-    CHORE_FAILURES, CHORE_IDLE,
+    CHORE_FAILURES, CHORE_IDLE, SHORTAGES,
     TOKENS, UNKNOWN_CLIENTS, REQUESTS, REQUEST_SECONDS, ENTRIES, ATTEMPTS, IN_FLIGHT, LATENESS, COMMIT_SECONDS,
     COMMIT_UNITS,
 )  # fmt: skip

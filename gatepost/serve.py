@@ -7,6 +7,7 @@ child outlives its parent, however the parent goes.
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -41,6 +42,7 @@ _RESTART = (0.2, 5.0)  # the first wait before a child is started again, and the
 def main(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     configure_logs()
+    _raise_file_limit()
     _check_free(settings.host, settings.port)
     _check_free(settings.ops_host, settings.ops_port)
     metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
@@ -49,6 +51,13 @@ def main(settings: Settings) -> None:
             _run(settings, metrics)
     finally:
         shutil.rmtree(metrics, ignore_errors=True)
+
+
+def _raise_file_limit() -> None:
+    """To what the system allows; every connection is a file. The processes we start inherit it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _run(settings: Settings, metrics: str) -> None:

@@ -1,6 +1,7 @@
 """`gatepost doctor`: the settings, and everything they lead to, looked at without changing any of it."""
 
 import http.client
+import resource
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from gatepost.store.tx import Tx
 from gatepost.units import accounts, endpoint_headers
 from gatepost.units import keys as key_units
 
+FEW_FILES = 4096  # that a process may have open
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
 SKEW, TOO_MUCH_SKEW = timedelta(seconds=1), timedelta(seconds=10)
 _PATIENCE = 5.0  # seconds: /readyz waits for the store
@@ -48,6 +50,7 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
     yield from _check_master_key(settings)
     if not settings.database:
         yield _check_disk(settings.data_directory)
+    yield _check_files()
     yield from _check_store(settings)
     own = _identity(settings)
     yield _check_port(
@@ -57,6 +60,15 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
         "operations port", settings.ops_host, settings.ops_port, lambda ask: _is_instance(ask("/healthz"), own), own
     )
     yield check if check.status != "ok" else _check_ready(settings, check)
+
+
+def _check_files() -> Check:
+    """Every connection is a file, of a client, a receiver and the database."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or most >= FEW_FILES:
+        return Check("files", "ok", "enough may be open")
+    do = f"raise the hard limit: LimitNOFILE= in systemd, ulimit -Hn in a shell; {FEW_FILES} or more"
+    return Check("files", "warning", f"a process may have {most} open, which many connections exceed", do)
 
 
 def _check_base_url(settings: Settings) -> Check:

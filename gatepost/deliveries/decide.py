@@ -8,6 +8,7 @@ from gatepost import clock
 from gatepost.deliveries import plan
 from gatepost.endpoints import MAX_RETRY_AFTER
 
+SHORTAGE_PAUSE = 2000  # milliseconds before what was not sent for want of our own resources is tried again
 INTERRUPTIONS = 3  # the third in a row uses up a planned attempt
 _TROUBLE = ("dns", "connect", "tls", "send", "first_byte", "timeout")
 

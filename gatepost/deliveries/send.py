@@ -52,6 +52,7 @@ class Sent(NamedTuple):
     remote_ip: str | None
     response: bytes  # the first 4 KiB of the body
     connection_closed: bool = False  # a kept connection was closed before any byte of an answer
+    shortage: str = ""  # what we ran out of, so that it was never sent: one of `SHORTAGES`
 
 
 class Sender:
@@ -320,6 +321,8 @@ class _Transfer:
         self._kept = bytearray()
         self._read = 0
         self._refused = ""
+        self._shortage = ""
+        self._address: Any = None
         self._opened = False
         self.curl = curl = pycurl.Curl()
         for option, value in _OPTIONS.items():
@@ -339,6 +342,7 @@ class _Transfer:
         self._kept.clear()
         self._read = 0
         self._refused = ""
+        self._shortage = ""
         self._opened = False
         setopt = self.curl.setopt
         setopt(pycurl.URL, outgoing.url)
@@ -370,9 +374,11 @@ class _Transfer:
             self._refused = problem
             return int(pycurl.SOCKET_BAD)
         self._opened = True
+        self._address = address
         try:
             fd = socket.socket(address.family, address.socktype, address.protocol).detach()
-        except OSError:
+        except OSError as error:
+            self._shortage = SHORTAGES.get(error.errno or 0, "")
             return int(pycurl.SOCKET_BAD)
         self._drive.opened(fd, self.target.lost)
         return fd
@@ -405,7 +411,19 @@ class _Transfer:
             None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
             bytes(self._kept),
             failure is not None and error in _CLOSED_KEPT and not self._opened and not self._lines,
+            self._short_of(error) if failure is not None and not self._lines else "",
         )
+
+    def _short_of(self, error: int) -> str:
+        """What we ran out of: the receiver was never reached, and is not to blame."""
+        if error == pycurl.E_OUT_OF_MEMORY:
+            return "memory"
+        if error != pycurl.E_COULDNT_CONNECT:
+            return ""
+        number = self.curl.getinfo(pycurl.OS_ERRNO)
+        if number == errno.EADDRNOTAVAIL and not _has_source_address(self._address):
+            return ""  # we have no address of that family: no port would help
+        return self._shortage or SHORTAGES.get(number, "")
 
     def _timings(self, waited: int) -> dict[str, float]:
         getinfo = self.curl.getinfo
@@ -496,12 +514,29 @@ def _out_of_time(phase: str, timeout: float) -> str:
     return f"no whole answer within {timeout:g} s: the time ran out while {_DOING[phase]}"
 
 
+def _has_source_address(address: Any) -> bool:
+    """Whether this machine has an address to reach that one from. A datagram socket is connected; nothing is sent."""
+    try:
+        with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address.addr)
+    except OSError:
+        return False
+    return True
+
+
 def _milliseconds(microseconds: int) -> float:
     return microseconds // 100 / 10
 
 
 _TOO_LARGE, _PROXY, _HTTP2_STREAM = 100, 97, 92  # errors that pycurl has no names for
 _CLOSED = {0, _HTTP2_STREAM, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
+SHORTAGES = {
+    errno.EMFILE: "files",
+    errno.ENFILE: "files",
+    errno.ENOBUFS: "buffers",
+    errno.ENOMEM: "memory",
+    errno.EADDRNOTAVAIL: "ports",
+}
 _CLOSED_KEPT = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}
 _PHASES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",

@@ -22,7 +22,7 @@ from gatepost.deliveries.senders import Senders
 from gatepost.deliveries.sign import Signer, signature
 from gatepost.endpoints import Endpoint
 from gatepost.errors import Unavailable
-from gatepost.observe import IN_FLIGHT, Attempted, attempt_counter, attempted, log
+from gatepost.observe import IN_FLIGHT, SHORTAGES, Attempted, attempt_counter, attempted, log
 from gatepost.observe import claimed as observe_claimed
 from gatepost.repeat import Chore, Chores, progress
 from gatepost.store.effects import Awaited
@@ -43,6 +43,7 @@ SETTLE_FOR = 5.0  # seconds, when stopping, to put on record what the last attem
 SETTLED_AT_ONCE = 128
 _HANDS = {"sqlite": 1, "postgres": 2}  # cycles at a time: a server works on one while we prepare another
 _AGAIN = 0.5
+_SHORT_FOR = 1.0  # seconds
 _SHARE = 20.0  # a chore takes at most a twentieth of the time
 _LANES = 500  # read at a time
 _KEPT = 5_000  # prepared endpoints and signers
@@ -85,6 +86,7 @@ class Worker:
         self._unsure = False  # a claim may have been committed without our hearing of it
         self._owners: list[bytes] = [self._id]
         self._loop = asyncio.get_running_loop()
+        self._short_until = 0.0  # a resource of ours ran out: nothing is claimed before, by the loop's clock
         self._last_deadline = 0.0  # of all attempts that were begun, by the loop's clock
         self.chores = Chores()
 
@@ -138,7 +140,8 @@ class Worker:
             if self._unsure and not self._cycles:
                 await self._as_cycle(self._persist("what was claimed unheard", self._release_lost))
                 continue
-            turns = [] if self._draining or self._unsure else self._schedule.turns(now)
+            short = self._loop.time() < self._short_until
+            turns = [] if self._draining or self._unsure or short else self._schedule.turns(now)
             results = [] if self._unsure else ended[:SETTLED_AT_ONCE]
             if not turns and not results:
                 await self._wait(now)
@@ -171,6 +174,7 @@ class Worker:
         """Until something ends, is heard of, or becomes due."""
         next_at = self._schedule.next_at()
         seconds = LOOK_EVERY if next_at is None else min(LOOK_EVERY, max(0.001, (next_at - now) / 1000))
+        seconds = max(seconds, min(LOOK_EVERY, self._short_until - self._loop.time()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -304,6 +308,9 @@ class Worker:
     def _finished(self, sent: list[Sent]) -> None:
         now = self._now()
         for each in sent:
+            if each.shortage:
+                self._run_short(each)
+                continue
             result = Result(each.key, now, *each[1:])
             well = result.well
             if result.retry_after is not None:  # so that no other delivery is claimed while this one is settled
@@ -311,6 +318,17 @@ class Worker:
             trouble = not well and decide.in_trouble(each.code, each.failure) and not result.is_made_again
             self._end(result, well=well, trouble=trouble, now=now)
             self._untold.append(self._told(result, well=well))
+
+    def _run_short(self, sent: Sent) -> None:
+        """It was never sent: on record as such, and nothing more is claimed for a moment."""
+        if self._loop.time() >= self._short_until:
+            log.error("attempts not sent: the service ran out of a resource", resource=sent.shortage)
+        self._short_until = self._loop.time() + _SHORT_FOR
+        SHORTAGES.labels(sent.shortage).inc()
+        attempt_counter("not_sent", "").inc()
+        words = f"not sent: the service ran out of {sent.shortage}"
+        result = Result(sent.key, None, detail=words, shortage=sent.shortage)
+        self._end(result, well=False, trouble=False, now=self._now())
 
     def _postpone(self, result: Result) -> None:
         endpoint = result.claim.endpoint

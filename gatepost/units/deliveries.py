@@ -163,6 +163,7 @@ class Result(NamedTuple):
     remote_ip: str | None = None
     response: bytes = b""
     connection_closed: bool = False
+    shortage: str = ""  # what we ran out of, if it was never sent for that
 
     @property
     def is_made_again(self) -> bool:
@@ -290,7 +291,8 @@ def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
 def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
     queued = result.claim.queued
     if result.ended_at is None:
-        return RetryAt(clock.milliseconds(tx.at), "released", queued.used, queued.interrupted)
+        at = clock.milliseconds(tx.at) + (decide.SHORTAGE_PAUSE if result.shortage else 0)
+        return RetryAt(at, "released", queued.used, queued.interrupted)
     receiver = receivers.get(result.claim.to)
     if receiver is None:
         receiver = receivers[result.claim.to] = _receiver(tx, queued)

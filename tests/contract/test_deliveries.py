@@ -11,6 +11,7 @@ import pytest
 
 from gatepost import clock, ids
 from gatepost.app import Store
+from gatepost.deliveries import decide
 from gatepost.deliveries.model import ENDS, Opened
 from gatepost.endpoints import Endpoint
 from gatepost.store.tx import Tx
@@ -503,3 +504,14 @@ def test_what_another_has_is_not_given_back(post: Post, endpoint: Endpoint) -> N
     assert post.store.run_now(lambda tx: deliveries.release(tx, OTHER_WORKER, [claim.queued[:2]])) == 0
     assert post.outcomes(delivery) == []
     assert post.waiting(delivery).worker == WORKER
+
+
+def test_what_was_not_sent_for_want_of_our_own_resources(post: Post, endpoint: Endpoint) -> None:
+    [made] = post.deliver()
+    [claim] = post.claim()
+    words = "not sent: the service ran out of files"
+    post.settle(Result(claim, None, detail=words, shortage="files"))
+    queued = post.waiting(made)
+    assert (queued.due, queued.used, queued.because) == (post.now + decide.SHORTAGE_PAUSE, 0, "released")
+    assert (post.outcomes(made), post.documents(made)[0].detail) == (["not_sent"], words)
+    assert post.health(endpoint) is None

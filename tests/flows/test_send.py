@@ -497,3 +497,23 @@ class TestHostile:
             urls = [stack.enter_context(receiver(Raw(act))).url for act in acts]
             good = stack.enter_context(receiver())
             assert all(sent.code == 200 for sent in run(story(urls, good.url)))
+
+
+def test_our_own_shortage_is_not_the_receivers_failure() -> None:
+    """No more files: the request is not sent, and that is what is said."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def story(url: str) -> tuple[Sent, Sent]:
+        async with posting(DEV) as to:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))  # every new file would have a higher number
+            try:
+                short = await to(url)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, most)
+            return short, await to(url)
+
+    with receiver() as found:
+        short, sent = run(story(found.url))
+        assert len(found.requests) == 1
+    assert (short.shortage, short.code) == ("files", None)
+    assert (sent.shortage, sent.code) == ("", 200)
