@@ -1,4 +1,6 @@
-"""Resources: the audiences of tokens, absolute URIs in one spelling each. RFC 8707, section 2; RFC 3986, section 6.
+"""Resources: the audiences of tokens, absolute URIs in one spelling each. RFC 8707, section 2.
+
+That spelling is the normal form of RFC 3986, sections 6.2.2 and 6.2.3, without userinfo and fragment.
 
 Verifiers normalise URLs in different ways. If only the normal form is accepted, two resources that are different
 strings stay different after any of these.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from gatepost import accounts
 from gatepost.errors import ERRORS
 from gatepost.ledger import entries
 from gatepost.web.app import ROUTES
+from tests import command
 from tests.docs.pages import REFERENCE, bare, first_column, inline_code, json_with, prose, rows, tables
 from tests.docs.reader import Reader
 from tests.login import Browser, Platform, sent_to
@@ -82,8 +84,24 @@ def seen(reader: Reader) -> Seen:
         *running.cli_json("audit", "list", "--account", "seen", "--limit", "1000"),
         *running.cli_json("audit", "list", "--account", accounts.OPERATOR, "--limit", "1000"),
         *people,
+        *restore(reader),
     ]
     return Seen(client, scope, token, explained, found, refused, webhooks)
+
+
+def restore(reader: Reader) -> list[dict[str, Any]]:
+    """A restore of the store, rehearsed in another directory as the how-to page describes it."""
+    running, rehearsal = reader.service, reader.directory / "rehearsal"
+    backup = reader.directory / "rehearsed.db"
+    running.cli("store", "backup", str(backup))
+    rehearsal.mkdir(mode=0o700)
+    shutil.copy(running.directory / "master.key", rehearsal)
+    restored = command.alone(rehearsal)
+    restored.cli("store", "restore", str(backup))
+    found: list[dict[str, Any]] = restored.cli_json(
+        "audit", "list", "--account", accounts.OPERATOR, "--type", "account.store.restored"
+    )
+    return found
 
 
 def sign_in(reader: Reader) -> list[dict[str, Any]]:

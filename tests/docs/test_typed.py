@@ -20,7 +20,7 @@ from gatepost.settings import Settings, load
 from gatepost.units import ledger, publish
 from gatepost.units.accounts import Created
 from gatepost.web.app import ROUTES
-from tests import postgres, service
+from tests import command, postgres, service
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, ROOT, blocks, json_blocks
 from tests.docs.reader import RECEIVER, Reader
 from tests.receiver import receiver
@@ -203,6 +203,7 @@ def test_publishing_in_a_transaction_is_true(postgres_server: postgres.Server, t
     url = postgres_server.create_database("outbox")
     environment = service.environment(tmp_path, url)
     opened = app.open_for_start(load({}, environment))
+    command.alone(tmp_path, url).cli("account", "create", accounts.FIRST)
     grant, insert, look = blocks(page, "sql")
     with psycopg.connect(url, autocommit=True) as owner:
         owner.execute("CREATE ROLE app LOGIN")
@@ -253,7 +254,8 @@ def test_postgresql_is_true(reader: Reader, postgres_server: postgres.Server, tm
     [url] = re.findall(r"postgresql://\S+", "\n".join(blocks(page, "sh")))
     assert urlsplit(url).scheme == "postgresql"
     real = postgres_server.url("documented").replace(f"{postgres.OWNER}@", "documented@")
-    printed = reader.types(page, f"export GATEPOST_DATA={tmp_path}", replaced={url: f"'{real}'"})
+    before = f"export GATEPOST_DATA={tmp_path} GATEPOST_PORT={free_port()} GATEPOST_OPS_PORT={free_port()}"
+    printed = reader.types(page, before, replaced={url: f"'{real}'"})
     assert "applied foundation" in printed
     assert re.search(r"client_secret +gps_", printed)
     assert "ledger of gatepost: intact" in printed
