@@ -148,7 +148,7 @@ const TITLES: Record<Problem['kind'], string> = {
   credentials: 'These credentials are not accepted',
   scope: 'The scope gatepost:deliveries is missing',
   expired: 'The token is no longer good',
-  throttled: 'Too many failed tries',
+  throttled: 'Too many failed attempts',
   refused: 'The service refuses this',
   failing: 'The service cannot answer now',
 }
@@ -188,8 +188,9 @@ export function Advice({ problem }: { problem: Problem }) {
     case 'throttled':
       return (
         <p>
-          After ten failed tries in a minute the service takes no more from here
-          {problem.retryAfter ? ` for ${problem.retryAfter} s` : ' for a while'}.
+          These credentials are not accepted. Ten attempts to authenticate as this client from this address failed
+          within a minute, so further failures get this answer
+          {problem.retryAfter ? ` for another ${problem.retryAfter} s` : ''}. Correct credentials are accepted at any time.
         </p>
       )
     default:

@@ -140,8 +140,13 @@ async function issued(by: Credentials): Promise<Session> {
     const expires = Date.now() + Number(body['expires_in']) * 1000
     return { by, token: String(body['access_token']), expires, account, client }
   }
-  const lacks = body['error'] === 'invalid_scope' || body['error'] === 'unauthorized_client'
-  throw problem(answer, answer.status === 401 ? 'credentials' : lacks ? 'scope' : undefined, body['error_description'])
+  const kinds: Record<string, Kind> = {
+    invalid_client: 'credentials',
+    invalid_scope: 'scope',
+    unauthorized_client: 'scope',
+    too_many_failures: 'throttled',
+  }
+  throw problem(answer, kinds[String(body['error'])], body['error_description'])
 }
 
 async function get(query: Record<string, string>, token: string, signal?: AbortSignal): Promise<string> {
@@ -176,7 +181,7 @@ async function said(answer: Response): Promise<Record<string, unknown>> {
 }
 
 function problem(answer: Response, kind: Kind | undefined, words: unknown): Problem {
-  const usual: Kind = answer.status === 429 ? 'throttled' : answer.status >= 500 ? 'failing' : 'refused'
+  const usual: Kind = answer.status === 429 || answer.status >= 500 ? 'failing' : 'refused'
   const detail = typeof words === 'string' && words ? words : `The service answered ${answer.status}.`
   const named = (header: string) => answer.headers.get(header) ?? ''
   const wait = Number(named('retry-after')) || 0

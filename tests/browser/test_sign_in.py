@@ -65,7 +65,9 @@ def test_too_many_wrong_secrets(look: Opener, platform: Platform) -> None:
     seen = look()
     seen.open()
     seen.give(Client(platform.client.id, "gps_wrong"))
-    seen.heading("Too many failed tries").wait_for()
+    seen.heading("Too many failed attempts").wait_for()
+    seen.give(platform.client)
+    seen.heading("Health").wait_for()
 
 
 def test_a_client_or_token_without_the_scope(look: Opener, platform: Platform) -> None:
