@@ -25,7 +25,7 @@ def account() -> None:
 @with_store
 @json_option
 def create(opened: Opened, name: str, settings: tuple[str, ...], jwks: str | None, as_json: bool) -> None:
-    """Make an account, and print its first client's id and secret: the secret is shown this once.
+    """Make an account, and print its first client's id and secret: the secret is shown only once.
 
     The client holds every gatepost: scope of its account.
     """
@@ -37,7 +37,7 @@ def create(opened: Opened, name: str, settings: tuple[str, ...], jwks: str | Non
         return
     show.record({"account": made.account.id, "client_id": made.client, "client_secret": secret})
     if secret:
-        print("The secret is shown this once.")
+        print("This secret is shown only once.")
 
 
 def _key_set(text: str | None) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ def enable(opened: Opened, client_id: str, as_json: bool) -> None:
 @with_store
 @json_option
 def rotate_secret(opened: Opened, client_id: str, overlap: timedelta, as_json: bool) -> None:
-    """Give a client a new secret and print it: it is shown this once."""
+    """Give a client a new secret and print it: it is shown only once."""
     if overlap > MAX_OVERLAP:
         raise BadSetting(f"--overlap: at most {MAX_OVERLAP.days}d; leave it out for {OVERLAP // timedelta(hours=1)}h")
     found = _redefine(opened, client_id, rotate_secret={"overlap": int(overlap.total_seconds())})
@@ -79,7 +79,7 @@ def rotate_secret(opened: Opened, client_id: str, overlap: timedelta, as_json: b
         return
     show.record({"client_id": client_id, "client_secret": found["client_secret"]})
     ends = [each["expires_at"] for each in found["secrets"] if each["expires_at"]]
-    print(f"The secret is shown this once. The one before {f'works until {ends[-1]}' if ends else 'has ended'}.")
+    print(f"This secret is shown only once. The previous one {f'works until {ends[-1]}' if ends else 'has ended'}.")
 
 
 def _redefine(opened: Opened, client_id: str, **changes: Any) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def test_words_that_follow_from_constants() -> None:
     for words in (
         "timeout and 30 seconds",
         "beat every 2 seconds",
-        "has not for 10",
+        "has sent none for 10 seconds",
         "once a second",
         "within 5 more seconds",
     ):
