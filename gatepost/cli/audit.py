@@ -237,10 +237,16 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
 @audit.command()
 @account_option
 @with_store
-def key(opened: Opened, name: str) -> None:
+@json_option
+def key(opened: Opened, name: str, as_json: bool) -> None:
     """Print the public key that checkpoints of an account are signed with, as a signed-note verifier key."""
     account = opened.store.read_now(lambda tx: accounts.named(tx, name))
-    print(opened.service.signer.verifier(checkpoint.origin(opened.service.base_url, account.id)))
+    origin = checkpoint.origin(opened.service.base_url, account.id)
+    verifier = str(opened.service.signer.verifier(origin))
+    if as_json:
+        show.document({"origin": origin, "key": verifier})
+        return
+    print(verifier)
 
 
 @audit.command()

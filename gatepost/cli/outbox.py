@@ -4,7 +4,8 @@ import click
 
 from gatepost import app
 from gatepost.app import Opened
-from gatepost.cli.options import with_settings
+from gatepost.cli import show
+from gatepost.cli.options import json_option, with_settings
 from gatepost.errors import BadSetting
 from gatepost.outbox import grant_statements, revoke_statements
 from gatepost.settings import Settings
@@ -21,7 +22,8 @@ def outbox() -> None:
 @click.option("--account", "names", multiple=True, required=True, metavar="NAME", help="Its name or id; repeatable.")
 @click.option("--print", "only_print", is_flag=True, help="Print the statements and do not run them.")
 @with_settings
-def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: bool) -> None:
+@json_option
+def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: bool, as_json: bool) -> None:
     """Let ROLE insert into the outbox for these accounts, and do nothing else with it.
 
     What ROLE was granted on the outbox before is replaced.
@@ -32,17 +34,18 @@ def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: boo
     finally:
         opened.store.close()
     statements = grant_statements(role, [text for each in found for text in (each.name, each.id)])
-    _run(settings, statements, only_print=only_print)
+    _run(settings, statements, only_print=only_print, as_json=as_json)
 
 
 @outbox.command()
 @click.argument("role")
 @click.option("--print", "only_print", is_flag=True, help="Print the statements and do not run them.")
 @with_settings
-def revoke(settings: Settings, role: str, only_print: bool) -> None:
+@json_option
+def revoke(settings: Settings, role: str, only_print: bool, as_json: bool) -> None:
     """Take from ROLE whatever it was granted on the outbox."""
     _opened(settings).store.close()
-    _run(settings, revoke_statements(role), only_print=only_print)
+    _run(settings, revoke_statements(role), only_print=only_print, as_json=as_json)
 
 
 def _opened(settings: Settings) -> Opened:
@@ -51,8 +54,11 @@ def _opened(settings: Settings) -> Opened:
     return app.open_for_use(settings)
 
 
-def _run(settings: Settings, statements: list[str], *, only_print: bool) -> None:
+def _run(settings: Settings, statements: list[str], *, only_print: bool, as_json: bool) -> None:
     if not only_print:
         app.run_statements(settings.database, statements)
+    if as_json:
+        show.document({"statements": statements, "run": not only_print})
+        return
     for statement in statements:
         print(f"{statement};")

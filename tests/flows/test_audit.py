@@ -153,6 +153,7 @@ def test_a_receipt_is_checked_with_the_public_key_alone(gatepost: Service, accou
     proof = tmp_path / "receipt.tlog-proof"
     proof.write_text(gatepost.cli("audit", "prove", event, "--account", account).stdout)
     key = gatepost.cli("audit", "key", "--account", account).stdout.strip()
+    assert gatepost.cli_json("audit", "key", "--account", account)["key"] == key
     nowhere = command.alone(tmp_path / "nowhere")
     found = json.loads(nowhere.cli("audit", "check-proof", str(proof), "--key", key, "--json").stdout)
     assert found["entry"]["id"] == event

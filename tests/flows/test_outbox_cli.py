@@ -46,7 +46,7 @@ def test_a_role_is_granted_one_account_and_then_another(
         assert (refused(first), refused(second)) == (True, False)
         running.cli("outbox", "grant", role, "--account", first, "--account", second)
         assert (refused(first), refused(second)) == (False, False)
-        running.cli("outbox", "revoke", role)
+        assert running.cli_json("outbox", "revoke", role)["run"] is True
         assert (refused(first), refused(second)) == (True, True)
 
 
