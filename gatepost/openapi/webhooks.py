@@ -177,6 +177,7 @@ def _endpoint() -> Json:
             "secret": {"type": "string", "description": once},
         },
         "secret",
+        "dropped_headers",
     )
 
 

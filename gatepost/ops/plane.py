@@ -112,13 +112,14 @@ class Plane:
         if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
             words = "Host: not a name of the operations plane; the setting ops_allowed_hosts adds names"
             return problem(Refusal("misdirected_request", words))
-        if headers.get("gatepost-version", VERSION) != VERSION:
-            return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
         if scope["path"] in self._taking:
             begun = self._watch.begin(scope, scope["path"])
-            reply = await self._take(scope, receive, request_id, headers, address)
+            reply = _refused_version(headers) or await self._take(scope, receive, request_id, headers, address)
             self._watch.end(begun, reply, request_id, address)
             return reply.adding(bearer.nonce(self._surface)) if "dpop" in headers else reply
+        refused = _refused_version(headers)
+        if refused is not None:
+            return refused
         handler = self._routes.get(scope["path"])
         if handler is None:
             return problem(Refusal("not_found", "no such path"))
@@ -184,6 +185,12 @@ def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:
         return reply
 
     return answer
+
+
+def _refused_version(headers: dict[str, str]) -> Reply | None:
+    if headers.get("gatepost-version", VERSION) == VERSION:
+        return None
+    return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
 
 
 def is_own_name(header: str, host: str, port: int) -> bool:

@@ -44,7 +44,12 @@ SEMANTIC = ("claims", "grants", "jwks", "jwks_uri", "resource", "scope", "serves
 @cache
 def described() -> dict[str, Any]:
     """Every operation by its label."""
-    found = schemathesis.openapi.from_dict(openapi.document())
+    document = openapi.document()
+    # The generator gives up on a schema with too many alternatives: here every client has the redirect URIs of a web
+    # application. tests/unit/test_openapi.py compares the whole schema with the rules.
+    rules = document["components"]["schemas"]["ClientRegistration"]["allOf"]
+    [rules[0]] = [each for each in rules[0]["anyOf"] if "redirect_uris" in each["properties"]]
+    found = schemathesis.openapi.from_dict(document)
     found.config.generation.update(with_security_parameters=False, allow_x00=False)
     found.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
     operations: Any = [each.ok() for each in found.get_all_operations() if isinstance(each, Ok)]
