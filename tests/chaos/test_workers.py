@@ -25,6 +25,7 @@ from gatepost.errors import Unavailable
 from gatepost.ledger import publish as ledger
 from gatepost.ledger.entries import Origin
 from gatepost.settings import Settings, load
+from gatepost.units import accounts as account_units
 from gatepost.units import publish, webhooks
 from gatepost.units.definitions import Call
 from gatepost.units.service import operator
@@ -76,8 +77,10 @@ class Post:
 
     def __init__(self, opened: Opened, url: str) -> None:
         self.opened = opened
-        assert opened.created is not None
-        self.account = opened.created.account
+        made = opened.created  # on PostgreSQL the first start makes no account
+        if made is None:
+            made = opened.store.run_now(lambda tx: account_units.create(tx, opened.service, "default", {}))
+        self.account = made.account
         self.published = 0
         for path in ("a", "b"):
             body = {"url": f"{url}/{path}", "max_in_flight": 64, "timeout": 5, "retry_schedule": [1] * 24}

@@ -117,7 +117,7 @@ def test_a_scope_of_the_accounts_own(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "userinfo-own")
     mine.define_scope(name="roles", claims=["roles", "groups"])
     mine.define_scope(name="email")
-    client = mine.define(scope=f"{SCOPES} roles email")
+    client = mine.define(scope=f"{SCOPES} roles email", id_token_claims=True)
     said = {"roles": ["admin"], "groups": None, "email": "ada@example.com", "secret": "x"}
     for scope, claims in (
         ("openid roles", {"roles": ["admin"], "groups": None}),

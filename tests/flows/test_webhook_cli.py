@@ -289,6 +289,8 @@ def alone(request: pytest.FixtureRequest, tmp_path: Path) -> command.Alone:
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
     made = command.alone(tmp_path / "data", url, dev="true")
     made.cli("store", "migrate")
+    if url:  # where the first start makes no account
+        made.cli("account", "create", "default")
     return made
 
 

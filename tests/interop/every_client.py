@@ -146,11 +146,17 @@ class EveryClient:
             assert told["introspected_later"] == {"active": False}
         return told
 
-    def test_claims_of_a_scope_are_in_userinfo_and_id_token(self, platform: Platform) -> None:
-        told = self.told(platform, "signed_in", scope="openid offline_access profile", **known(platform.client))
+    def test_claims_of_a_scope_are_in_userinfo_and_in_the_id_token_of_clients_that_want_them(
+        self, platform: Platform
+    ) -> None:
+        scope = "openid offline_access profile"
+        told = self.told(platform, "signed_in", scope=scope, **known(platform.define(id_token_claims=True)))
         for found in (told["claims"], told["userinfo"]):
             assert found["name"] == CLAIMS["name"]
             assert "email" not in found
+        told = self.told(platform, "signed_in", scope=scope, **known(platform.client))
+        assert told["userinfo"]["name"] == CLAIMS["name"]
+        assert "name" not in told["claims"]
 
     def test_one_resource_of_several_is_named(self, platform: Platform) -> None:
         """RFC 8707: named when asking, it need not be named again."""
@@ -160,7 +166,7 @@ class EveryClient:
         told = self.told(platform, "signed_in", scope=f"{SCOPE} profile files:read", **asked)
         assert told["first"]["scope"] == f"{SCOPE} profile"
         assert opened(told["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
-        assert told["claims"]["name"] == CLAIMS["name"]
+        assert told["userinfo"]["name"] == CLAIMS["name"]
 
     @ways(MACHINES)
     def test_a_machine_gets_a_token(self, platform: Platform, way: Way) -> None:
