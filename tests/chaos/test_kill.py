@@ -15,7 +15,7 @@ import apsw
 import pytest
 import requests
 
-from gatepost import accounts, clock
+from gatepost import clock
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx
 from tests import postgres, service
@@ -227,14 +227,12 @@ def test_the_file_taken_away_under_load(directory: Path) -> None:
 # --- a neighbour
 
 
-def _write_at_full_speed(path: Path, stop: Any, count: Any) -> None:
+def _write_at_full_speed(path: Path, account: str, stop: Any, count: Any) -> None:
     store = SqliteStore(path, clock.now)
-    made = accounts.new("neighbour", clock.now())
-    store.run_now(lambda tx: tx.add_account(made))
 
     def unit(tx: Tx) -> None:
         for number in range(50):
-            things.record(tx, made.id, str(number), text="x" * 500)
+            things.record(tx, account, str(number), text="x" * 500)
 
     while not stop.is_set():
         store.run_now(unit)
@@ -247,7 +245,10 @@ def test_a_neighbour_that_writes_at_full_speed(directory: Path) -> None:
     context = multiprocessing.get_context("spawn")
     with service.running(directory) as running:
         stop, count = context.Event(), context.Value("q", 0)
-        neighbour = context.Process(target=_write_at_full_speed, args=(directory / "gatepost.db", stop, count))
+        account, _ = running.account("neighbour")
+        neighbour = context.Process(
+            target=_write_at_full_speed, args=(directory / "gatepost.db", account, stop, count)
+        )  # fmt: skip
         neighbour.start()
         try:
             wait_until(lambda: count.value > 0, "the neighbour to write")
