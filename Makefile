@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test soak check lint types bench openapi console docs lock clean
+.PHONY: help setup setup-test serve demo test simulate soak check lint types bench openapi console docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,11 @@ demo: setup  ## a token and webhooks to three receivers, watched live, in a temp
 
 test: setup-test  ## run the tests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup
+
+SEED ?= 1
+DAYS ?= 100
+simulate: setup-test  ## run simulated days with faults: make simulate SEED=1 DAYS=100
+	@$(BIN)/python -m tests.simulation --seed $(SEED) --days $(DAYS)
 
 soak: setup-test  ## kill workers two hundred times on each store
 	@GATEPOST_TEST_KILLS=200 $(BIN)/python -m pytest -n 2 tests/chaos/test_workers.py

@@ -324,6 +324,8 @@ class Schedule:
         self._fly(line, turn.lane.lane, count - turn.limit)
         if line.rate_limit is not None:
             line.allowance -= count
+        if not count and turn.waited_for != "plan":
+            line.blocked = turn.waited_for  # nothing was there to claim: the endpoint's other lane waited just as long
         own = line.lanes[turn.lane.lane]
         own.due = _earlier(own.due, next_due)  # what was heard of since may be newer than the claim
         own.after = last if last is not None and next_due is not None and next_due <= now else _START

@@ -228,7 +228,8 @@ class Worker:
         for key, until in settled.not_before.items():
             self._schedule.postpone(key, until)
         for key, due in settled.retries:
-            self._schedule.retry_at(key, due, now)
+            if self._owns(key):  # else its owner finds it in the queue: two schedules would exceed the limits
+                self._schedule.retry_at(key, due, now)
         for each in settled.overtaken:
             log.warning(
                 "late result fenced off", delivery=ids.text("dlv", each.claim.key[1]), attempt=each.claim.number
@@ -246,7 +247,8 @@ class Worker:
                 limits = found.endpoint.max_in_flight, found.endpoint.rate_limit
                 self._schedule.limits((turn.lane.account, turn.lane.endpoint), *limits)
             position = None if last is None else (last.due, last.id)
-            self._schedule.claimed(turn, len(found.claims), position, found.next_due, now, found.not_before)
+            next_due = found.next_due if self._owns((turn.lane.account, turn.lane.endpoint)) else None
+            self._schedule.claimed(turn, len(found.claims), position, next_due, now, found.not_before)
         claims = claimed.claims
         for claim in claims:
             self._open[claim.key] = claim.number

@@ -1,0 +1,1 @@
+"""A deterministic simulation of the whole service: one seed is one history."""

@@ -1,0 +1,53 @@
+"""`python -m tests.simulation --seed 1 --days 100`: run histories until the days are used up or one is violated."""
+
+import argparse
+import os
+import sys
+import time
+
+from tests.simulation.run import simulate
+
+DAYS_OF_A_HISTORY = 20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed; each history has the next one")
+    parser.add_argument("--days", type=int, default=100, help="simulated days in all")
+    parser.add_argument("--minutes", type=float, help="stop after so much real time instead")
+    parser.add_argument("--history", type=int, default=DAYS_OF_A_HISTORY, help="simulated days of one history")
+    parser.add_argument("--database", default="", help="an empty PostgreSQL database; one history only")
+    arguments = parser.parse_args()
+    began, days, seed = time.monotonic(), 0, arguments.seed
+    deliveries = tokens = faults = attempts = 0
+    while True:
+        spent = time.monotonic() - began
+        if spent > arguments.minutes * 60 if arguments.minutes else days >= arguments.days:
+            break
+        length = arguments.history if arguments.minutes else min(arguments.history, arguments.days - days)
+        outcome = simulate(seed, length, arguments.database)
+        totals = outcome.totals
+        days, deliveries, tokens = days + totals.days, deliveries + totals.deliveries, tokens + totals.tokens
+        faults, attempts = faults + totals.faults, attempts + totals.attempts
+        if outcome.violation:
+            print(f"seed {seed}, day {outcome.at_day:.3f}: {outcome.violation}")
+            print(f"to see it again: make simulate SEED={seed} DAYS={length}")
+            return 1
+        print(f"seed {seed}: {totals.days} days, {totals.deliveries} deliveries, {totals.tokens} token requests, "
+              f"{totals.faults} faults, digest {outcome.digest}", flush=True)  # fmt: skip
+        seed += 1
+    minutes = (time.monotonic() - began) / 60
+    rate = days / max(minutes, 1e-9)
+    print(f"no violation in {days} days ({rate:.0f} a minute), seeds {arguments.seed} to {seed - 1}: "
+          f"{deliveries} deliveries, {tokens} token requests, {faults} faults")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            os.environ | {"PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())

@@ -1,0 +1,291 @@
+"""Gatepost as it runs, in one real process: supervisor, web processes and workers on a simulated database and network.
+
+Everything that the service takes from outside is replaced here and nowhere else: clock, randomness, disk, network.
+"""
+
+import asyncio
+import json
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
+from urllib.parse import urlencode
+
+from gatepost import app, chores, clock, ids, observe, secrets
+from gatepost.app import Opened
+from gatepost.deliveries.worker import Worker
+from gatepost.errors import Unavailable
+from gatepost.ops import intake
+from gatepost.settings import Settings
+from gatepost.store import sqlite as sqlite_module
+from gatepost.web import tokens as web_tokens
+from gatepost.web import watch
+from gatepost.web.app import Application
+from gatepost.web.requests import Request
+from gatepost.web.surface import Surface
+from tests.simulation.loop import Process, VirtualTimeLoop, context_of
+from tests.simulation.network import Network
+from tests.simulation.stores import Disk, SimulatedPostgres, SimulatedSqlite
+
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+BASE_URL = "https://gatepost.example"
+SLOTS = 64
+MASTER_KEY = "c2ltdWxhdGVkIG1hc3RlciBrZXkgb2YgMzIgYnl0ZXM="  # 32 bytes, for simulated stores only
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Response(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Running:
+    """A process of the deployment and what it has open."""
+
+    process: Process
+    opened: Opened
+    kind: str
+    place: str = ""
+    stopping: asyncio.Event | None = None
+    surface: Surface | None = None
+    application: Application | None = None
+    worker: Worker | None = None
+    waiting: set[asyncio.Future[Response | None]] = field(default_factory=set)
+
+
+class Deployment:
+    def __init__(self, seed: int, directory: Path, database: str = "") -> None:
+        self.loop = VirtualTimeLoop()
+        self.disk = Disk(self.loop, Random(f"{seed} disk"))
+        self.network = Network(self.loop, Random(f"{seed} network"))
+        self.step = timedelta()  # how far the wall clock was set
+        self.problems: list[str] = []
+        self._dice = Random(f"{seed} dice")
+        self._ids = Random(f"{seed} ids")
+        self._last_id = 0
+        self._opening: Process | None = None
+        self._database = database
+        self._count = 0
+        self.settings = Settings(
+            data=str(directory), database=database, base_url=BASE_URL, master_key=MASTER_KEY, intake="http"
+        )
+        self.processes: list[Running] = []
+        self.disk.on_crash = self._crashed
+        self.world: Opened | None = None  # a store of the observer's own, which no fault touches
+
+    # --- what is replaced
+
+    def now(self) -> datetime:
+        return START + timedelta(milliseconds=round(self.loop.time() * 1000)) + self.step
+
+    def milliseconds(self) -> int:
+        return clock.milliseconds(self.now())
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for target, name, value in (
+                (ids, "uuid7", self._uuid7),
+                (secrets, "dice", SimpleNamespace(token_bytes=self._dice.randbytes, token_urlsafe=self._urlsafe)),
+                (sqlite_module, "time", SimpleNamespace(monotonic=self.loop.time)),
+                (sqlite_module, "_sync", lambda _descriptor: None),
+                (app, "open_store", self._open_store),
+                (observe._Log, "__getattr__", self._logger),
+                (watch, "answered", lambda _answered: None),
+                (web_tokens, "token_asked", lambda _asked: None),
+                (clock, "now", self.now),
+                (chores, "RECOUNT_EVERY", 60.0),  # the invariants count everything again themselves
+            ):
+                stack.enter_context(mock.patch.object(target, name, value))
+            try:
+                yield
+            finally:
+                for running in self.processes:
+                    running.opened.store.close()
+                if self.world is not None:
+                    self.world.store.close()
+
+    def _uuid7(self) -> Any:
+        """RFC 9562, section 5.7; ids that are made in one millisecond are in order, as those of the library are."""
+        high = self.milliseconds() << 12
+        self._last_id = max(high, self._last_id + 1) if high <= self._last_id < high + 4096 else high
+        number = (self._last_id >> 12 << 80) | (7 << 76) | ((self._last_id & 0xFFF) << 64)
+        return SimpleNamespace(bytes=(number | (2 << 62) | self._ids.getrandbits(62)).to_bytes(16, "big"))
+
+    def _urlsafe(self, count: int) -> str:
+        return urlsafe_b64encode(self._dice.randbytes(count)).rstrip(b"=").decode()
+
+    def _open_store(self, _settings: Settings) -> Any:
+        if self._database:
+            return SimulatedPostgres(self._database, self.now, self.disk, self._opening)
+        return SimulatedSqlite(self.settings.sqlite_file, self.now, self.disk, self._opening)
+
+    def _logger(self, level: str) -> Callable[..., None]:
+        def record(event: str, **fields: Any) -> None:
+            if level == "exception":
+                self.problems.append(f"logged an unexpected exception: {event} {fields} {sys.exc_info()[1]!r}")
+
+        return record
+
+    # --- processes
+
+    def begin(self) -> None:
+        """The first start: an empty store is migrated and gets its keys."""
+        first = app.open_for_start(self.settings)
+        first.store.close()
+        self.world = app.open_for_use(self.settings)
+
+    def start(self, kind: str, place: str = "") -> Running:
+        self._count += 1
+        process = Process(f"{kind}-{self._count}")
+        self._opening = process
+        try:
+            opened = app.open_for_use(self.settings)
+        finally:
+            self._opening = None
+        running = Running(process, opened, kind, place)
+        context_of(process).run(self._launch, running)
+        self.processes.append(running)
+        return running
+
+    def _launch(self, running: Running) -> None:
+        opened = running.opened
+        match running.kind:
+            case "supervisor":
+                self.loop.create_task(chores.run(opened))
+            case "web":
+                running.surface = Surface(opened.store, opened.service, self.now)
+                running.application = Application(running.surface)
+                self.loop.create_task(_note_uses(running.surface))
+            case "worker":
+                running.stopping = asyncio.Event()
+                running.worker = Worker(
+                    opened,
+                    running.place,
+                    slots=SLOTS,
+                    make_sender=self.network.sender(),  # type: ignore[arg-type]
+                )
+                self.loop.create_task(running.worker.run(running.stopping))
+
+    def alive(self, kind: str) -> list[Running]:
+        return [each for each in self.processes if each.kind == kind and each.process.alive]
+
+    def crash(self, running: Running) -> None:
+        """As `kill -9`: nothing more of it runs, and who waits for an answer finds the connection closed."""
+        running.process.alive = False
+        self.processes.remove(running)
+        running.opened.store.close()
+        self.disk.listeners = [each for each in self.disk.listeners if each[0] is not running.process]
+        for future in list(running.waiting):
+            if not future.done():
+                future.set_result(None)
+
+    def _crashed(self, process: Process) -> None:
+        for running in list(self.processes):
+            if running.process is process:
+                self.crash(running)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    # --- requests
+
+    async def request(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, query: dict[str, str] | None = None,
+        form: dict[str, str] | None = None, body: Any = None, web: Running | None = None,
+    ) -> Response | None:  # fmt: skip
+        """The answer of a web process, or None when it ended before it answered, or none is there."""
+        there = self.alive("web")
+        if web is None and not there:
+            return None
+        running = web or there[len(self.problems) % len(there)]
+        sent = b""
+        own = {"host": "gatepost.example", **(headers or {})}
+        if form is not None:
+            sent, own["content-type"] = urlencode(form).encode(), "application/x-www-form-urlencoded"
+        elif body is not None:
+            sent, own["content-type"] = json.dumps(body).encode(), own.get("content-type", "application/json")
+        scope = {
+            "type": "http", "method": method, "path": path, "query_string": urlencode(query or {}).encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in own.items()],
+            "client": ("192.0.2.7", 40000), "http_version": "1.1", "scheme": "https",
+        }  # fmt: skip
+        return await self._serve(running, lambda send: self._call(running, scope, sent, send))
+
+    async def publish(self, token: str, event: dict[str, Any]) -> Response | None:
+        """`POST /events`, as the supervisor serves it."""
+        there = self.alive("supervisor")
+        if not there:
+            return None
+        running = there[0]
+        if running.surface is None:
+            running.surface = Surface(running.opened.store, running.opened.service, self.now)
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/cloudevents+json"}
+        request = Request("POST", "/events", "", headers, json.dumps(event).encode(), "192.0.2.7", ids.new("req"))
+        surface = running.surface
+
+        async def call(done: Callable[[Response], None]) -> None:
+            try:
+                reply = await intake.answer(surface, request)
+                done(Response(reply.status, dict(reply.headers), reply.body))
+            except Unavailable:
+                done(Response(503, {}, b""))
+
+        return await self._serve(running, call)
+
+    async def _serve(self, running: Running, call: Callable[[Callable[[Response], None]], Any]) -> Response | None:
+        future: asyncio.Future[Response | None] = self.loop.create_future()
+
+        def done(response: Response) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        running.waiting.add(future)
+        self.loop.start(running.process, call(done))
+        try:
+            async with asyncio.timeout(120):
+                return await future
+        except TimeoutError:
+            raise Violation("a request was not answered within two minutes") from None
+        finally:
+            running.waiting.discard(future)
+
+    async def _call(
+        self, running: Running, scope: dict[str, Any], body: bytes, done: Callable[[Response], None]
+    ) -> None:  # fmt: skip
+        parts: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            parts.append(message)
+
+        assert running.application is not None
+        await running.application(scope, receive, send)
+        headers = {name.decode(): value.decode() for name, value in parts[0]["headers"]}
+        done(Response(parts[0]["status"], headers, parts[1]["body"]))
+
+
+async def _note_uses(surface: Surface) -> None:
+    while True:
+        await asyncio.sleep(15.0)
+        try:
+            await surface.write_uses()
+        except Unavailable:
+            continue

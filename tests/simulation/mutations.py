@@ -1,0 +1,166 @@
+"""Defects to plant: each is one changed line, and the simulation must notice every one of them.
+
+A mutation names its file, the text that is there and the text that is put in its place. It must stand there just once:
+a mutation that no longer applies fails its test instead of passing in silence.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Mutation(NamedTuple):
+    name: str
+    file: str
+    before: str
+    after: str
+
+
+MUTATIONS = [
+    Mutation(
+        "chores sleep long after a stall",
+        "repeat.py",
+        "    if failed:\n        return min(AGAIN, max(every, SOONEST))\n"
+        "    return max(every, min(share * took, LONGEST_PAUSE))\n",
+        "    return max(every, 20 * took)\n",
+    ),
+    Mutation(
+        "a later success lifts Retry-After",
+        "store/sql/webhooks.sql",
+        "UPDATE health SET failures = 0, failing_since = NULL",
+        "UPDATE health SET failures = 0, failing_since = NULL, not_before = 0",
+    ),
+    Mutation(
+        "a redefinition as active keeps Retry-After",
+        "store/sql/webhooks.sql",
+        "UPDATE health SET not_before = 0 WHERE",
+        "UPDATE health SET failures = failures WHERE",
+    ),
+    Mutation(
+        "attempts are sent before they are on record",
+        "units/deliveries.py",
+        "        tx.webhooks.claim(rows)\n",
+        "        tx.webhooks.claim(rows[1:])\n",
+    ),
+    Mutation(
+        "a dead worker's attempts leave no record",
+        "units/deliveries.py",
+        "    tx.webhooks.write_attempts(_interrupted(each, now) for each in closed)\n",
+        "",
+    ),
+    Mutation(
+        "claims whose answer was lost are forgotten",
+        "deliveries/worker.py",
+        "self._unsure = self._unsure or bool(turns)",
+        "pass",
+    ),
+    Mutation(
+        "an entry loses one of its deliveries",
+        "store/tx.py",
+        "for each in made]\n",
+        "for each in made[: max(1, len(made) - 1)]]\n",
+    ),
+    Mutation(
+        "a subscription is not matched",
+        "deliveries/fanout.py",
+        'if each.status == "active" and matches_type(each.events, type_))',
+        'if each.status == "active" and matches_type(each.events, type_))[:2]',
+    ),
+    Mutation(
+        "an id can be published twice",
+        "units/publish.py",
+        "if event.name and not tx.webhooks.add_published(account.id, event.name, raw, event.body):",
+        "if event.name and not tx.webhooks.add_published(account.id, raw, raw, event.body):",
+    ),
+    Mutation(
+        "a token without an entry",
+        "store/sqlite.py",
+        "            effects.add(work.ahead.effects)\n",
+        "            effects.add(work.ahead.effects) if len(work.ahead.effects.entries) % 2 == 0 else None\n",
+    ),
+    Mutation(
+        "reuse does not end the family",
+        "units/bases.py",
+        'if revocation.end_family(tx, account, family.id, "reused", origin, client=family.client):',
+        "if False:",
+    ),
+    Mutation(
+        "an ended family still refreshes",
+        "families.py",
+        "    if not family.live(at):\n        return Ended()\n",
+        "",
+    ),
+    Mutation(
+        "an entry is left out of its seal",
+        "units/ledger.py",
+        "chain.follow(key, account, now, entries, ",
+        "chain.follow(key, account, now, entries[1:] or entries, ",
+    ),
+    Mutation(
+        "pruning takes entries before their time",
+        "units/ledger.py",
+        "return _bound(tx.at - timedelta(days=days), HIGHEST)",
+        "return _bound(tx.at - timedelta(days=days - 1), HIGHEST)",
+    ),
+    Mutation(
+        "disabled endpoints are delivered to",
+        "units/deliveries.py",
+        'and account.active and endpoint.status == "active":',
+        "and account.active:",
+    ),
+    Mutation(
+        "other processes keep the old definition",
+        "store/webhooks.py",
+        '        self._change(f"endpoint {endpoint.account} {endpoint.id}")\n',
+        "",
+    ),
+    Mutation(
+        "a restarted worker does not find retries",
+        "deliveries/worker.py",
+        "if self._owns((lane.account, lane.endpoint)):\n                    self._schedule.found(lane, now)",
+        "if self._owns((lane.account, lane.endpoint)) and not lane.lane:\n"
+        "                    self._schedule.found(lane, now)",
+    ),
+    Mutation(
+        "a cut answer is a success",
+        "deliveries/decide.py",
+        "return failure is None and code is not None and 200 <= code < 300",
+        "return code is not None and 200 <= code < 300",
+    ),
+    Mutation(
+        "heartbeats are too rare",
+        "deliveries/worker.py",
+        'Chore("heartbeat", BEAT_EVERY, self._beat)',
+        'Chore("heartbeat", 5 * BEAT_EVERY, self._beat)',
+    ),
+    Mutation(
+        "a suspended account gets tokens",
+        "units/authenticate.py",
+        'return "" if account.active else "account_suspended"',
+        'return ""',
+    ),
+]
+
+
+def run(mutation: Mutation, days: int = 30) -> subprocess.CompletedProcess[str]:
+    """Histories of the changed code, in a copy of the package, until one shows a violation or the days are over."""
+    with tempfile.TemporaryDirectory(prefix="gatepost-mutation-") as directory:
+        copy = Path(directory)
+        shutil.copytree(ROOT / "gatepost", copy / "gatepost", ignore=shutil.ignore_patterns("console"))
+        (copy / "tests").symlink_to(ROOT / "tests")
+        changed = copy / "gatepost" / mutation.file
+        changed.write_text(mutated(changed.read_text(), mutation))
+        command = [sys.executable, "-m", "tests.simulation", "--days", str(days), "--history", "10"]
+        return subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False, timeout=600)
+
+
+def mutated(text: str, mutation: Mutation) -> str:
+    found = text.count(mutation.before)
+    if found != 1:
+        raise LookupError(f"{mutation.name}: the text stands {found} times in {mutation.file}, not once")
+    return text.replace(mutation.before, mutation.after)

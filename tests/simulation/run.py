@@ -1,0 +1,56 @@
+"""Run histories: `python -m tests.simulation SEED DAYS`."""
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.simulation.deployment import Deployment, Violation
+from tests.simulation.scenario import Scenario, Totals
+
+
+class Outcome(NamedTuple):
+    """What became of one history. The digest covers every row of the ledger and of the deliveries."""
+
+    seed: int
+    totals: Totals
+    digest: str
+    violation: str = ""
+    at_day: float = 0.0
+
+
+def simulate(seed: int, days: int, database: str = "") -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="gatepost-simulation-", dir=_memory()) as directory:
+        deployment = Deployment(seed, Path(directory) / "data", database)
+        scenario = Scenario(deployment, seed)
+        violation, digest = "", ""
+        with deployment.installed():
+            deployment.begin()
+            try:
+                deployment.loop.run(_history(scenario, days))
+                digest = _digest(scenario)
+            except Violation as found:
+                violation = str(found)
+        return Outcome(seed, scenario.totals, digest, violation, deployment.loop.time() / 86_400)
+
+
+async def _history(scenario: Scenario, days: int) -> None:
+    await scenario.begin()
+    for _ in range(days):
+        await scenario.day()
+
+
+def _digest(scenario: Scenario) -> str:
+    rows = []
+    for query in (
+        "SELECT account, id, type, at, actor, subject, matched FROM entries ORDER BY account, id",
+        "SELECT account, id, endpoint, event, status, ended_at, ended_reason FROM deliveries ORDER BY account, id",
+        "SELECT account, delivery, number, outcome FROM attempts ORDER BY account, delivery, number",
+    ):
+        rows += scenario.invariants.select(query)
+    return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
+
+
+def _memory() -> str | None:
+    """A file system in memory, where there is one: the simulated disk need not be a real one."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -1,0 +1,258 @@
+"""The real stores without threads: each commit and each read happens at a moment of virtual time, and may go wrong.
+
+The units, caches, transactions and SQL are the service's own. What is simulated is when a commit happens, whether its
+answer arrives, and the bell between processes.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+from unittest import mock
+
+from gatepost.clock import Clock
+from gatepost.errors import Unavailable
+from gatepost.store import postgres as postgres_module
+from gatepost.store.effects import Awaited
+from gatepost.store.postgres import PostgresStore, _Line, _RecordsOnly
+from gatepost.store.sqlite import MOST_UNITS, SqliteStore
+from gatepost.store.tx import Unit
+from gatepost.store.work import Gathering, Work, resolve, waited_alone
+from tests.simulation.loop import Process, VirtualTimeLoop, context_of
+
+T = TypeVar("T")
+MILLISECOND = 0.001
+
+
+class Fault(Enum):
+    """What goes wrong with one commit or read."""
+
+    NONE = "none"
+    REFUSED = "refused"  # nothing is written, and the caller hears so
+    LOST = "lost"  # it is written, and the caller hears that it was not
+    LATE = "late"  # it is written, and the answer comes after the caller gave up
+    CRASH_BEFORE = "crash before"  # the process ends before the commit
+    CRASH_AFTER = "crash after"  # the process ends between the commit and the answer
+
+
+class Disk:
+    """The database as all processes share it: how long it takes, when it stands still, and what goes wrong next."""
+
+    def __init__(self, loop: VirtualTimeLoop, random: Random) -> None:
+        self.loop = loop
+        self.random = random
+        self.stalled_until = 0.0
+        self.planned: list[Fault] = []  # for the next commits, in order
+        self.bell_works = True
+        self.commits = self.reads = 0
+        self.listeners: list[tuple[Process | None, Callable[[list[Awaited]], None]]] = []
+        self.on_crash: Callable[[Process], None] = lambda _process: None
+        self.on_fault: Callable[[Fault], None] = lambda _fault: None
+
+    def delay(self) -> float:
+        """Until the database has done what it was asked for now."""
+        quick = self.random.uniform(0.5, 3) * MILLISECOND
+        return max(0.0, self.stalled_until - self.loop.time()) + quick
+
+    def next_fault(self) -> Fault:
+        if not self.planned:
+            return Fault.NONE
+        fault = self.planned.pop(0)
+        self.on_fault(fault)
+        return fault
+
+    def ring(self, awaited: set[Awaited]) -> None:
+        if not self.bell_works:
+            return
+        for process, heard in self.listeners:
+            if process is None or process.alive:
+                self.loop.call_later(MILLISECOND, heard, list(awaited), context=context_of(process))
+
+    def listen(self, process: Process | None, heard: Callable[[list[Awaited]], None]) -> "Bell":
+        self.listeners.append((process, heard))
+        return Bell(self, heard)
+
+
+class Bell:
+    def __init__(self, disk: Disk, heard: Callable[[list[Awaited]], None]) -> None:
+        self._disk, self._heard = disk, heard
+
+    def renew(self) -> None: ...
+
+    def close(self) -> None:
+        self._disk.listeners = [each for each in self._disk.listeners if each[1] is not self._heard]
+
+
+class Ringer:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def ring(self, awaited: set[Awaited]) -> None:
+        self._disk.ring(set(awaited))
+
+    tell = ring
+
+    def close(self) -> None: ...
+
+
+class Commits:
+    """When the work of one store is done, and what its callers hear."""
+
+    def __init__(self, disk: Disk, process: Process | None, transact: Callable[[list[Work]], list[Work]]) -> None:
+        self._disk, self._process, self._transact = disk, process, transact
+
+    def put(self, works: list[Work]) -> None:
+        fault = self._disk.next_fault() if self._process is not None else Fault.NONE
+        self._disk.loop.call_later(self._disk.delay(), self._commit, works, fault)
+
+    def _commit(self, works: list[Work], fault: Fault) -> None:
+        disk = self._disk
+        if disk.stalled_until > disk.loop.time():  # a stall began while this was under way
+            disk.loop.call_later(disk.delay(), self._commit, works, fault)
+            return
+        if fault is Fault.CRASH_BEFORE and self._process is not None:
+            disk.on_crash(self._process)
+            return
+        if fault is Fault.REFUSED:
+            for work in works:
+                work.fail(Unavailable("simulated: the commit was refused"))
+            resolve(works)
+            return
+        disk.commits += 1
+        done = self._transact([work for work in works if not work.left])
+        done += [work for work in works if work.left]
+        if fault is Fault.CRASH_AFTER and self._process is not None:
+            disk.on_crash(self._process)
+            return
+        if fault is Fault.LOST:
+            for work in done:
+                work.fail(Unavailable("simulated: the answer was lost"))
+        if fault is Fault.LATE:
+            disk.loop.call_later(11.0, resolve, done)
+        else:
+            resolve(done)
+        rest = [work for work in works if work not in done]
+        if rest:
+            self.put(rest)
+
+
+class SimulatedSqlite(SqliteStore):
+    def __init__(self, path: Path, clock: Clock, disk: Disk, process: Process | None) -> None:
+        with mock.patch.object(threading, "Thread", mock.MagicMock()):
+            super().__init__(path, clock)
+        self._disk, self._process = disk, process
+        self._reader = self._new_reader()
+        self._ringer.close()
+        self._ringer = Ringer(disk)  # type: ignore[assignment]
+        self._commits = Commits(disk, process, self._transact_all)
+        self._gathering = Gathering(self._hand_over)
+
+    def _hand_over(self, works: list[Work]) -> None:
+        self._commits.put(works)
+
+    def _transact_all(self, works: list[Work]) -> list[Work]:
+        """Those that were reached, each with its result or its error."""
+        batch = works[:MOST_UNITS]
+        if not batch:
+            return []
+        return batch[: self._commit(batch)]
+
+    def run_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._transact_all([work])
+        if work.error is not None:
+            raise work.error
+        result: T = work.result
+        return result
+
+    def read_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._readers._read(self._reader, [work])
+        if work.error is not None:
+            raise work.error
+        result: T = work.result
+        return result
+
+    async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
+        return await _read_later(self._disk, lambda: self.read_now(unit))
+
+    def listen(self, heard: Any) -> Any:
+        return self._disk.listen(self._process, heard)
+
+    def close(self) -> None:
+        super().close()
+        self._disconnect()
+        self._reader.close()
+
+
+async def _read_later(disk: Disk, read: Callable[[], T]) -> T:
+    disk.reads += 1
+    wait = disk.delay()
+    if wait > 10:
+        await asyncio.sleep(10)
+        raise Unavailable("simulated: the store did not answer in time")
+    await asyncio.sleep(wait)
+    return read()
+
+
+class SimulatedPostgres(PostgresStore):
+    def __init__(self, url: str, clock: Clock, disk: Disk, process: Process | None) -> None:
+        with mock.patch.object(postgres_module, "Thread", mock.MagicMock()):
+            super().__init__(url, clock)
+        self._disk, self._process = disk, process
+        self._writes = _Line(self, "write")
+        self._snapshots = _Line(self, "read")
+        self._herald = Ringer(disk)  # type: ignore[assignment]
+        self._units = Commits(disk, process, self._transact_each)  # type: ignore[assignment]
+        self._records = Commits(disk, process, self._transact_together)  # type: ignore[assignment]
+        self._gathering = Gathering(self._records.put)
+
+    def _transact_each(self, works: list[Work]) -> list[Work]:
+        for work in works:
+            self._transact(self._writes, [work])
+        return works
+
+    def _transact_together(self, works: list[Work]) -> list[Work]:
+        if works:
+            self._transact(self._shared, works)
+        apart = [work for work in works if isinstance(work.error, _RecordsOnly)]
+        for work in apart:
+            work.error = None
+        return [work for work in works if work not in apart] + self._transact_each(apart)
+
+    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Any = None, here: bool = False) -> T:
+        if records_only:
+            return await super().run(unit, records_only=True, wants=wants, here=here)
+        work = Work(unit, asyncio.get_running_loop().create_future())
+        self._units.put([work])
+        result: T = await waited_alone(work)
+        return result
+
+    def run_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._transact(self._writes, [work])
+        if work.error is not None:
+            raise work.error
+        result: T = work.result
+        return result
+
+    def read_now(self, unit: Unit[T]) -> T:
+        work = Work(unit)
+        self._transact(self._snapshots, [work])
+        if work.error is not None:
+            raise work.error
+        result: T = work.result
+        return result
+
+    async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
+        return await _read_later(self._disk, lambda: self.read_now(unit))
+
+    def listen(self, heard: Any) -> Any:
+        return self._disk.listen(self._process, heard)
+
+    def close(self) -> None:
+        for line in (self._writes, self._snapshots, self._shared):
+            line.hang_up()

@@ -1,0 +1,114 @@
+"""Histories of the whole service under faults: no invariant is violated, and one seed is one history."""
+
+import asyncio
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.loop import Process, VirtualTimeLoop
+from tests.simulation.mutations import MUTATIONS, ROOT, Mutation, mutated, run
+
+LONG = 900  # seconds of real time: never reached unless something hangs
+
+
+def histories(*arguments: str) -> str:
+    """What the command prints. Its exit status is 1 when an invariant was violated."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LONG)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_no_invariant_is_violated_on_sqlite() -> None:
+    printed = histories("--seed", "1", "--days", "20", "--history", "10")
+    found = re.findall(r"(\d+) days, (\d+) deliveries, (\d+) token requests, (\d+) faults", printed)
+    assert sum(int(each[0]) for each in found) == 20
+    for days, deliveries, tokens, faults in (tuple(int(figure) for figure in each) for each in found):
+        assert deliveries >= 20 * days
+        assert tokens >= 20 * days
+        assert faults >= 5 * days
+
+
+def test_no_invariant_is_violated_on_postgresql(postgres_url: str) -> None:
+    assert "no violation in 1 days" in histories("--seed", "1", "--days", "1", "--database", postgres_url)
+
+
+def test_one_seed_is_one_history() -> None:
+    first, again, other = (histories("--seed", seed, "--days", "2") for seed in ("7", "7", "8"))
+    digests = [re.findall(r"digest (\w+)", printed) for printed in (first, again, other)]
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[2]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.name for each in MUTATIONS])
+def test_a_planted_defect_is_found(mutation: Mutation) -> None:
+    found = run(mutation)
+    assert found.returncode == 1, f"not found: {found.stdout[-500:]}{found.stderr[-2000:]}"
+    assert "to see it again: make simulate" in found.stdout, found.stdout[-500:]
+
+
+def test_there_are_enough_planted_defects() -> None:
+    assert len({each.name for each in MUTATIONS}) == len(MUTATIONS) >= 20
+
+
+def test_a_mutation_that_does_not_apply_is_an_error() -> None:
+    with pytest.raises(LookupError, match="stands 0 times"):
+        mutated("some text", Mutation("x", "x.py", "other text", ""))
+
+
+def test_a_violation_is_reported_with_its_seed() -> None:
+    """The exit status says so too: a run that finds something cannot look like one that found nothing."""
+    planted = next(each for each in MUTATIONS if each.name == "an entry loses one of its deliveries")
+    found = run(planted, days=1)
+    assert found.returncode == 1
+    assert re.search(r"^seed \d+, day \d+\.\d+: ", found.stdout, re.MULTILINE)
+
+
+class TestLoop:
+    """The clock moves only when nothing is ready; a crashed process runs nothing more, a frozen one waits."""
+
+    def test_time_is_virtual(self) -> None:
+        async def sleep() -> float:
+            await asyncio.sleep(86_400)
+            return asyncio.get_running_loop().time()
+
+        assert VirtualTimeLoop().run(sleep()) == 86_400
+
+    def test_a_crash_ends_a_process_at_any_await(self) -> None:
+        loop, process, steps = VirtualTimeLoop(), Process("worker"), list[float]()
+
+        async def work() -> None:
+            try:
+                while True:
+                    steps.append(loop.time())
+                    await asyncio.sleep(1)
+            finally:
+                steps.append(-1)
+
+        async def world() -> None:
+            loop.start(process, work())
+            await asyncio.sleep(2.5)
+            process.alive = False
+            await asyncio.sleep(10)
+
+        loop.run(world())
+        assert steps == [0, 1, 2], "no cleanup runs in a process that was killed"
+
+    def test_a_frozen_process_goes_on_later(self) -> None:
+        loop, process, steps = VirtualTimeLoop(), Process("worker"), list[float]()
+
+        async def work() -> None:
+            while True:
+                steps.append(loop.time())
+                await asyncio.sleep(1)
+
+        async def world() -> None:
+            loop.start(process, work())
+            await asyncio.sleep(1.5)
+            process.frozen_until = 10
+            await asyncio.sleep(9)
+
+        loop.run(world())
+        assert steps == [0, 1, 10]
