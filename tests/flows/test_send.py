@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ProcessPoolExecutor
 from ipaddress import ip_network
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -499,11 +501,11 @@ class TestHostile:
             assert all(sent.code == 200 for sent in run(story(urls, good.url)))
 
 
-def test_our_own_shortage_is_not_the_receivers_failure() -> None:
-    """No more files: the request is not sent, and that is what is said."""
+def _sent_without_files(url: str) -> tuple[tuple[str, int | None], tuple[str, int | None]]:
+    """In a process of its own: the limit is one for all threads, the receiver's among them."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    async def story(url: str) -> tuple[Sent, Sent]:
+    async def story() -> tuple[Sent, Sent]:
         async with posting(DEV) as to:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))  # every new file would have a higher number
             try:
@@ -512,8 +514,14 @@ def test_our_own_shortage_is_not_the_receivers_failure() -> None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, most)
             return short, await to(url)
 
-    with receiver() as found:
-        short, sent = run(story(found.url))
+    short, sent = run(story())
+    return (short.shortage, short.code), (sent.shortage, sent.code)
+
+
+def test_our_own_shortage_is_not_the_receivers_failure() -> None:
+    """No more files: the request is not sent, and that is what is said."""
+    with receiver() as found, ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        short, sent = pool.submit(_sent_without_files, found.url).result()
         assert len(found.requests) == 1
-    assert (short.shortage, short.code) == ("files", None)
-    assert (sent.shortage, sent.code) == ("", 200)
+    assert short == ("files", None)
+    assert sent == ("", 200)
