@@ -124,11 +124,11 @@ def define(
 
 
 def _dropped(sent: Mapping[str, Any], fields: Mapping[str, Any], known: Endpoint | None) -> list[str]:
-    """Headers whose hidden value would go to another origin, where nobody meant it to go: those not set anew."""
+    """Headers whose hidden value would go to another origin and that the request does not set again."""
     if known is None or "url" not in fields or origin(fields["url"]) == origin(known.url):
         return []
-    anew = {name for name, value in (sent.get("headers") or {}).items() if value != HIDDEN}
-    return [name for name in fields.get("headers", known.headers) if is_credential(name) and name not in anew]
+    set_again = {name for name, value in (sent.get("headers") or {}).items() if value != HIDDEN}
+    return [name for name in fields.get("headers", known.headers) if is_credential(name) and name not in set_again]
 
 
 def origin(url: str) -> str:

@@ -219,7 +219,7 @@ _tell: Callable[[Sequence[Line]], None] = _tell_nobody
 
 
 def end_after_lost_write(error: BaseException) -> Never:
-    """The disk did not keep what was written: this process ends, and answers nobody who waits for a commit."""
+    """End the process without answering its callers: the disk did not keep what was written."""
     if _tell is not _tell_nobody:
         with suppress(Exception):  # whatever becomes of the line
             log.critical("disk failed", error=str(error), because=LOST)

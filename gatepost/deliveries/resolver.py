@@ -76,7 +76,7 @@ class Resolver:
             found = NOT_PUBLIC if missing else NOT_ANSWERED
         except (OSError, ValueError):
             found = NOT_LOOKED_UP
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller is waiting
             loop.call_soon_threadsafe(self._end, host, port, found)
 
     def _end(self, host: str, port: int, found: Found) -> None:

@@ -128,7 +128,7 @@ class Schedule:
         self._not_before[key] = max(self._not_before.get(key, 0), until)
 
     def postponed(self, not_before: dict[Key, int]) -> None:
-        """All endpoints that asked for no attempts for now, as the store has it: nothing else holds any up."""
+        """Replace the copy of every Retry-After with what the store has."""
         self._not_before = not_before
 
     def limits(self, key: Key, max_in_flight: int, rate_limit: int | None) -> None:

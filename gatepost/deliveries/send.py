@@ -78,7 +78,7 @@ class Sender:
         self._resolver = Resolver(look_up, self._looked_up)
         self.refused: Callable[[str, int, str], None] = lambda _host, _port, _why: (
             None
-        )  # told of names that lead inside
+        )  # called with names that resolve to private addresses
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, MAX_CONNECTIONS_KEPT)

@@ -86,7 +86,7 @@ class Worker:
         self._unsure = False  # a claim may have been committed without our hearing of it
         self._owners: list[bytes] = [self._id]
         self._loop = asyncio.get_running_loop()
-        self._short_until = 0.0  # a resource of ours ran out: nothing is claimed before, by the loop's clock
+        self._short_until = 0.0  # no claims before this loop time: the process ran out of a resource
         self._last_deadline = 0.0  # of all attempts that were begun, by the loop's clock
         self.chores = Chores()
 
