@@ -72,3 +72,8 @@ def retitle(prefix: str, identifier: str) -> str:
 def made_at(raw_id: bytes) -> datetime:
     """The instant inside a UUIDv7 (RFC 9562, section 5.7)."""
     return clock.from_milliseconds(int.from_bytes(raw_id[:6], "big"))
+
+
+def lowest_at(at: int) -> bytes:
+    """The lowest id of a stored instant; one that is out of range counts as the nearest that an id can hold."""
+    return min(max(at, 0), (1 << 48) - 1).to_bytes(6, "big") + b"\0" * 10

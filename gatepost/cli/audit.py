@@ -27,7 +27,7 @@ from gatepost.units.ledger import Verdict, Wanted
 since_option = click.option(
     "--since", type=instant, metavar="WHEN", help="From then on: RFC 3339, or 1h for an hour ago."
 )
-until_option = click.option("--until", type=instant, metavar="WHEN", help="Before then.")
+until_option = click.option("--until", type=instant, metavar="WHEN", help="Up to that time, which is not included.")
 
 
 @click.group()

@@ -248,7 +248,7 @@ def unseen(tx: Tx, account: str, looked: datetime, seen: set[bytes]) -> list[Ent
 
 
 def _back(at: datetime) -> bytes:
-    return clock.milliseconds(at - LATE).to_bytes(6, "big") + b"\0" * 10
+    return ids.lowest_at(clock.milliseconds(at - LATE))
 
 
 def line_of(entry: Entry) -> str:

@@ -252,16 +252,12 @@ def _created(wanted: Wanted) -> tuple[bytes, bytes]:
     """The ids that are wanted, from and up to but not with. An id starts with the millisecond it was made in."""
     low, high = _ALL
     if wanted.created_after is not None:
-        low = _millisecond(wanted.created_after + 1)
+        low = ids.lowest_at(wanted.created_after + 1)
     if wanted.created_before is not None:
-        high = _millisecond(wanted.created_before)
+        high = ids.lowest_at(wanted.created_before)
     if wanted.id is not None:
         low, high = max(low, wanted.id), min(high, wanted.id + b"\0")
     return low, high
-
-
-def _millisecond(at: int) -> bytes:
-    return min(max(at, 0), (1 << 48) - 1).to_bytes(6, "big") + b"\0" * 10
 
 
 def _bounds(asked: Asked, source: Source) -> tuple[Position, Position]:

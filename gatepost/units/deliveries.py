@@ -496,7 +496,7 @@ def _overdue(tx: Tx, key: Key) -> tuple[bytes, str] | None:
     limit = tx.at - timedelta(seconds=account.seconds("hold_limit"))
     if since is None or since > limit:
         return None
-    return clock.milliseconds(limit).to_bytes(6, "big") + b"\0" * 10, "held_too_long"
+    return ids.lowest_at(clock.milliseconds(limit)), "held_too_long"
 
 
 def _sweep_some(tx: Tx, key: Key, before: bytes, reason: str) -> int:

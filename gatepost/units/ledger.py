@@ -116,7 +116,7 @@ def _drop(tx: Tx, account: str, raw_ids: list[bytes]) -> None:
 
 def too_old(tx: Tx, days: int) -> bytes:
     """An id before this is of something that is older than this class allows."""
-    return _bound(tx.at - timedelta(days=days), HIGHEST)
+    return ids.lowest_at(clock.milliseconds(tx.at - timedelta(days=days)))
 
 
 def _ended_seal(tx: Tx, key: bytes, account: str) -> Seal | None:
@@ -146,9 +146,12 @@ def _leaves(of: Seal) -> list[bytes]:
 
 # --- reading
 
+# Between an entry's time, the time in its id and its seal's: the clocks of machines differ, and a commit may wait.
+FITS = timedelta(minutes=15)
+
 
 class Wanted(NamedTuple):
-    """Which entries: every condition must hold; an empty one always does."""
+    """Which entries: every condition must hold; an empty one always does. `since` is included, `until` is not."""
 
     types: tuple[str, ...] = ()
     actor: str = ""
@@ -161,7 +164,19 @@ class Wanted(NamedTuple):
         right_type = not self.types or any(_type_matches(entry.type, each) for each in self.types)
         if not right_type or self.actor not in ("", entry.actor) or self.subject not in ("", entry.subject):
             return False
-        return not self.mentions or self._mentioned(entry)
+        return self._is_within(entry.at) and (not self.mentions or self._mentioned(entry))
+
+    def _is_within(self, at: int) -> bool:
+        """By the time that is shown for the entry, which is the database's; the time in its id is the machine's."""
+        if self.since is not None and at < clock.milliseconds(self.since):
+            return False
+        return self.until is None or at < clock.milliseconds(self.until)
+
+    def id_range(self) -> tuple[bytes, bytes]:
+        """The ids that entries within these times can have: the two clocks may differ by as much as `FITS`."""
+        slack = FITS // timedelta(milliseconds=1)
+        first = LOWEST if self.since is None else ids.lowest_at(clock.milliseconds(self.since) - slack)
+        return first, HIGHEST if self.until is None else ids.lowest_at(clock.milliseconds(self.until) + slack)
 
     def _mentioned(self, entry: Entry) -> bool:
         own = {entry.name, ids.retitle("tok", entry.name), entry.actor, entry.subject}
@@ -174,7 +189,7 @@ def _type_matches(type_: str, pattern: str) -> bool:
 
 def newest(store: Reader, account: str, wanted: Wanted, limit: int) -> Iterator[Entry]:
     """The newest entries first, page by page: no transaction lasts longer than one page."""
-    before, since = _bound(wanted.until, HIGHEST), _bound(wanted.since, LOWEST)
+    since, before = wanted.id_range()
     found = 0
     while found < limit:
         page = store.read_now(_newest_page(account, before, since))
@@ -195,7 +210,7 @@ def _newest_page(account: str, before: bytes, since: bytes) -> Callable[[Tx], li
 
 def oldest(store: Reader, account: str, wanted: Wanted) -> Iterator[Entry]:
     """Every entry, oldest first."""
-    after, before = _bound(wanted.since, LOWEST), _bound(wanted.until, HIGHEST)
+    after, before = wanted.id_range()
     while True:
         page = store.read_now(_oldest_page(account, after, before))
         yield from (entry for entry in page if wanted.matches(entry))
@@ -206,10 +221,6 @@ def oldest(store: Reader, account: str, wanted: Wanted) -> Iterator[Entry]:
 
 def _oldest_page(account: str, after: bytes, before: bytes) -> Callable[[Tx], list[Entry]]:
     return lambda tx: tx.oldest_entries(account, after, before, _PAGE)
-
-
-def _bound(at: datetime | None, otherwise: bytes) -> bytes:
-    return otherwise if at is None else clock.milliseconds(at).to_bytes(6, "big") + b"\0" * 10
 
 
 # --- verifying
@@ -224,9 +235,6 @@ class Verdict(NamedTuple):
     unsealed: int
     head: Head
     problem: str = ""
-
-
-FITS = timedelta(minutes=15)  # between an entry's time and its seal's: clocks differ, and a commit may wait
 
 
 def verify(
@@ -437,8 +445,8 @@ class _Walk:
         elif leaf.id in self._recent:
             self._misfits.append(f"{name} was sealed before: it was put back to be sealed again")
         if len(self._recent) > 20_000:
-            first = clock.from_milliseconds(max(0, each.at - 2 * slack))
-            self._recent = {raw_id for raw_id in self._recent if raw_id >= _bound(first, LOWEST)}
+            first = ids.lowest_at(each.at - 2 * slack)
+            self._recent = {raw_id for raw_id in self._recent if raw_id >= first}
         self._recent.add(leaf.id)
 
     def _check_link(self, each: Seal) -> str:

@@ -1,7 +1,5 @@
 """Proofs that an entry is in its account's tree, from seals, stored subtrees and what pruning left."""
 
-from datetime import timedelta
-
 from gatepost import clock, ids
 from gatepost.errors import BadSetting
 from gatepost.ledger import chain, checkpoint, merkle, receipt
@@ -9,8 +7,8 @@ from gatepost.ledger.chain import STORED, PrunedTree
 from gatepost.ledger.checkpoint import Proof
 from gatepost.ledger.seal import Seal
 from gatepost.store.tx import Tx
+from gatepost.units.ledger import FITS
 
-_FITS = timedelta(minutes=15)
 _SEALS = 20
 
 
@@ -41,7 +39,7 @@ def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
 
 def _find(tx: Tx, account: str, raw_id: bytes) -> tuple[Seal, int] | None:
     """The seal of an entry, and its place there."""
-    since = tx.chains.first_seal_since(account, clock.milliseconds(ids.made_at(raw_id) - _FITS))
+    since = tx.chains.first_seal_since(account, clock.milliseconds(ids.made_at(raw_id) - FITS))
     after = (since or 1) - 1
     while page := tx.seals(account, after, _SEALS):
         for each in page:

@@ -1,5 +1,6 @@
 """Replays: new deliveries of retained events, made by a job in slices, with no cap and nothing cut short."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -13,10 +14,11 @@ from gatepost.store.effects import Birth
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Running
 from gatepost.subscriptions import Replay, Subscription, matches_type
+from gatepost.units.ledger import FITS
 from gatepost.units.service import record
 
 SLICE = 200
-_APART = 60_000  # milliseconds: an entry's id, by which it is found, is made so long before or after its time at most
+_SLACK = FITS // timedelta(milliseconds=1)  # entries are found by the time in their ids
 
 
 def start(tx: Tx, account: Account, subscription: Subscription, asked: Replay, origin: Origin) -> Entry:
@@ -24,7 +26,7 @@ def start(tx: Tx, account: Account, subscription: Subscription, asked: Replay, o
     replay = ids.new("rpl")
     until = min(asked.until, tx.at) if asked.until else tx.at
     asked = msgspec.structs.replace(asked, until=until)
-    position = _bound(clock.milliseconds(asked.start) - _APART) if asked.start else LOWEST
+    position = ids.lowest_at(clock.milliseconds(asked.start) - _SLACK) if asked.start else LOWEST
     tx.webhooks.add_replay(account.id, replay, subscription.id, asked, position)
     data = {"subscription": subscription.id, "endpoint": subscription.endpoint, "asked": _asked(asked)}
     return record(tx, account, "webhook.replay.started", origin, replay, data)
@@ -59,7 +61,7 @@ def _page(tx: Tx, account: Account, running: Running) -> list[Entry]:
         wanted = [(ids.raw(account.id), ids.raw(each)) for each in asked.event_ids]
         return sorted(tx.webhooks.entries(wanted).values(), key=lambda entry: entry.id)
     until = asked.until or tx.at
-    before = _bound(clock.milliseconds(until) + 1 + _APART)
+    before = ids.lowest_at(clock.milliseconds(until) + 1 + _SLACK)
     return tx.oldest_entries(account.id, running.position, before, SLICE)
 
 
@@ -118,8 +120,3 @@ def _asked(asked: Replay) -> dict[str, Any]:
     if asked.event_ids:
         told["event_ids"] = asked.event_ids
     return told
-
-
-def _bound(at: int) -> bytes:
-    """The lowest id of an instant; what is before the first or after the last possible one is that one."""
-    return min(max(at, 0), (1 << 48) - 1).to_bytes(6, "big") + b"\0" * 10

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -98,18 +98,28 @@ def test_reading_goes_page_by_page_from_either_end(store: Store, account: str) -
     assert len(list(ledger.oldest(store, account, Wanted(types=("invoice.*",))))) == 1200
 
 
-def test_reading_has_a_beginning_and_an_end(store: Store, account: str) -> None:
-    instants = [clock.from_milliseconds(1_700_000_000_000 + 1000 * number) for number in range(10)]
+@pytest.mark.parametrize("skew", [timedelta(0), timedelta(minutes=-10), timedelta(minutes=10)], ids=str)
+def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: Watch, skew: timedelta) -> None:
+    """By the time that is shown, wherever the clock stood of the machine that made the ids."""
+    instants = [watch() + timedelta(seconds=number) for number in range(10)]
 
-    def unit(tx: Tx) -> None:
-        for at in instants:
-            raw_id = clock.milliseconds(at).to_bytes(6, "big") + ids.fresh()[6:]
-            things.record(tx, account, str(instants.index(at)), raw_id=raw_id)
+    def recorded(tx: Tx) -> None:
+        for number, at in enumerate(instants):
+            raw_id = ids.lowest_at(clock.milliseconds(at + skew))[:6] + ids.fresh()[6:]
+            made = things.record(tx, account, str(number), raw_id=raw_id)
+            tx.effects.entries[-1] = made._replace(at=clock.milliseconds(at))
 
-    store.run_now(unit)
+    store.run_now(recorded)
     wanted = Wanted(since=instants[3], until=instants[6])
     assert [entry.subject for entry in ledger.oldest(store, account, wanted)] == ["3", "4", "5"]
     assert [entry.subject for entry in ledger.newest(store, account, wanted, 10)] == ["5", "4", "3"]
+
+
+@pytest.mark.parametrize("wanted", [Wanted(since=datetime.min.replace(tzinfo=UTC)),
+                                    Wanted(until=datetime.max.replace(tzinfo=UTC))])  # fmt: skip
+def test_reading_from_one_end_of_the_calendar(store: Store, account: str, wanted: Wanted) -> None:
+    [made] = record(store, account, 1)
+    assert list(ledger.oldest(store, account, wanted)) == list(ledger.newest(store, account, wanted, 2)) == [made]
 
 
 def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None:
