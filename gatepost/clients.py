@@ -505,15 +505,6 @@ def _resources(value: Any) -> str:
     return problem or next((found for each in named if (found := resources.problem(each, ""))), "")
 
 
-def _claims(value: Any) -> str:
-    if not isinstance(value, dict) or len(value) > 20 or len(msgspec.json.encode(value)) > 4096:
-        return "must be an object of at most 20 claims and 4 KiB"
-    if not all(0 < len(name) <= 128 for name in value):
-        return "must have names of 1 to 128 characters"
-    taken = sorted(scopes.PROTOCOL_CLAIMS.intersection(value))
-    return f"must not set protocol claims ({', '.join(taken)})" if taken else ""
-
-
 def _pairs(value: Any) -> str:
     right = isinstance(value, dict) and len(value) <= 50
     right = right and all(
@@ -551,7 +542,7 @@ MEMBERS: dict[str, Check] = {
     "access_token_lifetime": _seconds(60, 86_400),
     "refresh_token_lifetime": _seconds(3600, 365 * 86_400),
     "serves": _resources,
-    "claims": _claims,
+    "claims": scopes.fixed_claims_problem,
     "require_pkce": _flag,
     "require_nonce": _flag,
     "status": _among(["active", "disabled"]),

@@ -180,3 +180,13 @@ PROTOCOL_CLAIMS = frozenset(
         "token_type", "active", "username",
     }
 )  # fmt: skip
+
+
+def fixed_claims_problem(value: Any) -> str:
+    """What is wrong with claims that are the same in every token, in words; empty when nothing is."""
+    if not isinstance(value, dict) or len(value) > 20 or len(msgspec.json.encode(value)) > 4096:
+        return "must be an object of at most 20 claims and 4 KiB"
+    if not all(0 < len(name) <= 128 for name in value):
+        return "must have names of 1 to 128 characters"
+    taken = sorted(PROTOCOL_CLAIMS.intersection(value))
+    return f"must not set protocol claims ({', '.join(taken)})" if taken else ""

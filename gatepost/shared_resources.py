@@ -1,7 +1,7 @@
-"""Resources that all accounts share, as the operator names them: their scopes, and which claims. No I/O."""
+"""Resources that all accounts share, as the operator defines them: their scopes and fixed claims. No I/O."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -9,18 +9,18 @@ from gatepost import clock, resources, scopes
 from gatepost.scopes import Scope
 
 NEW_FORM = (
-    "shared_resources: name the scopes of each shared resource, and the fixed claims that its tokens may carry; in the "
-    'settings file write shared_resources = { "https://a.example" = { scopes = ["api:read"], claims = ["plan"] } }'
-    ", in the environment the same as JSON: "
-    '{"https://a.example": {"scopes": ["api:read"], "claims": ["plan"]}}'
+    "shared_resources: name the scopes of each shared resource and, if there are any, the fixed claims of its tokens; "
+    'in the settings file write shared_resources = { "https://a.example" = { scopes = ["api:read"], '
+    'claims = { tier = "x" } } }, in the environment the same as JSON: '
+    '{"https://a.example": {"scopes": ["api:read"], "claims": {"tier": "x"}}}'
 )
 
 
 class SharedResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Its scopes, and those fixed claims of clients that tokens for it may carry."""
+    """Its scopes, and the fixed claims of machine tokens for it. What clients define as theirs stays out of these."""
 
     scopes: list[str]
-    claims: list[str] = []
+    claims: dict[str, Any] = {}
 
 
 class SharedResources(NamedTuple):
@@ -36,10 +36,10 @@ class SharedResources(NamedTuple):
     def includes(self, resource: str) -> bool:
         return bool(self.by_name) and resources.owned_as(resource) in self.by_name
 
-    def claims(self, resource: str) -> frozenset[str] | None:
-        """The fixed claims that tokens for it may carry; None where the resource is not shared: all of them."""
+    def claims(self, resource: str) -> dict[str, Any] | None:
+        """The fixed claims of machine tokens for it; None where the resource is not shared: the client's own."""
         found = self.by_name.get(resources.owned_as(resource)) if self.by_name else None
-        return None if found is None else frozenset(found.claims)
+        return None if found is None else found.claims
 
 
 def index(shared: Mapping[str, SharedResource]) -> SharedResources:
@@ -72,5 +72,7 @@ def _problem(shared: SharedResource) -> str:
     for name in shared.scopes:
         if not scopes.SCOPE_TOKEN.fullmatch(name) or name in scopes.BUILT_IN or name.startswith(scopes.RESERVED):
             return f"must not have the scope {name!r}: it is no scope name, or built in"
-    taken = sorted(scopes.PROTOCOL_CLAIMS.intersection(shared.claims))
-    return f"must not name protocol claims ({', '.join(taken)})" if taken else ""
+    if msgspec.json.decode(msgspec.json.encode(shared.claims)) != shared.claims:  # such as a date of a TOML file
+        return "must have claims with JSON values"
+    wrong = scopes.fixed_claims_problem(shared.claims)
+    return f"has claims, which {wrong}" if wrong else ""

@@ -12,8 +12,5 @@ def subject(draft: Draft) -> str:
 
 
 def extra_claims(draft: Draft) -> dict[str, Any]:
-    """The fixed claims of the client; of a shared resource only those that the operator lists."""
-    allowed = draft.fixed_claims
-    if allowed is None:
-        return draft.client.claims
-    return {name: value for name, value in draft.client.claims.items() if name in allowed}
+    """The fixed claims of the client; for a shared resource those of the operator, and none of the client's."""
+    return draft.client.claims if draft.fixed_claims is None else draft.fixed_claims

@@ -23,7 +23,7 @@ class Definitions(Protocol):
     """What a rule may look up."""
 
     def scope(self, account: str, name: str) -> Scope | None: ...
-    def fixed_claims(self, resource: str) -> frozenset[str] | None: ...
+    def fixed_claims(self, resource: str) -> dict[str, Any] | None: ...
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Draft(msgspec.Struct, frozen=True):
     scope: tuple[str, ...] = ()
     resource: str = ""
     lifetime: int = 0
-    fixed_claims: frozenset[str] | None = None  # the client's claims that tokens for the resource may carry; None: all
+    fixed_claims: dict[str, Any] | None = None  # of a shared resource, by the operator; None: the client's own
 
     @property
     def audience(self) -> str | list[str]:

@@ -64,7 +64,7 @@ class Definitions(NamedTuple):
     def scope(self, account: str, name: str) -> Scope | None:
         return self.service.scope(self.tx, account, name)
 
-    def fixed_claims(self, resource: str) -> frozenset[str] | None:
+    def fixed_claims(self, resource: str) -> dict[str, Any] | None:
         return self.service.shared_resources.claims(resource)
 
 

@@ -16,7 +16,7 @@ from tests.service import Client, Service
 from tests.wire import check_refusal
 
 PLATFORM = "https://platform.example"
-SETTING = msgspec.json.encode({PLATFORM: {"scopes": ["use", "taken"], "claims": ["plan"]}}).decode()
+SETTING = msgspec.json.encode({PLATFORM: {"scopes": ["use", "taken"], "claims": {"plan": "platform"}}}).decode()
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def tenant(running: Service, account_name: str) -> Tenant:
 def test_a_client_is_granted_a_scope_of_a_shared_resource(tenant: Tenant) -> None:
     claims = opened(tenant.gatepost.token(tenant.machine("use"), "use"))[1]
     assert (claims["aud"], claims["scope"], claims["account"]) == (PLATFORM, "use", tenant.account)
-    assert claims["plan"] == "free"
-    assert "role" not in claims, "the operator did not list it"
+    assert claims["plan"] == "platform", "the operator's value, not the client's"
+    assert "role" not in claims, "a client sets no claim of a token for a shared resource"
 
 
 @pytest.mark.parametrize("body", [

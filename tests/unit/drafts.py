@@ -26,8 +26,8 @@ class Defined:
     def scope(self, account: str, name: str) -> Scope | None:
         return self.known.get((account, name))
 
-    def fixed_claims(self, resource: str) -> frozenset[str] | None:
-        return frozenset({"plan"}) if resource == SHARED else None
+    def fixed_claims(self, resource: str) -> dict[str, Any] | None:
+        return {"plan": "platform"} if resource == SHARED else None
 
 
 def scope(name: str, resource: str = API, account: str = ACCOUNT.id, **members: Any) -> Scope:

@@ -1,5 +1,6 @@
 """Resources that all accounts share: how the operator names them, and what follows for scopes and claims."""
 
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from gatepost.tokens.issue import Draft, decide
 from tests.unit import drafts
 
 PLATFORM = "https://platform.example"
-RIGHT = {PLATFORM: {"scopes": ["platform:read", "platform:write"], "claims": ["plan"]}, "urn:x:y": {"scopes": ["y"]}}
+CLAIMS = {"tier": "platform", "limits": {"calls": 5}}
+RIGHT = {PLATFORM: {"scopes": ["platform:read", "platform:write"], "claims": CLAIMS}, "urn:x:y": {"scopes": ["y"]}}
 OLD: list[Any] = [[PLATFORM], [], PLATFORM, f"{PLATFORM} https://other.example", "[]", "5"]
 WRONG: dict[str, dict[str, Any]] = {
     "no scopes": {PLATFORM: {"scopes": []}},
@@ -24,7 +26,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "a built-in scope": {PLATFORM: {"scopes": ["openid"]}},
     "a reserved scope": {PLATFORM: {"scopes": ["gatepost:clients"]}},
     "no scope name": {PLATFORM: {"scopes": ["a b"]}},
-    "a protocol claim": {PLATFORM: {"scopes": ["a"], "claims": ["account"]}},
+    "a protocol claim": {PLATFORM: {"scopes": ["a"], "claims": {"account": "acc_1"}}},
+    "names of claims alone": {PLATFORM: {"scopes": ["a"], "claims": ["plan"]}},
+    "a claim that is not JSON": {PLATFORM: {"scopes": ["a"], "claims": {"since": date(2026, 1, 1)}}},
+    "too many claims": {PLATFORM: {"scopes": ["a"], "claims": {f"c{number}": 1 for number in range(21)}}},
     "an unknown member": {PLATFORM: {"scopes": ["a"], "tenants": []}},
     "a look-alike": {PLATFORM + "?": {"scopes": ["a"]}},
     "twice, with a slash": {PLATFORM: {"scopes": ["a"]}, PLATFORM + "/": {"scopes": ["b"]}},
@@ -37,7 +42,7 @@ def test_the_setting_by_environment_and_flag() -> None:
     by_text = load({}, {"GATEPOST_SHARED_RESOURCES": msgspec.json.encode(RIGHT).decode()})
     by_flag = load({"shared_resources": RIGHT}, {})
     assert by_text.shared_resources == by_flag.shared_resources
-    assert by_text.shared_resources[PLATFORM] == SharedResource(["platform:read", "platform:write"], ["plan"])
+    assert by_text.shared_resources[PLATFORM] == SharedResource(["platform:read", "platform:write"], CLAIMS)
 
 
 @pytest.mark.parametrize("value", OLD)
@@ -62,14 +67,17 @@ def test_what_decisions_look_up() -> None:
     assert (scope.account, scope.resource, scope.claims, scope.status) == ("acc_1", PLATFORM, [], "active")
     assert found.scope("acc_1", "platform:admin") is None
     assert [found.includes(each) for each in (PLATFORM, PLATFORM + "/", "https://b.example")] == [True, True, False]
-    assert (found.claims(PLATFORM), found.claims("urn:x:y")) == (frozenset({"plan"}), frozenset())
+    assert (found.claims(PLATFORM), found.claims("urn:x:y")) == (CLAIMS, {})
     assert found.claims("https://b.example") is None
 
 
-@pytest.mark.parametrize(("resource", "kept"), [(drafts.SHARED, {"plan"}), (drafts.API, {"plan", "role"})])
-def test_fixed_claims_of_a_client_that_a_token_carries(resource: str, kept: set[str]) -> None:
+OWN = {"plan": "free", "role": "admin"}
+
+
+@pytest.mark.parametrize(("resource", "claims"), [(drafts.SHARED, {"plan": "platform"}), (drafts.API, OWN)])
+def test_fixed_claims_are_the_operators_or_the_clients(resource: str, claims: dict[str, str]) -> None:
     scopes = drafts.Defined(drafts.scope("use", resource))
-    by = drafts.client("use", claims={"plan": "free", "role": "admin"})
+    by = drafts.client("use", claims=OWN)
     found = decide(drafts.draft("use", by=by), scopes, client_credentials.RULES)
     assert isinstance(found, Draft)
-    assert set(client_credentials.extra_claims(found)) == kept
+    assert client_credentials.extra_claims(found) == claims
