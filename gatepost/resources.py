@@ -24,8 +24,13 @@ _EXAMPLE = "such as https://api.example.com"
 
 
 def owned_as(resource: str) -> str:
-    """The name under which a resource belongs to an account: many verifiers ignore a trailing slash."""
-    return resource.rstrip("/")
+    """The name under which a resource belongs to an account: many verifiers ignore a trailing slash.
+
+    That of the path counts as well where a query follows: `https://a.example?v=1` and `https://a.example/?v=1` are
+    the same by RFC 3986, section 6.2.3.
+    """
+    path, _, query = resource.rstrip("/").partition("?")
+    return f"{path.rstrip('/')}?{query}" if query else path.rstrip("/")
 
 
 def problem(value: Any, base_url: str) -> str:

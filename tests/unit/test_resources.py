@@ -75,3 +75,16 @@ def test_what_verifiers_read_differently_is_refused(value: str) -> None:
 def test_no_look_alike_of_the_base_url_is_a_resource(name: str, base_url: str) -> None:
     for value in (LOOK_ALIKES[name], RIGHT, f"{RIGHT}/", f"{RIGHT}//"):
         assert "base URL" in resources.problem(value, base_url)
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (RIGHT, f"{RIGHT}/"), (f"{RIGHT}/v1", f"{RIGHT}/v1/"), (f"{RIGHT}?v=1", f"{RIGHT}/?v=1"),
+    (f"{RIGHT}/v1?v=1", f"{RIGHT}/v1/?v=1"), (f"{RIGHT}?v=1", f"{RIGHT}?v=1/"), (RIGHT, f"{RIGHT}?/"),
+])  # fmt: skip
+def test_a_slash_makes_no_other_owner(one: str, other: str) -> None:
+    assert resources.problem(one, BASE_URL) == resources.problem(other, BASE_URL) == ""
+    assert resources.owned_as(one) == resources.owned_as(other)
+
+
+def test_another_query_is_another_resource() -> None:
+    assert len({resources.owned_as(f"{RIGHT}{each}") for each in ("", "?v=1", "?v=2", "/v1?v=1", "/v1")}) == 5
