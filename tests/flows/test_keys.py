@@ -1,7 +1,6 @@
 """Signing keys rotated and revoked under a running server, and the master key changed at every point of the way."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from gatepost.secrets import new_master_key
 from gatepost.units import keys as key_units
 from tests import command, service
 from tests.command import Alone
+from tests.flows.shop import wait_until
 from tests.service import Client, Service
 
 SCOPE = "gatepost:scopes"
@@ -112,8 +112,7 @@ def test_revoke_takes_the_key_away(own: Service) -> None:
     assert verified(own, token)
     revoked = own.cli_json("key", "revoke", signer(token), "--yes", "--reason", "stolen")
     assert [each["status"] for each in revoked if each["id"] == signer(token)] == ["revoked"]
-    while signer(token) in {key.key_id for key in key_set(own).keys}:  # web processes reload it twice a second
-        time.sleep(0.02)
+    wait_until(lambda: signer(token) not in {key.key_id for key in key_set(own).keys})  # web processes reload it
     with pytest.raises(KeyError):
         verified(own, token)
     assert not accepted(own, token)
