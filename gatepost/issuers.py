@@ -25,6 +25,7 @@ class Issuer(msgspec.Struct, frozen=True):
     scope: list[str]
     created_at: datetime
     id: str = ""  # entries of earlier releases have none
+    once: bool = False  # each `jti` is accepted once
 
     @property
     def identity(self) -> str:
@@ -46,7 +47,7 @@ class Issuer(msgspec.Struct, frozen=True):
 
 def define(
     name: str, *, account: str, issuer: str, jwks_uri: str, match: list[str], client: str, scope: list[str],
-    at: datetime,
+    once: bool = False, at: datetime,
 ) -> Issuer:  # fmt: skip
     """From what the operator typed, checked; `match` as NAME=VALUE."""
     if not NAME.fullmatch(name):
@@ -61,4 +62,4 @@ def define(
     wanted = [part for each in scope for part in scopes.split(each)]
     if not wanted:
         raise BadSetting("--scope: name the scopes its tokens may obtain")
-    return Issuer(account, name, issuer, jwks_uri, pairs, client, list(dict.fromkeys(wanted)), at, ids.new("iss"))
+    return Issuer(account, name, issuer, jwks_uri, pairs, client, list(dict.fromkeys(wanted)), at, ids.new("iss"), once)

@@ -21,17 +21,18 @@ def issuer() -> None:
 @click.option("--match", multiple=True, required=True, metavar="CLAIM=VALUE", help="A claim and its exact value.")
 @click.option("--client", required=True, metavar="CLIENT_ID", help="The client that may show its tokens.")
 @click.option("--scope", multiple=True, required=True, help="What such a token may obtain.")
+@click.option("--once", is_flag=True, help="Accept each of its tokens once, by its `jti`, which is then required.")
 @with_store
 @json_option
 def add(
     opened: Opened, name: str, account: str, issued_by: str, jwks_uri: str, match: tuple[str, ...], client: str,
-    scope: tuple[str, ...], as_json: bool,
+    scope: tuple[str, ...], once: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Trust tokens of an issuer whose claims match, for one client and these scopes."""
     made = opened.store.run_now(
         lambda tx: issuers.add(
             tx, opened.service, accounts.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
-            match=list(match), client=client, scope=list(scope),
+            match=list(match), client=client, scope=list(scope), once=once,
         )
     )  # fmt: skip
     (show.document if as_json else show.record)(made.shown())

@@ -36,8 +36,16 @@ def rest_on(issuer: Issuer, claims: dict[str, Any], base_url: str, at: datetime)
         return _bad("sub is missing")
     if not issuer.matches(claims):
         return _bad("its claims are not those that the trusted issuer's entry names")
+    if issuer.once and not token_id(claims):
+        return _bad("jti is missing: this issuer's tokens are accepted once each")
     facts = {"issuer": issuer.name, "issuer_entry": issuer.identity}
     return Basis(issuer.subject(subject), tuple(issuer.scope), facts=facts)
+
+
+def token_id(claims: dict[str, Any]) -> str:
+    """Its `jti`, if that can tell it from others; else empty."""
+    found = claims.get("jti")
+    return found if isinstance(found, str) and len(found) <= 256 else ""
 
 
 def _bad(detail: str) -> Refusal:

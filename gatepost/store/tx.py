@@ -433,10 +433,11 @@ class Tx:
 
     def use_assertion(self, client: str, kind: str, assertion: str, expires_at: datetime) -> bool:
         """True for the first to use this id of a foreign token; the insert decides. Each kind has ids of its own."""
-        hashed = hashlib.sha256(f"{kind}\0{assertion}".encode("utf-8", "surrogatepass")).digest()[:16]
-        return bool(
-            self._write("use_assertion", client=ids.raw(client), id=hashed, expires_at=clock.milliseconds(expires_at))
-        )
+        used, until = _assertion_id(kind, assertion), clock.milliseconds(expires_at)
+        return bool(self._write("use_assertion", client=ids.raw(client), id=used, expires_at=until))
+
+    def is_assertion_used(self, client: str, kind: str, assertion: str) -> bool:
+        return self._one("assertion_used", client=ids.raw(client), id=_assertion_id(kind, assertion)) is not None
 
     # --- scopes
 
@@ -545,6 +546,10 @@ class Tx:
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     return Entry(ids.text("acc", row[0]), *row[1:])
+
+
+def _assertion_id(kind: str, assertion: str) -> bytes:
+    return hashlib.sha256(f"{kind}\0{assertion}".encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def _client_row(client: Client) -> dict[str, Any]:

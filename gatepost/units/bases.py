@@ -15,6 +15,7 @@ from gatepost.errors import Refusal
 from gatepost.families import Ended, Family, Repeat, Reused, Rotate, Stay
 from gatepost.grants import authorization_code, jwt_bearer, token_exchange
 from gatepost.grants.authorization_code import Bound
+from gatepost.issuers import Issuer
 from gatepost.ledger.entries import Origin
 from gatepost.secrets import random_bytes
 from gatepost.store.effects import Again
@@ -222,10 +223,27 @@ def by_assertion(tx: Tx, service: Service, known: Known, asked: Request, _origin
         except Unreadable as error:
             why = Refusal("invalid_grant", f"assertion: it cannot be verified ({error})", "assertion")
             continue
-        if isinstance(basis, Basis):
+        if isinstance(basis, Refusal):
+            why = basis
+        elif issuer.once:
+            return _once(tx, issuer, basis, claims)
+        else:
             return Rest(basis, lambda _draft: Kept())
-        why = basis
     return why
+
+
+def _once(tx: Tx, issuer: Issuer, basis: Basis, claims: dict[str, Any]) -> Rest | Refusal:
+    """The insert decides, in the commit that issues the token: what was refused or explained may be shown again."""
+    used = (issuer.account, f"assertion of {issuer.issuer}", jwt_bearer.token_id(claims))
+    if tx.is_assertion_used(*used):
+        return Refusal("invalid_grant", "assertion: it was used before, and is accepted once", "assertion")
+
+    def keep(_draft: Draft) -> Kept:
+        if not tx.use_assertion(*used, tx.at + timedelta(seconds=jwt_bearer.LONGEST + 60)):  # it has expired by then
+            raise Again("the assertion was used meanwhile")
+        return Kept()
+
+    return Rest(basis, keep)
 
 
 # --- another token

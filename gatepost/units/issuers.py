@@ -14,10 +14,11 @@ from gatepost.units.service import Service, record
 
 def add(
     tx: Tx, service: Service, account: Account, name: str, *, issuer: str, jwks_uri: str, match: list[str],
-    client: str, scope: list[str],
+    client: str, scope: list[str], once: bool = False,
 ) -> Issuer:  # fmt: skip
     made = issuers.define(
-        name, account=account.id, issuer=issuer, jwks_uri=jwks_uri, match=match, client=client, scope=scope, at=tx.at
+        name, account=account.id, issuer=issuer, jwks_uri=jwks_uri, match=match, client=client, scope=scope,
+        once=once, at=tx.at,
     )  # fmt: skip
     problem = url_problem(service.policy_for(account.name), jwks_uri)
     if problem:
@@ -35,7 +36,8 @@ def add(
         raise BadSetting(
             f"there is an issuer {name} in {account.name} already; choose another name, or remove it first"
         )
-    data = {"issuer": {"name": name, "issuer": issuer, "match": made.match, "client": client, "scope": made.scope}}
+    told = {"name": name, "issuer": issuer, "match": made.match, "client": client, "scope": made.scope}
+    data = {"issuer": told | ({"once": True} if once else {})}
     record(tx, account, "account.changed", Origin(OPERATOR), account.id, data)
     return made
 

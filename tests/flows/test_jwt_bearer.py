@@ -8,6 +8,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -412,6 +413,8 @@ def test_the_commands(gatepost: Service, account_name: str, stack: ExitStack) ->
         "--jwks-uri", workload.keys, "--match", "sub=typed", "--match", "tenant=acme",
         "--client", workload.client.id, "--scope", "deploy", "--scope", "read",
     )  # fmt: skip
+    assert gatepost.cli_json("issuer", "add", "rare", *typed[3:], "--once")["once"]
+    gatepost.cli("issuer", "remove", "rare", "--account", workload.name)
     made = gatepost.cli_json(*typed)
     assert (made["name"], made["account"], made["issuer"]) == ("typed", workload.account, "https://typed.example")
     assert (made["match"], made["scope"]) == ({"sub": "typed", "tenant": "acme"}, ["deploy", "read"])
@@ -479,3 +482,34 @@ def test_a_client_without_the_grant(workload: Workload) -> None:
     machine = workload.define(grant_types=["client_credentials"])
     with pytest.raises(BadSetting, match=JWT_BEARER):
         workload.trust("bad", client=machine.id)
+
+
+def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_name: str, stack: ExitStack) -> None:
+    workload = Workload(gatepost, account_name, stack)
+    store, account = gatepost.opened.store, account_name
+    store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), "ci"))
+    workload.trust("once", once=True)
+    workload.refused(workload.sign(), "jti")
+    workload.refused(workload.sign(jti=""), "jti")
+    shown = workload.sign(jti="one")
+    assert workload.ask(shown, headers={"Prefer": "explain"}).json()["decision"] == "issue"
+    check_refusal(workload.ask(shown, "pay"), TOKENS, "invalid_scope", "pay")
+    assert workload.ask(shown).status_code == 200, "it was not used up by what issued nothing"
+    workload.refused(shown, "used before")
+    workload.refused(workload.sign(EC, jti="one"), "used before")
+    assert workload.ask(workload.sign(jti="two")).status_code == 200
+    store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), "once"))
+    workload.trust("again", once=True)
+    workload.refused(workload.sign(jti="two"), "used before")
+
+
+def test_of_many_who_show_it_at_once_one_is_served(gatepost: Service, account_name: str, stack: ExitStack) -> None:
+    workload = Workload(gatepost, account_name, stack)
+    store, account = gatepost.opened.store, account_name
+    store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), "ci"))
+    workload.trust("once", once=True)
+    assert workload.ask(workload.sign(jti="first")).status_code == 200  # the keys are fetched
+    shown = workload.sign(jti="one")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: workload.ask(shown).status_code, range(16)))
+    assert sorted(answers) == [200] + [400] * 15

@@ -46,6 +46,7 @@ def test_what_is_typed_is_kept() -> None:
         "scope": ["deploy"],
         "created_at": "2026-11-15T08:00:00.000Z",
         "id": found.id,
+        "once": False,
         "sub": "acc_1:ci:repo:acme/shop:ref:refs/heads/main",
     }
 

@@ -16,6 +16,8 @@ INSERT INTO secret_uses (account, id, last_used_at) VALUES (:account, :id, :at)
 SELECT last_used_at FROM secret_uses WHERE account = :account AND id = :id
 -- name: use_assertion
 INSERT INTO assertions (client, id, expires_at) VALUES (:client, :id, :expires_at) ON CONFLICT DO NOTHING RETURNING 1
+-- name: assertion_used
+SELECT 1 FROM assertions WHERE client = :client AND id = :id
 -- name: forget_assertions
 DELETE FROM assertions WHERE (client, id) IN
   (SELECT client, id FROM assertions WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
