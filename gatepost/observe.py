@@ -57,7 +57,8 @@ COMMIT_UNITS = Histogram(
     "gatepost_store_commit_units", "Units of work that shared a commit.", buckets=(1, 2, 5, 10, 20, 50, 100, 200)
 )  # fmt: skip
 SHORTAGES = Counter(
-    "gatepost_shortages_total", "Attempts that were not sent because the service ran out of a resource.", ["resource"]
+    "gatepost_shortages_total", "Requests to others that were not sent because the service ran out of a resource.",
+    ["resource"],
 )  # fmt: skip
 CHORE_FAILURES = Counter("gatepost_chore_failures_total", "Runs of a chore that failed.", ["chore"])
 CHORE_IDLE = Gauge(

@@ -47,8 +47,10 @@ function outcome(attempt: Attempt): string {
   if (attempt.outcome === null) return 'It is under way now.'
   if (attempt.outcome === 'interrupted')
     return 'Its worker was lost, so nobody knows what became of it: the receiver may have got it.'
-  if (attempt.outcome === 'not_sent')
-    return 'It was never sent, because its worker was told to stop: the receiver got nothing.'
+  if (attempt.outcome === 'not_sent') {
+    const why = attempt.detail?.split(' sent: ')[1] ?? 'its worker was told to stop'
+    return `It was never sent, because ${why}: the receiver got nothing.`
+  }
   const took = attempt.duration_ms === null ? '' : ` after ${span(Math.round(attempt.duration_ms))}`
   const asked = attempt.retry_after ? ` and asked to wait (Retry-After: ${attempt.retry_after})` : ''
   const said = attempt.failure

@@ -260,7 +260,8 @@ def _outcome(attempt: Record) -> str:
         case "interrupted":
             return "Its worker was lost, so nobody knows what became of it: the receiver may have got it."
         case "not_sent":
-            return "It was never sent, because its worker was told to stop: the receiver got nothing."
+            why = (detail or "").partition(" sent: ")[2] or "its worker was told to stop"
+            return f"It was never sent, because {why}: the receiver got nothing."
     words = f"It failed {took} ({failure})" if failure else f"The receiver answered {code} {took}{asked}"
     return f"{' '.join(words.split())}{': ' + detail if detail else ''}."
 

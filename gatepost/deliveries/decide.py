@@ -8,7 +8,7 @@ from gatepost import clock
 from gatepost.deliveries import plan
 from gatepost.endpoints import MAX_RETRY_AFTER
 
-SHORTAGE_PAUSE = 2000  # milliseconds before what was not sent for want of our own resources is tried again
+SHORTAGE_PAUSE, LONGEST_SHORTAGE_PAUSE = 1_000, 60_000  # milliseconds
 INTERRUPTIONS = 3  # the third in a row uses up a planned attempt
 _TROUBLE = ("dns", "connect", "tls", "send", "first_byte", "timeout")
 
@@ -100,6 +100,16 @@ def after_interruption(
         return RetryAt(now, "interrupted", used, interrupted + 1)
     wait = plan.delay(receiver.schedule, used + 1, delivery, number + 1)
     return Ended("attempts_exhausted") if wait is None else RetryAt(now + wait, "interrupted", used + 1)
+
+
+def after_shortage(number: int, used: int, interrupted: int, now: int) -> RetryAt:
+    """The service lacked a resource, so attempt `number` was not sent. The next is made after a pause.
+
+    The pause doubles with each attempt of this delivery that used up no planned one, so it needs no count of its own.
+    """
+    beyond_plan = max(0, number - 1 - used)
+    pause = min(SHORTAGE_PAUSE << min(beyond_plan, 16), LONGEST_SHORTAGE_PAUSE)
+    return RetryAt(now + pause, "shortage", used, interrupted)
 
 
 def gone(attempted: Attempted, receiver: Receiver) -> bool:

@@ -37,6 +37,7 @@ BECAUSE = {
     "interrupted": "the attempt before was interrupted: it is made again at once, or after three in a row as scheduled",
     "connection_closed": "the receiver closed a kept connection without answering: made again at once on a new one",
     "released": "the attempt before was never sent",
+    "shortage": "the attempt before was not sent, because the service ran out of a resource: made again after a pause",
     "operator": "an operator asked for it",
 }
 

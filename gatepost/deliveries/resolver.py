@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from gatepost.deliveries.shortage import Shortage, lacking, resource_of
 from gatepost.fair_queue import FairQueue, Work
 
 IN_ALL = 500
 FOR_ONE_ACCOUNT = 32
 
 LookUp = Callable[[str, int], list[str]]
-Found = list[str] | str  # addresses, or why there are none
+Found = list[str] | str | Shortage  # addresses, or why there are none
 
 NOT_PUBLIC = "the host name does not exist or has no public address"
 NOT_ANSWERED = "the name servers of the host did not answer"
@@ -64,18 +65,16 @@ class Resolver:
         loop = asyncio.get_running_loop()
         try:
             threading.Thread(target=self._ask, args=(loop, host, port), name="gatepost look-up", daemon=True).start()
-        except RuntimeError:  # no more threads to be had
-            loop.call_soon(self._end, host, port, NOT_LOOKED_UP)
+        except (RuntimeError, MemoryError) as error:
+            resource = "memory" if isinstance(error, MemoryError) else "threads"
+            loop.call_soon(self._end, host, port, Shortage(resource))
 
     def _ask(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
         """In a thread of its own."""
         try:
             found: Found = self._look_up(host, port) or NOT_PUBLIC
-        except socket.gaierror as error:
-            missing = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
-            found = NOT_PUBLIC if missing else NOT_ANSWERED
-        except (OSError, ValueError):
-            found = NOT_LOOKED_UP
+        except (OSError, ValueError, MemoryError) as error:
+            found = _not_found(error)
         with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller is waiting
             loop.call_soon_threadsafe(self._end, host, port, found)
 
@@ -83,3 +82,14 @@ class Resolver:
         for work in self._questions.pop((host, port), {}).values():
             self._queue.done(work)
         self._answered(host, port, found)
+
+
+def _not_found(error: Exception) -> Found:
+    """Why a look-up failed. Only if nothing was lacking here is it the fault of the name or of its servers."""
+    if isinstance(error, MemoryError) or (isinstance(error, socket.gaierror) and error.errno == socket.EAI_MEMORY):
+        return Shortage("memory")
+    if isinstance(error, OSError) and (resource := resource_of(error) or lacking()):
+        return Shortage(resource)
+    if isinstance(error, socket.gaierror):
+        return NOT_PUBLIC if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA) else NOT_ANSWERED
+    return NOT_LOOKED_UP

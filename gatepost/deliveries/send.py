@@ -19,7 +19,8 @@ import pycurl  # type: ignore[import-untyped]
 
 from gatepost.deliveries.drive import Drive
 from gatepost.deliveries.guard import Policy, address_problem, url_problem
-from gatepost.deliveries.resolver import NOT_PUBLIC, Found, LookUp, Resolver, addresses
+from gatepost.deliveries.resolver import NOT_LOOKED_UP, NOT_PUBLIC, Found, LookUp, Resolver, addresses
+from gatepost.deliveries.shortage import Shortage, lacking, of_connect, resource_of
 
 MAX_READ = 64 * 1024  # of an answer's body
 MAX_KEPT = 4 * 1024
@@ -52,7 +53,7 @@ class Sent(NamedTuple):
     remote_ip: str | None
     response: bytes  # the first 4 KiB of the body
     connection_closed: bool = False  # a kept connection was closed before any byte of an answer
-    shortage: str = ""  # what we ran out of, so that it was never sent: one of `SHORTAGES`
+    shortage: str = ""  # what this process lacked, so that nothing was sent
 
 
 class Sender:
@@ -174,6 +175,8 @@ class Sender:
             if isinstance(found, list):
                 self._waiting.remove(wait)
                 self._begin(wait.outgoing, target, waited)
+            elif isinstance(found, Shortage):
+                self._end_wait(wait, "dns", NOT_LOOKED_UP, waited, found.resource)
             else:
                 self._fail(wait, found, waited)
 
@@ -198,9 +201,9 @@ class Sender:
         timeout = wait.outgoing.timeout
         self._end_wait(wait, "timeout", _out_of_time("dns", timeout), timeout)
 
-    def _end_wait(self, wait: "_Wait", failure: str, detail: str, waited: float) -> None:
+    def _end_wait(self, wait: "_Wait", failure: str, detail: str, waited: float, shortage: str = "") -> None:
         self._waiting.remove(wait)
-        self._end_at_once(wait.outgoing, failure, detail, waited)
+        self._end_at_once(wait.outgoing, failure, detail, waited, shortage)
 
     def _begin(self, outgoing: Outgoing, target: "_Target", waited: float) -> None:
         transfer = self._idle.pop() if self._idle else _Transfer(self._policy, self._drive, self._proxy, self._ca)
@@ -214,9 +217,12 @@ class Sender:
         self._begun.append(transfer)
         self._drive.soon()
 
-    def _end_at_once(self, outgoing: Outgoing, failure: str, detail: str, waited: float = 0.0) -> None:
+    def _end_at_once(
+        self, outgoing: Outgoing, failure: str, detail: str, waited: float = 0.0, shortage: str = ""
+    ) -> None:
         duration = _milliseconds(int(waited * 1_000_000))
-        self._done.append(Sent(outgoing.key, None, failure, detail, None, {}, duration, None, b""))
+        ended = Sent(outgoing.key, None, failure, detail, None, {}, duration, None, b"", shortage=shortage)
+        self._done.append(ended)
         self._drive.soon()
 
     def _add(self) -> None:
@@ -378,7 +384,7 @@ class _Transfer:
         try:
             fd = socket.socket(address.family, address.socktype, address.protocol).detach()
         except OSError as error:
-            self._shortage = SHORTAGES.get(error.errno or 0, "")
+            self._shortage = resource_of(error)
             return int(pycurl.SOCKET_BAD)
         self._drive.opened(fd, self.target.lost)
         return fd
@@ -415,15 +421,14 @@ class _Transfer:
         )
 
     def _short_of(self, error: int) -> str:
-        """What we ran out of: the receiver was never reached, and is not to blame."""
+        """What this process lacked, so that the receiver was never reached and is not to blame."""
         if error == pycurl.E_OUT_OF_MEMORY:
             return "memory"
+        if error in _READS_FILES:
+            return lacking()
         if error != pycurl.E_COULDNT_CONNECT:
             return ""
-        number = self.curl.getinfo(pycurl.OS_ERRNO)
-        if number == errno.EADDRNOTAVAIL and not _has_source_address(self._address):
-            return ""  # we have no address of that family: no port would help
-        return self._shortage or SHORTAGES.get(number, "")
+        return self._shortage or of_connect(self.curl.getinfo(pycurl.OS_ERRNO), self._address)
 
     def _timings(self, waited: int) -> dict[str, float]:
         getinfo = self.curl.getinfo
@@ -514,29 +519,13 @@ def _out_of_time(phase: str, timeout: float) -> str:
     return f"no whole answer within {timeout:g} s: the time ran out while {_DOING[phase]}"
 
 
-def _has_source_address(address: Any) -> bool:
-    """Whether this machine has an address to reach that one from. A datagram socket is connected; nothing is sent."""
-    try:
-        with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address.addr)
-    except OSError:
-        return False
-    return True
-
-
 def _milliseconds(microseconds: int) -> float:
     return microseconds // 100 / 10
 
 
 _TOO_LARGE, _PROXY, _HTTP2_STREAM = 100, 97, 92  # errors that pycurl has no names for
 _CLOSED = {0, _HTTP2_STREAM, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
-SHORTAGES = {
-    errno.EMFILE: "files",
-    errno.ENFILE: "files",
-    errno.ENOBUFS: "buffers",
-    errno.ENOMEM: "memory",
-    errno.EADDRNOTAVAIL: "ports",
-}
+_READS_FILES = {pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_SSL_CACERT_BADFILE}
 _CLOSED_KEPT = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}
 _PHASES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",

@@ -163,7 +163,7 @@ class Result(NamedTuple):
     remote_ip: str | None = None
     response: bytes = b""
     connection_closed: bool = False
-    shortage: str = ""  # what we ran out of, if it was never sent for that
+    shortage: str = ""  # what the service ran out of, if that is why it was never sent
 
     @property
     def is_made_again(self) -> bool:
@@ -291,8 +291,10 @@ def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
 def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
     queued = result.claim.queued
     if result.ended_at is None:
-        at = clock.milliseconds(tx.at) + (decide.SHORTAGE_PAUSE if result.shortage else 0)
-        return RetryAt(at, "released", queued.used, queued.interrupted)
+        now = clock.milliseconds(tx.at)
+        if result.shortage:
+            return decide.after_shortage(result.claim.number, queued.used, queued.interrupted, now)
+        return RetryAt(now, "released", queued.used, queued.interrupted)
     receiver = receivers.get(result.claim.to)
     if receiver is None:
         receiver = receivers[result.claim.to] = _receiver(tx, queued)

@@ -22,8 +22,9 @@ import pycurl  # type: ignore[import-untyped]
 from gatepost.clock import Clock
 from gatepost.deliveries.guard import Policy, address_problem, url_problem
 from gatepost.deliveries.resolver import Found, LookUp, Resolver, addresses
+from gatepost.deliveries.shortage import Shortage, lacking, of_connect, resource_of
 from gatepost.fair_queue import FairQueue, Work
-from gatepost.observe import log
+from gatepost.observe import SHORTAGES, log
 from gatepost.tokens.foreign import Foreign, Wanted
 
 MAX_BYTES = 128 * 1024
@@ -45,19 +46,21 @@ class KeyFetcher:
         self._policy_for = policy_for
         self._now = now
         self._ca = ca or certifi.where()
-        self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[str, str], asyncio.Task[bool]] = {}
         self._queue = FairQueue(in_all=IN_ALL, for_one=FOR_ONE_ACCOUNT)
         self._threads = ThreadPoolExecutor(IN_ALL, "gatepost-keys")
         self._resolver = Resolver(look_up, self._looked_up)
         self._questions: dict[tuple[str, int], list[asyncio.Future[Found]]] = {}
 
     async def fetch(self, wanted: Wanted) -> bool:
-        """True when it was tried: `Foreign` knows what is there, or that nothing was. False when it takes too long."""
+        """True when it was tried: `Foreign` knows what is there, or that nothing was.
+
+        False when it takes too long, or when this process lacks what it needs for it: then nothing is known.
+        """
         try:
-            await asyncio.wait_for(asyncio.shield(self._task(wanted)), TIMEOUT + 1)
+            return await asyncio.wait_for(asyncio.shield(self._task(wanted)), TIMEOUT + 1)
         except TimeoutError:
             return False
-        return True
 
     def refresh(self) -> None:
         """Fetch the sets that are in use and due, while the old ones serve."""
@@ -65,7 +68,7 @@ class KeyFetcher:
             _, wanted = self._foreign.due.popitem()
             self._task(wanted)
 
-    def _task(self, wanted: Wanted) -> asyncio.Task[None]:
+    def _task(self, wanted: Wanted) -> asyncio.Task[bool]:
         key = (wanted.account, wanted.url)
         task = self._under_way.get(key)
         if task is None:
@@ -73,13 +76,18 @@ class KeyFetcher:
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return task
 
-    async def _fetch(self, wanted: Wanted) -> None:
+    async def _fetch(self, wanted: Wanted) -> bool:
         found: Any = None
         try:
             found = msgspec.json.decode(await self._get(wanted))
+        except _Lacking as error:
+            log.error("key set not fetched: the service ran out of a resource", url=wanted.url, resource=str(error))
+            SHORTAGES.labels(str(error)).inc()
+            return False
         except (_NotFetched, ValueError, RecursionError) as error:
             log.warning("key set not fetched", url=wanted.url, account=wanted.account, error=str(error))
         self._foreign.put(wanted.url, found, self._now(), account=wanted.account)
+        return True
 
     async def _get(self, wanted: Wanted) -> bytes:
         """The name is looked up once, and the connection made to an address that was judged."""
@@ -97,7 +105,11 @@ class KeyFetcher:
                 judged = await self._addresses(policy, wanted.account, host, port)
                 resolve = f"{host}:{port}:{','.join(judged)}"
             left = TIMEOUT - (loop.time() - began)
-            return await loop.run_in_executor(self._threads, _transfer, wanted.url, policy, self._ca, resolve, left)
+            try:
+                fetching = loop.run_in_executor(self._threads, _transfer, wanted.url, policy, self._ca, resolve, left)
+            except RuntimeError:  # no thread could be started
+                raise _Lacking("threads") from None
+            return await fetching
 
     @contextlib.asynccontextmanager
     async def _place(self, wanted: Wanted, host: str) -> AsyncIterator[None]:
@@ -123,6 +135,8 @@ class KeyFetcher:
             found = await asyncio.wait_for(answer, TIMEOUT)
         except TimeoutError:
             raise _NotFetched("looking up the host name took too long") from None
+        if isinstance(found, Shortage):
+            raise _Lacking(found.resource)
         if isinstance(found, str):
             raise _NotFetched(found)
         for each in found:
@@ -147,11 +161,11 @@ def _is_address(host: str) -> bool:
 
 def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -> bytes:
     """In a thread."""
-    curl, body = pycurl.Curl(), _Limited()
+    curl, body, opener = pycurl.Curl(), _Limited(), _Opener(policy)
     try:
         curl.setopt(pycurl.PROXY, policy.proxy)  # an empty one means none, whatever the environment says
         if not policy.proxy:
-            curl.setopt(pycurl.OPENSOCKETFUNCTION, _opener(policy))
+            curl.setopt(pycurl.OPENSOCKETFUNCTION, opener.open)
         if resolve:
             curl.setopt(pycurl.RESOLVE, [resolve])
         for option, value in _OPTIONS.items():
@@ -163,7 +177,8 @@ def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -
         curl.perform()
         status = curl.getinfo(pycurl.RESPONSE_CODE)
     except pycurl.error as error:
-        raise _NotFetched(f"libcurl error {error.args[0]}") from None
+        resource = opener.lacking or _lacking(error.args[0], curl.getinfo(pycurl.OS_ERRNO), opener.address)
+        raise (_Lacking(resource) if resource else _NotFetched(f"libcurl error {error.args[0]}")) from None
     finally:
         curl.close()
     if status != 200:
@@ -171,20 +186,40 @@ def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -
     return body.getvalue()
 
 
-def _opener(policy: Policy) -> Callable[[int, Any], Any]:
-    """Opens a socket for a connection to an address, if it may be made."""
+class _Opener:
+    """Opens sockets for connections to addresses that are allowed."""
 
-    def open_socket(_purpose: int, address: Any) -> Any:
-        family, kind, protocol, target = address
-        if address_problem(policy, target[0], target[1]):
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.address: Any = None  # the last one
+        self.lacking = ""
+
+    def open(self, _purpose: int, address: Any) -> Any:
+        family, kind, protocol, target = self.address = address
+        if address_problem(self._policy, target[0], target[1]):
             return pycurl.SOCKET_BAD
-        return socket.socket(family, kind, protocol).detach()  # libcurl's to close
+        try:
+            return socket.socket(family, kind, protocol).detach()  # libcurl's to close
+        except OSError as error:
+            self.lacking = resource_of(error)
+            return pycurl.SOCKET_BAD
 
-    return open_socket
+
+def _lacking(error: int, number: int, address: Any) -> str:
+    """What this process lacked for a transfer that failed, if that is the reason. See `shortage`."""
+    if error == pycurl.E_OUT_OF_MEMORY:
+        return "memory"
+    if error == pycurl.E_COULDNT_CONNECT:
+        return of_connect(number, address)
+    return lacking() if error in (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_SSL_CACERT_BADFILE) else ""
 
 
 class _NotFetched(Exception):
     pass
+
+
+class _Lacking(Exception):
+    """The name of a resource that this process ran out of."""
 
 
 class _Limited(io.BytesIO):

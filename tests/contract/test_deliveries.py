@@ -11,7 +11,6 @@ import pytest
 
 from gatepost import clock, ids
 from gatepost.app import Store
-from gatepost.deliveries import decide
 from gatepost.deliveries.model import ENDS, Opened
 from gatepost.endpoints import Endpoint
 from gatepost.store.tx import Tx
@@ -510,8 +509,12 @@ def test_what_was_not_sent_for_want_of_our_own_resources(post: Post, endpoint: E
     [made] = post.deliver()
     [claim] = post.claim()
     words = "not sent: the service ran out of files"
-    post.settle(Result(claim, None, detail=words, shortage="files"))
-    queued = post.waiting(made)
-    assert (queued.due, queued.used, queued.because) == (post.now + decide.SHORTAGE_PAUSE, 0, "released")
-    assert (post.outcomes(made), post.documents(made)[0].detail) == (["not_sent"], words)
-    assert post.health(endpoint) is None
+    for number, pause in enumerate([1_000, 2_000, 4_000], 1):
+        post.settle(Result(claim, None, detail=words, shortage="files"))
+        queued = post.waiting(made)
+        assert (queued.due, queued.used, queued.because) == (post.now + pause, 0, "shortage")
+        assert (post.outcomes(made), post.documents(made)[-1].detail) == (["not_sent"] * number, words)
+        assert post.health(endpoint) is None
+        post.until_due(made)
+        [claim] = post.claim()
+        assert claim.number == number + 1

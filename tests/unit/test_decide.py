@@ -214,3 +214,11 @@ def test_every_reason_has_its_words() -> None:
              for schedule in ([], SCHEDULE)]  # fmt: skip
     assert {each.reason for each in found if isinstance(each, Ended)} <= set(ENDS)
     assert {each.because for each in found if isinstance(each, RetryAt)} <= set(BECAUSE)
+
+
+def test_the_pause_after_a_shortage_doubles_up_to_a_minute() -> None:
+    """Each attempt that was not sent has a number, and uses up none of the plan."""
+    pauses = [decide.after_shortage(number, 2, 1, 5000).at - 5000 for number in range(3, 12)]
+    assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
+    assert decide.after_shortage(10**9, 0, 0, 0).at == 60_000
+    assert decide.after_shortage(1, 0, 2, 0) == RetryAt(1_000, "shortage", 0, 2)

@@ -5,6 +5,7 @@ The servers are real, on loopback. What a host name leads to is told by the test
 
 import asyncio
 import contextlib
+import errno
 import json
 import socket
 import threading
@@ -246,7 +247,7 @@ class TestAddresses:
 
     def test_the_socket_is_the_last_to_be_asked(self) -> None:
         """Whatever libcurl would connect to."""
-        open_socket = fetch._opener(Policy())
+        open_socket = fetch._Opener(Policy()).open
         for address in ("127.0.0.1", "169.254.169.254"):
             target = (socket.AF_INET, socket.SOCK_STREAM, 6, (address, 443))
             assert open_socket(0, target) == pycurl.SOCKET_BAD
@@ -260,6 +261,21 @@ class TestAddresses:
 
         assert fetched("http://keys.example:8000/", DEV, look_up) == []
         assert fetched("http://keys.example:8000/", DEV, leads_to()) == []
+
+    def test_a_shortage_of_our_own_says_nothing_about_the_key_set(self) -> None:
+        """The caller is asked to come again. Were it recorded as tried, its client would be refused for a while."""
+
+        def look_up(_name: str, _port: int) -> list[str]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        foreign, url = Foreign(), "http://keys.example:8000/"
+        fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW, look_up=look_up)
+
+        async def test() -> bool:
+            return await fetcher.fetch(Wanted(url))
+
+        assert not asyncio.run(test())
+        assert not foreign.was_tried(Wanted(url), NOW)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
     def test_an_address_as_host(self, host: str) -> None:
