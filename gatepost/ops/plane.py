@@ -1,6 +1,7 @@
 """Every URL of the operations plane on one page. It answers only to its own name, so no web page can reach it."""
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -196,16 +197,19 @@ def _refused_version(headers: dict[str, str]) -> Reply | None:
 def is_own_name(header: str, host: str, port: int) -> bool:
     """Whether a Host header names this listener; a name that anybody could point here, as DNS rebinding does, is not.
 
-    Listening everywhere, it is reached by any address of the machine.
+    Listening everywhere, it is reached by any address of the machine. A URL with HTTP's own port names none.
     """
-    name, _, sent_port = header.lower().rpartition(":")
-    name = name.removeprefix("[").removesuffix("]")
-    if sent_port != str(port):
+    found = _HOST_AND_PORT.fullmatch(header.lower())
+    if found is None or (found[2] or "80") != str(port):
         return False
-    if name == host or (host in LOOPBACK and name in LOOPBACK):
+    name = found[1].removeprefix("[").removesuffix("]")
+    if name == host.lower() or (name in LOOPBACK and host in (*LOOPBACK, *EVERYWHERE)):
         return True
     try:
-        ipaddress.ip_address(name)
+        address = ipaddress.ip_address(name)
+        return host in EVERYWHERE or address == ipaddress.ip_address(host)
     except ValueError:
         return False
-    return host in EVERYWHERE
+
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
