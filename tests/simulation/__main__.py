@@ -1,10 +1,12 @@
 """`python -m tests.simulation --seed 1 --days 100`: run histories until the days are used up or one is violated."""
 
 import argparse
+import gc
 import os
 import sys
 import time
 
+from tests.simulation.operations import Totals
 from tests.simulation.run import simulate
 
 DAYS_OF_A_HISTORY = 20
@@ -18,8 +20,10 @@ def main() -> int:
     parser.add_argument("--history", type=int, default=DAYS_OF_A_HISTORY, help="simulated days of one history")
     parser.add_argument("--database", default="", help="an empty PostgreSQL database; one history only")
     arguments = parser.parse_args()
+    gc.set_threshold(100_000, 20, 50)  # tasks of crashed processes are kept, and searched in vain
     began, days, seed = time.monotonic(), 0, arguments.seed
     deliveries = tokens = faults = attempts = 0
+    fewest: tuple[int, ...] = Totals().fewest
     while True:
         spent = time.monotonic() - began
         if spent > arguments.minutes * 60 if arguments.minutes else days >= arguments.days:
@@ -29,17 +33,19 @@ def main() -> int:
         totals = outcome.totals
         days, deliveries, tokens = days + totals.days, deliveries + totals.deliveries, tokens + totals.tokens
         faults, attempts = faults + totals.faults, attempts + totals.attempts
+        fewest = tuple(map(min, fewest, totals.fewest))
         if outcome.violation:
             print(f"seed {seed}, day {outcome.at_day:.3f}: {outcome.violation}")
             print(f"to see it again: make simulate SEED={seed} DAYS={length}")
             return 1
         print(f"seed {seed}: {totals.days} days, {totals.deliveries} deliveries, {totals.tokens} token requests, "
-              f"{totals.faults} faults, digest {outcome.digest}", flush=True)  # fmt: skip
+              f"{totals.faults} faults, script {outcome.script}, digest {outcome.digest}", flush=True)  # fmt: skip
         seed += 1
-    minutes = (time.monotonic() - began) / 60
-    rate = days / max(minutes, 1e-9)
-    print(f"no violation in {days} days ({rate:.0f} a minute), seeds {arguments.seed} to {seed - 1}: "
-          f"{deliveries} deliveries, {tokens} token requests, {faults} faults")  # fmt: skip
+    rate, of_cpu = (days * 60 / max(spent, 1e-9) for spent in (time.monotonic() - began, time.process_time()))
+    print(f"no violation in {days} days ({rate:.0f} a minute, {of_cpu:.0f} a CPU minute), "
+          f"seeds {arguments.seed} to {seed - 1}: "
+          f"{deliveries} deliveries, {tokens} token requests, {faults} faults; "
+          f"each day at least {fewest[0]} deliveries, {fewest[1]} token requests, {fewest[2]} faults")  # fmt: skip
     return 0
 
 

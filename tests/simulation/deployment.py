@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 from urllib.parse import urlencode
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gatepost import app, chores, clock, ids, observe, secrets
 from gatepost.app import Opened
@@ -36,8 +40,24 @@ from tests.simulation.stores import Disk, SimulatedPostgres, SimulatedSqlite
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"
-SLOTS = 64
+SLOTS = 32
+# chores that find nothing to do most of the time → seconds, often enough for what the invariants demand of them
+RARER = {
+    "GROW_EVERY": 600.0, "RECORD_HEADS_EVERY": 600.0, "KEEP_EVERY": 1800.0, "PRUNE_EVERY": 3600.0,
+    "FORGET_EVERY": 1800.0, "ROLL_UP_EVERY": 1800.0, "CHECKPOINT_EVERY": 600.0, "RECOUNT_EVERY": 3600.0,
+}  # fmt: skip
 MASTER_KEY = "c2ltdWxhdGVkIG1hc3RlciBrZXkgb2YgMzIgYnl0ZXM="  # 32 bytes, for simulated stores only
+
+
+_RSA_KEYS: list[rsa.RSAPrivateKey] = []
+_generate_rsa_key = rsa.generate_private_key
+_load_key = serialization.load_der_private_key
+
+
+@lru_cache(100)
+def _loaded_key(der: bytes, password: None) -> Any:
+    """A key object never changes: simulated processes can share it, and loading an RSA key takes long."""
+    return _load_key(der, password)
 
 
 class Violation(AssertionError):
@@ -74,6 +94,8 @@ class Deployment:
         self.disk = Disk(self.loop, Random(f"{seed} disk"))
         self.network = Network(self.loop, Random(f"{seed} network"))
         self.step = timedelta()  # how far the wall clock was set
+        self._now = ((-1.0, self.step), START)
+        self._keys_made = 0
         self.problems: list[str] = []
         self._dice = Random(f"{seed} dice")
         self._ids = Random(f"{seed} ids")
@@ -91,7 +113,10 @@ class Deployment:
     # --- what is replaced
 
     def now(self) -> datetime:
-        return START + timedelta(milliseconds=round(self.loop.time() * 1000)) + self.step
+        at = (self.loop.time(), self.step)
+        if self._now[0] != at:
+            self._now = at, START + timedelta(milliseconds=round(at[0] * 1000)) + at[1]
+        return self._now[1]
 
     def milliseconds(self) -> int:
         return clock.milliseconds(self.now())
@@ -109,7 +134,9 @@ class Deployment:
                 (watch, "answered", lambda _answered: None),
                 (web_tokens, "token_asked", lambda _asked: None),
                 (clock, "now", self.now),
-                (chores, "RECOUNT_EVERY", 60.0),  # the invariants count everything again themselves
+                (rsa, "generate_private_key", self._rsa_key),
+                (serialization, "load_der_private_key", _loaded_key),
+                *[(chores, name, seconds) for name, seconds in RARER.items()],
             ):
                 stack.enter_context(mock.patch.object(target, name, value))
             try:
@@ -119,6 +146,13 @@ class Deployment:
                     running.opened.store.close()
                 if self.world is not None:
                     self.world.store.close()
+
+    def _rsa_key(self, _exponent: int, _bits: int) -> rsa.RSAPrivateKey:
+        """Generated once in each real process: every history takes the same keys in the same order."""
+        self._keys_made += 1
+        while len(_RSA_KEYS) < self._keys_made:
+            _RSA_KEYS.append(_generate_rsa_key(65537, 2048))
+        return _RSA_KEYS[self._keys_made - 1]
 
     def _uuid7(self) -> Any:
         """RFC 9562, section 5.7; ids that are made in one millisecond are in order, as those of the library are."""
@@ -184,6 +218,10 @@ class Deployment:
 
     def alive(self, kind: str) -> list[Running]:
         return [each for each in self.processes if each.kind == kind and each.process.alive]
+
+    def running(self, kind: str) -> list[Running]:
+        """Those that are not frozen."""
+        return [each for each in self.alive(kind) if each.process.frozen_until <= self.loop.time()]
 
     def crash(self, running: Running) -> None:
         """As `kill -9`: nothing more of it runs, and who waits for an answer finds the connection closed."""
@@ -261,7 +299,7 @@ class Deployment:
             async with asyncio.timeout(120):
                 return await future
         except TimeoutError:
-            raise Violation("a request was not answered within two minutes") from None
+            raise Violation(f"{running.process.name} did not answer a request within two minutes") from None
         finally:
             running.waiting.discard(future)
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from gatepost import clock, ids
 from gatepost.deliveries.send import Outgoing
 from gatepost.units import ledger, pruning
-from tests.simulation.deployment import Deployment, Violation
+from tests.simulation.deployment import SLOTS, Deployment, Violation
+from tests.simulation.loop import Process, current_process
 from tests.simulation.network import Received, Receiver
 from tests.simulation.tenants import Tenant, check
 
@@ -16,14 +17,16 @@ LATE = 2_000  # milliseconds that an attempt may be late for no stated reason
 FAIR = 3_000  # milliseconds that a delivery may wait for those of other accounts
 WAIT = 5.0  # seconds that something may stay due while nothing stands in its way
 RETENTION = 7 * 86_400
+STEPS = (5, 60, 600, 7_200, 36_000)  # seconds: the schedule of every tenant
 
 
 class Shown(NamedTuple):
-    """What a reader was shown of the next attempt."""
+    """What a reader was shown of the next attempt, and for how long the one after it waits if that fails."""
 
     number: int
     next_at: int
     at: float
+    wait: int | None = None
 
 
 class Waiting(NamedTuple):
@@ -76,7 +79,9 @@ class Invariants:
     alone: set[bytes] = field(default_factory=set)  # deliveries whose account had no other when they were made
     disturbed_until: float = 0.0
     checked: int = 0
-    deliveries: int = 0
+    attempts: int = 0
+    _waits: dict[tuple[bytes, int], int] = field(default_factory=dict)  # delivery and attempt → milliseconds, as shown
+    _in_flight: dict[tuple[Process | None, bytes], int] = field(default_factory=dict)  # by process and account
     _due_since: dict[bytes, float] = field(default_factory=dict)  # by endpoint
     _last_attempt: dict[bytes, float] = field(default_factory=dict)
 
@@ -120,7 +125,10 @@ class Invariants:
             [(number, worker is not None) for number, worker in rows] == [(claim.number, True)],
             f"{ids.text('dlv', queued.id)} is sent, but attempt {claim.number} is not open on record: {rows}",
         )
+        self.attempts += 1
+        self._is_bounded(claim)
         self._standing_still(claim)
+        self._keeps_its_schedule(claim)
         self._retry_after_is_kept(claim, now)
         self._as_planned(claim)
         self._is_fair(claim)
@@ -149,6 +157,59 @@ class Invariants:
                 at is not None and _instant(at) >= claim.opened.started_at - 1,
                 f"an attempt was made to a {status} endpoint",
             )
+
+    def _is_bounded(self, claim: Any) -> None:
+        """No account has more than three quarters of a worker's slots; no delivery has more attempts than planned."""
+        whose = (current_process(), claim.queued.account)
+        self._in_flight[whose] = self._in_flight.get(whose, 0) + 1
+        check(
+            self._in_flight[whose] <= SLOTS * 3 // 4,
+            f"an account has {self._in_flight[whose]} attempts in flight at one worker with {SLOTS} slots",
+        )
+        if claim.number <= len(STEPS) + 1:
+            return
+        failed = self.select(
+            "SELECT number FROM attempts WHERE account = :account AND delivery = :delivery AND outcome = 'failed'",
+            account=claim.queued.account, delivery=claim.queued.id,
+        )  # fmt: skip
+        sent = [self.sent.get((claim.queued.account, claim.queued.id, number)) for (number,) in failed]
+        used = sum(received is None or not received.closed for received in sent)
+        check(
+            used <= len(STEPS),
+            f"attempt {claim.number} of {ids.text('dlv', claim.queued.id)} is made after {used} that failed",
+        )
+
+    def _keeps_its_schedule(self, claim: Any) -> None:
+        """A retry comes as long after the attempt before it as the schedule says, to the millisecond."""
+        queued = claim.queued
+        check(
+            claim.opened.started_at >= queued.due,
+            f"attempt {claim.number} of {ids.text('dlv', queued.id)} is made before it is due",
+        )
+        wait = self._waits.pop((queued.id, claim.number), None)
+        if queued.because != "schedule":
+            return
+        [(document,)] = self.select(
+            "SELECT document FROM attempts WHERE account = :account AND delivery = :delivery AND number = :number",
+            account=queued.account, delivery=queued.id, number=claim.number - 1,
+        )  # fmt: skip
+        waited, step = queued.due - json.loads(document)["ended_at"], STEPS[queued.used - 1] * 1000
+        check(
+            step * 0.9 - 1 <= waited <= step * 1.1 + 1 and wait in (None, waited),
+            f"attempt {claim.number} of {ids.text('dlv', queued.id)} is planned {waited} ms after the one before, not "
+            f"{step} ms give or take a tenth, or as shown: {wait}",
+        )
+
+    def plan_is_shown(self, record: dict[str, Any]) -> None:
+        """To a reader, now: what happens next must be just that."""
+        next_at, plan = record["retries"]["next_at"], record["retries"]["plan"]
+        if next_at is None:
+            return
+        delivery, number = ids.raw(record["id"]), plan[0]["number"]
+        made = [each["number"] for each in record["attempts"]]
+        check(number == max(made, default=0) + 1, f"attempt {number} of {record['id']} is planned after {made}")
+        wait = _instant(plan[1]["at"]) - _instant(plan[0]["at"]) if len(plan) > 1 else None
+        self.shown[delivery] = Shown(number, _instant(next_at), self.deployment.loop.time(), wait)
 
     def _retry_after_is_kept(self, claim: Any, now: int) -> None:
         for each in self.asked.get(claim.queued.endpoint, []):
@@ -186,6 +247,8 @@ class Invariants:
         known = self.shown.pop(claim.queued.id, None)
         if known is None or known.number != claim.number:
             return
+        if known.wait is not None:
+            self._waits[claim.queued.id, claim.number + 1] = known.wait
         if self.changed.get(claim.queued.endpoint, -1.0) >= known.at:
             return
         started, waited = claim.opened.started_at, claim.opened.waited_for
@@ -221,6 +284,8 @@ class Invariants:
     def attempt_ends(self, received: Received) -> None:
         claim = received.key
         key = (claim.queued.account, claim.queued.id, claim.number)
+        whose = (current_process(), claim.queued.account)
+        self._in_flight[whose] = self._in_flight.get(whose, 1) - 1
         self.sent[key] = received
         if received.shortage:
             del self.sent[key]  # it never left the machine
@@ -282,8 +347,9 @@ class Invariants:
 
     def every_worker_beats(self) -> bool:
         oldest = self.deployment.milliseconds() - 4_000
-        rows = self.select("SELECT count(*) FROM workers WHERE beat_at >= :oldest", oldest=oldest)
-        return int(rows[0][0]) >= len(self.deployment.alive("worker"))
+        beating = {row[0] for row in self.select("SELECT id, beat_at FROM workers") if row[1] >= oldest}
+        workers = [each.worker for each in self.deployment.running("worker")]
+        return all(worker is None or ids.raw(worker.name) in beating for worker in workers)
 
     # --- now and then
 
@@ -360,6 +426,10 @@ class Invariants:
             "SELECT d.account, d.id, d.status FROM deliveries d LEFT JOIN queue q ON q.account = d.account "
             "AND q.id = d.id WHERE (d.status = 'pending') <> (q.id IS NOT NULL)"
         )
+        odd += self.select(
+            "SELECT account, id, number FROM queue q WHERE NOT EXISTS "
+            "(SELECT 1 FROM deliveries d WHERE d.account = q.account AND d.id = q.id)"
+        )
         check(not odd, f"record and queue disagree about {[ids.text('dlv', row[1]) for row in odd]}")
         records = {
             (row[0], row[1]): row[2:] for row in self.select("SELECT account, id, status, ended_reason FROM deliveries")
@@ -408,11 +478,11 @@ class Invariants:
                 f"attempt {number} of {name} was answered {received.code} {received.failure}, recorded as {outcome}",
             )
 
-    def check_ledger(self) -> None:
-        """The chain verifies, and every entry has the deliveries that it says it made."""
+    def check_ledger(self, day: int) -> None:
+        """The chain verifies, and every entry has the deliveries that it says it made. One ledger each day."""
         world = self.deployment.world
         assert world is not None
-        for tenant in self.tenants:
+        for tenant in self.tenants[day % len(self.tenants) :][:1]:
             verdict = ledger.verify(world.store, world.service.keys.seal, tenant.id)
             check(not verdict.problem, f"the ledger of {tenant.name} does not verify: {verdict.problem}")
             counted = pruning.recount(world.store, tenant.id)
@@ -425,11 +495,11 @@ class Invariants:
         rows = self.select("SELECT count(*) FROM deliveries WHERE id < :before AND status <> 'pending'", before=before)
         check(rows == [(0,)], f"{rows[0][0]} deliveries are kept a day beyond their retention")
 
-    def everything(self) -> None:
+    def everything(self, day: int) -> None:
         self.check_tokens()
         self.check_events()
         self.check_records()
-        self.check_ledger()
+        self.check_ledger(day)
         self.check_retention()
 
 

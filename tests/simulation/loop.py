@@ -7,12 +7,15 @@ in which they were scheduled, so a history depends on the seed alone.
 import asyncio
 import heapq
 import itertools
+from asyncio import futures
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+MOMENT = 0.02  # seconds: longer than a read or a commit takes
+PHASE = 2.0  # seconds after a skipped stretch in which what slept goes on
 
 
 class Process:
@@ -58,6 +61,10 @@ class Handle:
 
     def cancelled(self) -> bool:
         return self._cancelled or (self.process is not None and not self.process.alive)
+
+    @property
+    def is_sleep(self) -> bool:
+        return self._callback is futures._set_result_unless_cancelled  # type: ignore[attr-defined]
 
     def run(self) -> None:
         self._context.run(self._callback, *self._args)
@@ -163,9 +170,28 @@ class VirtualTimeLoop:
         while self._timers and self._timers[0][0] <= self._now:
             self._ready.append(heapq.heappop(self._timers)[2])
 
+    @property
+    def idle(self) -> bool:
+        """Whether no process does anything for the next moment: each of them sleeps or waits."""
+        soon = self._now + MOMENT
+        return not self._ready and not any(
+            at < soon and handle.process is not None and not handle.cancelled() for at, _, handle in self._timers
+        )
+
     def skip_to(self, when: float) -> None:
         """Move the clock over a stretch in which nothing happens. Timers that were set for it fire late, once."""
         self._now = max(self._now, when)
+
+    def skip_sleeping_to(self, when: float) -> None:
+        """The same, but what sleeps in a process goes on some time after the stretch, not all of it at once."""
+        began = self._now
+        if when <= began:
+            return
+        for place, (at, number, handle) in enumerate(self._timers):
+            if at < when and handle.is_sleep and handle.process is not None:
+                self._timers[place] = (when + min(at - began, PHASE), number, handle)
+        heapq.heapify(self._timers)
+        self._now = when
 
     # --- processes
 

@@ -38,8 +38,8 @@ class Receiver:
 
 # what a receiver does → how often
 MOODS = {
-    "well": 4, "flaky": 1, "broken": 1, "busy": 1, "limited": 1, "overloaded": 3, "slow": 1, "silent": 1, "refusing": 1,
-    "unknown": 0.5, "cut": 0.5, "gone": 0.3, "closing": 1,
+    "well": 4, "flaky": 1, "broken": 1, "busy": 1, "limited": 1, "overloaded": 2, "slow": 0.5, "silent": 0.5,
+    "refusing": 1, "unknown": 0.5, "cut": 0.5, "gone": 0.3, "closing": 1, "late": 0.3,
 }  # fmt: skip
 
 
@@ -65,9 +65,16 @@ class Network:
         self.on_start: Callable[[Outgoing, Receiver], None] = lambda _outgoing, _receiver: None
         self.short_of_files = False
         self.on_end: Callable[[Received], None] = lambda _received: None
+        self._ends: dict[int, float] = {}  # when attempts that are under way end
 
     def receiver(self, url: str) -> Receiver:
         return self.receivers.setdefault(url, Receiver(url))
+
+    def ends(self) -> list[float]:
+        """When attempts end that are under way."""
+        now = self.loop.time()
+        self._ends = {key: at for key, at in self._ends.items() if at > now}
+        return list(self._ends.values())
 
     def outcome(self, receiver: Receiver, timeout: float) -> tuple[float, int | None, str | None, str | None]:
         """Seconds until the end of the attempt, and how it ends: status code, failure, Retry-After."""
@@ -77,6 +84,8 @@ class Network:
         if mood == "flaky":
             mood = random.choice(["well", "broken", "silent", "refusing", "cut"])
         quick = receiver.delay * random.uniform(0.5, 2)
+        if mood == "late":
+            return min(timeout - 0.001, random.uniform(1, 8)), 500, None, None
         if mood == "slow":
             return min(timeout - 0.001, random.uniform(1, 8)), random.choice([200, 204]), None, None
         if mood == "silent":
@@ -119,6 +128,7 @@ class SimulatedSender:
             seconds, code, failure, retry_after = 0.001, None, "connect", None
         closed = failure == "first_byte" and not outgoing.fresh and network.random.random() < 0.7
         self._running[id(outgoing)] = outgoing
+        network._ends[id(outgoing)] = network.loop.time() + seconds
         arrived = failure not in UNREACHED and not shortage
         received = Received(
             network.loop.time(), outgoing.key, outgoing.url, arrived, code, failure, retry_after, closed, shortage

@@ -5,8 +5,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.simulation import script
 from tests.simulation.deployment import Deployment, Violation
-from tests.simulation.scenario import Scenario, Totals
+from tests.simulation.operations import Totals
+from tests.simulation.scenario import Scenario
 
 
 class Outcome(NamedTuple):
@@ -14,6 +16,7 @@ class Outcome(NamedTuple):
 
     seed: int
     totals: Totals
+    script: str  # a digest of what was asked of the service and done to it
     digest: str
     violation: str = ""
     at_day: float = 0.0
@@ -31,7 +34,9 @@ def simulate(seed: int, days: int, database: str = "") -> Outcome:
                 digest = _digest(scenario)
             except Violation as found:
                 violation = str(found)
-        return Outcome(seed, scenario.totals, digest, violation, deployment.loop.time() / 86_400)
+        return Outcome(
+            seed, scenario.totals, script.digest(seed, days), digest, violation, deployment.loop.time() / 86_400
+        )
 
 
 async def _history(scenario: Scenario, days: int) -> None:

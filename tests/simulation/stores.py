@@ -6,12 +6,15 @@ answer arrives, and the bell between processes.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 from unittest import mock
+
+import apsw
 
 from gatepost.clock import Clock
 from gatepost.errors import Unavailable
@@ -19,7 +22,9 @@ from gatepost.store import postgres as postgres_module
 from gatepost.store.effects import Awaited
 from gatepost.store.postgres import PostgresStore, _Line, _RecordsOnly
 from gatepost.store.sqlite import MOST_UNITS, SqliteStore
-from gatepost.store.tx import Unit
+from gatepost.store.sqlite_connection import SqliteConnection
+from gatepost.store.turnstile import Turnstile
+from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit
 from gatepost.store.work import Gathering, Work, resolve, waited_alone
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of
 
@@ -48,6 +53,8 @@ class Disk:
         self.planned: list[Fault] = []  # for the next commits, in order
         self.bell_works = True
         self.commits = self.reads = 0
+        self.version = 0  # changes with every commit
+        self._rows: dict[Any, Any] = {}  # what statements found in this version
         self.listeners: list[tuple[Process | None, Callable[[list[Awaited]], None]]] = []
         self.on_crash: Callable[[Process], None] = lambda _process: None
         self.on_fault: Callable[[Fault], None] = lambda _fault: None
@@ -56,6 +63,24 @@ class Disk:
         """Until the database has done what it was asked for now."""
         quick = self.random.uniform(0.5, 3) * MILLISECOND
         return max(0.0, self.stalled_until - self.loop.time()) + quick
+
+    def changed(self) -> None:
+        """A transaction was committed, or may have been: what was read before is no longer known."""
+        self.version += 1
+        self._rows.clear()
+
+    def remembered(self, statement: str, values: tuple[Any, ...], read: Callable[[], list[T]]) -> list[T]:
+        """The rows of a statement, read once per version: most chores find most of the time what they found before.
+
+        The same statement with the same values finds the same rows until a commit: no statement reads the clock.
+        """
+        try:
+            found = self._rows.get((statement, values))
+        except TypeError:  # a list among the values
+            return read()
+        if found is None:
+            found = self._rows[statement, values] = read()
+        return list(found)
 
     def next_fault(self) -> Fault:
         if not self.planned:
@@ -139,12 +164,42 @@ class Commits:
             self.put(rest)
 
 
+class NoTurnstile(Turnstile):
+    """There is one thread: nobody else can be writing."""
+
+    @contextmanager
+    def passed(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        yield
+
+
+class RememberingConnection(SqliteConnection):
+    """A connection for reading. Each commit is one step of the simulation, so that no read needs a snapshot."""
+
+    def __init__(self, disk: Disk, database: apsw.Connection, statements: dict[str, str]) -> None:
+        super().__init__(database, statements, writing=False)
+        self._disk = disk
+
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        read = super().rows
+        return self._disk.remembered(statement, tuple(parameters.values()), lambda: read(statement, parameters))
+
+    def select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        read = super().select
+        return self._disk.remembered(text, tuple(parameters.values()), lambda: read(text, parameters))
+
+    def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        read = super().rows_given
+        return self._disk.remembered(statement, tuple(rows), lambda: read(statement, rows))
+
+
 class SimulatedSqlite(SqliteStore):
     def __init__(self, path: Path, clock: Clock, disk: Disk, process: Process | None) -> None:
         with mock.patch.object(threading, "Thread", mock.MagicMock()):
             super().__init__(path, clock)
         self._disk, self._process = disk, process
-        self._reader = self._new_reader()
+        self._turnstile = NoTurnstile(path.parent)
+        self._reader: RememberingConnection | None = None
+        self._reader_cache, self._version_read = Cache(), -1
         self._ringer.close()
         self._ringer = Ringer(disk)  # type: ignore[assignment]
         self._commits = Commits(disk, process, self._transact_all)
@@ -158,7 +213,10 @@ class SimulatedSqlite(SqliteStore):
         batch = works[:MOST_UNITS]
         if not batch:
             return []
-        return batch[: self._commit(batch)]
+        try:
+            return batch[: self._commit(batch)]
+        finally:
+            self._disk.changed()
 
     def run_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
@@ -169,11 +227,16 @@ class SimulatedSqlite(SqliteStore):
         return result
 
     def read_now(self, unit: Unit[T]) -> T:
-        work = Work(unit)
-        self._readers._read(self._reader, [work])
-        if work.error is not None:
-            raise work.error
-        result: T = work.result
+        connection = self._reader
+        if connection is None:
+            connection = self._reader = RememberingConnection(self._disk, self._open(create=False), self._statements)
+        if self._version_read != self._disk.version:
+            self._reader_cache.refresh(connection)
+            self._version_read = self._disk.version
+        tx = Tx(connection, self._reader_cache, self._clock())
+        result = unit(tx)
+        if tx.effects.entries:
+            raise TypeError(NO_WRITING)
         return result
 
     async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
@@ -185,7 +248,8 @@ class SimulatedSqlite(SqliteStore):
     def close(self) -> None:
         super().close()
         self._disconnect()
-        self._reader.close()
+        if self._reader is not None:
+            self._reader.database.close(force=True)
 
 
 async def _read_later(disk: Disk, read: Callable[[], T]) -> T:
@@ -194,8 +258,13 @@ async def _read_later(disk: Disk, read: Callable[[], T]) -> T:
     if wait > 10:
         await asyncio.sleep(10)
         raise Unavailable("simulated: the store did not answer in time")
-    await asyncio.sleep(wait)
-    return read()
+    if disk.random.random() < 0.8:
+        await asyncio.sleep(wait)
+        return read()
+    await asyncio.sleep(wait / 2)
+    found = read()
+    await asyncio.sleep(wait / 2)  # what was read may have changed by the time it arrives
+    return found
 
 
 class SimulatedPostgres(PostgresStore):

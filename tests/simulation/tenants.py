@@ -3,7 +3,6 @@
 import json
 from base64 import b64encode
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,10 +12,12 @@ from gatepost import ids
 from gatepost.units import accounts as account_units
 from tests.assertions import signed
 from tests.login import CALLBACK, LOGIN_URL, VERIFIER, challenge, opened
-from tests.simulation.deployment import BASE_URL, Deployment, Response, Violation
+from tests.simulation import script
+from tests.simulation.deployment import BASE_URL, Deployment, Response, Running, Violation
 
 ALL = "gatepost:clients gatepost:scopes gatepost:endpoints gatepost:subscriptions gatepost:deliveries gatepost:events"
 SCHEDULE = "5s,1m,10m,2h,10h"
+SUBSCRIBED = [["*"], ["*"], ["invoice.*"], ["invoice.paid"], ["order.placed", "invoice.*"]]
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Family:
     previous: list[str] = field(default_factory=list)
     successors: dict[str, str] = field(default_factory=dict)  # by the token that was shown
     over: bool = False  # ended for certain: revoked, or reuse was answered
+    touched: int = 0  # how often anything was done with it
     access: list[str] = field(default_factory=list)
 
 
@@ -53,8 +55,8 @@ class PublishedEvent:
 
 
 class Tenant:
-    def __init__(self, deployment: Deployment, name: str, random: Random) -> None:
-        self.deployment, self.name, self.random = deployment, name, random
+    def __init__(self, deployment: Deployment, name: str, hold_limit: str) -> None:
+        self.deployment, self.name = deployment, name
         self.key = ECKey.generate_key("P-256", {"kid": f"login-{name}"})
         self.endpoints: list[str] = []
         self.subscriptions: list[str] = []
@@ -70,6 +72,7 @@ class Tenant:
             "login_url": LOGIN_URL,
             "login_jwks": json.dumps({"keys": [self.key.as_dict(private=False)]}),
             "retention": "7d",
+            "hold_limit": hold_limit,
             "audit_retention": "30d",
             "retry_schedule": SCHEDULE,
         }
@@ -151,7 +154,7 @@ class Tenant:
         assert application.status == 201, application
         self.app = Credentials(application.json()["client_id"], application.json()["client_secret"])
 
-    async def define_endpoint(self, **members: Any) -> str | None:
+    async def define_endpoint(self, events: list[str] | None = None, **members: Any) -> str | None:
         """An endpoint with a subscription; its URL, when both are known to be defined."""
         url = f"https://receiver-{self.number()}.{self.name}.example/hooks"
         made = await self.post("/webhooks/endpoints", {"url": url} | members)
@@ -159,11 +162,10 @@ class Tenant:
             return None
         endpoint = made.json()["id"]
         self.endpoints.append(endpoint)
-        await self.subscribe(endpoint)
+        await self.subscribe(endpoint, events or script.random().choice(SUBSCRIBED))
         return url
 
-    async def subscribe(self, endpoint: str) -> str | None:
-        events = self.random.choice([["*"], ["*"], ["invoice.*"], ["invoice.paid"], ["order.placed", "invoice.*"]])
+    async def subscribe(self, endpoint: str, events: list[str]) -> str | None:
         made = await self.post("/webhooks/subscriptions", {"endpoint_id": endpoint, "events": events})
         if made is None or made.status != 201:
             return None
@@ -213,6 +215,7 @@ class Tenant:
 
     async def refresh(self, family: Family, token: str) -> Response | None:
         """Show a refresh token. One token has one successor, however often it is shown."""
+        family.touched += 1
         answer = await self.ask(self.app, grant_type="refresh_token", refresh_token=token)
         if answer is not None and answer.status == 200:
             check(not family.over, "a refresh token of a family that was ended worked")
@@ -225,9 +228,9 @@ class Tenant:
                 family.token = successor
         return answer
 
-    async def introspect(self, token: str) -> bool | None:
+    async def introspect(self, token: str, web: Running | None = None) -> bool | None:
         answer = await self.deployment.request(
-            "POST", "/oauth/introspect", headers=self.app.headers, form={"token": token}
+            "POST", "/oauth/introspect", headers=self.app.headers, form={"token": token}, web=web
         )
         return answer.json()["active"] if answer is not None and answer.status == 200 else None
 
