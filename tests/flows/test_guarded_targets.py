@@ -88,6 +88,7 @@ def inside(authority: Authority) -> Iterator[Receiver]:
         ("https://0177.0.0.1/", "usual form"),
         ("https://127.1/", "usual form"),
         ("https://localhost/", "loopback"),
+        ("https://api.localhost/", "loopback"),
         ("https://billing/", "full host name"),
         ("https://billing.internal/", "private network"),
     ],

@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections import Counter
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,22 @@ class TestTargets:
         for look_up in (missing, at(), at("10.0.0.1"), at("fd00::1", "169.254.169.254")):
             sent = post("https://wiki.corp.example/", HERE, look_up=look_up)
             assert sent[1:9] == (None, "dns", detail, None, {}, 1000.0, None, b"")
+
+    @pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "api.localhost", "a.b.localhost"])
+    def test_names_of_this_machine_are_blocked_without_a_look_up(self, name: str) -> None:
+        """RFC 6761, section 6.3: everybody knows what they lead to, so there is nothing to hide."""
+        asked: list[str] = []
+
+        def look_up(name: str, _port: int) -> list[str]:
+            asked.append(name)
+            return ["127.0.0.1"]
+
+        elsewhere = Policy(allow_networks=(ip_network("10.0.0.0/8"),))
+        for policy in (Policy(), elsewhere):
+            sent = post(f"https://{name}/", policy, look_up=look_up)
+            assert (sent.code, sent.failure) == (None, "blocked_target")
+            assert "loopback" in sent.detail
+        assert asked == []
 
     def test_the_operator_is_told_of_a_name_that_leads_inside(self) -> None:
         told: list[tuple[str, int, str]] = []
