@@ -329,7 +329,7 @@ _OURS = re.compile(
     r"|user-agent|cookie",
     re.IGNORECASE,
 )
-_CREDENTIAL = re.compile(r"token|key|secret|auth|password|signature|session", re.IGNORECASE)
+_CREDENTIAL = re.compile(r"token|key|secret|auth|pass|signature|session|credential|bearer|jwt", re.IGNORECASE)
 
 
 def is_credential(name: str) -> bool:

@@ -320,7 +320,21 @@ KEPT = {"X-Api-Key": "k1", "x-team": "blue"}
 class TestHiddenHeaders:
     @pytest.mark.parametrize(
         "name",
-        ["x-token", "X-Api-Key", "x-secret", "x-auth", "X-Authorization", "x-password", "x-signature", "SESSION-id"],
+        [
+            "x-token",
+            "X-Api-Key",
+            "x-secret",
+            "x-auth",
+            "X-Authorization",
+            "x-password",
+            "x-signature",
+            "SESSION-id",
+            "X-Passphrase",
+            "x-passwd",
+            "X-Credentials",
+            "x-bearer",
+            "X-JWT",
+        ],
     )
     def test_what_smells_of_a_credential_is_not_shown(self, name: str) -> None:
         made = defined({"headers": {name: "v4lue", "x-team": "blue"}})

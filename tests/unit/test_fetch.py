@@ -357,21 +357,24 @@ class TestTogether:
             asyncio.run(at_once())
             assert known(foreign, server.url) == ["one"]
 
-    def test_tarpits_of_one_account_delay_no_other(self) -> None:
+    @pytest.mark.parametrize("hosts", [1, 160])
+    def test_tarpits_of_one_account_delay_no_other(self, hosts: int) -> None:
         """160 clients of one account, whose servers take connections and never answer."""
         foreign = Foreign()
         with receiver(Raw(silent)) as tarpit, receiver(SET) as server:
 
             async def at_once() -> None:
-                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
-                urls = [f"{tarpit.url}/{number}" for number in range(160)]
+                fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW, look_up=lambda _host, _port: ["127.0.0.1"])
+                urls = [f"http://t{number % hosts}.example:{tarpit.port}/{number}" for number in range(160)]
                 waiting = [
                     asyncio.create_task(fetcher.fetch(Wanted(url, "greedy", f"cli_{number}")))
                     for number, url in enumerate(urls)
                 ]
                 await asyncio.sleep(0)
-                shared = f"http://localhost:{server.port}/"
-                for wanted in (Wanted(server.url, "acme"), Wanted(server.url, "other"), Wanted(shared, "greedy")):
+                others = [Wanted(server.url, "acme"), Wanted(server.url, "other")]
+                if hosts == 1:  # the account's own servers elsewhere
+                    others.append(Wanted(f"http://localhost:{server.port}/", "greedy"))
+                for wanted in others:
                     assert await fetcher.fetch(wanted)
                 assert not any(task.done() for task in waiting)
                 tarpit.close()
