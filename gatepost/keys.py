@@ -4,8 +4,9 @@ One active and one announced key per algorithm, service-wide. The plan is a pure
     announced ──24 h at least──▶ active ──90 d──▶ retired ──until its last token has expired──▶ purged
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -151,24 +152,24 @@ def jwks(keys: Iterable[SigningKey]) -> dict[str, Any]:
 class Ring:
     """Signs. Private keys are decrypted at first use and stay in memory."""
 
-    __slots__ = ("_box", "_headers", "_keys", "_public")
+    __slots__ = ("_box", "_headers", "_public", "_signers")
 
     def __init__(self, box: Box) -> None:
         self._box = box
-        self._keys: dict[str, Any] = {}
+        self._signers: dict[str, Callable[[bytes], bytes]] = {}
         self._public: dict[str, Any] = {}
         self._headers: dict[tuple[str, str], bytes] = {}
 
     def take(self, wrapped: Wrapped) -> None:
         """Make ready to sign with this key; called while its private part is at hand."""
-        if wrapped.key.id not in self._keys and wrapped.private is not None:
+        if wrapped.key.id not in self._signers and wrapped.private is not None:
             der = self._box.open(wrapped.private, wrapped.key.id)
-            self._keys[wrapped.key.id] = serialization.load_der_private_key(der, None)
+            self._signers[wrapped.key.id] = _signer(serialization.load_der_private_key(der, None))
 
     def sign(self, key: SigningKey, claims: bytes, typ: str) -> bytes:
         """A compact JWS (RFC 7515, section 7.1) of the claims given as JSON."""
         signed = self._head(key, typ) + b"." + b64(claims)
-        return signed + b"." + b64(_signature(self._keys[key.id], signed))
+        return signed + b"." + b64(self._signers[key.id](signed))
 
     def _head(self, key: SigningKey, typ: str) -> bytes:
         head = self._headers.get((key.id, typ))
@@ -220,14 +221,19 @@ def _verify(public: Any, signature: bytes, signed: bytes) -> None:
 _ES256 = ec.ECDSA(hashes.SHA256())
 
 
-def _signature(private: Any, signed: bytes) -> bytes:
+def _signer(private: Any) -> Callable[[bytes], bytes]:
+    """What signs with this key."""
     match private:
         case ec.EllipticCurvePrivateKey():
-            first, second = utils.decode_dss_signature(private.sign(signed, _ES256))
-            return first.to_bytes(32, "big") + second.to_bytes(32, "big")
+            return partial(_sign_es256, private)
         case rsa.RSAPrivateKey():
-            return private.sign(signed, padding.PKCS1v15(), hashes.SHA256())
+            return lambda signed: private.sign(signed, padding.PKCS1v15(), hashes.SHA256())
         case ed25519.Ed25519PrivateKey():
-            return private.sign(signed)
+            return private.sign
         case _:
             raise TypeError(type(private).__name__)
+
+
+def _sign_es256(private: ec.EllipticCurvePrivateKey, signed: bytes) -> bytes:
+    first, second = utils.decode_dss_signature(private.sign(signed, _ES256))
+    return first.to_bytes(32, "big") + second.to_bytes(32, "big")

@@ -192,7 +192,7 @@ class Worker:
             settled = units.settle(tx, ready) if results else Settled([], [], {})
             return Cycle(settled, units.claim(tx, self._id, picks) if picks else Claimed([]))
 
-        cycle = await self._store.run(unit, here=True)
+        cycle = await self._store.run(unit)
         for each in results:
             claim = each.result.claim
             if self._open.get(claim.key) == claim.number:

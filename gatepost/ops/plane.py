@@ -78,14 +78,16 @@ class Plane:
         sent = fields(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
-        if self._in_flight.enter(address):
+        owner = self._in_flight.enter(address)
+        if owner is None:
+            reply = problem(TOO_MANY)
+        else:
             try:
                 reply = await self._answer(scope, receive, request_id, sent, address)
             finally:
-                self._in_flight.leave(address)
-        else:
-            reply = problem(TOO_MANY)
-        reply = linked(reply, self._docs_url)
+                self._in_flight.leave(owner)
+        if reply.status >= 400:
+            reply = linked(reply, self._docs_url)
         if reply.status == 408:  # RFC 9110, section 15.5.9
             reply = reply.adding(("connection", "close"))
         headers = [

@@ -176,18 +176,8 @@ class PostgresStore:
     def now(self) -> datetime:
         return self._time.now()
 
-    async def run(
-        self,
-        unit: Unit[T],
-        *,
-        records_only: bool = False,
-        wants: Wants | None = None,
-        here: bool = False,  # noqa: ARG002
-    ) -> T:
-        """Run the unit and return once its commit is durable. `records_only` is a hope, not a promise.
-
-        `here` is for stores that are in this process: a server should not be waited for in the event loop.
-        """
+    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T:
+        """Run the unit and return once its commit is durable. `records_only` is a hope, not a promise."""
         loop = asyncio.get_running_loop()
         work = Work(unit, loop.create_future())
         if records_only:

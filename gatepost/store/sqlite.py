@@ -1,7 +1,6 @@
 """SQLite: the waiting units go into one durable commit of the writer thread.
 
-The event loop never touches the file: it may be frozen or slow. Where a commit is about to take less time than the two
-threads would lose to the interpreter lock, the loop pauses for it, and no longer than that (`pause.py`).
+The event loop never touches the file, which may be frozen or slow: writing and reading have threads of their own.
 
 Several processes may use one file. Before it begins, a writer passes a turnstile of two locks, gate then write: the
 process that wrote last queues last, so nobody starves, and a killed process leaves both free.
@@ -30,20 +29,17 @@ from gatepost.store.bell import Bell, Heard, Ringer
 from gatepost.store.condition import Condition
 from gatepost.store.effects import Again, Awaited, Batch, Effects
 from gatepost.store.lost import end_process
-from gatepost.store.pause import Pause
 from gatepost.store.sqlite_connection import MOST_ROWS, WAL_LIMIT, SqliteConnection, connect, unavailable
 from gatepost.store.sqlite_readers import Reader, Readers
 from gatepost.store.turnstile import Turnstile
 from gatepost.store.tx import Cache, Tx, Unit, Wants, read_together, run_ahead
-from gatepost.store.work import Gathering, Watch, Work, not_watched, resolve, settle, waited, waited_here
+from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_here
 
 T = TypeVar("T")
 
 MOST_UNITS = 200
 LONGEST = 0.010  # seconds the write lock is held by one batch, about
 BUSY = timedelta(seconds=5)  # how long to wait for somebody who locks the file and does not take turns
-SLOW = 0.005  # seconds: the event loop does not pause for a disk that takes longer for a commit
-SLOW_FOR = 1.0
 _TRIES = 5
 _MOST_BIRTHS = 500  # deliveries made in one commit, unless a single entry makes more
 _COLUMNS = {"entries": Entry._fields, "unsealed": ("account", "id")}
@@ -64,15 +60,13 @@ class SqliteStore:
         self._wal_limit = wal_limit
         self._watch = watch
         self._recorded: list[str] = []  # types of what the commit under way records
-        self._began = self._ran = 0.0  # when its units began to run, and were done
+        self._began = 0.0  # when its units began to run
         self._path = path
         self._clock = clock
         self._busy = busy
         self._statements = text.statements("sqlite")
         self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
-        self._gathering = Gathering(self._hand_over)
-        self._slow_until = 0.0
-        self._waited = 0.0  # seconds, for the disk to take the last commit
+        self._gathering = Gathering(self._queue.put)
         self._cache = Cache()
         self._turnstile = Turnstile(path.parent)
         self._slot = ids.slot()
@@ -81,7 +75,7 @@ class SqliteStore:
         self._connection: SqliteConnection | None = None
         self._log = -1  # the write-ahead log, open to be made durable
         self._inode = 0
-        self._readers = Readers(self._new_reader, clock, self._hand_over_to)
+        self._readers = Readers(self._new_reader, clock)
         self._checkpointer = self._new_reader()
         self._checkpointing = threading.Lock()
         self._writer = threading.Thread(target=self._write_for_ever, name="gatepost-write", daemon=True)
@@ -92,13 +86,10 @@ class SqliteStore:
     def now(self) -> datetime:
         return self._clock()
 
-    async def run(
-        self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None, here: bool = False
-    ) -> T:
-        """Run the unit and return once its commit is on the disk. With `here`, the event loop commits it if it can."""
+    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T:
+        """Run the unit and return once its commit is on the disk."""
         loop = asyncio.get_running_loop()
         work = Work(unit, loop.create_future())
-        work.here = here
         work.wants = wants
         if records_only and wants is None:
             work.ahead = run_ahead(unit, self._cache, self._clock())
@@ -219,35 +210,6 @@ class SqliteStore:
         self._turnstile.close()
         self._ringer.close()
 
-    # --- the event loop
-
-    def _hand_over(self, works: list[Work]) -> None:
-        """To the writer. The loop pauses for units that were run ahead, or that their caller has nothing else to do."""
-        here = all(work.here for work in works)
-        quick = all(work.ahead is not None or work.wants is not None for work in works)
-        if len(works) <= MOST_UNITS and (here or (quick and time.monotonic() >= self._slow_until)):
-            self._pause_for(self._queue, works)
-            if self._waited > SLOW:
-                self._slow_until = time.monotonic() + SLOW_FOR
-        else:
-            self._queue.put(works)
-
-    def _hand_over_to(self, queue: SimpleQueue[list[Work] | None], works: list[Work]) -> None:
-        if time.monotonic() >= self._slow_until:
-            self._pause_for(queue, works)
-        else:
-            queue.put(works)
-
-    def _pause_for(self, queue: SimpleQueue[list[Work] | None], works: list[Work]) -> None:
-        pause: Pause[Work] = Pause()
-        for work in works:
-            work.pause = pause
-        queue.put(works)
-        settled = pause.wait()
-        if pause.timed_out:
-            self._slow_until = time.monotonic() + SLOW_FOR
-        resolve(settled)
-
     # --- the writer
 
     def _write_for_ever(self) -> None:
@@ -288,16 +250,8 @@ class SqliteStore:
 
         When an entry turns out to be one that no database takes, the batch runs again warily, to find whose it was.
         """
-        waited: list[bool] = []
-
-        def before_waiting() -> None:
-            waited.append(True)
-            _end_pause(batch)
-
         try:
-            with self._turnstile.passed(before_waiting):
-                if waited and not warily and all(work.here for work in batch):
-                    _pause_again(batch)
+            with self._turnstile.passed():
                 done = self._transact(batch, warily=warily)
             self._make_durable()  # while others write
             self._watch(done, time.monotonic() - self._began, self._recorded)
@@ -321,7 +275,6 @@ class SqliteStore:
         if self._log < 0:
             self._log = os.open(f"{self._path}-wal", os.O_RDONLY)
         self._sync_log()
-        self._waited = time.monotonic() - self._ran
 
     def _sync_log(self) -> None:
         """If it fails, the kernel may have dropped the pages and will not report it again: nothing more is safe."""
@@ -341,7 +294,6 @@ class SqliteStore:
         self._began, self._recorded = time.monotonic(), []
         try:
             done = self._run_all(connection, batch, warily=warily)
-            self._ran = time.monotonic()
             connection.database.execute("COMMIT")
         except BaseException:
             if connection.database.in_transaction:
@@ -457,24 +409,6 @@ class SqliteStore:
 
     def _open(self, *, create: bool) -> apsw.Connection:
         return connect(self._path, create=create, busy=self._busy, wal_limit=self._wal_limit)
-
-
-def _end_pause(batch: list[Work]) -> None:
-    for pause in {work.pause for work in batch}:
-        if pause is not None:
-            pause.end([])
-
-
-def _pause_again(batch: list[Work]) -> None:
-    """It is our turn after a wait: have the event loop stand still, if it is there and gets to it in time."""
-    loop = batch[0].loop
-    if loop is None or any(work.loop is not loop for work in batch):
-        return
-    pause: Pause[Work] = Pause()
-    with suppress(RuntimeError):  # the loop was closed
-        pause.request(lambda: loop.call_soon_threadsafe(lambda: resolve(pause.wait())))
-        for work in batch:
-            work.pause = pause
 
 
 def _insert_entries(database: apsw.Connection, entries: list[Entry]) -> None:

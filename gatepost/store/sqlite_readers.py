@@ -19,7 +19,6 @@ from gatepost.store.work import Gathering, Work, settle, waited, waited_alone, w
 
 T = TypeVar("T")
 Queue = SimpleQueue[list[Work] | None]
-HandOver = Callable[[Queue, list[Work]], None]
 
 THREADS = 2  # for reads that may take long; quick ones have a thread of their own
 
@@ -51,13 +50,12 @@ class Reader:
 
 
 class Readers:
-    def __init__(self, reader: Callable[[], Reader], clock: Clock, hand_over: HandOver) -> None:
-        """`hand_over` puts quick reads into a queue, and may let the event loop wait for them for a moment."""
+    def __init__(self, reader: Callable[[], Reader], clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
         self._quick: Queue = SimpleQueue()
         self._long: Queue = SimpleQueue()
-        self._gathering = Gathering(lambda works: hand_over(self._quick, works))
+        self._gathering = Gathering(self._quick.put)
         queues = [self._quick, *[self._long] * THREADS]
         self._threads = [
             threading.Thread(target=self._serve, args=(queue,), name="gatepost-read", daemon=True) for queue in queues

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,15 +16,14 @@ class Turnstile:
         self._write = -1
 
     @contextmanager
-    def passed(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Calls `before_waiting` if another writer has to be waited for."""
+    def passed(self) -> Iterator[None]:
         if self._gate < 0:
             self._gate = os.open(self._directory / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
         if self._write < 0:
             self._write = os.open(self._directory / "write.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        _lock(self._gate, before_waiting)
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
-            _lock(self._write, before_waiting)
+            fcntl.flock(self._write, fcntl.LOCK_EX)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
         try:
@@ -37,11 +36,3 @@ class Turnstile:
             if descriptor >= 0:
                 os.close(descriptor)
         self._gate = self._write = -1
-
-
-def _lock(descriptor: int, before_waiting: Callable[[], None]) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        before_waiting()
-        fcntl.flock(descriptor, fcntl.LOCK_EX)

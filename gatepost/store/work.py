@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from gatepost.errors import Unavailable
-from gatepost.store.pause import Pause
 from gatepost.store.tx import Ahead, Unit, Wants
 
 T = TypeVar("T")
@@ -24,9 +23,7 @@ ENOUGH = 200  # units: no more are waited for
 class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
-    __slots__ = (
-        "ahead", "done", "error", "future", "here", "last_of", "left", "loop", "pause", "result", "unit", "wants",
-    )  # fmt: skip
+    __slots__ = ("ahead", "done", "error", "future", "last_of", "left", "loop", "result", "unit", "wants")
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None) -> None:
         self.unit = unit
@@ -36,9 +33,7 @@ class Work:
         self.left = False  # the caller went away: a unit not yet begun is not run
         self.ahead: Ahead | None = None
         self.wants: Wants | None = None  # what it will ask for, to be read for many at once
-        self.here = False  # its caller has nothing better to do than to commit it
         self.last_of: Gathering | None = None
-        self.pause: Pause[Work] | None = None  # its event loop stands still meanwhile
         self.result: Any = None
         self.error: Exception | None = None
 
@@ -60,9 +55,6 @@ def settle(works: Iterable[Work]) -> None:
         elif work.loop is not None:
             by_loop.setdefault(work.loop, []).append(work)
     for loop, settled in by_loop.items():
-        pause = settled[0].pause
-        if pause is not None and pause.end(settled):
-            continue
         with suppress(RuntimeError):  # a loop that was closed: nobody waits there any more
             loop.call_soon_threadsafe(resolve, settled)
 

@@ -104,16 +104,18 @@ class Application:
         sent = fields(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
-        if self._in_flight.enter(address):
+        owner = self._in_flight.enter(address)
+        if owner is None:
+            reply = refuse(scope["path"], TOO_MANY)
+        else:
             try:
                 reply = await self._answer(scope, receive, request_id, sent, address)
             finally:
-                self._in_flight.leave(address)
-        else:
-            reply = refuse(scope["path"], TOO_MANY)
-        reply = linked(reply, self._docs_url)
-        if reply.status >= 400 and scope["path"] in self._closed and isinstance(sent, dict):
-            reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
+                self._in_flight.leave(owner)
+        if reply.status >= 400:
+            reply = linked(reply, self._docs_url)
+            if scope["path"] in self._closed and isinstance(sent, dict):
+                reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
         if isinstance(sent, dict) and "dpop" in sent:  # whatever the answer: RFC 9449, section 8.2
             reply = reply.adding(bearer.nonce(self._surface))
         head = scope["method"] == "HEAD"

@@ -28,11 +28,14 @@ BODY = BodyLimits()
 
 
 class _Arriving:
-    __slots__ = ("deadline", "expired", "task")
+    """A body of which a part is still to come."""
 
-    def __init__(self, task: "asyncio.Task[Any] | None", deadline: float) -> None:
+    __slots__ = ("began", "expired", "received", "task")
+
+    def __init__(self, task: "asyncio.Task[Any] | None", began: float) -> None:
         self.task = task
-        self.deadline = deadline
+        self.began = began
+        self.received = 0  # bytes
         self.expired = False
 
 
@@ -50,39 +53,46 @@ class BodyReader:
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, receive: Receive, declared: str | None) -> bytes | Refusal:
-        """The whole body, or a refusal as soon as it is known to be too large or too slow."""
+        """The whole body, or a refusal as soon as it is known to be too large or too slow.
+
+        `declared` is its Content-Length, if any: with so many bytes it is complete, and the server is not asked again.
+        """
         limits = self._limits
-        if declared is not None and declared.isascii() and declared.isdigit() and int(declared[:12]) > limits.size:
+        length = int(declared[:12]) if declared is not None and declared.isascii() and declared.isdigit() else None
+        if length is not None and length > limits.size:
             return self._too_large()
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        arriving = _Arriving(asyncio.current_task(), began + limits.patience)
+        arriving = _Arriving(asyncio.current_task(), loop.time())
         self._arriving.add(arriving)
         if self._timer is None:
             self._timer = loop.call_later(self._every, self._expire, loop)
         parts: list[bytes] = []
-        received, more = 0, True
+        more = True
         try:
-            while more and received <= limits.size:
+            while more and arriving.received <= limits.size:
                 message = await receive()
                 if message["type"] != "http.request":
                     return Refusal("invalid_request", "the body ended early: an incomplete request is not acted on")
-                parts.append(message.get("body", b""))
-                received, more = received + len(parts[-1]), message.get("more_body", False)
-                arriving.deadline = began + limits.time_for(received)
+                part = message.get("body", b"")
+                parts.append(part)
+                arriving.received += len(part)
+                more = arriving.received != length and message.get("more_body", False)
         except asyncio.CancelledError:
             if not arriving.expired or arriving.task is None or arriving.task.uncancel():
                 raise  # by somebody else
-            return Refusal("request_timeout", f"the body did not arrive in time; {received} bytes did")
+            return Refusal("request_timeout", f"the body did not arrive in time; {arriving.received} bytes did")
         finally:
             self._arriving.discard(arriving)
-        return self._too_large() if received > limits.size else parts[0] if len(parts) == 1 else b"".join(parts)
+        if arriving.received > limits.size:
+            return self._too_large()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(self._every, self._expire, loop) if self._arriving else None
         now = loop.time()
         for each in self._arriving:
-            if each.deadline <= now and not each.expired and each.task is not None:
+            overdue = now >= each.began + self._limits.time_for(each.received)
+            if overdue and not each.expired and each.task is not None:
                 each.expired = True
                 each.task.cancel()
 

@@ -17,17 +17,16 @@ class InFlight:
         self._trusted = trusted_proxies
         self._counts: dict[str, int] = {}
 
-    def enter(self, address: str) -> bool:
-        """False when the address has too many; else `leave` must follow."""
+    def enter(self, address: str) -> str | None:
+        """Whom the request is counted for, to be given to `leave`; None when the address has too many."""
         owner = owner_of(address)
         count = self._counts.get(owner, 0)
-        if self._limit and count >= self._limit and not (self._trusted and is_trusted(address, self._trusted)):
-            return False
+        if count >= self._limit and self._limit and not (self._trusted and is_trusted(address, self._trusted)):
+            return None
         self._counts[owner] = count + 1
-        return True
+        return owner
 
-    def leave(self, address: str) -> None:
-        owner = owner_of(address)
+    def leave(self, owner: str) -> None:
         count = self._counts[owner] - 1
         if count:
             self._counts[owner] = count

@@ -292,9 +292,9 @@ class SimulatedPostgres(PostgresStore):
             work.error = None
         return [work for work in works if work not in apart] + self._transact_each(apart)
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Any = None, here: bool = False) -> T:
+    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Any = None) -> T:
         if records_only:
-            return await super().run(unit, records_only=True, wants=wants, here=here)
+            return await super().run(unit, records_only=True, wants=wants)
         work = Work(unit, asyncio.get_running_loop().create_future())
         self._units.put([work])
         result: T = await waited_alone(work)

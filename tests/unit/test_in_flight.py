@@ -7,9 +7,9 @@ from gatepost.web.in_flight import InFlight, owner_of
 
 def test_an_address_has_its_limit() -> None:
     found = InFlight(2)
-    assert [found.enter("192.0.2.1") for _ in range(4)] == [True, True, False, False]
+    assert [found.enter("192.0.2.1") for _ in range(4)] == ["192.0.2.1", "192.0.2.1", None, None]
     found.leave("192.0.2.1")
-    assert [found.enter("192.0.2.1") for _ in range(2)] == [True, False]
+    assert [found.enter("192.0.2.1") for _ in range(2)] == ["192.0.2.1", None]
 
 
 def test_another_address_is_not_locked_out() -> None:
@@ -44,9 +44,9 @@ def test_nothing_is_kept_of_those_who_left() -> None:
     found = InFlight(3)
     for address in ("192.0.2.1", "2001:db8::1", ""):
         for _ in range(3):
-            assert found.enter(address)
+            assert found.enter(address) == owner_of(address)
         for _ in range(3):
-            found.leave(address)
+            found.leave(owner_of(address))
     assert found._counts == {}
 
 
