@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[1] / "gatepost"
 # Lower never imports higher; equals may import each other only inside one folder. First match wins.
 RANKS = [
     (0, ("clock", "ids", "errors")),
-    (1, ("fair_queue", "secrets", "strict", "verify", "redirect_uris", "resources")),
+    (1, ("fair_queue", "parent", "secrets", "strict", "verify", "redirect_uris", "resources")),
     (2, ("tokens.jws", "deliveries.sign")),
     (3, ("accounts", "scopes", "clients", "consents", "families", "issuers", "keys", "ledger", "shared_resources")),
     (3, ("endpoints", "subscriptions")),

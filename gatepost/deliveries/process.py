@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from gatepost import app
+from gatepost import app, parent
 from gatepost.deliveries.worker import Worker
 from gatepost.observe import collect_rarely, configure_logs
 from gatepost.repeat import REPORT_EVERY, Chores
@@ -46,16 +46,7 @@ def main() -> None:
 
 
 async def _work(order: Order, opened: app.Opened, traces: "Traces | None" = None) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-
-    def parent_gone() -> None:
-        """Nothing more is sent: readable means the end."""
-        loop.remove_reader(sys.stdin.fileno())
-        stopping.set()
-
-    loop.add_reader(sys.stdin.fileno(), parent_gone)
+    stopping = parent.stopping()
     settings = order.settings
     worker = Worker(opened, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces)
     os.write(sys.stdout.fileno(), b"ready\n")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from gatepost import app
+from gatepost import app, parent
 from gatepost.errors import Unavailable
 from gatepost.observe import collect_rarely, configure_logs, log
 from gatepost.settings import Settings
@@ -51,10 +51,7 @@ async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None"
         max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
     await surface.load_keys()
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    loop.add_reader(sys.stdin.fileno(), stopping.set)  # nothing more is sent: readable means the parent is gone
+    stopping = parent.stopping()
     async with listening(application, settings.host, settings.port):
         os.write(sys.stdout.fileno(), b"ready\n")
         background = [asyncio.create_task(_write_uses(surface)), asyncio.create_task(_load_keys(surface))]

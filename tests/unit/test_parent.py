@@ -1,0 +1,37 @@
+"""How a child process learns that it is to end."""
+
+import asyncio
+import os
+import signal
+
+from gatepost import parent
+
+
+def test_the_end_of_the_input_is_watched_for_once() -> None:
+    """It stays readable: a loop that went on watching it would do nothing else while requests are answered."""
+    read, write = os.pipe()
+
+    async def wait() -> bool:
+        stopping = parent.stopping(read)
+        await asyncio.sleep(0)
+        assert not stopping.is_set()
+        os.close(write)
+        await stopping.wait()
+        return asyncio.get_running_loop().remove_reader(read)
+
+    assert not asyncio.run(wait()), "still watched"
+    os.close(read)
+
+
+def test_a_signal() -> None:
+    read, write = os.pipe()
+
+    async def wait() -> None:
+        stopping = parent.stopping(read)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stopping.wait()
+        asyncio.get_running_loop().remove_reader(read)
+
+    asyncio.run(wait())
+    os.close(read)
+    os.close(write)
