@@ -150,8 +150,8 @@ def kill(process: int) -> None:
 
 
 def test_killed_at_random_moments_under_load(settings: Settings) -> None:
-    """Some dozens of times; `make soak` kills two hundred times on each store."""
-    times = int(os.environ.get("GATEPOST_TEST_KILLS", "20" if settings.database else "50"))
+    """A dozen times or two; `make soak` kills two hundred times on each store."""
+    times = int(os.environ.get("GATEPOST_TEST_KILLS", "12" if settings.database else "25"))
     dice = random.Random(20261115)
     with posting(settings) as (post, found), nurturing(settings) as nursery_:
         for number in range(times):

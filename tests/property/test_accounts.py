@@ -9,7 +9,8 @@ from gatepost.errors import BadSetting
 from tests.unit.test_accounts import ACME
 
 NAME = st.sampled_from(list(SETTINGS))
-URL = st.from_regex(r"https?://[\x00-\x7fé]{0,30}", fullmatch=True)
+_CHARACTERS = [*map(chr, range(128)), "é"]
+URL = st.builds("{}{}".format, st.sampled_from(["http://", "https://"]), st.text(_CHARACTERS, max_size=30))
 VALUE = st.text() | st.from_regex(r"[0-9]{1,12} ?(s|m|min|h|d|)", fullmatch=True) | URL
 
 

@@ -269,4 +269,4 @@ class Anything(RuleBasedStateMachine):
 
 
 TestAnything = Anything.TestCase
-TestAnything.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnything.settings = settings(max_examples=35, stateful_step_count=40)

@@ -372,10 +372,10 @@ def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int
 def test_anything_on_sqlite(tmp_path: Path) -> None:
     watch = Watch()
     with closed_in_the_end(Sqlite(tmp_path / "gatepost.db", watch)) as backend:
-        explored([backend.open(), backend.open()], watch, examples=50, steps=30)
+        explored([backend.open(), backend.open()], watch, examples=25, steps=30)
 
 
 def test_anything_on_postgres(postgres_url: str) -> None:
     watch = Watch()
     with closed_in_the_end(Postgres(postgres_url, watch)) as backend:
-        explored([backend.open(), backend.open()], watch, examples=10, steps=30)
+        explored([backend.open(), backend.open()], watch, examples=6, steps=30)

@@ -241,7 +241,7 @@ class Turns(RuleBasedStateMachine):
 
 
 TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=150, stateful_step_count=40)
+TestTurns.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 class Crowd:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -36,6 +37,7 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"
 
 
+@cache
 def schema(name: str) -> jsonschema_rs.Draft202012Validator:
     reference = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
     return jsonschema_rs.Draft202012Validator(reference)
