@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import apsw
 import pytest
@@ -16,12 +15,18 @@ STATEMENTS = text.statements("sqlite")
 NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[apsw.Connection]:
-    with closing(SqliteStore(tmp_path / "gatepost.db", clock.now)) as store:
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+    with closing(SqliteStore(tmp_path_factory.mktemp("prepared") / "gatepost.db", clock.now)) as store:
         store.migrate()
-        with closing(store._open(create=False)) as opened:
-            yield opened
+        yield store
+
+
+@pytest.fixture
+def database(migrated: SqliteStore) -> Iterator[apsw.Connection]:
+    """A connection of its own, which has prepared nothing yet. Everything that is done is rolled back."""
+    with closing(migrated._open(create=False)) as opened:
+        yield opened
 
 
 def execute(database: apsw.Connection, statement: str, value: object) -> None:

@@ -122,7 +122,7 @@ def _subscribe(service: Service, token: str, endpoint: dict[str, Any]) -> tuple[
 
 
 AS_FAR = settings(
-    max_examples=60,
+    max_examples=30,
     derandomize=True,
     deadline=None,
     database=None,
