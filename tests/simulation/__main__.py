@@ -56,4 +56,6 @@ if __name__ == "__main__":
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
             os.environ | {"PYTHONHASHSEED": "0"},
         )
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # what crashed processes left unfinished is not finished now

@@ -249,7 +249,7 @@ class Deployment:
     ) -> Response | None:  # fmt: skip
         """The answer of a web process, or None when it ended before it answered, or none is there."""
         there = self.alive("web")
-        if web is None and not there:
+        if not there or (web is not None and not web.process.alive):
             return None
         running = web or there[len(self.problems) % len(there)]
         sent = b""

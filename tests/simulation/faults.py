@@ -4,7 +4,6 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from gatepost import ids
 from tests.simulation.deployment import Running
 from tests.simulation.operations import Operations
 from tests.simulation.stores import Fault
@@ -32,10 +31,8 @@ class Faults(Operations):
         """All workers come back while events arrive, some of them for an endpoint that asked for a pause."""
         for running in self.deployment.alive("worker"):
             self._crash(running, 0.2)
-        now = self.deployment.milliseconds()
-        asked = [endpoint for endpoint, each in self.invariants.asked.items() if each and each[-1].until > now + 10_000]
-        tenants = [each for each in self.tenants if any(ids.raw(own) in asked for own in each.endpoints)]
-        tenant = self.random.choice(tenants or self.tenants)
+        found = self.any_postponed_endpoint()
+        tenant = found[0] if found else self.any_tenant()
         for _ in range(8):
             self.later(0.2 + self.random.uniform(0, 0.012), lambda: self.publish_some(tenant, 1), self.changes)
 

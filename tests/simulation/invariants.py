@@ -82,6 +82,7 @@ class Invariants:
     attempts: int = 0
     _waits: dict[tuple[bytes, int], int] = field(default_factory=dict)  # delivery and attempt → milliseconds, as shown
     _in_flight: dict[tuple[Process | None, bytes], int] = field(default_factory=dict)  # by process and account
+    _unsent: dict[tuple[bytes, bytes, int], float] = field(default_factory=dict)
     _due_since: dict[bytes, float] = field(default_factory=dict)  # by endpoint
     _last_attempt: dict[bytes, float] = field(default_factory=dict)
 
@@ -189,11 +190,16 @@ class Invariants:
         wait = self._waits.pop((queued.id, claim.number), None)
         if queued.because != "schedule":
             return
-        [(document,)] = self.select(
+        rows = self.select(
             "SELECT document FROM attempts WHERE account = :account AND delivery = :delivery AND number = :number",
             account=queued.account, delivery=queued.id, number=claim.number - 1,
         )  # fmt: skip
-        waited, step = queued.due - json.loads(document)["ended_at"], STEPS[queued.used - 1] * 1000
+        check(
+            bool(rows) and queued.used > 0,
+            f"attempt {claim.number} of {ids.text('dlv', queued.id)} is made as a retry, but the one before is "
+            f"{'counted as none' if rows else 'not on record'}",
+        )
+        waited, step = queued.due - json.loads(rows[0][0])["ended_at"], STEPS[queued.used - 1] * 1000
         check(
             step * 0.9 - 1 <= waited <= step * 1.1 + 1 and wait in (None, waited),
             f"attempt {claim.number} of {ids.text('dlv', queued.id)} is planned {waited} ms after the one before, not "
@@ -269,6 +275,9 @@ class Invariants:
         if claim.queued.id not in self.alone or claim.number > 1 or not self._calm_since(claim.queued.due):
             return
         self.alone.discard(claim.queued.id)
+        due = self.deployment.loop.time() - (self.deployment.milliseconds() - claim.queued.due) / 1000
+        if self.changed.get(claim.queued.endpoint, -1.0) >= due:  # it was held meanwhile
+            return
         late = claim.opened.started_at - claim.queued.due
         check(
             late <= FAIR or claim.opened.waited_for in ("window", "rate_limit", "retry_after"),
@@ -337,6 +346,20 @@ class Invariants:
                     f"{ids.text('dlv', each.id)} is due, and for {time - since:.1f} s nothing was sent to its endpoint",
                 )
         self._due_since = due
+        self._check_claimed(waiting)
+
+    def _check_claimed(self, waiting: list[Waiting]) -> None:
+        """What a running worker claimed is sent at once, or given back."""
+        time = self.deployment.loop.time()
+        running = {ids.raw(each.worker.name) for each in self.deployment.running("worker") if each.worker is not None}
+        unsent = [
+            (each.account, each.id, each.number)
+            for each in waiting
+            if each.worker in running and (each.account, each.id, each.number) not in self.sent
+        ]
+        self._unsent = {key: max(self._unsent.get(key, time), self.disturbed_until) for key in unsent}
+        for key, since in self._unsent.items():
+            check(time - since <= WAIT, f"{ids.text('dlv', key[1])} is claimed, and for {time - since:.1f} s not sent")
 
     def check_workers(self) -> None:
         """Heartbeats go on: no worker that lives is taken for dead."""

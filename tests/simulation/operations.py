@@ -246,6 +246,7 @@ class Operations:
         """In every process, whatever each of them remembers."""
         active = await self._introspect_everywhere(tenant, family)
         check(not any(active), "a token of a family that was ended is active")
+        await tenant.refresh(family, family.token)
 
     # --- definitions
 
@@ -262,9 +263,16 @@ class Operations:
         tenant = self.any_tenant()
         return (tenant, self.random.choice(tenant.endpoints)) if tenant.endpoints else None
 
-    async def redefine(self, **members: Any) -> int | None:
+    def any_postponed_endpoint(self) -> tuple[Tenant, str] | None:
+        """One that asked for no attempts for now."""
+        now = self.deployment.milliseconds()
+        asked = {endpoint for endpoint, each in self.invariants.asked.items() if each and each[-1].until > now + 5_000}
+        found = [(tenant, each) for tenant in self.tenants for each in tenant.endpoints if ids.raw(each) in asked]
+        return self.random.choice(found) if found else None
+
+    async def redefine(self, found: tuple[Tenant, str] | None = None, **members: Any) -> int | None:
         """Change one endpoint; its status code, if there was an answer. Its plans may change from now on."""
-        found = self.any_endpoint()
+        found = found or self.any_endpoint()
         if found is None:
             return None
         tenant, endpoint = found
@@ -285,7 +293,8 @@ class Operations:
         await self.redefine(status="disabled")
 
     async def resume(self) -> None:
-        await self.redefine(status="active")
+        """A paused endpoint, or one that asked for a pause, which is over by that."""
+        await self.redefine(self.any_postponed_endpoint(), status="active")
 
     async def change_limits(self) -> None:
         change: dict[str, Any] = self.random.choice(

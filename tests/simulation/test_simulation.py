@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from tests.simulation.loop import Process, VirtualTimeLoop
+from tests.simulation import script
+from tests.simulation.loop import PHASE, Process, VirtualTimeLoop
 from tests.simulation.mutations import MUTATIONS, ROOT, Mutation, mutated, run
+from tests.simulation.scenario import LEAST, Scenario
 
 LONG = 900  # seconds of real time: never reached unless something hangs
 
@@ -35,6 +37,21 @@ def test_no_invariant_is_violated_on_postgresql(postgres_url: str) -> None:
     assert "no violation in 1 days" in histories("--seed", "1", "--days", "1", "--database", postgres_url)
 
 
+def test_a_day_has_enough_of_everything() -> None:
+    printed = histories("--seed", "5", "--days", "3")
+    found = re.search(r"at least (\d+) deliveries, (\d+) token requests, (\d+) faults", printed)
+    assert found is not None
+    assert all(int(each) >= least for each, least in zip(found.groups(), LEAST, strict=True))
+
+
+def test_a_seed_decides_every_operation_and_fault() -> None:
+    """Beforehand, so that both stores are asked the same: nothing that a store answers is drawn from."""
+    assert [script.moments(3, day) for day in range(5)] == [script.moments(3, day) for day in range(5)]
+    assert script.digest(3, 5) != script.digest(4, 5)
+    for name in (*script.OPERATIONS, *script.FAULTS):
+        assert callable(getattr(Scenario, name))
+
+
 def test_one_seed_is_one_history() -> None:
     first, again, other = (histories("--seed", seed, "--days", "2") for seed in ("7", "7", "8"))
     digests = [re.findall(r"digest (\w+)", printed) for printed in (first, again, other)]
@@ -50,7 +67,7 @@ def test_a_planted_defect_is_found(mutation: Mutation) -> None:
 
 
 def test_there_are_enough_planted_defects() -> None:
-    assert len({each.name for each in MUTATIONS}) == len(MUTATIONS) >= 20
+    assert len({each.name for each in MUTATIONS}) == len(MUTATIONS) >= 30
 
 
 def test_a_mutation_that_does_not_apply_is_an_error() -> None:
@@ -112,3 +129,34 @@ class TestLoop:
 
         loop.run(world())
         assert steps == [0, 1, 10]
+
+    def test_what_slept_over_a_skipped_stretch_goes_on_after_it(self) -> None:
+        """Once, and not at the very moment at which the stretch ends."""
+        loop, process, steps = VirtualTimeLoop(), Process("worker"), list[float]()
+
+        async def work() -> None:
+            while True:
+                steps.append(loop.time())
+                await asyncio.sleep(60)
+
+        async def world() -> None:
+            loop.start(process, work())
+            await asyncio.sleep(1)
+            loop.skip_sleeping_to(3600)
+            await asyncio.sleep(10)
+
+        loop.run(world())
+        assert steps == [0, 3600 + PHASE]
+
+    def test_a_process_that_is_about_to_run_is_not_idle(self) -> None:
+        loop, process, seen = VirtualTimeLoop(), Process("worker"), list[bool]()
+
+        async def world() -> None:
+            loop.start(process, asyncio.sleep(1))
+            await asyncio.sleep(0.5)
+            seen.append(loop.idle)
+            await asyncio.sleep(0.49)
+            seen.append(loop.idle)
+
+        loop.run(world())
+        assert seen == [True, False]
