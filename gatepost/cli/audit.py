@@ -251,17 +251,17 @@ def key(opened: Opened, name: str, as_json: bool) -> None:
 
 @audit.command()
 @click.argument("event")
-@account_option
+@click.option("--account", "name", default="", metavar="NAME", help="Its name or id. Left out: the one that has EVENT.")
 @with_store
 def prove(opened: Opened, event: str, name: str) -> None:
     """Print a proof that an entry is in its account's ledger, for `audit check-proof`.
 
     The format is tlog-proof of c2sp.org. It holds the whole entry.
     """
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
     raw_id = ids.parse("evt", event)
     if raw_id is None:
         raise BadSetting(f"{event} is no id of an entry: it must begin with evt_")
+    account = opened.store.read_now(lambda tx: accounts.named(tx, name)) if name else _account_with(opened, raw_id)
     seal_key = opened.service.keys.seal
     found = opened.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
     if found is None:
@@ -271,6 +271,13 @@ def prove(opened: Opened, event: str, name: str) -> None:
     if found is None:
         raise BadSetting("the account's tree is still being built after the upgrade; try again later")
     print(found.text(), end="")
+
+
+def _account_with(opened: Opened, raw_id: bytes) -> Account:
+    for each in accounts.every(opened.store):
+        if opened.store.read_now(lambda tx, account=each.id: tx.entry(account, raw_id)) is not None:  # type: ignore[misc]
+            return each
+    raise BadSetting(f"no account has an entry {ids.text('evt', raw_id)}; it may have been pruned")
 
 
 def _record_heads(opened: Opened) -> None:
