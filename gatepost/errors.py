@@ -72,7 +72,9 @@ ERRORS: dict[str, Meaning] = {
     "temporarily_unavailable": Meaning(
         503, "The store cannot answer now. Try again, with the same Idempotency-Key where there was one."
     ),
-    "server_error": Meaning(500, "A defect of ours. The request id finds it in the log."),
+    "server_error": Meaning(
+        500, "Internal error. Quote the request id when you report it: the log has the details under that id."
+    ),
 }
 
 

@@ -246,8 +246,8 @@ def claims_are_readable(authorization: Authorization, asked: Asked) -> Authoriza
     return msgspec.structs.replace(authorization, claims=kept or None)
 
 
-def hint_is_ours(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
-    """An `id_token_hint` is an ID token of ours for this client, expired or not; `claims` may name the person too."""
+def hint_is_valid(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+    """An `id_token_hint` is an ID token of Gatepost for this client, expired or not; `claims` may name a `sub` too."""
     if isinstance(asked.hint, Refusal):
         return asked.hint
     hint = asked.hint
@@ -282,7 +282,7 @@ CHECKS: tuple[Check, ...] = (
     prompt_is_known,
     max_age_is_a_number,
     claims_are_readable,
-    hint_is_ours,
+    hint_is_valid,
     rest_is_passed_on,
 )
 

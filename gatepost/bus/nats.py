@@ -46,7 +46,7 @@ ASK_FOR = 5.0  # seconds for which one request for messages stands
 SILENCE = ASK_FOR + 5.0  # NATS answers each request in time, if only to say that there is nothing
 LEAVE = 8.0  # seconds to finish what is under way
 CLOSE = 2.0  # seconds to send the last answers
-TRIES = 5  # of a message that a defect of ours keeps from being published
+TRIES = 5  # of a message that cannot be published because of an internal error
 WAITS = (0.5, 1.0)  # seconds before the next try; the last for ever, so that no outage is felt longer than it lasts
 
 _ORIGIN = Origin("nats")
@@ -123,7 +123,7 @@ def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
 
 
 def give_up(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
-    refusal = Refusal("server_error", f"a defect of ours, met {TRIES} times; the log tells more")
+    refusal = Refusal("server_error", f"internal error in each of {TRIES} tries; see the log")
     for message in messages:
         _record(tx, message, refusal)
     return [refusal] * len(messages)

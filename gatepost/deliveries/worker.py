@@ -257,7 +257,7 @@ class Worker:
                 self._send(claim)
             except Exception:  # noqa: BLE001 (one that cannot be sent, as with a secret that was altered, stops no other)
                 log.exception("an attempt could not be prepared", delivery=ids.text("dlv", claim.key[1]))
-                words = "the request could not be made: a defect of ours, or a secret that was altered"
+                words = "the request could not be built: an internal error, or a secret that was altered"
                 self._finished([Sent(claim, None, "send", words, None, {}, 0.0, None, b"")])
         if claimed.interrupted:
             attempt_counter("interrupted", "").inc(claimed.interrupted)

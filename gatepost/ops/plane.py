@@ -149,7 +149,7 @@ class Plane:
             return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
         except Exception:  # noqa: BLE001 (the last line of defence: no caller sees a stack)
             log.exception("defect", request=request_id, path=path)
-            return problem(Refusal("server_error", "a defect of ours; the request id finds it in the log"))
+            return problem(Refusal("server_error", "internal error; quote the request id when you report it"))
 
     async def _healthz(self) -> Reply:
         return json(200, {"status": "alive", "instance": self._opened.service.keys.instance})

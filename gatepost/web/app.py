@@ -169,7 +169,7 @@ class Application:
             return refuse(path, Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
         except Exception:  # noqa: BLE001 (the last line of defence: no caller sees a stack)
             log.exception("defect", request=request_id, path=path)
-            return refuse(path, Refusal("server_error", "a defect of ours; the request id finds it in the log"))
+            return refuse(path, Refusal("server_error", "internal error; quote the request id when you report it"))
 
 
 def _preflight(methods: dict[str, Handler]) -> Reply:

@@ -439,11 +439,11 @@ WRONG: dict[str, Case] = {
     ),
     "hint of another": (
         {}, {"hint": Refusal("invalid_request", "id_token_hint: no", "id_token_hint")}, "invalid_request",
-        "id_token_hint", "hint_is_ours",
+        "id_token_hint", "hint_is_valid",
     ),
     **{
         f"claims name {name}": (
-            claims(id_token={"sub": {"value": each}}), {"hint": "ada"}, "invalid_request", "claims", "hint_is_ours",
+            claims(id_token={"sub": {"value": each}}), {"hint": "ada"}, "invalid_request", "claims", "hint_is_valid",
         )
         for name, each in {
             "another person than the hint": "acc_1.bob", "a person of another account": "acc_2.ada",
@@ -471,7 +471,7 @@ FIRST_OF = {check: name for name, (*_, check) in reversed(WRONG.items())}
 ORDER = [  # written out: the table itself is what is tested
     "parameters_are_of_a_size", "request_objects_are_left_out", "response_is_a_code", "response_mode_is_known",
     "client_may_ask", "is_pushed_where_it_must_be", "challenge_is_there", "scopes_are_granted", "resources_fit",
-    "key_is_named_right", "prompt_is_known", "max_age_is_a_number", "claims_are_readable", "hint_is_ours",
+    "key_is_named_right", "prompt_is_known", "max_age_is_a_number", "claims_are_readable", "hint_is_valid",
     "rest_is_passed_on",
 ]  # fmt: skip
 PAIRS = [(FIRST_OF[one], FIRST_OF[other]) for one, other in itertools.combinations(ORDER, 2)]
