@@ -476,6 +476,7 @@ WRONG: dict[str, tuple[Callable[[Setting, Setting], str], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("gatepost", ["sqlite"], indirect=True, scope="session")  # nothing is stored
 @pytest.mark.parametrize("name", WRONG)
 def test_what_ends_nothing(setting: Setting, own_beside: Setting, name: str) -> None:
     make, words = WRONG[name]

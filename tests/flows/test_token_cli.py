@@ -351,6 +351,7 @@ def two(gatepost: Service) -> tuple[Shop, Shop, dict[str, str], dict[str, Any]]:
     return shop, other, names, told
 
 
+@pytest.mark.parametrize("gatepost", ["sqlite"], indirect=True, scope="session")  # nothing is stored
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("command", ["show", "revoke"])
 def test_wrong_input_says_what_to_do_and_ends_nothing(
