@@ -122,10 +122,12 @@ class Look:
     def tokens_asked_for(self) -> int:
         return sum(each.url.endswith("/oauth/tokens") for each in self.asked)
 
-    def serious(self, *tags: str) -> list[str]:
-        """What axe finds that keeps people out: by all its rules, or by those with one of these tags."""
+    def serious(self, *rules: str) -> list[str]:
+        """What axe finds that keeps people out: by all its rules, or by these."""
         self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-        found = self.page.evaluate("tags => axe.run(tags.length ? {runOnly: tags} : {})", list(tags))
+        found = self.page.evaluate(
+            "rules => axe.run(rules.length ? {runOnly: {type: 'rule', values: rules}} : {})", list(rules)
+        )
         return [
             f"{each['id']} ({each['impact']}): {each['help']}: {[node['target'] for node in each['nodes']]}"
             for each in found["violations"]

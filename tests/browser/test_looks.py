@@ -33,7 +33,10 @@ def shown(seen: Look, place: str) -> None:
             each.click()
 
 
-@pytest.mark.parametrize(("theme", "rules"), [("light", []), ("dark", ["cat.color"])], ids=["light", "dark"])
+COLOURS = ["color-contrast", "link-in-text-block"]
+
+
+@pytest.mark.parametrize(("theme", "rules"), [("light", []), ("dark", COLOURS)], ids=["light", "dark"])
 def test_nobody_is_kept_out(look: Opener, account: Account, theme: str, rules: list[str]) -> None:
     """The themes differ in their colours only."""
     seen = look(theme=theme)
