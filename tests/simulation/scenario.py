@@ -159,7 +159,7 @@ class Scenario(Faults):
             return False
         busy = {each.endpoint for each in waiting if each.worker is not None}
         wall = self.deployment.milliseconds()
-        free = [each for each in waiting if each.can_be_sent and each.endpoint not in busy]
+        free = [each for each in waiting if each.can_be_sent and (each.endpoint not in busy or each.earliest > wall)]
         frozen = [each.process.frozen_until for each in self.deployment.processes if each.process.frozen_until > now]
         until = min(
             [now + HOP, *frozen, *self.deployment.network.ends(), *self.changes.values(), *self.returns.values()]
