@@ -215,7 +215,7 @@ class Operations:
         answer = await tenant.ask(tenant.app, grant_type="refresh_token", refresh_token=old)
         if answer is None or answer.status == 503:
             return
-        if answer.status == 401 and tenant.may_be_refused:
+        if answer.status in (401, 429) and tenant.may_be_refused:
             return
         check(answer.status == 400, f"a refresh token of two generations ago was answered {answer.status}")
         family.over = True
