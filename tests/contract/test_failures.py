@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from pwd import getpwnam
@@ -24,7 +25,7 @@ from gatepost import accounts
 from gatepost.app import Store
 from gatepost.errors import BadSetting, Unavailable
 from gatepost.store import postgres as postgres_store
-from gatepost.store import work
+from gatepost.store import text, work
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
 from tests import postgres
@@ -259,7 +260,10 @@ def as_somebody_without_rights() -> Iterator[None]:
         os.setegid(0)
 
 
-def test_a_file_that_may_only_be_read(watch: Watch) -> None:
+def test_a_file_that_may_only_be_read(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("statements", "migrations"):  # read before: another user may not be allowed into this checkout
+        monkeypatch.setattr(text, name, cache(getattr(text, name)))
+        getattr(text, name)("sqlite")
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         if os.geteuid() == 0:
             os.chown(directory, getpwnam("nobody").pw_uid, -1)

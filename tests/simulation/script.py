@@ -1,6 +1,12 @@
 """What a seed decides beforehand: which operations and faults there are in each moment of each day.
 
-Nothing of it depends on what the service answers, so that the same seed asks the same of both stores.
+Nothing of it depends on what the service answers, so that the same seed asks the same of both stores: the operations
+and faults of each day, their order, their offset within the day, and everything that they draw. The command prints a
+digest of it as `script`.
+
+The outcome may differ between stores. Commits take their turns differently, so the commit that meets a planned fault,
+the answer of a flaky receiver, ids, and the object that a choice among existing ones falls on can differ; a day that
+lacks deliveries, tokens or faults goes on with further moments of its script. The invariants hold for every outcome.
 """
 
 import hashlib
