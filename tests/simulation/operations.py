@@ -278,12 +278,14 @@ class Operations:
         tenant, endpoint = found
         self.invariants.changed[ids.raw(endpoint)] = self.loop.time() + 60
         began = self.deployment.milliseconds()
+        asked = self.invariants.asked
+        before = asked.pop(ids.raw(endpoint), []) if members.get("status") == "active" else []
         answer = await tenant.post("/webhooks/endpoints", {"id": endpoint} | members)
         self.invariants.changed[ids.raw(endpoint)] = self.loop.time()
-        if members.get("status") == "active" and (answer is None or answer.status != 409):
-            if answer is not None and answer.status == 200:
-                self.invariants.retry_after_is_cleared(endpoint, began)
-            self.invariants.asked.pop(ids.raw(endpoint), None)
+        if answer is not None and answer.status == 200 and members.get("status") == "active":
+            self.invariants.retry_after_is_cleared(endpoint, began)
+        if answer is not None and answer.status == 409:  # refused, so what the endpoint asked for still holds
+            asked[ids.raw(endpoint)] = before + asked.get(ids.raw(endpoint), [])
         if members.get("status") == "removed" and answer is not None and answer.status == 200:
             with suppress(ValueError):  # removed twice at once
                 tenant.endpoints.remove(endpoint)
