@@ -410,6 +410,7 @@ class Webhooks:
         return found[0] if found else None
 
     def deliveries_of_event(self, account: str, event: bytes, limit: int) -> list[bytes]:
+        """Those that the event made itself, without those of replays and of operators."""
         rows = self._all("deliveries_of_event", account=ids.raw(account), event=event, limit=limit)
         return [raw_id for (raw_id,) in rows]
 

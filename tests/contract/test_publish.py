@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from gatepost import accounts, ids
+from gatepost import accounts, clock, ids
 from gatepost.accounts import Account
 from gatepost.app import Store
+from gatepost.deliveries import model
 from gatepost.endpoints import Endpoint
 from gatepost.errors import Refusal
 from gatepost.ledger import publish as rules
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publish import Event
+from gatepost.store.effects import Birth
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from gatepost.subscriptions import Subscription
 from gatepost.units import ledger, publish
@@ -85,6 +87,24 @@ def test_the_same_id_again_is_the_same_event(store: Store, account: str) -> None
     assert (again.entry, again.deliveries) == (first.entry, first.deliveries)
     assert recorded(store, account) == [first.entry.name]
     assert deliveries(store, account, first.entry.name) == first.deliveries
+
+
+def test_a_repeated_answer_names_no_delivery_that_was_made_later(store: Store, account: str) -> None:
+    """One that a replay or an operator made of the same event."""
+    subscription = subscribe(store, account, "invoice.*")
+    first = published(store, account, an_event(given_id="a"))
+
+    def send_again(tx: Tx) -> None:
+        found = tx.webhooks.subscription_as_stored(account, subscription)
+        assert found is not None
+        for origin in ("replay", "retry"):
+            to = ids.raw(subscription), ids.raw(found.endpoint)
+            entry = first.entry
+            made = model.born(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
+            tx.effects.births.append(Birth(made, model.queued(made, clock.milliseconds(tx.at))))
+
+    store.run_now(send_again)
+    assert published(store, account, an_event(given_id="a")).deliveries == first.deliveries
 
 
 @pytest.mark.parametrize(

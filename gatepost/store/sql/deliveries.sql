@@ -115,7 +115,7 @@ SELECT a.account, a.delivery, a.number, a.outcome, a.document
 SELECT e.account, e.id, e.type, e.at, e.actor, e.subject, e.data, e.data_hash, e.matched, e.keep_days, e.request, e.source
   FROM given JOIN entries e ON e.account = given.account AND e.id = given.id
 -- name: deliveries_of_event
-SELECT id FROM deliveries WHERE account = :account AND event = :event ORDER BY id LIMIT :limit
+SELECT id FROM deliveries WHERE account = :account AND event = :event AND origin = 'event' ORDER BY id LIMIT :limit
 -- name: has_failed_delivery
 SELECT 1 FROM deliveries /*sqlite: INDEXED BY deliveries_by_event */ WHERE account = :account AND event = :event
     AND subscription = :subscription AND status = 'failed' LIMIT 1
