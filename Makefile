@@ -57,7 +57,7 @@ bench: setup-test  ## measure tokens and deliveries beside their limits and thei
 	@$(BIN)/python -m bench.deliver
 
 openapi: setup  ## write openapi.json from the code
-	@$(BIN)/python -m gatepost.openapi > gatepost/openapi.json
+	@$(BIN)/python -m gatepost.web.openapi > gatepost/openapi.json
 
 docs: setup  ## build the documentation as a site, into build/site
 	@$(BIN)/python docs/site.py

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gatepost import clock
+from gatepost.core import clock
 
 
 def make(folder: Path) -> tuple[Path, Path]:

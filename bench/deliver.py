@@ -27,11 +27,13 @@ from bench.grow import Target, ended, put, waiting
 from bench.peers import procrastinate
 from bench.peers.process import free_port
 from bench.publisher import ACCOUNTS, TYPES
-from gatepost import ids
+from gatepost.accounts import administration
+from gatepost.core import ids
+from gatepost.ledger.service import operator
+from gatepost.oauth import definitions as oauth_definitions
+from gatepost.oauth.definitions import Call
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, definitions, webhooks
-from gatepost.units.definitions import Call
-from gatepost.units.service import operator
+from gatepost.webhooks import definitions as webhook_definitions
 from tests import postgres
 from tests.service import Client, Service
 
@@ -287,11 +289,11 @@ def reader_token(gatepost: Service, name: str) -> str:
 
 
 def _reader(tx: Tx, gatepost: Service, name: str) -> tuple[str, str]:
-    account = tx.lock_account(accounts.named(tx, name).id)
+    account = tx.lock_account(administration.named(tx, name).id)
     if account is None:
         raise LookupError(name)
     body = {"grant_types": ["client_credentials"], "scope": "gatepost:deliveries"}
-    answer = definitions.client(tx, gatepost.opened.service, account, Call(operator(account.id), body))
+    answer = oauth_definitions.client(tx, gatepost.opened.service, account, Call(operator(account.id), body))
     return answer.body["client_id"], answer.body["client_secret"]
 
 
@@ -362,9 +364,11 @@ def define_many(gatepost: Service, url: str, count: int) -> list[list[Target]]:
             for each in range(200):
                 body = {"url": f"{url}/{'hole' if each % 100 == 99 else each}"}
                 call = Call(operator(name), body)
-                endpoint = webhooks.endpoint(tx, gatepost.opened.service, account, call).body["id"]
+                endpoint = webhook_definitions.endpoint(tx, gatepost.opened.service, account, call).body["id"]
                 call = Call(operator(name), {"endpoint_id": endpoint, "events": ["crowd.came"]})
-                made.append((endpoint, webhooks.subscription(tx, gatepost.opened.service, account, call).body["id"]))
+                made.append(
+                    (endpoint, webhook_definitions.subscription(tx, gatepost.opened.service, account, call).body["id"])
+                )
             return [(ids.raw(name), ids.raw(one), ids.raw(other), "crowd.came") for one, other in made]
 
         found.append(gatepost.opened.store.run_now(unit))

@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 import psycopg
 
-from gatepost import clock, ids
-from gatepost.deliveries.model import Delivery, Queued
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry
+from gatepost.webhooks.deliveries import Delivery, Queued
 
 _DATA = '{"padding":"0123456789"}'
 _ATTEMPT = (

@@ -10,18 +10,19 @@ from typing import Any, cast
 import msgspec
 import uvloop
 
-from gatepost import clock, ids, keys, scopes
-from gatepost.clients import Client, Grant
-from gatepost.errors import Refusal
+from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
+from gatepost.core.secrets import Box, digest, random_bytes, same
+from gatepost.oauth import scopes, signing_keys
+from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.token_rules import Draft, Request, mint
 from gatepost.observe import collect_rarely, configure_logs
-from gatepost.secrets import Box, digest, random_bytes, same
-from gatepost.tokens.issue import Draft, Request, mint
 from gatepost.web import app, tokens
-from gatepost.web.answers import Reply, oauth_error
+from gatepost.web.context import Surface
 from gatepost.web.listen import listening
 from gatepost.web.requests import Request as HttpRequest
 from gatepost.web.requests import form
-from gatepost.web.surface import Surface
+from gatepost.web.responses import Reply, oauth_error
 
 SECRET = "gps_limit"
 _encode = msgspec.json.Encoder().encode
@@ -29,9 +30,9 @@ _encode = msgspec.json.Encoder().encode
 
 def handler(port: int) -> Any:
     box = Box([random_bytes(32)])
-    generated = keys.generate("ES256", clock.now())
-    ring = keys.Ring(box)
-    ring.take(keys.Wrapped(generated.key, box.close(generated.private, generated.key.id)))
+    generated = signing_keys.generate("ES256", clock.now())
+    ring = signing_keys.Ring(box)
+    ring.take(signing_keys.Wrapped(generated.key, box.close(generated.private, generated.key.id)))
     hash_key = random_bytes(32)
     expected = digest(hash_key, SECRET)
     service = cast(Any, SimpleNamespace(base_url=f"http://127.0.0.1:{port}", keys=SimpleNamespace(hash=hash_key)))

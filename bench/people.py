@@ -5,9 +5,10 @@ from datetime import timedelta
 
 from bench.load import Target
 from bench.ours import MEDIA
-from gatepost import families, ids
-from gatepost.families import Family
-from gatepost.secrets import random_bytes
+from gatepost.core import ids
+from gatepost.core.secrets import random_bytes
+from gatepost.oauth import refresh_tokens
+from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.tx import Tx
 from tests.login import Platform, opened
 from tests.service import Service
@@ -31,7 +32,7 @@ class People:
     def refreshing(self, count: int) -> Target:
         """A request to refresh, for so many refresh tokens that nobody has used yet."""
         store, service = self._gatepost.opened.store, self._gatepost.opened.service
-        shown = families.read(service.keys.refresh, self._tokens["refresh_token"])
+        shown = refresh_tokens.read(service.keys.refresh, self._tokens["refresh_token"])
         if shown is None:
             raise RuntimeError("this is not a refresh token")
         first, account = shown, opened(self._tokens["access_token"])[1]["account"]
@@ -40,17 +41,19 @@ class People:
             known = tx.flows.family(account, first.family)
             if known is None:
                 raise RuntimeError("there is no family to copy")
-            return [families.text(service.keys.refresh, _another(tx, known)) for _ in range(count)]
+            return [refresh_tokens.text(service.keys.refresh, _another(tx, known)) for _ in range(count)]
 
         headers = MEDIA | {"Authorization": self._platform.client.basic}
         target = Target(f"{self._gatepost.url}/oauth/tokens", headers, b"grant_type=refresh_token&refresh_token=")
         return replace(target, chain=tuple(store.run_now(more)))
 
 
-def _another(tx: Tx, known: Family) -> families.Shown:
-    token = families.first(ids.new("fam"), random_bytes(32))
+def _another(tx: Tx, known: Family) -> refresh_tokens.Shown:
+    token = refresh_tokens.first(ids.new("fam"), random_bytes(32))
     ends_at = tx.at + timedelta(days=1)
     tx.flows.add_family(
-        known._replace(id=token.family, number=0, leaf=families.leaf(token), idle_ends_at=ends_at, ends_at=ends_at)
+        known._replace(
+            id=token.family, number=0, leaf=refresh_tokens.leaf(token), idle_ends_at=ends_at, ends_at=ends_at
+        )
     )
     return token

@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 import uvloop
 
-from gatepost import app
 from gatepost.accounts import Account
-from gatepost.errors import Refusal
-from gatepost.ledger import publish as ledger
+from gatepost.accounts.administration import named
+from gatepost.core.errors import Refusal
+from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.publish import Event
+from gatepost.ledger.publishable import Event
+from gatepost.run import app
 from gatepost.settings import load
 from gatepost.store.tx import Tx
-from gatepost.units import publish
-from gatepost.units.accounts import named
+from gatepost.webhooks import publish
 
 ACCOUNTS, TYPES = 10, 10
 _ORIGIN = Origin("bench")

@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 import certifi
 import pycurl  # type: ignore[import-untyped]
 
-from gatepost import clock, ids
-from gatepost.deliveries import message, send
-from gatepost.deliveries.guard import Policy
-from gatepost.deliveries.message import Told
-from gatepost.deliveries.sign import new_secret, signature, signer
+from gatepost.core import clock, ids
+from gatepost.core.webhook_signature import new_secret, signature, signer
+from gatepost.egress import sender
+from gatepost.egress.address_guard import Policy
+from gatepost.webhooks import message
+from gatepost.webhooks.message import Told
 
 TIMESTAMP = 1_800_000_000
 TIMEOUT = 15.0
@@ -33,11 +34,11 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
     sign = signer("v1", new_secret("v1").raw)
     fixed = message.fixed_headers({}, "standard")
     multi = pycurl.CurlMulti()
-    multi.setopt(pycurl.M_MAXCONNECTS, send.MAX_CONNECTIONS_KEPT)
+    multi.setopt(pycurl.M_MAXCONNECTS, sender.MAX_CONNECTIONS_KEPT)
     at = urlsplit(urls[0])
-    target = send._Target(at.hostname or "", at.port or 0)
+    target = sender._Target(at.hostname or "", at.port or 0)
     policy = Policy(dev=True)
-    idle = [send._Transfer(policy, Undriven(), "", ca or certifi.where()) for _ in range(min(in_flight, count))]  # type: ignore[arg-type]
+    idle = [sender._Transfer(policy, Undriven(), "", ca or certifi.where()) for _ in range(min(in_flight, count))]  # type: ignore[arg-type]
     running = {}
     started = finished = 0
     began = time.monotonic()
@@ -47,7 +48,7 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
             body = message.body(told)
             signed = signature([sign], told.name, TIMESTAMP, body)
             headers = message.headers(fixed, told.name, TIMESTAMP, signed)
-            transfer.prepare(send.Outgoing(None, urls[started % len(urls)], headers, body, TIMEOUT), target, 0.0)
+            transfer.prepare(sender.Outgoing(None, urls[started % len(urls)], headers, body, TIMEOUT), target, 0.0)
             running[transfer.curl] = transfer
             multi.add_handle(transfer.curl)
             started += 1

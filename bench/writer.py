@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry, Origin, new
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx

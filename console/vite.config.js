@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vite'
 
 const here = dirname(fileURLToPath(import.meta.url))
-const out = join(here, '..', 'gatepost', 'ops', 'console')
+const out = join(here, '..', 'gatepost', 'console')
 const SOURCES = ['index.html', 'package.json', 'package-lock.json', 'tsconfig.json', 'vite.config.js', 'src']
 const SHIPPED = ['preact', 'uplot']
 

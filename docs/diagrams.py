@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from html import escape
 from typing import NamedTuple
 
-from gatepost import chores, serve
-from gatepost.authorize import request
-from gatepost.deliveries import model
+from gatepost.oauth.authorize import request
+from gatepost.run import chores, supervisor
 from gatepost.settings import Settings
+from gatepost.webhooks import deliveries
 
 _STYLE = """
   .paper { fill: #ffffff } .box { fill: #f4f6f8; stroke: #5b6672 } .end { fill: #e8f0ec; stroke: #2f6b4f }
@@ -102,12 +102,14 @@ _MOVES: dict[tuple[str, str], tuple[str, tuple[int, int, str]]] = {
 
 def delivery_states() -> str:
     """From TRANSITIONS. `held` is how `pending` is shown, so it has no arrows of its own."""
-    moves = [(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in sorted(others)]
+    moves = [
+        (state, to) for state, others in deliveries.TRANSITIONS.items() if state != "held" for to in sorted(others)
+    ]
     parts = ['<circle class="head" cx="30" cy="168" r="6"/>', _arrow("M36 168H66"), _arrow("M140 232V200", dashed=True)]
     for state, to in moves:
         path, (x, y, words) = _MOVES[state, to]
         parts += [_arrow(path, f"{state}-{to}"), _text(x, y, Words(words, "small")) + "\n"]
-    parts += [_STATES[state].drawn() for state in model.TRANSITIONS]
+    parts += [_STATES[state].drawn() for state in deliveries.TRANSITIONS]
     return _picture(930, 340, "The states of a delivery, and where each goes", parts)
 
 
@@ -169,10 +171,10 @@ def every_chore() -> list[tuple[str, float]]:
 def processes() -> str:
     """From what the supervisor starts, its chores, and the addresses of the settings."""
     settings = Settings()
-    kinds = [child.kind for child in serve._children(settings, "")]
+    kinds = [child.kind for child in supervisor._children(settings, "")]
     names = [name for name, _ in every_chore()]
     cut = (len(names) + 1) // 2
-    supervisor = Box(
+    parent = Box(
         210, 96, 590, 104,
         (
             Words("supervisor", "name"),
@@ -186,7 +188,7 @@ def processes() -> str:
         "deliveries": ("delivery process", "claims, signs and sends webhooks"),
     }
     above = Box(210, 16, 590, 44, ("operators, Prometheus, and you at the console",))
-    parts = [above.drawn(), _arrow("M505 60V92"), supervisor.drawn()]
+    parts = [above.drawn(), _arrow("M505 60V92"), parent.drawn()]
     for number, kind in enumerate(kinds):
         x = 210 + 310 * number
         name, does = told[kind]

@@ -21,14 +21,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 import diagrams
 import limits
 
-from gatepost import accounts, discovery, endpoints, settings
-from gatepost.authorize import request
+from gatepost import accounts, settings
 from gatepost.cli.main import all_commands
-from gatepost.deliveries import decide, guard, model, plan, schedule, send, worker
-from gatepost.errors import ERRORS
-from gatepost.grants import GRANTS
+from gatepost.core.errors import ERRORS
+from gatepost.egress import address_guard, sender
 from gatepost.ledger import entries
-from gatepost.units import deliveries as units
+from gatepost.oauth import discovery
+from gatepost.oauth.authorize import request
+from gatepost.oauth.grants import GRANTS
+from gatepost.webhooks import claim_and_settle as units
+from gatepost.webhooks import decide, deliveries, endpoints, plan, schedule, worker
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -99,29 +101,30 @@ def errors(_part: str) -> str:
 def states(part: str) -> str:
     meaning = meanings(part)
     rows = [
-        (f"`{state}`", _names(sorted(to)) or "–", meaning.get(state, "")) for state, to in model.TRANSITIONS.items()
+        (f"`{state}`", _names(sorted(to)) or "–", meaning.get(state, ""))
+        for state, to in deliveries.TRANSITIONS.items()
     ]
     return table(("status", "goes to", "meaning"), rows)
 
 
 def ends(_part: str) -> str:
-    rows = [(f"`{reason}`", f"`{status}`", means) for reason, (status, means) in model.ENDS.items()]
+    rows = [(f"`{reason}`", f"`{status}`", means) for reason, (status, means) in deliveries.ENDS.items()]
     return table(("ended_reason", "status", "meaning"), rows)
 
 
 def because(_part: str) -> str:
-    return table(("because", "meaning"), [(f"`{name}`", f"{means}.") for name, means in model.BECAUSE.items()])
+    return table(("because", "meaning"), [(f"`{name}`", f"{means}.") for name, means in deliveries.BECAUSE.items()])
 
 
 def failures(part: str) -> str:
     meaning = meanings(part)
-    return table(("failure", "meaning"), [(f"`{name}`", meaning.get(name, "")) for name in model.FAILURES])
+    return table(("failure", "meaning"), [(f"`{name}`", meaning.get(name, "")) for name in deliveries.FAILURES])
 
 
 def special_addresses(_part: str) -> str:
     """Networks by what they are, in the order in which they are looked at."""
     networks: dict[tuple[str, bool], list[str]] = {}
-    for each in guard.SPECIAL:
+    for each in address_guard.SPECIAL:
         networks.setdefault((each.what, each.in_dev), []).append(f"`{each.network}`")
     rows = [(what, ", ".join(found), "yes" if in_dev else "no") for (what, in_dev), found in networks.items()]
     return table(("what", "networks", "allowed with --dev"), rows)
@@ -145,9 +148,9 @@ def delivery_numbers(_part: str) -> str:
         ("and is taken for dead after", f"{worker.DEAD_AFTER // 1000}s"),
         ("a worker looks at the whole queue every", f"{worker.LOOK_EVERY:g}s"),
         ("a worker that is told to stop waits for", f"the longest attempt under way, and {worker.SETTLE_FOR:g}s"),
-        ("read of an answer's body", f"{send.MAX_READ // 1024} KiB"),
-        ("kept of it", f"{send.MAX_KEPT // 1024} KiB"),
-        ("addresses of a host name are used for", f"{send.NAME_KEPT}s"),
+        ("read of an answer's body", f"{sender.MAX_READ // 1024} KiB"),
+        ("kept of it", f"{sender.MAX_KEPT // 1024} KiB"),
+        ("addresses of a host name are used for", f"{sender.NAME_KEPT}s"),
     ]
     return table(("number", "value"), rows)
 
@@ -241,17 +244,20 @@ def chores(part: str) -> str:
     return table(("chore", "every", "does"), rows)
 
 
-def code_map(part: str) -> str:
-    """Files by their own first sentence; folders by what the page says of them."""
-    meaning = meanings(part)
+def code_map(_part: str) -> str:
+    """Folders and files, each by its own first sentence."""
     rows = []
     for path in sorted(CODE.iterdir(), key=lambda each: (each.is_file(), each.name)):
-        if path.is_dir() and any(path.glob("*.py")):
-            rows.append((f"`{path.name}/`", meaning.get(f"{path.name}/", "")))
+        if (path / "__init__.py").is_file():
+            rows.append((f"`{path.name}/`", _first_sentence(path / "__init__.py")))
         elif path.suffix == ".py" and not path.name.startswith("__"):
-            told = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-            rows.append((f"`{path.name}`", " ".join(told.split("\n\n")[0].split())))
+            rows.append((f"`{path.name}`", _first_sentence(path)))
     return table(("in `gatepost/`", "what lives there"), rows)
+
+
+def _first_sentence(path: Path) -> str:
+    told = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return " ".join(told.split("\n\n")[0].split())
 
 
 def _names(names: Iterable[str]) -> str:

@@ -2,18 +2,19 @@
 
 from datetime import timedelta
 
-from gatepost import accounts, clients, endpoints, keys, settings, strict
-from gatepost.authorize import handoff, request
-from gatepost.deliveries import guard, send, summary
-from gatepost.grants import jwt_bearer
-from gatepost.ledger import entries, publish
-from gatepost.ops import intake
+from gatepost import accounts, settings
+from gatepost.core import jose, strict_json
+from gatepost.egress import address_guard, jwks_cache, remote_jwks, sender
+from gatepost.ingest import http
+from gatepost.ledger import entries, publishable
+from gatepost.oauth import client_authentication, clients, dpop, provenance, refusals, signing_keys
+from gatepost.oauth.authorize import flow, handoff, request
+from gatepost.oauth.grants import jwt_bearer
 from gatepost.store import listing, work
-from gatepost.tokens import dpop, foreign, jws, provenance
-from gatepost.units import authenticate, authorize, refusals
-from gatepost.units import deliveries as units
-from gatepost.units import listing as pages
-from gatepost.web import body, fetch, listen, requests
+from gatepost.web import body, listen, requests
+from gatepost.webhooks import claim_and_settle as units
+from gatepost.webhooks import endpoints, summary
+from gatepost.webhooks import listing as pages
 
 Row = tuple[str, str, str]
 _BODY, _SERVICE = body.BodyLimits(), settings.Settings()
@@ -49,7 +50,7 @@ def _overlap(noun: str, usual: timedelta, most: timedelta) -> Row:
 LIMITS: dict[str, list[Row]] = {
     "requests": [
         ("body of a request", _size(body.MAX_BODY), _LARGE),
-        ("body of `POST /events`", f"{_size(intake.MAX_BODY)}, {intake.MOST} events", _LARGE),
+        ("body of `POST /events`", f"{_size(http.MAX_BODY)}, {http.MOST} events", _LARGE),
         (
             "time for a body to arrive",
             f"{_time(_BODY.patience)} and 1 s for each {_size(_BODY.rate)} received, {_time(_BODY.seconds)} at most",
@@ -67,8 +68,8 @@ LIMITS: dict[str, list[Row]] = {
         ),
         ("open connections of one process", f"{listen.MOST_CONNECTIONS}", "further ones wait"),
         ("parameters of a form or a query", f"{requests._MOST_PARAMETERS}", _WRONG),
-        ("nesting of JSON", f"{strict._DEEPEST} deep", _WRONG),
-        ("a JWT: token, assertion, proof", _size(jws.MAX_BYTES), _REFUSED),
+        ("nesting of JSON", f"{strict_json._DEEPEST} deep", _WRONG),
+        ("a JWT: token, assertion, proof", _size(jose.MAX_BYTES), _REFUSED),
         ("`Idempotency-Key`", "255 characters, kept 24 h", _WRONG),
         (
             "failed authentications of one client from one address",
@@ -100,45 +101,45 @@ LIMITS: dict[str, list[Row]] = {
         _setting("refresh_grace", "the refresh token before, shown again", "reuse: its family ends"),
         _overlap("client", clients.OVERLAP, clients.MAX_OVERLAP),
         ("keys in a client's `jwks`", "20", "400 `invalid_client_metadata`"),
-        ("a client's assertion, from its `iat`", _time(authenticate.ASSERTION_LIFE), "401 `invalid_client`"),
-        ("`iat` and `nbf` of somebody else's JWT ahead of our clock", _time(jws.AHEAD), _REFUSED),
+        ("a client's assertion, from its `iat`", _time(client_authentication.ASSERTION_LIFE), "401 `invalid_client`"),
+        ("`iat` and `nbf` of somebody else's JWT ahead of our clock", _time(jose.AHEAD), _REFUSED),
         ("life of an assertion for jwt-bearer", _time(jwt_bearer.LONGEST), "`invalid_grant`"),
         ("exchanges in a chain of tokens", f"{provenance.LONGEST_CHAIN}", "400 `invalid_request`"),
         ("life of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
         ("age of a DPoP proof", _time(dpop.OLDEST), "`invalid_dpop_proof`"),
-        ("a key set of others is used without asking again", _time(foreign.FRESH), "it is fetched"),
-        ("the same, while nobody answers there", _time(foreign.STALE), _REFUSED),
-        ("fetching one", f"{_size(fetch.MAX_BYTES)}, {_time(fetch.TIMEOUT)}", _REFUSED),
-        ("our own key set may be kept", _time(keys.JWKS_MAX_AGE), "fetch it again"),
+        ("a key set of others is used without asking again", _time(jwks_cache.FRESH), "it is fetched"),
+        ("the same, while nobody answers there", _time(jwks_cache.STALE), _REFUSED),
+        ("fetching one", f"{_size(remote_jwks.MAX_BYTES)}, {_time(remote_jwks.TIMEOUT)}", _REFUSED),
+        ("our own key set may be kept", _time(signing_keys.JWKS_MAX_AGE), "fetch it again"),
     ],
     "signing in": [
         *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.LONGEST.items()),
-        ("a pushed request, until its authorization is complete", _time(authorize.PUSHED_LIFE), _WRONG),
+        ("a pushed request, until its authorization is complete", _time(flow.PUSHED_LIFE), _WRONG),
         ("an interaction, until its handoff", _time(handoff.INTERACTION_LIFE), "400: start again"),
         ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),
         ("size of a handoff", _size(handoff.MAX_HANDOFF), _WRONG),
         ("life of a handoff", _time(handoff.HANDOFF_LIFE), _WRONG),
-        ("interactions open for one browser", f"{authorize.MAX_PER_BROWSER}", _OLDEST),
+        ("interactions open for one browser", f"{flow.MAX_PER_BROWSER}", _OLDEST),
         (
             "interactions open for one client and address",
-            f"{authorize.MAX_FIRST_VISITS} of browsers without our cookie, {authorize.MAX_RETURNING} of those with it",
+            f"{flow.MAX_FIRST_VISITS} of browsers without our cookie, {flow.MAX_RETURNING} of those with it",
             _OLDEST,
         ),
         (
             "pushed requests open for one client and address",
-            f"{authorize.MAX_PUSHED}, or {authorize.MAX_PUSHED_AUTHENTICATED} of a client that authenticates",
+            f"{flow.MAX_PUSHED}, or {flow.MAX_PUSHED_AUTHENTICATED} of a client that authenticates",
             _OLDEST,
         ),
         _setting("authorization_code_lifetime", "life of a code", "`invalid_grant`"),
-        ("the same under `fapi2`", f"at most {_time(authorize.STRICT_CODE_LIFE)}", "`invalid_grant`"),
+        ("the same under `fapi2`", f"at most {_time(flow.STRICT_CODE_LIFE)}", "`invalid_grant`"),
     ],
     "webhooks": [
         ("`data` of an event", _size(entries.MAX_DATA), _LARGE),
-        ("name of a type", f"{publish._LONGEST_TYPE} characters", _WRONG),
-        ("id that a publisher gives", f"{publish._LONGEST_ID} characters", _WRONG),
-        ("URL of an endpoint", f"{guard.MAX_URL} characters", _WRONG),
+        ("name of a type", f"{publishable._LONGEST_TYPE} characters", _WRONG),
+        ("id that a publisher gives", f"{publishable._LONGEST_ID} characters", _WRONG),
+        ("URL of an endpoint", f"{address_guard.MAX_URL} characters", _WRONG),
         ("one attempt, from start to the last byte", "15 s, at most 30 s (`timeout`)", "the attempt fails: `timeout`"),
-        ("an answer's body", f"read to {_size(send.MAX_READ)}, kept to {_size(send.MAX_KEPT)}", "the rest is left"),
+        ("an answer's body", f"read to {_size(sender.MAX_READ)}, kept to {_size(sender.MAX_KEPT)}", "the rest is left"),
         (
             "`Retry-After` that is honoured",
             f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.MOST_MAX_RETRY_AFTER)} (`max_retry_after`)",

@@ -12,13 +12,13 @@ __version__ = "0.2.0"
 __all__ = ["VerificationError", "__version__", "publish", "verify"]
 
 if TYPE_CHECKING:
-    from gatepost.outbox import publish
+    from gatepost.ledger.outbox import publish
 
 
 def __getattr__(name: str) -> Any:
     """`publish` is loaded when first used: a receiver should not pay for it."""
     if name != "publish":
         raise AttributeError(f"module 'gatepost' has no attribute {name!r}")
-    from gatepost.outbox import publish as found  # noqa: PLC0415
+    from gatepost.ledger.outbox import publish as found  # noqa: PLC0415
 
     return found

@@ -19,10 +19,10 @@ from typing import Any, Generic, Never, TypeVar
 import msgspec
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
-from gatepost import clock
-from gatepost.deliveries.model import FAILURES
+from gatepost.core import clock
 from gatepost.ledger.entries import TYPES
 from gatepost.store.lost import LOST, LOST_CODE, end_process
+from gatepost.webhooks.deliveries import FAILURES
 
 T = TypeVar("T")
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gatepost import shared_resources
 from gatepost.accounts import NAME
-from gatepost.errors import BadSetting
-from gatepost.redirect_uris import HOST
-from gatepost.shared_resources import SharedResource
+from gatepost.core.errors import BadSetting
+from gatepost.oauth import shared_resources
+from gatepost.oauth.redirect_uris import HOST
+from gatepost.oauth.shared_resources import SharedResource
 
 PREFIX = "GATEPOST_"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

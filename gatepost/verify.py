@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from gatepost import clock
+from gatepost.core import clock
 
 TOLERANCE = timedelta(minutes=5)
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")

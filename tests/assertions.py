@@ -8,7 +8,7 @@ from typing import Any
 from joserfc.jwk import Key
 from joserfc.jws import JWSRegistry
 
-from gatepost import ids
+from gatepost.core import ids
 from gatepost.web.tokens import ASSERTION_TYPE
 
 ALG = {"EC": "ES256", "RSA": "RS256", "OKP": "EdDSA", "oct": "HS256"}

@@ -8,8 +8,8 @@ from typing import Any
 import requests
 from joserfc.jwk import ECKey, Key
 
-from gatepost import ids
-from gatepost.units import accounts as account_units
+from gatepost.accounts import administration as account_units
+from gatepost.core import ids
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import right_claims, signed
 from tests.login import API, CALLBACK, LOGIN_URL, SCOPES, Browser, Platform, b64

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import requests
 from joserfc.jwk import ECKey, Key
 
-from gatepost import ids
+from gatepost.core import ids
 from tests.assertions import signed
 from tests.service import Client, Service
 

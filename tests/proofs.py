@@ -11,7 +11,7 @@ from typing import Any
 import requests
 from joserfc.jwk import ECKey, Key
 
-from gatepost import ids
+from gatepost.core import ids
 from tests.assertions import b64, signed
 
 NEEDED = {"EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x"), "RSA": ("e", "kty", "n")}  # RFC 7638, section 3.2

@@ -18,11 +18,10 @@ from typing import Any
 
 import requests
 
-from gatepost import app
-from gatepost.ledger import entries
+from gatepost.accounts import administration as account_units
+from gatepost.ledger import entries, upkeep
+from gatepost.run import app
 from gatepost.settings import load
-from gatepost.units import accounts as account_units
-from gatepost.units import ledger
 from tests import inside
 
 
@@ -73,7 +72,7 @@ class Service:
 
     def entries(self, account: str, limit: int = 100) -> list[dict[str, Any]]:
         """The account's newest ledger entries, as `audit list --json` shows them."""
-        return [entries.shown(each) for each in ledger.newest(self.opened.store, account, ledger.Wanted(), limit)]
+        return [entries.shown(each) for each in upkeep.newest(self.opened.store, account, upkeep.Wanted(), limit)]
 
     def close(self) -> None:
         self.session.close()
@@ -106,10 +105,10 @@ class Service:
 
     def web_processes(self) -> list[int]:
         """Process ids of the web children, by asking the kernel."""
-        return self._children("gatepost.web.process")
+        return self._children("gatepost.run.web_process")
 
     def delivery_processes(self) -> list[int]:
-        return self._children("gatepost.deliveries.process")
+        return self._children("gatepost.run.delivery_process")
 
     def _children(self, module: str) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 
-from gatepost.errors import ERRORS
-from gatepost.web.answers import VERSION
+from gatepost.core.errors import ERRORS
+from gatepost.web.responses import VERSION
 
 _addresses = itertools.count(2)
 _ASCII = re.compile(r"[ !#-\[\]-~]+")  # RFC 6749, section 5.2

@@ -5,12 +5,11 @@ from typing import Any
 import click
 import msgspec
 
-from gatepost.accounts import Account
-from gatepost.app import Opened
+from gatepost.accounts import Account, administration
 from gatepost.cli import show
 from gatepost.cli.options import contents, json_option, pairs, with_store
-from gatepost.errors import BadSetting
-from gatepost.units import accounts
+from gatepost.core.errors import BadSetting
+from gatepost.run.app import Opened
 
 
 @click.group()
@@ -30,7 +29,7 @@ def create(opened: Opened, name: str, settings: tuple[str, ...], jwks: str | Non
     The client holds every gatepost: scope of its account.
     """
     changes, keys = pairs(settings), _key_set(jwks)
-    made = opened.store.run_now(lambda tx: accounts.create(tx, opened.service, name, changes, keys))
+    made = opened.store.run_now(lambda tx: administration.create(tx, opened.service, name, changes, keys))
     secret = made.secret.reveal() if made.secret else None
     if as_json:
         show.document({"account": made.account.shown(), "client_id": made.client, "client_secret": secret})
@@ -54,7 +53,7 @@ def _key_set(text: str | None) -> dict[str, Any] | None:
 @json_option
 def list_accounts(opened: Opened, as_json: bool) -> None:
     """All accounts, by name."""
-    found = [each.shown() for each in accounts.every(opened.store)]
+    found = [each.shown() for each in administration.every(opened.store)]
     if as_json:
         show.document(found)
         return
@@ -67,7 +66,7 @@ def list_accounts(opened: Opened, as_json: bool) -> None:
 @json_option
 def show_account(opened: Opened, name: str, as_json: bool) -> None:
     """One account with all its settings."""
-    _tell(opened.store.read_now(lambda tx: accounts.named(tx, name)), as_json)
+    _tell(opened.store.read_now(lambda tx: administration.named(tx, name)), as_json)
 
 
 @account.command("set")
@@ -78,7 +77,7 @@ def show_account(opened: Opened, name: str, as_json: bool) -> None:
 def set_settings(opened: Opened, name: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Change settings of an account: KEY=VALUE, KEY=@FILE for what is in a file, KEY= for the default."""
     changes = pairs(settings)
-    _tell(opened.store.run_now(lambda tx: accounts.change(tx, opened.service, name, changes)), as_json)
+    _tell(opened.store.run_now(lambda tx: administration.change(tx, opened.service, name, changes)), as_json)
 
 
 @account.command()
@@ -88,7 +87,7 @@ def set_settings(opened: Opened, name: str, settings: tuple[str, ...], as_json: 
 @json_option
 def suspend(opened: Opened, name: str, reason: str, as_json: bool) -> None:
     """Stop an account: no tokens, its tokens refused here, its deliveries held. `resume` undoes it."""
-    _tell(opened.store.run_now(lambda tx: accounts.suspend(tx, name, reason)), as_json)
+    _tell(opened.store.run_now(lambda tx: administration.suspend(tx, name, reason)), as_json)
 
 
 @account.command()
@@ -97,7 +96,7 @@ def suspend(opened: Opened, name: str, reason: str, as_json: bool) -> None:
 @json_option
 def resume(opened: Opened, name: str, as_json: bool) -> None:
     """Let a suspended account go on."""
-    _tell(opened.store.run_now(lambda tx: accounts.resume(tx, name)), as_json)
+    _tell(opened.store.run_now(lambda tx: administration.resume(tx, name)), as_json)
 
 
 def _tell(found: Account, as_json: bool) -> None:

@@ -10,19 +10,19 @@ from typing import Any, BinaryIO, TextIO
 import click
 import msgspec
 
-from gatepost import clock, ids
-from gatepost.accounts import OPERATOR, Account
-from gatepost.app import Opened
+from gatepost.accounts import OPERATOR, Account, administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, instant, json_option, with_store
-from gatepost.errors import BadSetting
-from gatepost.ledger import checkpoint, entries, receipt, seal
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting
+from gatepost.ledger import chain_upkeep, checkpoint, entries, proofs, receipt, seal, upkeep
 from gatepost.ledger.checkpoint import Checkpoint, open_note, parse_verifier
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
+from gatepost.ledger.upkeep import Verdict, Wanted
+from gatepost.oauth import reports, token_admin
+from gatepost.run.app import Opened
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, chains, issued, ledger, proofs, reports
-from gatepost.units.ledger import Verdict, Wanted
 
 since_option = click.option(
     "--since", type=instant, metavar="WHEN", help="From then on: RFC 3339, or 1h for an hour ago."
@@ -53,20 +53,20 @@ def list_entries(
     since: datetime | None, until: datetime | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
     """The newest entries first. Every condition given must hold."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     mentions = {each for each in (token, family) if each}
     if len(mentions) + bool(person) > 1:
         raise BadSetting("--token, --family and --person: give one of them")
     if person:
         mentions = {
-            each.id for each in issued.consents_of(opened.store, opened.service, account) if each.subject == person
+            each.id for each in token_admin.consents_of(opened.store, opened.service, account) if each.subject == person
         }
         if not mentions:
             raise BadSetting(
                 f"--person: {account.name} keeps no consent of {person}; `gatepost consent list` shows them"
             )
     wanted = Wanted(types, client, subject, since, until, frozenset(mentions))
-    found = [entries.shown(each) for each in ledger.newest(opened.store, account.id, wanted, limit)]
+    found = [entries.shown(each) for each in upkeep.newest(opened.store, account.id, wanted, limit)]
     if as_json:
         show.document(found)
         return
@@ -85,7 +85,7 @@ def reach(opened: Opened, name: str, audience: str, at: datetime, as_json: bool)
 
     Of one that had been ended by then it says so; a verifier that only checks signatures would still have let it in.
     """
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     found = reports.reaching(opened.store, account, audience, at)
     if as_json:
         show.document([each._asdict() for each in found])
@@ -119,7 +119,11 @@ def verify(opened: Opened, name: str | None, head: str | None, kept: TextIO | No
         raise BadSetting("--head takes SEAL:MAC, as export and verify print it, together with --account")
     if kept is not None and name is None:
         raise BadSetting("--checkpoint: name the account that it is of with --account")
-    found = [opened.store.read_now(lambda tx: accounts.named(tx, name))] if name else accounts.every(opened.store)
+    found = (
+        [opened.store.read_now(lambda tx: administration.named(tx, name))]
+        if name
+        else administration.every(opened.store)
+    )
     accounts_found = list(found)
     problems = heads_problems(opened, accounts_found[0] if name else None)
     told = []
@@ -142,11 +146,11 @@ def verify(opened: Opened, name: str | None, head: str | None, kept: TextIO | No
 def heads_problems(opened: Opened, only: Account | None = None) -> dict[str, str]:
     """What the heads in the operator's ledger show, by account. For one account, that ledger is verified as well."""
     store, key = opened.store, opened.service.keys.seal
-    found = chains.check_heads(store, key, only.id if only else None)
+    found = chain_upkeep.check_heads(store, key, only.id if only else None)
     operator = store.read_now(lambda tx: tx.account_named(OPERATOR))
     if only is None or operator is None or only.id == operator.id:
         return found
-    problem = ledger.verify(store, key, operator.id).problem or found.get(operator.id)
+    problem = upkeep.verify(store, key, operator.id).problem or found.get(operator.id)
     if problem and only.id not in found:
         found[only.id] = f"the operator's ledger, which holds the heads, does not verify: {problem}"
     return found
@@ -161,7 +165,7 @@ def _opened_checkpoint(opened: Opened, account: Account, kept: TextIO | None) ->
 def check(opened: Opened, account: Account, expected: Head | None = None, kept: Checkpoint | None = None) -> Verdict:
     total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
     with show.progress(account.name, total) as passed:
-        return ledger.verify(opened.store, opened.service.keys.seal, account.id, expected, passed, kept)
+        return upkeep.verify(opened.store, opened.service.keys.seal, account.id, expected, passed, kept)
 
 
 def _shown(account: Account, verdict: Verdict) -> dict[str, Any]:
@@ -190,11 +194,11 @@ def export(opened: Opened, name: str, since: datetime | None, until: datetime | 
 
     Everything exported is sealed under that head: `audit verify --head` shows later if any of it was cut off.
     """
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
     last: Entry | None = None
     with _written(output) as file, show.progress(account.name, total) as passed:
-        for entry in ledger.oldest(opened.store, account.id, Wanted(since=since, until=until)):
+        for entry in upkeep.oldest(opened.store, account.id, Wanted(since=since, until=until)):
             file.write(msgspec.json.encode(entries.shown(entry)) + b"\n")
             passed(1)
             last = entry
@@ -209,7 +213,7 @@ def _seal_up_to(opened: Opened, account: str, last: Entry | None) -> Head:
     def unit(tx: Tx) -> Head | None:
         waiting = tx.unsealed(account, 1)
         if waiting and last is not None and waiting[0].id <= last.id:
-            ledger.seal_some(tx, opened.service.keys.seal, account)
+            upkeep.seal_some(tx, opened.service.keys.seal, account)
             return None
         return tx.last_seal(account) or Head(0, seal.START)
 
@@ -240,7 +244,7 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
 @json_option
 def key(opened: Opened, name: str, as_json: bool) -> None:
     """Print the public key that checkpoints of an account are signed with, as a signed-note verifier key."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     origin = checkpoint.origin(opened.service.base_url, account.id)
     verifier = str(opened.service.signer.verifier(origin))
     if as_json:
@@ -261,7 +265,9 @@ def prove(opened: Opened, event: str, name: str) -> None:
     raw_id = ids.parse("evt", event)
     if raw_id is None:
         raise BadSetting(f"{event} is no id of an entry: it must begin with evt_")
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name)) if name else _account_with(opened, raw_id)
+    account = (
+        opened.store.read_now(lambda tx: administration.named(tx, name)) if name else _account_with(opened, raw_id)
+    )
     seal_key = opened.service.keys.seal
     found = opened.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
     if found is None:
@@ -274,7 +280,7 @@ def prove(opened: Opened, event: str, name: str) -> None:
 
 
 def _account_with(opened: Opened, raw_id: bytes) -> Account:
-    for each in accounts.every(opened.store):
+    for each in administration.every(opened.store):
         if opened.store.read_now(lambda tx, account=each.id: tx.entry(account, raw_id)) is not None:  # type: ignore[misc]
             return each
     raise BadSetting(f"no account has an entry {ids.text('evt', raw_id)}; it may have been pruned")
@@ -284,9 +290,9 @@ def _record_heads(opened: Opened) -> None:
     service, after = opened.service, ""
     while True:
         due = opened.store.read_now(
-            lambda tx, after=after: chains.due(tx, service.keys.seal, service.signer, service.base_url, after)  # type: ignore[misc]
+            lambda tx, after=after: chain_upkeep.due(tx, service.keys.seal, service.signer, service.base_url, after)  # type: ignore[misc]
         )
-        opened.store.run_now(lambda tx, due=due: chains.record_heads(tx, service.keys.seal, due.chains))  # type: ignore[misc]
+        opened.store.run_now(lambda tx, due=due: chain_upkeep.record_heads(tx, service.keys.seal, due.chains))  # type: ignore[misc]
         after = due.next
         if not after:
             return

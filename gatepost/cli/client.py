@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from gatepost.app import Opened
+from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, duration, json_option, with_store
-from gatepost.clients import MAX_OVERLAP, OVERLAP
-from gatepost.errors import BadSetting
-from gatepost.units import accounts
+from gatepost.core.errors import BadSetting
+from gatepost.oauth.clients import MAX_OVERLAP, OVERLAP
+from gatepost.run.app import Opened
 
 
 @click.group()
@@ -24,10 +24,10 @@ def client() -> None:
 @json_option
 def list_clients(opened: Opened, name: str, as_json: bool) -> None:
     """The clients of an account, oldest first."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
-    found = list(accounts.clients_of(opened.store, account.id))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
+    found = list(administration.clients_of(opened.store, account.id))
     if as_json:
-        show.document(opened.store.read_now(lambda tx: [accounts.shown_client(tx, each) for each in found]))
+        show.document(opened.store.read_now(lambda tx: [administration.shown_client(tx, each) for each in found]))
         return
     rows = [
         (each.id, each.client_name, each.status, each.token_endpoint_auth_method, " ".join(each.grant_types))
@@ -42,7 +42,7 @@ def list_clients(opened: Opened, name: str, as_json: bool) -> None:
 @json_option
 def show_client(opened: Opened, client_id: str, as_json: bool) -> None:
     """One client as it is defined; of its secrets only when they were made, used and end."""
-    found = opened.store.read_now(lambda tx: accounts.shown_client(tx, accounts.client_of(tx, client_id)))
+    found = opened.store.read_now(lambda tx: administration.shown_client(tx, administration.client_of(tx, client_id)))
     _tell(found, as_json)
 
 
@@ -83,7 +83,7 @@ def rotate_secret(opened: Opened, client_id: str, overlap: timedelta, as_json: b
 
 
 def _redefine(opened: Opened, client_id: str, **changes: Any) -> dict[str, Any]:
-    return opened.store.run_now(lambda tx: accounts.redefine_client(tx, opened.service, client_id, changes))
+    return opened.store.run_now(lambda tx: administration.redefine_client(tx, opened.service, client_id, changes))
 
 
 def _tell(found: dict[str, Any], as_json: bool) -> None:

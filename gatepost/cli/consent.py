@@ -4,15 +4,16 @@ from itertools import islice
 
 import click
 
-from gatepost import consents, ids
-from gatepost.app import Opened
+from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
-from gatepost.errors import BadSetting
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
+from gatepost.oauth import consents, revocation, token_admin
+from gatepost.oauth.token_admin import Which
+from gatepost.run.app import Opened
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, issued, revocation
-from gatepost.units.issued import Which
 
 
 @click.group()
@@ -32,13 +33,13 @@ def list_consents(
     opened: Opened, name: str, client: str, subject: str, ended_too: bool, limit: int, as_json: bool
 ) -> None:
     """The consents of an account, oldest first. What was said about the person is not shown."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     for which in (Which(client=client), Which(subject=subject)):
         if any(which):
-            issued.account_of(opened.store, which, account.id)
+            token_admin.account_of(opened.store, which, account.id)
     wanted = (
         consents.shown(each)
-        for each in issued.consents_of(opened.store, opened.service, account)
+        for each in token_admin.consents_of(opened.store, opened.service, account)
         if client in ("", each.client) and subject in ("", each.subject) and (ended_too or each.ended_at is None)
     )
     found = list(islice(wanted, limit))
@@ -58,11 +59,11 @@ def revoke(opened: Opened, consent_id: str, name: str, as_json: bool) -> None:
     """End a consent and what rests on it. Who only checks signatures sees access tokens until they expire."""
 
     def unit(tx: Tx) -> bool:
-        account = accounts.named(tx, name)
+        account = administration.named(tx, name)
         known = ids.parse("con", consent_id) and tx.flows.consent(account.id, consent_id, opened.service.keys.data)
         if not known:
             raise BadSetting(f"there is no consent {consent_id} in {account.name}; `gatepost consent list` shows them")
-        return revocation.end_consent(tx, account, consent_id, issued.REASON, Origin(OPERATOR))
+        return revocation.end_consent(tx, account, consent_id, token_admin.REASON, Origin(OPERATOR))
 
     ended = opened.store.run_now(unit)
     if as_json:

@@ -12,22 +12,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gatepost import clock, ids
-from gatepost.accounts import Account
-from gatepost.app import Opened
+from gatepost.accounts import Account, administration
 from gatepost.cli import show
 from gatepost.cli.audit import since_option, until_option
 from gatepost.cli.event import plain
 from gatepost.cli.options import account_option, json_option, with_store
 from gatepost.cli.simulate import span
-from gatepost.deliveries.model import BECAUSE, ENDS, TRANSITIONS
-from gatepost.endpoints import Endpoint
-from gatepost.errors import BadSetting, Refusal
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting, Refusal
+from gatepost.run.app import Opened
 from gatepost.store.listing import Wanted
 from gatepost.store.tx import Tx, Unit
-from gatepost.units import accounts, listing, webhooks
-from gatepost.units import deliveries as units
-from gatepost.units.listing import Query
+from gatepost.webhooks import claim_and_settle as units
+from gatepost.webhooks import definitions, listing
+from gatepost.webhooks.deliveries import BECAUSE, ENDS, TRANSITIONS
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.listing import Query
 
 Record = dict[str, Any]
 REDRAW_EVERY = 1.0  # seconds
@@ -56,7 +56,7 @@ def list_deliveries(
     since: datetime | None, until: datetime | None, limit: int, watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """The newest deliveries first."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     wanted = Wanted(
         endpoint=_given("ep", "--endpoint", endpoint), event=_given("evt", "--event", event), event_type=type_,
         status=status, created_after=clock.milliseconds(since) if since else None,
@@ -159,7 +159,7 @@ def explain(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
 @json_option
 def retry(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
     """Make the next attempt now, or when the endpoint's own Retry-After is over. Of one that ended, make a new one."""
-    tried = opened.store.run_now(lambda tx: units.retry(tx, accounts.named(tx, name), delivery_id))
+    tried = opened.store.run_now(lambda tx: units.retry(tx, administration.named(tx, name), delivery_id))
     _tell(opened.store.read_now(lambda tx: _told(tx, opened, name, tried)).record, as_json)
 
 
@@ -170,7 +170,7 @@ def retry(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
 @json_option
 def cancel(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
     """End a delivery that is not ended: no more attempts are made. `retry` makes a new one of it."""
-    opened.store.run_now(lambda tx: units.cancel(tx, accounts.named(tx, name), delivery_id))
+    opened.store.run_now(lambda tx: units.cancel(tx, administration.named(tx, name), delivery_id))
     _tell(opened.store.read_now(lambda tx: _told(tx, opened, name, delivery_id)).record, as_json)
 
 
@@ -183,7 +183,7 @@ class Told(NamedTuple):
 
 
 def _told(tx: Tx, opened: Opened, name: str, delivery_id: str) -> Told:
-    account = accounts.named(tx, name)
+    account = administration.named(tx, name)
     raw = ids.parse("dlv", delivery_id)
     found: list[Record] = []
     if raw is not None:
@@ -191,7 +191,7 @@ def _told(tx: Tx, opened: Opened, name: str, delivery_id: str) -> Told:
     if not found:
         there = f"`gatepost delivery list --account {account.name}` shows them"
         raise BadSetting(f"there is no delivery {delivery_id} in {account.name}; {there}")
-    return Told(found[0], account, webhooks.named_endpoint(tx, account, found[0]["endpoint"]["id"]))
+    return Told(found[0], account, definitions.named_endpoint(tx, account, found[0]["endpoint"]["id"]))
 
 
 def _tell(record: Record, as_json: bool) -> None:

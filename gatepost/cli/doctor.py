@@ -12,18 +12,21 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from gatepost import app, clock, resources, shared_resources
-from gatepost.app import Store
+from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import chosen, json_option, settings_options
 from gatepost.cli.show import Check
-from gatepost.errors import BadSetting, GatepostError
-from gatepost.secrets import Box
+from gatepost.core import clock
+from gatepost.core.errors import BadSetting, GatepostError
+from gatepost.core.secrets import Box
+from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import resources, shared_resources
+from gatepost.run import app
+from gatepost.run.app import Store
 from gatepost.settings import LOOPBACK, Settings
-from gatepost.store.condition import schema_problem
+from gatepost.store.schema_check import schema_problem
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, endpoint_headers
-from gatepost.units import keys as key_units
+from gatepost.webhooks import endpoint_headers
 
 FEW_FILES = 4096  # that a process may have open
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
@@ -210,8 +213,8 @@ def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]
 def _check_scopes(settings: Settings, store: Store) -> Iterator[Check]:
     """Scopes of accounts that no longer count: of a shared resource, or of one that is not in normal form."""
     shared = shared_resources.index(settings.shared_resources)
-    for account in accounts.every(store):
-        for scope in accounts.scopes_of(store, account.id):
+    for account in administration.every(store):
+        for scope in administration.scopes_of(store, account.id):
             if shared.includes(scope.resource) and scope.status == "active":
                 found = f"{account.name} defined {scope.name} for {scope.resource}, whose scopes are the operator's"
                 yield Check("scopes", "warning", found, "it grants nothing of its own; have it retired")

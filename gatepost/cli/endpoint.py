@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from gatepost import ids
-from gatepost.accounts import Account
-from gatepost.app import Opened
+from gatepost.accounts import Account, administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
-from gatepost.endpoints import Endpoint
+from gatepost.core import ids
+from gatepost.run.app import Opened
 from gatepost.store.tx import LOWEST, Tx
-from gatepost.units import accounts, webhooks
+from gatepost.webhooks import definitions
+from gatepost.webhooks.endpoints import Endpoint
 
 _PAGE = 200
 
@@ -28,7 +28,7 @@ def endpoint() -> None:
 @json_option
 def list_endpoints(opened: Opened, name: str, as_json: bool) -> None:
     """The endpoints of an account, oldest first, without those that were removed."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     found = list(_endpoints(opened, account))
     if as_json:
         show.document(found)
@@ -50,7 +50,7 @@ def _endpoints(opened: Opened, account: Account) -> Iterator[dict[str, Any]]:
 
     def unit(tx: Tx) -> list[tuple[Endpoint, dict[str, Any]]]:
         page = tx.webhooks.endpoints(account.id, after, _PAGE)
-        return [(each, webhooks.shown_endpoint(tx, account, each)) for each in page]
+        return [(each, definitions.shown_endpoint(tx, account, each)) for each in page]
 
     while page := opened.store.read_now(unit):
         yield from (shown for each, shown in page if each.status != "removed")
@@ -66,11 +66,11 @@ def show_endpoint(opened: Opened, endpoint_id: str, name: str, as_json: bool) ->
     """One endpoint as it is defined, how it fares, and its subscriptions. Its secret is never shown."""
 
     def unit(tx: Tx) -> dict[str, Any]:
-        account = accounts.named(tx, name)
-        found = webhooks.named_endpoint(tx, account, endpoint_id)
+        account = administration.named(tx, name)
+        found = definitions.named_endpoint(tx, account, endpoint_id)
         subscriptions = tx.webhooks.subscriptions_of(account.id, found.id)
-        told = [webhooks.shown_subscription(tx, each) for each in subscriptions]
-        return webhooks.shown_endpoint(tx, account, found) | {"subscriptions": told}
+        told = [definitions.shown_subscription(tx, each) for each in subscriptions]
+        return definitions.shown_endpoint(tx, account, found) | {"subscriptions": told}
 
     found = opened.store.read_now(unit)
     if as_json:
@@ -105,8 +105,8 @@ def enable(opened: Opened, endpoint_id: str, name: str, as_json: bool) -> None:
 
 def _redefine(opened: Opened, name: str, endpoint_id: str, status: str, as_json: bool) -> None:
     def unit(tx: Tx) -> dict[str, Any]:
-        account = accounts.named(tx, name)
-        return webhooks.redefine_endpoint(tx, opened.service, account, endpoint_id, status)
+        account = administration.named(tx, name)
+        return definitions.redefine_endpoint(tx, opened.service, account, endpoint_id, status)
 
     found = opened.store.run_now(unit)
     if as_json:

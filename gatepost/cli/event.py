@@ -13,21 +13,21 @@ from typing import Any, BinaryIO, NamedTuple
 import click
 import msgspec
 
-from gatepost import clock, ids
-from gatepost.accounts import Account
-from gatepost.app import Opened, open_for_use
+from gatepost.accounts import Account, administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, chosen, contents, json_option, with_store
-from gatepost.errors import BadSetting, GatepostError, Refusal, Unavailable
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
+from gatepost.core.strict_json import read_json
 from gatepost.ledger import entries
-from gatepost.ledger import publish as rules
+from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
-from gatepost.ledger.publish import Event
+from gatepost.ledger.publishable import Event
+from gatepost.ledger.upkeep import Wanted
+from gatepost.run.app import Opened, open_for_use
 from gatepost.store.tx import HIGHEST, Tx
-from gatepost.strict import read_json
-from gatepost.units import accounts, publish
-from gatepost.units.ledger import Wanted
-from gatepost.units.publish import Published
+from gatepost.webhooks import publish
+from gatepost.webhooks.publish import Published
 
 CHUNK = 100  # lines in one commit
 LOOK_EVERY = 0.5  # seconds
@@ -65,7 +65,7 @@ def publish_events(
         raise BadSetting("--data and --id are for one event, with --type; leave them out to read JSON lines")
     opened = open_for_use(chosen(config, None, database))
     with closing(opened.store):
-        account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+        account = opened.store.read_now(lambda tx: administration.named(tx, name))
         if type_ is None:
             _publish_lines(opened, account, sys.stdin.buffer, as_json)
         else:
@@ -203,7 +203,7 @@ def _progress(stream: BinaryIO) -> Iterator[Callable[[list[Line]], None]]:
 @json_option
 def tail(opened: Opened, name: str, types: tuple[str, ...], as_json: bool) -> None:
     """Print what is recorded from now on, a line each, until Ctrl-C. With --json, a line of JSON each."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     wanted = Wanted(types)
     try:
         for entry in _follow(opened, account):

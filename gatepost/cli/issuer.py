@@ -2,10 +2,11 @@
 
 import click
 
-from gatepost.app import Opened
+from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
-from gatepost.units import accounts, issuers
+from gatepost.oauth import issuer_admin
+from gatepost.run.app import Opened
 
 
 @click.group()
@@ -30,8 +31,8 @@ def add(
 ) -> None:  # fmt: skip
     """Trust tokens of an issuer whose claims match, for one client and these scopes."""
     made = opened.store.run_now(
-        lambda tx: issuers.add(
-            tx, opened.service, accounts.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
+        lambda tx: issuer_admin.add(
+            tx, opened.service, administration.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
             match=list(match), client=client, scope=list(scope), once=once,
         )
     )  # fmt: skip
@@ -44,7 +45,7 @@ def add(
 @json_option
 def list_issuers(opened: Opened, name: str, as_json: bool) -> None:
     """The issuers that an account trusts, by name."""
-    found = opened.store.read_now(lambda tx: tx.flows.issuers(accounts.named(tx, name).id))
+    found = opened.store.read_now(lambda tx: tx.flows.issuers(administration.named(tx, name).id))
     if as_json:
         show.document([each.shown() for each in found])
         return
@@ -59,7 +60,7 @@ def list_issuers(opened: Opened, name: str, as_json: bool) -> None:
 @json_option
 def show_issuer(opened: Opened, name: str, account: str, as_json: bool) -> None:
     """Show one entry, with the `sub` of the tokens that its workloads obtain."""
-    found = opened.store.read_now(lambda tx: issuers.named(tx, accounts.named(tx, account), name))
+    found = opened.store.read_now(lambda tx: issuer_admin.named(tx, administration.named(tx, account), name))
     (show.document if as_json else show.record)(found.shown())
 
 
@@ -70,7 +71,7 @@ def show_issuer(opened: Opened, name: str, account: str, as_json: bool) -> None:
 @json_option
 def remove(opened: Opened, name: str, account: str, as_json: bool) -> None:
     """Trust an issuer no longer. Tokens that its workloads obtained end with it, also by exchange."""
-    opened.store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), name))
+    opened.store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), name))
     if as_json:
         show.document({"name": name, "removed": True})
     else:

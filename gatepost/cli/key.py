@@ -9,21 +9,22 @@ from typing import Any
 
 import click
 
-from gatepost import app, keys
-from gatepost.app import Opened
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings, with_store
-from gatepost.errors import BadSetting
-from gatepost.keys import Change, SigningKey
+from gatepost.core.errors import BadSetting
+from gatepost.core.secrets import Box, new_master_key
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.secrets import Box, new_master_key
+from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import signing_keys
+from gatepost.oauth.signing_keys import Change, SigningKey
+from gatepost.run import app
+from gatepost.run.app import Opened
 from gatepost.settings import PREFIX, Settings
 from gatepost.store.tx import LOWEST, Tx
-from gatepost.units import endpoint_headers
-from gatepost.units import keys as key_units
+from gatepost.webhooks import endpoint_headers
 
 _ORIGIN = Origin(OPERATOR)
-_JWKS_AGE = f"{int(keys.JWKS_MAX_AGE.total_seconds()) // 60} minutes"
+_JWKS_AGE = f"{int(signing_keys.JWKS_MAX_AGE.total_seconds()) // 60} minutes"
 
 
 @click.group()
@@ -40,7 +41,7 @@ def list_keys(opened: Opened, as_json: bool) -> None:
 
 
 @key.command()
-@click.option("--alg", "algs", multiple=True, type=click.Choice(keys.ALGORITHMS), help="Only this algorithm.")
+@click.option("--alg", "algs", multiple=True, type=click.Choice(signing_keys.ALGORITHMS), help="Only this algorithm.")
 @click.option("--now", is_flag=True, help="Even if the next key is announced for less than 24 h.")
 @with_store
 @json_option
@@ -49,7 +50,7 @@ def rotate(opened: Opened, algs: tuple[str, ...], now: bool, as_json: bool) -> N
 
     With --now, verifiers that cached the key set see an unknown kid until they fetch it again (15 minutes at most).
     """
-    wanted = frozenset(algs or keys.ALGORITHMS)
+    wanted = frozenset(algs or signing_keys.ALGORITHMS)
     changes = opened.store.run_now(lambda tx: key_units.rotate(tx, opened.service, _ORIGIN, wanted, now=now))
     _tell(_after(changes), as_json)
     if now:
@@ -67,7 +68,9 @@ def rotate(opened: Opened, algs: tuple[str, ...], now: bool, as_json: bool) -> N
 @json_option
 def revoke(opened: Opened, key_id: str, reason: str, yes: bool, as_json: bool) -> None:
     """Take a compromised key out of the key set at once. Every token it signed stops verifying."""
-    found = next((each for each in _stored(opened) if each.id == key_id and each.status in keys.PUBLISHED), None)
+    found = next(
+        (each for each in _stored(opened) if each.id == key_id and each.status in signing_keys.PUBLISHED), None
+    )
     if found is None:
         raise BadSetting(f"there is no key {key_id} in use; `gatepost key list` shows those there are")
     click.echo(

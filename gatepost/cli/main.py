@@ -9,7 +9,7 @@ import click
 
 from gatepost import __version__
 from gatepost.cli.options import settings_options
-from gatepost.errors import GatepostError
+from gatepost.core.errors import GatepostError
 from gatepost.settings import load
 
 # Each is a file beside this one, with a command of the same name.
@@ -47,7 +47,7 @@ def commands() -> None:
 @click.option("--dev", is_flag=True, default=None, help="For one's own machine: http and private receivers.")
 def serve(config: str, **flags: Any) -> None:
     """Run the service."""
-    from gatepost import serve as supervisor  # noqa: PLC0415 (only this command needs a server)
+    from gatepost.run import supervisor  # noqa: PLC0415 (only this command needs a server)
 
     supervisor.main(load(flags, config=config))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from gatepost import clock
 from gatepost.accounts import parse_duration
-from gatepost.app import open_for_use
-from gatepost.errors import BadSetting
+from gatepost.core import clock
+from gatepost.core.errors import BadSetting
+from gatepost.run.app import open_for_use
 from gatepost.settings import Settings, load
 
 Command = Callable[..., Any]

@@ -2,14 +2,14 @@
 
 import click
 
-from gatepost import app
-from gatepost.app import Opened
+from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings
-from gatepost.errors import BadSetting
-from gatepost.outbox import grant_statements, revoke_statements
+from gatepost.core.errors import BadSetting
+from gatepost.ledger.outbox import grant_statements, revoke_statements
+from gatepost.run import app
+from gatepost.run.app import Opened
 from gatepost.settings import Settings
-from gatepost.units import accounts
 
 
 @click.group()
@@ -30,7 +30,7 @@ def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: boo
     """
     opened = _opened(settings)
     try:
-        found = [opened.store.read_now(lambda tx, name=name: accounts.named(tx, name)) for name in names]  # type: ignore[misc]
+        found = [opened.store.read_now(lambda tx, name=name: administration.named(tx, name)) for name in names]  # type: ignore[misc]
     finally:
         opened.store.close()
     statements = grant_statements(role, [text for each in found for text in (each.name, each.id)])

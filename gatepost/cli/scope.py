@@ -2,11 +2,11 @@
 
 import click
 
-from gatepost import scopes
-from gatepost.app import Opened
+from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
-from gatepost.units import accounts, reports
+from gatepost.oauth import reports, scopes
+from gatepost.run.app import Opened
 
 
 @click.group()
@@ -23,8 +23,8 @@ def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
 
     Every account also has openid, offline_access, profile, email, address, phone and the gatepost: scopes.
     """
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
-    found = list(accounts.scopes_of(opened.store, account.id))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
+    found = list(administration.scopes_of(opened.store, account.id))
     if as_json:
         show.document([scopes.shown(each) for each in found])
         return
@@ -39,7 +39,7 @@ def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
 @json_option
 def report(opened: Opened, name: str, days: int, as_json: bool) -> None:
     """Scopes that clients were granted and obtained no token with: what could be taken away."""
-    account = opened.store.read_now(lambda tx: accounts.named(tx, name))
+    account = opened.store.read_now(lambda tx: administration.named(tx, name))
     found = list(reports.unused(opened.store, account, days))
     if as_json:
         show.document([each._asdict() for each in found])

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import click
 
-from gatepost import clock, ids
 from gatepost.accounts import SETTINGS
 from gatepost.cli import show
 from gatepost.cli.options import json_option
-from gatepost.deliveries import decide, plan
-from gatepost.deliveries.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
-from gatepost.deliveries.model import BECAUSE, ENDS, FAILURES
-from gatepost.deliveries.plan import Planned
-from gatepost.errors import BadSetting
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting
+from gatepost.webhooks import decide, plan
+from gatepost.webhooks.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
+from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES
+from gatepost.webhooks.plan import Planned
 
 INTERRUPTED = "interrupted"
 _URL = "https://receiver.example"

@@ -9,20 +9,21 @@ from typing import Any
 
 import click
 
-from gatepost import app, backups, clock
-from gatepost.accounts import Account
-from gatepost.app import Opened, Store
-from gatepost.backups import PutBack
+from gatepost.accounts import Account, administration
 from gatepost.cli import show
 from gatepost.cli.audit import check as verify
 from gatepost.cli.audit import heads_problems
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.cli.show import Check
-from gatepost.errors import BadSetting, GatepostError
+from gatepost.core import clock
+from gatepost.core.errors import BadSetting, GatepostError
+from gatepost.run import app, backups
+from gatepost.run.app import Opened, Store
+from gatepost.run.backups import PutBack
 from gatepost.settings import Settings
-from gatepost.store.condition import schema_problem
-from gatepost.units import accounts, pruning
-from gatepost.units.pruning import Place, Recount
+from gatepost.store.schema_check import schema_problem
+from gatepost.webhooks import pruning
+from gatepost.webhooks.pruning import Place, Recount
 
 SEALED_WITHIN = timedelta(minutes=1)
 _UNKNOWN: Any = None  # a total that only the end will tell
@@ -101,7 +102,7 @@ def _check_sealing(opened: Store) -> Check:
 
 def _check_ledgers(opened: Opened) -> Iterator[Check]:
     problems = heads_problems(opened)
-    for account in accounts.every(opened.store):
+    for account in administration.every(opened.store):
         name, verdict = f"ledger of {account.name}", verify(opened, account)
         problem = verdict.problem or problems.pop(account.id, "")
         if problem:
@@ -115,7 +116,7 @@ def _check_ledgers(opened: Opened) -> Iterator[Check]:
 
 def _check_deliveries(opened: Opened) -> Iterator[Check]:
     """What entries say that they made, counted again; and some of them matched again."""
-    for account in accounts.every(opened.store):
+    for account in administration.every(opened.store):
         name, found = f"deliveries of {account.name}", _recount(opened, account)
         counts = f"entries {found.entries - found.old} made {found.said} deliveries, {found.found} are there"
         if found.old:
@@ -246,7 +247,7 @@ def prune(opened: Opened, as_json: bool) -> None:
     In small batches, beside a running server. A delivery that is not ended stays, and its event with it.
     """
     told = []
-    for account in accounts.every(opened.store):
+    for account in administration.every(opened.store):
         deliveries, entries = _prune(opened, account)
         told.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})
     if as_json:

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from gatepost.app import Opened
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_store
-from gatepost.errors import BadSetting
-from gatepost.units import issued
-from gatepost.units.issued import Which
+from gatepost.core.errors import BadSetting
+from gatepost.oauth import token_admin
+from gatepost.oauth.token_admin import Which
+from gatepost.run.app import Opened
 
 
 @click.group()
@@ -46,8 +46,8 @@ def show_tokens(
 ) -> None:
     """Access tokens as the ledger has them, newest first, and whether each still works. A day back, but by id any."""
     which = _meant(id=token_id, client=client, subject=subject, family=family)
-    where = issued.account_of(opened.store, which, account)
-    found = list(issued.found(opened.store, opened.service, where, which, limit))
+    where = token_admin.account_of(opened.store, which, account)
+    found = list(token_admin.found(opened.store, opened.service, where, which, limit))
     if as_json:
         show.document(found)
     elif which.id:
@@ -64,8 +64,8 @@ def show_tokens(
 def revoke(opened: Opened, token_id: str, client: str, subject: str, family: str, account: str, as_json: bool) -> None:
     """End tokens at once, here and in introspection. Who only checks signatures sees them until they expire."""
     which = _meant(id=token_id, client=client, subject=subject, family=family)
-    where = issued.account_of(opened.store, which, account)
-    ended = issued.revoke(opened.store, opened.service, where, which)
+    where = token_admin.account_of(opened.store, which, account)
+    ended = token_admin.revoke(opened.store, opened.service, where, which)
     if as_json:
         show.document(ended._asdict())
         return

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gatepost import secrets
-from gatepost.errors import BadSetting
+from gatepost.core import secrets
+from gatepost.core.errors import BadSetting
 from gatepost.ledger import merkle
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.merkle import Node, Tree

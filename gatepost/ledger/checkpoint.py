@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from gatepost.errors import BadSetting
+from gatepost.core.errors import BadSetting
 from gatepost.ledger.merkle import HASH
 
 ED25519 = b"\x01"

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost import clock, ids
-from gatepost.secrets import masked
+from gatepost.core import clock, ids
+from gatepost.core.secrets import masked
 
 OPERATOR = "operator"
 SERVICE = "gatepost"

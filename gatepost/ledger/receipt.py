@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from gatepost import ids
-from gatepost.errors import BadSetting
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
 from gatepost.ledger import chain, merkle, seal
 from gatepost.ledger.checkpoint import Checkpoint, Verifier, open_note, parse_proof
 from gatepost.ledger.entries import Entry

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry, data_hash
 
 START = b"\0" * 32

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import apsw
 
-from gatepost import clock
-from gatepost.errors import BadSetting, Unavailable
+from gatepost.core import clock
+from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store.turnstile import Turnstile
 
 _PAGES = 2000  # in one step

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
-from gatepost import ids
+from gatepost.core import ids
 from gatepost.ledger import chain, merkle
 from gatepost.ledger.chain import BrokenChain, Chain, PrunedTree, Recorded
 from gatepost.ledger.merkle import Node, Tree

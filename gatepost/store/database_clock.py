@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from gatepost import clock
-from gatepost.clock import Clock
+from gatepost.core import clock
+from gatepost.core.clock import Clock
 
 EVERY = 60.0  # seconds between two measurements
 LONGEST_ROUND_TRIP = 0.5  # seconds: a slower answer is too inexact to replace a measurement that exists

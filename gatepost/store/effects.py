@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
-from gatepost.deliveries.model import Delivery, Queued
-from gatepost.errors import GatepostError
+from gatepost.core.errors import GatepostError
 from gatepost.ledger.entries import Entry
+from gatepost.webhooks.deliveries import Delivery, Queued
 
 MINUTE = 60
 

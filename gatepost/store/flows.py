@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from gatepost import clock, ids
-from gatepost.consents import Consent, Said
-from gatepost.families import Family
-from gatepost.issuers import Issuer
-from gatepost.secrets import Box
+from gatepost.core import clock, ids
+from gatepost.core.secrets import Box
+from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.issuers import Issuer
+from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.effects import Again, Batch, Effects, Rotation
 
 _issuer = msgspec.json.Decoder(Issuer)

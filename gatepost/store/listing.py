@@ -8,7 +8,7 @@ row, up to a bound; the page says how far it came. Values are always parameters.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gatepost import ids
+from gatepost.core import ids
 from gatepost.store.tx import Tx
 
 EXAMINED = 10_000  # records that one page tries its filters on, at most

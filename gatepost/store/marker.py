@@ -7,7 +7,7 @@ begin with an empty store under the old key.
 import os
 from pathlib import Path
 
-from gatepost.errors import BadSetting
+from gatepost.core.errors import BadSetting
 
 RESTORING = "restoring "
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 
-from gatepost.errors import GatepostError
-from gatepost.secrets import Box, WrongKey
-from gatepost.store.bell import Heard, packed, unpacked
+from gatepost.core.errors import GatepostError
+from gatepost.core.secrets import Box, WrongKey
 from gatepost.store.effects import Awaited
+from gatepost.store.wakeup import Heard, packed, unpacked
 
 CHANNEL = "gatepost_deliveries"
 _ROW = "notification"

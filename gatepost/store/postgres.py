@@ -16,17 +16,17 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from gatepost import ids
-from gatepost.clock import Clock, milliseconds
-from gatepost.errors import BadSetting, Unavailable
+from gatepost.core import ids
+from gatepost.core.clock import Clock, milliseconds
+from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.ledger.entries import Entry
-from gatepost.store import text
-from gatepost.store.bell import Heard
-from gatepost.store.condition import Condition
+from gatepost.store import sql_loader
 from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.effects import Again, Batch, Effects, Rotation
 from gatepost.store.notify import Herald, Listener
+from gatepost.store.schema_check import Condition
 from gatepost.store.tx import NO_WRITING, Ahead, Cache, Tx, Unit, Wants, read_together, run_ahead
+from gatepost.store.wakeup import Heard
 from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_alone, waited_here
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class _Connection:
         return cursor.fetchall() if cursor.description else []
 
     def select(self, text_: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return self.database.execute(text.placed(text_), parameters).fetchall()
+        return self.database.execute(sql_loader.placed(text_), parameters).fetchall()
 
     def write(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         self._may_write()
@@ -115,7 +115,7 @@ class _Connection:
         if not rows:
             return []
         text_ = self._statements[statement]
-        columns = zip(text.given_columns(text_), zip(*rows, strict=True), strict=True)
+        columns = zip(sql_loader.given_columns(text_), zip(*rows, strict=True), strict=True)
         given = {name: list(column) for name, column in columns}
         cursor = self.database.execute(text_, given, prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
@@ -149,14 +149,14 @@ class _Connection:
 
 
 class PostgresStore:
-    dialect: text.Dialect = "postgres"
+    dialect: sql_loader.Dialect = "postgres"
 
     def __init__(self, url: str, clock: Clock, *, follow: bool = False, watch: Watch = not_watched) -> None:
         """With `follow`, time is the database's: machines whose clocks differ agree on when something is due."""
         self._time = DatabaseClock(clock, follow=follow)
         self._watch = watch
         self._url = url
-        self._statements = text.statements("postgres")
+        self._statements = sql_loader.statements("postgres")
         self.unreachable_until = 0.0  # none of our threads tries before
         self._units: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._records: SimpleQueue[list[Work] | None] = SimpleQueue()
@@ -226,7 +226,7 @@ class PostgresStore:
         )
         database.commit()
         done = dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
-        missing = text.missing("postgres", done)
+        missing = sql_loader.missing("postgres", done)
         for migration in missing:
             database.execute(sql.SQL(migration.text))
             database.execute(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gatepost.errors import BadSetting
+from gatepost.core.errors import BadSetting
 
 _NAME = "service.lock"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 
 Write = Callable[..., list[tuple[Any, ...]]]
 

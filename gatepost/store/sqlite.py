@@ -21,18 +21,18 @@ from typing import Any, Never, TypeVar, cast
 
 import apsw
 
-from gatepost import ids
-from gatepost.clock import Clock, milliseconds
+from gatepost.core import ids
+from gatepost.core.clock import Clock, milliseconds
 from gatepost.ledger.entries import Entry
-from gatepost.store import text
-from gatepost.store.bell import Bell, Heard, Ringer
-from gatepost.store.condition import Condition
+from gatepost.store import sql_loader
 from gatepost.store.effects import Again, Awaited, Batch, Effects
 from gatepost.store.lost import end_process
+from gatepost.store.schema_check import Condition
 from gatepost.store.sqlite_connection import MOST_ROWS, WAL_LIMIT, SqliteConnection, connect, unavailable
 from gatepost.store.sqlite_readers import Reader, Readers
 from gatepost.store.turnstile import Turnstile
 from gatepost.store.tx import Cache, Tx, Unit, Wants, read_together, run_ahead
+from gatepost.store.wakeup import Bell, Heard, Ringer
 from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_here
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigEr
 
 
 class SqliteStore:
-    dialect: text.Dialect = "sqlite"
+    dialect: sql_loader.Dialect = "sqlite"
 
     def __init__(
         self, path: Path, clock: Clock, *, busy: timedelta = BUSY, watch: Watch = not_watched,
@@ -64,7 +64,7 @@ class SqliteStore:
         self._path = path
         self._clock = clock
         self._busy = busy
-        self._statements = text.statements("sqlite")
+        self._statements = sql_loader.statements("sqlite")
         self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._gathering = Gathering(self._queue.put)
         self._cache = Cache()
@@ -127,7 +127,7 @@ class SqliteStore:
             turnstile.close()
 
     def _apply(self, database: apsw.Connection) -> list[str]:
-        missing = text.missing("sqlite", _migrations_done(database))
+        missing = sql_loader.missing("sqlite", _migrations_done(database))
         for migration in missing:
             database.execute(migration.text)
             database.execute(

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import apsw
 
-from gatepost.errors import Unavailable
-from gatepost.store import text
+from gatepost.core.errors import Unavailable
+from gatepost.store import sql_loader
 from gatepost.store.tx import NO_WRITING
 
 MOST_ROWS = 208
@@ -89,13 +89,13 @@ class SqliteConnection:
     def _for_rows(self, statement: str, size: int) -> str:
         found = self._sized.get((statement, size))
         if found is None:
-            found = self._sized[statement, size] = text.for_rows(self._statements[statement], size)
+            found = self._sized[statement, size] = sql_loader.for_rows(self._statements[statement], size)
         return found
 
     def _for_each(self, statement: str, names: tuple[str, ...], count: int) -> str:
         found = self._sized.get((statement, count))
         if found is None:
-            found = self._sized[statement, count] = text.for_each(self._statements[statement], names, count)
+            found = self._sized[statement, count] = sql_loader.for_each(self._statements[statement], names, count)
         return found
 
     def save(self) -> None:

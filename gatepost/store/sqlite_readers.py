@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import apsw
 
-from gatepost.clock import Clock
+from gatepost.core.clock import Clock
 from gatepost.store.sqlite_connection import SqliteConnection, unavailable
 from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit
 from gatepost.store.work import Gathering, Work, settle, waited, waited_alone, waited_here

@@ -12,20 +12,21 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gatepost import clock, ids, scopes
 from gatepost.accounts import Account
-from gatepost.clients import Client
-from gatepost.deliveries.fanout import NOBODY, Subscribers, fan_out, subscribers
-from gatepost.deliveries.model import queued
-from gatepost.keys import SigningKey, Wrapped
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import LEAF, Anchor, Head, Seal
-from gatepost.scopes import Scope
+from gatepost.oauth import scopes
+from gatepost.oauth.clients import Client
+from gatepost.oauth.scopes import Scope
+from gatepost.oauth.signing_keys import SigningKey, Wrapped
 from gatepost.store.chains import Chains
 from gatepost.store.effects import MINUTE, Again, Batch, Birth, Effects
 from gatepost.store.flows import Flows
 from gatepost.store.refusals import Refusals
 from gatepost.store.webhooks import Webhooks
+from gatepost.webhooks.deliveries import queued
+from gatepost.webhooks.fanout import NOBODY, Subscribers, fan_out, subscribers
 
 T = TypeVar("T")
 Unit = Callable[["Tx"], T]

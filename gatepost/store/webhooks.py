@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from gatepost import clock, ids
-from gatepost.deliveries.model import Attempt, Delivery, Ending, Queued
-from gatepost.endpoints import Endpoint, Health
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry
-from gatepost.subscriptions import Replay, Subscription
+from gatepost.webhooks.deliveries import Attempt, Delivery, Ending, Queued
+from gatepost.webhooks.endpoints import Endpoint, Health
+from gatepost.webhooks.subscriptions import Replay, Subscription
 
 _endpoint = msgspec.json.Decoder(Endpoint)
 _subscription = msgspec.json.Decoder(Subscription)

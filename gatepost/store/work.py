@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from gatepost.errors import Unavailable
+from gatepost.core.errors import Unavailable
 from gatepost.store.tx import Ahead, Unit, Wants
 
 T = TypeVar("T")

@@ -1,1 +1,1 @@
-"""The public listener: ASGI in, values to the units, answers out."""
+"""The listeners: every public URL in `app.py`, those of the operations plane in `ops/`, and the OpenAPI document."""

@@ -3,17 +3,18 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gatepost import discovery, ids
-from gatepost.errors import Refusal, Unavailable
-from gatepost.keys import JWKS_MAX_AGE
+from gatepost.core import ids
+from gatepost.core.errors import Refusal, Unavailable
+from gatepost.oauth import discovery
+from gatepost.oauth.signing_keys import JWKS_MAX_AGE
 from gatepost.observe import log
 from gatepost.web import authorize, bearer, definitions, deliveries, error_page, standards, tokens
-from gatepost.web.answers import VERSION, Header, Reply, json, linked, refuse
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
+from gatepost.web.context import Surface
 from gatepost.web.in_flight import TOO_MANY, InFlight
+from gatepost.web.request_log import Watch
 from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
-from gatepost.web.surface import Surface
-from gatepost.web.watch import Watch
+from gatepost.web.responses import VERSION, Header, Reply, json, linked, refuse
 
 if TYPE_CHECKING:
     from gatepost.trace import Traces

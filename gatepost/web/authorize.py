@@ -11,16 +11,16 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from gatepost.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF, MAX_INTERACTION
-from gatepost.authorize.request import Authorization
-from gatepost.errors import Refusal
-from gatepost.secrets import random_text
-from gatepost.units import authorize
-from gatepost.units.authorize import Back, Begun, NotBegun, Rejected, Sent, Visit, back_with
+from gatepost.core.errors import Refusal
+from gatepost.core.secrets import random_text
+from gatepost.oauth.authorize import flow
+from gatepost.oauth.authorize.flow import Back, Begun, NotBegun, Rejected, Sent, Visit, back_with
+from gatepost.oauth.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF, MAX_INTERACTION
+from gatepost.oauth.authorize.request import Authorization
 from gatepost.web import bearer
-from gatepost.web.answers import NO_STORE, Header, Reply, ascii_words, json, oauth_error
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request, form, parameters
-from gatepost.web.surface import Surface
+from gatepost.web.responses import NO_STORE, Header, Reply, ascii_words, json, oauth_error
 from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
 
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
     visit = None if request.method == "HEAD" else Visit(_hash(cookie), request.source, first=known is None)
     single = {name: values[0] for name, values in sent.items() if name not in ("resource", *twice)}
     asked = Sent(single, tuple(sent.get("resource", ())), twice[0] if twice else "")
-    outcome = await surface.run(lambda tx: authorize.begin(tx, surface.service, asked, visit))
+    outcome = await surface.run(lambda tx: flow.begin(tx, surface.service, asked, visit))
     match outcome:
         case Refusal():
             return _plain(outcome)
@@ -73,9 +73,7 @@ async def _come_back(surface: Surface, request: Request, sent: dict[str, list[st
         return _plain(Refusal("invalid_request", f"handoff: may have at most {MAX_HANDOFF} bytes", "handoff"))
     cookie = browser(surface, request)
     hashed = b"" if cookie is None else _hash(cookie)
-    outcome = await surface.run(
-        lambda tx: authorize.finish(tx, surface.service, token, hashed, request.id, request.source)
-    )
+    outcome = await surface.run(lambda tx: flow.finish(tx, surface.service, token, hashed, request.id, request.source))
     return _plain(outcome) if isinstance(outcome, Refusal) else _back(outcome)
 
 
@@ -172,7 +170,7 @@ async def push(surface: Surface, request: Request) -> Reply:
     if isinstance(proof, Refusal) and bearer.is_nonce_challenge(proof) and not isinstance(asked, Refusal):
         return oauth_error(proof)
     outcome = await surface.run(
-        lambda tx: authorize.push(tx, surface.service, presented, asked, proof, request.id, request.source)
+        lambda tx: flow.push(tx, surface.service, presented, asked, proof, request.id, request.source)
     )
     if isinstance(outcome, Rejected):
         if not outcome.authenticated:

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from gatepost.errors import Refusal
-from gatepost.tokens import dpop
-from gatepost.tokens.dpop import Proof
-from gatepost.units.authenticate import Shown
-from gatepost.web.answers import Header, Reply, challenge, refuse
+from gatepost.core.errors import Refusal
+from gatepost.oauth import dpop
+from gatepost.oauth.client_authentication import Shown
+from gatepost.oauth.dpop import Proof
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request
-from gatepost.web.surface import Surface
+from gatepost.web.responses import Header, Reply, challenge, refuse
 
 
 def shown(surface: Surface, request: Request) -> Shown | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 

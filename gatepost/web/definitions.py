@@ -4,15 +4,17 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
+from gatepost.ledger.service import Answer, Caller, refused
+from gatepost.oauth import client_authentication
+from gatepost.oauth import definitions as oauth_definitions
+from gatepost.oauth.definitions import Call, Define
 from gatepost.store.tx import Tx
-from gatepost.units import authenticate, definitions, webhooks
-from gatepost.units.definitions import Call, Define
-from gatepost.units.service import Answer, Caller, refused
 from gatepost.web import bearer
-from gatepost.web.answers import NO_STORE, Header, Reply, json, refuse
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request, json_object
-from gatepost.web.surface import Surface
+from gatepost.web.responses import NO_STORE, Header, Reply, json, refuse
+from gatepost.webhooks import definitions as webhook_definitions
 
 
 class Operation(NamedTuple):
@@ -21,10 +23,10 @@ class Operation(NamedTuple):
     define: Define
 
 
-CLIENTS = Operation("oauth.client", "gatepost:clients", definitions.client)
-SCOPES = Operation("oauth.scope", "gatepost:scopes", definitions.scope)
-ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", webhooks.endpoint)
-SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", webhooks.subscription)
+CLIENTS = Operation("oauth.client", "gatepost:clients", oauth_definitions.client)
+SCOPES = Operation("oauth.scope", "gatepost:scopes", oauth_definitions.scope)
+ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", webhook_definitions.endpoint)
+SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", webhook_definitions.subscription)
 
 
 _KEY = re.compile(r"[ -~]{1,255}")
@@ -42,7 +44,7 @@ def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Repl
         body = key if isinstance(key, Refusal) else json_object(request)
 
         def unit(tx: Tx) -> Answer | Refusal:
-            caller = authenticate.bearer(tx, surface.service, sent)
+            caller = client_authentication.bearer(tx, surface.service, sent)
             if isinstance(caller, Refusal):
                 return caller
             return _answer(tx, surface, operation, caller, request, body, "" if isinstance(key, Refusal) else key)
@@ -76,7 +78,7 @@ def _answer(
         why = body
     else:
         call = Call(caller, body, request.id, request.source, key, request.body)
-        return definitions.once(tx, surface.service, call, operation.noun, operation.define)
+        return oauth_definitions.once(tx, surface.service, call, operation.noun, operation.define)
     return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
 
 

@@ -5,22 +5,23 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
-from gatepost import clock, ids
-from gatepost.deliveries.model import FAILURES, Status
-from gatepost.deliveries.shown import INCLUDES
-from gatepost.deliveries.summary import SECONDS
-from gatepost.errors import Refusal
+from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import PLATFORM_TYPE
+from gatepost.ledger.service import Answer, Caller, refused
+from gatepost.oauth import client_authentication
 from gatepost.store.listing import Wanted
 from gatepost.store.tx import Tx
-from gatepost.units import authenticate, listing
-from gatepost.units.listing import MOST, Query
-from gatepost.units.service import Answer, Caller, refused
 from gatepost.web import bearer
-from gatepost.web.answers import Reply
+from gatepost.web.context import Surface
 from gatepost.web.definitions import reply
 from gatepost.web.requests import Request, parameters
-from gatepost.web.surface import Surface
+from gatepost.web.responses import Reply
+from gatepost.webhooks import listing
+from gatepost.webhooks.deliveries import FAILURES, Status
+from gatepost.webhooks.listing import MOST, Query
+from gatepost.webhooks.render import INCLUDES
+from gatepost.webhooks.summary import SECONDS
 
 SCOPE = "gatepost:deliveries"
 _REFUSED = "webhook.delivery.refused"
@@ -40,7 +41,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
     asked = query(request.query.encode("latin-1"))
 
     def read(tx: Tx) -> Answer | Denied | Refusal:
-        caller = authenticate.bearer(tx, surface.service, sent)
+        caller = client_authentication.bearer(tx, surface.service, sent)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gatepost.web.answers import Reply
+from gatepost.web.responses import Reply
 
 _STYLE: Final = """
 :root { color-scheme: light dark; }

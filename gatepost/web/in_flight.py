@@ -3,7 +3,7 @@
 import ipaddress
 from functools import lru_cache
 
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
 from gatepost.web.requests import is_trusted
 
 TOO_MANY = Refusal("too_many_requests", "too many requests from this address are in progress", retry_after=1)

@@ -8,8 +8,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from gatepost.errors import Refusal
-from gatepost.strict import read_json
+from gatepost.core.errors import Refusal
+from gatepost.core.strict_json import read_json
 
 Scope = Mapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin
+from gatepost.oauth import client_authentication, introspection, revocation
+from gatepost.oauth.authorize.flow import Rejected, rejected
+from gatepost.oauth.client_authentication import Known, Presented
 from gatepost.store.tx import Tx
-from gatepost.units import authenticate, introspection, revocation
-from gatepost.units.authenticate import Known, Presented
-from gatepost.units.authorize import Rejected, rejected
 from gatepost.web import bearer
-from gatepost.web.answers import NO_STORE, Header, Reply, json, oauth_error
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request, form
-from gatepost.web.surface import Surface
+from gatepost.web.responses import NO_STORE, Header, Reply, json, oauth_error
 from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
 
 
@@ -24,7 +24,7 @@ async def introspect(surface: Surface, request: Request) -> Reply:
     presented, token = read
 
     def look(tx: Tx) -> tuple[Known, dict[str, Any]] | None:
-        known = authenticate.by_secret(tx, presented) if isinstance(token, str) else None
+        known = client_authentication.by_secret(tx, presented) if isinstance(token, str) else None
         if known is None or not known.holds(tx.at) or isinstance(token, Refusal):
             return None
         return known, introspection.introspect(tx, surface.service, known, token)
@@ -85,7 +85,7 @@ async def _as_client(
 
     def unit(tx: Tx) -> tuple[Known, dict[str, Any]] | Rejected:
         origin = Origin(presented.client, request.id, request.source)
-        known = authenticate.client(tx, surface.service, presented, origin)
+        known = client_authentication.client(tx, surface.service, presented, origin)
         if isinstance(known, Refusal):
             return Rejected(known, None, authenticated=False)
         if at == "introspect" and known.client.public:

@@ -8,23 +8,21 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from gatepost import scopes
-from gatepost.clients import TOKEN_EXCHANGE
-from gatepost.errors import Refusal
-from gatepost.grants import GRANTS
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import b64
+from gatepost.core.secrets import digest
+from gatepost.ledger.service import Service
+from gatepost.oauth import scopes, token_endpoint, token_rules
+from gatepost.oauth.client_authentication import UNKNOWN, Presented, client_named_in
+from gatepost.oauth.clients import TOKEN_EXCHANGE
+from gatepost.oauth.grants import GRANTS
+from gatepost.oauth.token_endpoint import Explained, Identity, Issued, Refused
+from gatepost.oauth.token_rules import Token
 from gatepost.observe import UNKNOWN_CLIENTS, log, token_asked
-from gatepost.secrets import digest
-from gatepost.tokens import issue
-from gatepost.tokens.issue import Token
-from gatepost.tokens.jws import b64
-from gatepost.units import tokens
-from gatepost.units.authenticate import UNKNOWN, Presented, client_named_in
-from gatepost.units.service import Service
-from gatepost.units.tokens import Explained, Identity, Issued, Refused
 from gatepost.web import bearer
-from gatepost.web.answers import NO_STORE, Header, Reply, Said, json, oauth_error
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request, form, preferences
-from gatepost.web.surface import Surface
+from gatepost.web.responses import NO_STORE, Header, Reply, Said, json, oauth_error
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
@@ -43,17 +41,22 @@ async def answer(surface: Surface, request: Request) -> Reply:
     if isinstance(asked, Refusal) and bearer.is_nonce_challenge(asked):
         token_asked(("", asked.code))
         return oauth_error(asked)
-    wants = None if isinstance(asked, Refusal) else tokens.wants(presented, asked)
+    wants = None if isinstance(asked, Refusal) else token_endpoint.wants(presented, asked)
     outcome = await surface.run(
-        lambda tx: tokens.answer(tx, surface.service, presented, asked, request.id, request.source),
-        records_only=wants is not None or tokens.only_records(asked),
+        lambda tx: token_endpoint.answer(tx, surface.service, presented, asked, request.id, request.source),
+        records_only=wants is not None or token_endpoint.only_records(asked),
         wants=wants,
     )
-    way = asked.grant_type if isinstance(asked, issue.Request) and asked.grant_type in GRANTS else ""
+    way = asked.grant_type if isinstance(asked, token_rules.Request) and asked.grant_type in GRANTS else ""
     match outcome:
         case Issued():
             surface.note_use(*outcome.used)
-            if mark and isinstance(asked, issue.Request) and presented.digest and tokens.only_records(asked):
+            if (
+                mark
+                and isinstance(asked, token_rules.Request)
+                and presented.digest
+                and token_endpoint.only_records(asked)
+            ):
                 surface.remember(mark, (presented, asked))
             token_asked((way, "issued"))
             signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
@@ -81,7 +84,7 @@ def _mark(surface: Surface, request: Request) -> bytes:
     ).digest()
 
 
-def _read(surface: Surface, request: Request) -> tuple[Presented, issue.Request | Refusal] | Reply:
+def _read(surface: Surface, request: Request) -> tuple[Presented, token_rules.Request | Refusal] | Reply:
     """Who asks, and for what; or the answer to who does not even say."""
     found = form_of_client(surface, request, repeatable=("resource", "audience"))
     if isinstance(found, Reply):
@@ -185,7 +188,7 @@ def _basic(key: bytes, authorization: str) -> Presented | Refusal:
     return Presented(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
 
 
-def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) -> issue.Request | Refusal:
+def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) -> token_rules.Request | Refusal:
     grant_type = sent.get("grant_type")
     if grant_type is None:
         return Refusal("invalid_request", "grant_type: missing", "grant_type")
@@ -199,7 +202,7 @@ def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) ->
         elif len(sent["audience"]) > 1:
             return Refusal("invalid_request", "audience: sent more than once", "audience")
     named = GRANTS[grant_type[0]].parameters if grant_type[0] in GRANTS else ()
-    return issue.Request(
+    return token_rules.Request(
         grant_type[0],
         tuple(scopes.split(sent["scope"][0])) if "scope" in sent else (),
         tuple(resources),

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 from gatepost.web.deliveries import VIEWS
 from tests.browser.conftest import Account, Opener
 from tests.browser.look import Look

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Self
 
 import requests
 
-from gatepost import ids
+from gatepost.core import ids
+from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Entry
-from gatepost.units import ledger
 from tests.service import Client, Service
 
 LONG = 40.0  # seconds: never reached unless something is wrong
@@ -101,12 +101,12 @@ def check_ledger(service: Service, load: Load) -> None:
     assert load.unexpected == []
     assert load.tokens
     account = load.tokens[0].claims["account"]
-    found: dict[str, Entry] = {entry.name: entry for entry in ledger.oldest(store, account, ledger.Wanted())}
+    found: dict[str, Entry] = {entry.name: entry for entry in upkeep.oldest(store, account, upkeep.Wanted())}
     for token in load.tokens:
         entry = found[token.event]
         assert (entry.type, entry.subject) == ("oauth.token.issued", token.claims["jti"])
         assert ids.raw(entry.subject) == entry.id
     wait_until(lambda: store.read_now(lambda tx: tx.unsealed_accounts()) == [], "everything sealed")
-    verdict = ledger.verify(store, key, account)
+    verdict = upkeep.verify(store, key, account)
     assert verdict.problem == ""
     assert verdict.entries >= len(load.tokens)

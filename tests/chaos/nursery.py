@@ -1,7 +1,7 @@
 """Delivery processes that start at once and die at a named step: `python -m tests.chaos.nursery`.
 
 Everything is imported once; each line on standard input, a JSON order with an optional `step`, forks a process that is
-then what `gatepost.deliveries.process` is, and prints its id. It ends with its input; who is still alive is killed.
+then what `gatepost.run.delivery_process` is, and prints its id. It ends with its input; who is still alive is killed.
 """
 
 import asyncio
@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 import msgspec
 import uvloop
 
-from gatepost import app
-from gatepost.deliveries import process
-from gatepost.deliveries.worker import Worker
+from gatepost.run import app, delivery_process
+from gatepost.webhooks.worker import Worker
 
 
 def die() -> NoReturn:
@@ -61,13 +60,13 @@ def child(order: bytes, step: str) -> NoReturn:
     if step:
         STEPS[step]()
     with contextlib.suppress(BaseException):
-        found = msgspec.json.decode(order, type=process.Order)
+        found = msgspec.json.decode(order, type=delivery_process.Order)
         opened = app.open_for_use(found.settings)
         reader, _writer = os.pipe()
         os.dup2(reader, 0)  # an input that never ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.setswitchinterval(0.0005)
-        uvloop.run(process._work(found, opened))
+        uvloop.run(delivery_process._work(found, opened))
         opened.store.close()
     os._exit(0)
 

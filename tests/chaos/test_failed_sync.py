@@ -19,7 +19,8 @@ import errno, os, pathlib, sys
 flag, real = pathlib.Path(__file__).with_name("fail"), os.fdatasync
 
 def sync(file):
-    kind = next((each for each in ("web", "deliveries") if f"gatepost.{each}.process" in sys.orig_argv), "supervisor")
+    modules = {"web": "gatepost.run.web_process", "deliveries": "gatepost.run.delivery_process"}
+    kind = next((kind for kind, module in modules.items() if module in sys.orig_argv), "supervisor")
     if flag.exists() and flag.read_text() == kind:
         flag.unlink()
         raise OSError(errno.EIO, "Input/output error")

@@ -15,7 +15,7 @@ import apsw
 import pytest
 import requests
 
-from gatepost import clock
+from gatepost.core import clock
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx
 from tests import postgres, service

@@ -17,18 +17,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import app, ids
-from gatepost.app import Opened
-from gatepost.deliveries.model import ENDS
-from gatepost.deliveries.worker import Cycle, Worker
-from gatepost.errors import Unavailable
-from gatepost.ledger import publish as ledger
+from gatepost.accounts import administration as account_units
+from gatepost.core import ids
+from gatepost.core.errors import Unavailable
+from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
+from gatepost.ledger.service import operator
+from gatepost.oauth.definitions import Call
+from gatepost.run import app
+from gatepost.run.app import Opened
 from gatepost.settings import Settings, load
-from gatepost.units import accounts as account_units
-from gatepost.units import publish, webhooks
-from gatepost.units.definitions import Call
-from gatepost.units.service import operator
+from gatepost.webhooks import definitions, publish
+from gatepost.webhooks.deliveries import ENDS
+from gatepost.webhooks.worker import Cycle, Worker
 from tests import postgres, service
 from tests.chaos import nursery
 from tests.chaos.load import wait_until
@@ -84,8 +85,8 @@ class Post:
         self.published = 0
         for path in ("a", "b"):
             body = {"url": f"{url}/{path}", "max_in_flight": 64, "timeout": 5, "retry_schedule": [1] * 24}
-            endpoint = self._define(webhooks.endpoint, body)
-            self._define(webhooks.subscription, {"endpoint_id": endpoint["id"], "events": ["*"]})
+            endpoint = self._define(definitions.endpoint, body)
+            self._define(definitions.subscription, {"endpoint_id": endpoint["id"], "events": ["*"]})
 
     def _define(self, how: Any, body: dict[str, Any]) -> dict[str, Any]:
         def unit(tx: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, RSAKey
 
-from gatepost import discovery
-from gatepost.scopes import SCOPE_TOKEN
+from gatepost.oauth import discovery
+from gatepost.oauth.scopes import SCOPE_TOKEN
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.fapi2 import Holder, Strict, proof
 from tests.login import b64, opened

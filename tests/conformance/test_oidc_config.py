@@ -8,9 +8,9 @@ import pytest
 import requests
 from joserfc.jwk import KeySet
 
-from gatepost import discovery
-from gatepost.scopes import SCOPE_TOKEN
-from gatepost.tokens.jws import PRIVATE_PARTS
+from gatepost.core.jose import PRIVATE_PARTS
+from gatepost.oauth import discovery
+from gatepost.oauth.scopes import SCOPE_TOKEN
 from tests.login import Browser
 from tests.service import Service, running
 

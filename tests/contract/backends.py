@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import apsw
 import psycopg
 
-from gatepost import clock
-from gatepost.app import Store
+from gatepost.core import clock
+from gatepost.run.app import Store
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.sqlite import SqliteStore
 

@@ -9,25 +9,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import accounts, clock, ids
+from gatepost import accounts
 from gatepost.accounts import Account
-from gatepost.app import Store
-from gatepost.deliveries import plan
-from gatepost.deliveries.model import Attempt, AttemptDocument, Delivery, Queued
-from gatepost.endpoints import Endpoint, Health
-from gatepost.keys import Ring
-from gatepost.ledger import publish as rules
+from gatepost.core import clock, ids
+from gatepost.core.secrets import ServerKeys
+from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import Entry, Origin
-from gatepost.ledger.publish import Event
-from gatepost.secrets import ServerKeys
+from gatepost.ledger.publishable import Event
+from gatepost.ledger.service import Answer, Service, operator
+from gatepost.oauth.definitions import Call
+from gatepost.oauth.signing_keys import Ring
+from gatepost.run.app import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from gatepost.store.webhooks import Key, Lane
-from gatepost.subscriptions import Subscription
-from gatepost.units import deliveries, publish, replay, webhooks
-from gatepost.units.definitions import Call
-from gatepost.units.deliveries import Claim, Claimed, Pick, Result, Settled
-from gatepost.units.publish import Published
-from gatepost.units.service import Answer, Service, operator
+from gatepost.webhooks import claim_and_settle, definitions, plan, publish, replay
+from gatepost.webhooks.claim_and_settle import Claim, Claimed, Pick, Result, Settled
+from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Delivery, Queued
+from gatepost.webhooks.endpoints import Endpoint, Health
+from gatepost.webhooks.publish import Published
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import things
 from tests.contract.backends import Watch
 
@@ -123,7 +123,7 @@ class Post:
 
     def redefine(self, endpoint: Endpoint, store: Store | None = None, **members: Any) -> Endpoint:
         """By the operation itself."""
-        self.define(webhooks.endpoint, {"id": endpoint.id} | members, store)
+        self.define(definitions.endpoint, {"id": endpoint.id} | members, store)
         return self.stored(endpoint)
 
     def stored(self, endpoint: Endpoint | str) -> Endpoint:
@@ -161,8 +161,8 @@ class Post:
         worker: bytes = WORKER,
     ) -> Settled:
         name = ids.text("wrk", worker)
-        ready = deliveries.ready([deliveries.over(each, name) for each in results], healthy)
-        return (store or self.store).run_now(lambda tx: deliveries.settle(tx, ready))
+        ready = claim_and_settle.ready([claim_and_settle.over(each, name) for each in results], healthy)
+        return (store or self.store).run_now(lambda tx: claim_and_settle.settle(tx, ready))
 
     def result(self, claim: Claim, code: int | None = 200, failure: str | None = None, **more: Any) -> Result:
         """As if the attempt ended just now."""
@@ -175,17 +175,17 @@ class Post:
         return claims
 
     def rescue(self, worker: bytes = WORKER) -> int:
-        return self.store.run_now(lambda tx: deliveries.rescue(tx, worker))
+        return self.store.run_now(lambda tx: claim_and_settle.rescue(tx, worker))
 
     def sweep(self, endpoint: Endpoint) -> int:
         key = self.key(endpoint)
-        return self.store.run_now(lambda tx: deliveries.sweep(tx, key))
+        return self.store.run_now(lambda tx: claim_and_settle.sweep(tx, key))
 
     def cancel(self, delivery: str) -> None:
-        self.store.run_now(lambda tx: deliveries.cancel(tx, self.account(tx), delivery))
+        self.store.run_now(lambda tx: claim_and_settle.cancel(tx, self.account(tx), delivery))
 
     def retry(self, delivery: str) -> str:
-        return self.store.run_now(lambda tx: deliveries.retry(tx, self.account(tx), delivery))
+        return self.store.run_now(lambda tx: claim_and_settle.retry(tx, self.account(tx), delivery))
 
     def replay(self) -> int:
         """Run every replay to its end; how many slices that took."""
@@ -259,4 +259,4 @@ def lanes(tx: Tx) -> list[Lane]:
 
 
 def claim_all(tx: Tx, worker: bytes, limit: int) -> Claimed:
-    return deliveries.claim(tx, worker, [Pick(lane, limit, START, "turn") for lane in lanes(tx)])
+    return claim_and_settle.claim(tx, worker, [Pick(lane, limit, START, "turn") for lane in lanes(tx)])

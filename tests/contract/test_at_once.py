@@ -9,8 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from gatepost import accounts, clock
-from gatepost.errors import Unavailable
+from gatepost import accounts
+from gatepost.core import clock
+from gatepost.core.errors import Unavailable
 from gatepost.ledger.entries import Entry
 from gatepost.store import sqlite, work
 from gatepost.store.sqlite import SqliteStore

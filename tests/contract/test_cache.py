@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import accounts, ids, keys
-from gatepost.app import Store
+from gatepost import accounts
+from gatepost.core import ids
+from gatepost.oauth import signing_keys
+from gatepost.run.app import Store
 from gatepost.store.effects import Again
 from gatepost.store.tx import Cache, Tx, Unit
 from tests.contract import things, together
@@ -91,7 +93,7 @@ def test_a_key_is_known_everywhere_at_once(store: Store, other: Store, watch: Wa
         return [(each.key.id, each.key.status) for each in tx.signing_keys()]
 
     assert only(everywhere(other, known)) == []
-    first, second = (keys.generate("ES256", watch()) for _ in range(2))
+    first, second = (signing_keys.generate("ES256", watch()) for _ in range(2))
     store.run_now(lambda tx: tx.add_signing_key(first.key, b"wrapped"))
     assert only(everywhere(other, known)) == [(first.key.id, "announced")]
     store.run_now(lambda tx: tx.add_signing_key(second.key, b"wrapped"))

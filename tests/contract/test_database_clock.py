@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from gatepost import clock
+from gatepost.core import clock
 from gatepost.store import database_clock
 from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.postgres import PostgresStore

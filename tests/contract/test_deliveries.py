@@ -9,14 +9,15 @@ import msgspec
 import psycopg
 import pytest
 
-from gatepost import clock, ids
-from gatepost.app import Store
-from gatepost.deliveries.model import ENDS, Opened
-from gatepost.endpoints import Endpoint
+from gatepost.accounts import administration
+from gatepost.core import clock, ids
+from gatepost.run.app import Store
 from gatepost.store.tx import Tx
 from gatepost.store.webhooks import Lane
-from gatepost.units import accounts, deliveries
-from gatepost.units.deliveries import Claim, Claimed, Pick, Result
+from gatepost.webhooks import claim_and_settle
+from gatepost.webhooks.claim_and_settle import Claim, Claimed, Pick, Result
+from gatepost.webhooks.deliveries import ENDS, Opened
+from gatepost.webhooks.endpoints import Endpoint
 from tests.contract import together
 from tests.contract.backends import Backend, Watch
 from tests.contract.posting import OTHER_WORKER, START, URL, WORKER, Post, claim_all, raw, wait
@@ -87,16 +88,16 @@ def test_only_what_is_due_is_claimed_in_its_order(post: Post, endpoint: Endpoint
     second = post.deliver(5)
     account, name = post.key(endpoint)
     picked = [Pick(Lane(account, name, lane, 0), 3, START, "turn") for lane in (0, 1)]
-    found = post.store.run_now(lambda tx: deliveries.claim(tx, WORKER, picked))
+    found = post.store.run_now(lambda tx: claim_and_settle.claim(tx, WORKER, picked))
     assert [each.queued.id for each in found.claims] == [raw(each) for each in second[:3]]
     retries = min(post.waiting(each).due for each in first)
     assert left(found) == [(picked[0].lane, post.now), (picked[1].lane, retries)]
     passed = post.waiting(second[3])
     after = [picked[0]._replace(after=(passed.due, passed.id))]
-    found = post.store.run_now(lambda tx: deliveries.claim(tx, WORKER, after))
+    found = post.store.run_now(lambda tx: claim_and_settle.claim(tx, WORKER, after))
     assert [each.queued.id for each in found.claims] == [raw(second[4])]
     assert left(found) == [(picked[0].lane, passed.due)]
-    found = post.store.run_now(lambda tx: deliveries.claim(tx, WORKER, picked[:1]))
+    found = post.store.run_now(lambda tx: claim_and_settle.claim(tx, WORKER, picked[:1]))
     assert [each.queued.id for each in found.claims] == [raw(second[3])]
     assert left(found) == [(picked[0].lane, None)]
 
@@ -117,14 +118,14 @@ def test_each_attempt_is_of_the_endpoint_as_it_is_then(post: Post, endpoint: End
 def test_what_stands_still_is_not_claimed(post: Post, endpoint: Endpoint, status: str) -> None:
     [made] = post.deliver()
     if status == "suspended":
-        post.store.run_now(lambda tx: accounts.suspend(tx, post.name, ""))
+        post.store.run_now(lambda tx: administration.suspend(tx, post.name, ""))
     else:
         post.redefine(endpoint, status=status)
     found = post.store.run_now(lambda tx: claim_all(tx, WORKER, 10))
     assert found.picked == []
     assert post.waiting(made).number == 0
     if status == "suspended":
-        post.store.run_now(lambda tx: accounts.resume(tx, post.name))
+        post.store.run_now(lambda tx: administration.resume(tx, post.name))
     elif status == "disabled":
         post.redefine(endpoint, status="active")
     assert len(post.claim()) == (status != "removed")
@@ -333,7 +334,7 @@ def test_several_who_rescue_close_each_attempt_once(post: Post, other: Store, en
     post.claim(worker=OTHER_WORKER)
     post.settle(*[post.result(each) for each in claims[:10]])
     keys = [(each.queued.account, each.queued.id) for each in claims]
-    outcomes = together.run([post.store, other], [lambda tx: deliveries.rescue(tx, WORKER, keys)] * 6)
+    outcomes = together.run([post.store, other], [lambda tx: claim_and_settle.rescue(tx, WORKER, keys)] * 6)
     assert together.failures(outcomes) == []
     assert sum(outcomes) == post.tallied()["attempt interrupted"] == 30
     assert [post.outcomes(each) for each in made] == [["succeeded"]] * 10 + [["interrupted"]] * 30 + [[]] * 20
@@ -487,7 +488,7 @@ def test_a_subscription_is_of_an_endpoint_of_its_account(post: Post, endpoint: E
 def test_what_was_claimed_unheard_is_given_back_as_not_sent(post: Post, endpoint: Endpoint) -> None:
     [delivery] = post.deliver()
     [claim] = post.claim()
-    assert post.store.run_now(lambda tx: deliveries.release(tx, WORKER, [claim.queued[:2]])) == 1
+    assert post.store.run_now(lambda tx: claim_and_settle.release(tx, WORKER, [claim.queued[:2]])) == 1
     assert post.outcomes(delivery) == ["not_sent"]
     waiting = post.waiting(delivery)
     assert (waiting.worker, waiting.due, waiting.because, waiting.used) == (None, post.now, "released", 0)
@@ -500,7 +501,7 @@ def test_what_another_has_is_not_given_back(post: Post, endpoint: Endpoint) -> N
     [delivery] = post.deliver()
     [claim] = post.claim()
     assert claim.endpoint.id == endpoint.id
-    assert post.store.run_now(lambda tx: deliveries.release(tx, OTHER_WORKER, [claim.queued[:2]])) == 0
+    assert post.store.run_now(lambda tx: claim_and_settle.release(tx, OTHER_WORKER, [claim.queued[:2]])) == 0
     assert post.outcomes(delivery) == []
     assert post.waiting(delivery).worker == WORKER
 

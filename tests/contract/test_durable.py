@@ -12,7 +12,8 @@ from typing import NamedTuple
 import apsw
 import pytest
 
-from gatepost import accounts, clock
+from gatepost import accounts
+from gatepost.core import clock
 from gatepost.store import sqlite
 from gatepost.store.lost import LOST_CODE
 from gatepost.store.sqlite import SqliteStore

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import ids
-from gatepost.app import Store
-from gatepost.endpoints import Endpoint
-from gatepost.errors import BadSetting
+from gatepost.accounts import administration
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
+from gatepost.run.app import Store
 from gatepost.store.tx import LOWEST, Tx
-from gatepost.units import accounts, deliveries
+from gatepost.webhooks import claim_and_settle
+from gatepost.webhooks.endpoints import Endpoint
 from tests.contract import together
 from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
 from tests.contract.posting import URL, Post, ids_by, raw
@@ -168,7 +169,9 @@ def test_what_was_defined_while_we_disable_is_not_undone(
     def unit(tx: Tx) -> None:
         assert tx.webhooks.endpoint(post.id, endpoint.id) is not None  # as it knows it from here on
         defined.append(post.redefine(endpoint, other, **members))
-        deliveries.settle(tx, deliveries.ready([deliveries.over(post.result(claim, 410), "wrk")], frozenset()))
+        claim_and_settle.settle(
+            tx, claim_and_settle.ready([claim_and_settle.over(post.result(claim, 410), "wrk")], frozenset())
+        )
 
     post.store.run_now(unit)
     found = post.stored(endpoint)
@@ -245,7 +248,7 @@ def test_a_suspended_account_holds_too(later_post: Post) -> None:
     [tried, fresh] = post.deliver(2)
     [claim] = post.claim(1)
     post.settle(post.result(claim, 503))
-    post.store.run_now(lambda tx: accounts.suspend(tx, post.name, "unpaid"))
+    post.store.run_now(lambda tx: administration.suspend(tx, post.name, "unpaid"))
     post.forward(minutes=59)
     assert (post.sweep(endpoint), post.claim()) == (0, [])
     post.forward(minutes=1, milliseconds=1)
@@ -285,7 +288,7 @@ def test_only_where_something_has_to_end_is_a_commit_worth_it(later_post: Post) 
 
     def found() -> tuple[list[str], list[str]]:
         still = post.store.read_now(lambda tx: tx.webhooks.standing_still((LOWEST, LOWEST), 100))
-        swept = post.store.read_now(lambda tx: deliveries.to_sweep(tx, still))
+        swept = post.store.read_now(lambda tx: claim_and_settle.to_sweep(tx, still))
         return [ids.text("ep", key[1]) for key in still], [ids.text("ep", key[1]) for key in swept]
 
     assert found() == ([gone.id, paused.id], [gone.id])

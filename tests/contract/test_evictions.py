@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from gatepost import accounts, clock, ids
-from gatepost.app import Store
-from gatepost.secrets import Box
+from gatepost import accounts
+from gatepost.core import clock, ids
+from gatepost.core.secrets import Box
+from gatepost.run.app import Store
 from gatepost.store.flows import Interaction
 from gatepost.store.tx import Tx
 from tests.contract import things, together

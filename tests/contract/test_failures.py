@@ -22,10 +22,10 @@ import msgspec
 import pytest
 
 from gatepost import accounts
-from gatepost.app import Store
-from gatepost.errors import BadSetting, Unavailable
+from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.run.app import Store
 from gatepost.store import postgres as postgres_store
-from gatepost.store import text, work
+from gatepost.store import sql_loader, work
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
 from tests import postgres
@@ -262,8 +262,8 @@ def as_somebody_without_rights() -> Iterator[None]:
 
 def test_a_file_that_may_only_be_read(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("statements", "migrations"):  # read before: another user may not be allowed into this checkout
-        monkeypatch.setattr(text, name, cache(getattr(text, name)))
-        getattr(text, name)("sqlite")
+        monkeypatch.setattr(sql_loader, name, cache(getattr(sql_loader, name)))
+        getattr(sql_loader, name)("sqlite")
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         if os.geteuid() == 0:
             os.chown(directory, getpwnam("nobody").pw_uid, -1)

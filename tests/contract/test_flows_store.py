@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gatepost import accounts, clock, families, ids
-from gatepost.app import Store
-from gatepost.consents import Consent, Said
-from gatepost.families import Family
-from gatepost.issuers import Issuer
+from gatepost import accounts
+from gatepost.core import clock, ids
+from gatepost.core.secrets import Box, WrongKey
 from gatepost.ledger.entries import Origin
-from gatepost.secrets import Box, WrongKey
+from gatepost.oauth import refresh_tokens, revocation
+from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.issuers import Issuer
+from gatepost.oauth.refresh_tokens import Family
+from gatepost.run.app import Store
 from gatepost.store.effects import Again
 from gatepost.store.flows import Code, Interaction
 from gatepost.store.tx import LOWEST, Tx, Unit
-from gatepost.units import revocation
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 
@@ -51,9 +52,9 @@ def consent(account: str, client: str, watch: Watch, lasts: timedelta = 91 * DAY
 
 
 def family(of: Consent, watch: Watch, lasts: timedelta = 90 * DAY) -> Family:
-    first = families.first(ids.new("fam"), b"s" * 32)
+    first = refresh_tokens.first(ids.new("fam"), b"s" * 32)
     return Family(
-        of.account, first.family, of.client, of.id, 0, families.leaf(first), "", watch(), watch() + lasts,
+        of.account, first.family, of.client, of.id, 0, refresh_tokens.leaf(first), "", watch(), watch() + lasts,
         watch() + lasts,
     )  # fmt: skip
 

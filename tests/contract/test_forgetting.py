@@ -5,9 +5,10 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gatepost import chores, ids
-from gatepost.app import Opened, Store
-from gatepost.secrets import Box
+from gatepost.core import ids
+from gatepost.core.secrets import Box
+from gatepost.run import chores
+from gatepost.run.app import Opened, Store
 from gatepost.store.flows import Interaction
 from gatepost.store.tx import Tx
 from tests.contract import things

@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gatepost import accounts, clock, ids
-from gatepost.app import Store
-from gatepost.errors import BadSetting
-from gatepost.ledger import chain, entries, seal
+from gatepost import accounts
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting
+from gatepost.core.secrets import SERVER_KEYS, Box
+from gatepost.ledger import chain, chain_upkeep, entries, seal, upkeep
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.seal import Head
-from gatepost.secrets import SERVER_KEYS, Box
+from gatepost.oauth import key_lifecycle
+from gatepost.run.app import Store
 from gatepost.store.tx import Tx
-from gatepost.units import chains, keys, ledger
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 from tests.contract.things import KEY
@@ -52,18 +53,18 @@ class World(NamedTuple):
     def seal(self) -> None:
         for account in (self.operator, self.ours, self.theirs):
             try:
-                self.store.run_now(lambda tx, account=account: ledger.seal_some(tx, KEY, account))  # type: ignore[misc]
+                self.store.run_now(lambda tx, account=account: upkeep.seal_some(tx, KEY, account))  # type: ignore[misc]
             except BrokenChain:
                 continue  # the service logs it, and seals the others
 
     def record_heads(self) -> None:
-        due = self.store.read_now(lambda tx: chains.due(tx, KEY, SIGNER, BASE))
-        self.store.run_now(lambda tx: chains.record_heads(tx, KEY, due.chains))
+        due = self.store.read_now(lambda tx: chain_upkeep.due(tx, KEY, SIGNER, BASE))
+        self.store.run_now(lambda tx: chain_upkeep.record_heads(tx, KEY, due.chains))
 
     def problems(self) -> dict[str, str]:
-        found = chains.check_heads(self.store, KEY)
+        found = chain_upkeep.check_heads(self.store, KEY)
         for account in (self.operator, self.ours, self.theirs):
-            problem = ledger.verify(self.store, KEY, account).problem
+            problem = upkeep.verify(self.store, KEY, account).problem
             if problem:
                 found[account] = problem
         return found
@@ -141,7 +142,7 @@ def test_a_history_that_starts_again(world: World, records: tuple[str, ...]) -> 
     for table in records:
         world.execute(f"DELETE FROM {table} WHERE account = ?", ids.raw(world.ours))
     world.seal()
-    world.store.run_now(lambda tx: chains.adopt(tx, KEY))
+    world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY))
     world.work()
     assert world.problems()[world.ours]
     numbers = world.execute("SELECT number FROM seals WHERE account = ? ORDER BY number", ids.raw(world.ours))
@@ -159,7 +160,7 @@ def test_a_history_that_starts_again_with_the_record_of_its_beginning(world: Wor
         chain.chain_proof(KEY, world.ours, begun),
     )  # fmt: skip
     world.work()
-    assert "the chain was cut off or rewritten" in chains.check_heads(world.store, KEY)[world.ours]
+    assert "the chain was cut off or rewritten" in chain_upkeep.check_heads(world.store, KEY)[world.ours]
 
 
 # --- an older state put back
@@ -199,10 +200,10 @@ def test_everything_rolled_back_is_not_noticed(world: World) -> None:
     everybody = (world.operator, world.ours, world.theirs)
     before = world.snapshot(*everybody)
     world.work()
-    head = ledger.verify(world.store, KEY, world.ours).head
+    head = upkeep.verify(world.store, KEY, world.ours).head
     world.restore(before, *everybody)
     assert world.problems() == {}
-    assert "its tail was cut off" in ledger.verify(world.store, KEY, world.ours, head).problem
+    assert "its tail was cut off" in upkeep.verify(world.store, KEY, world.ours, head).problem
 
 
 # --- an account removed
@@ -213,14 +214,14 @@ def test_an_account_removed(world: World, tables: tuple[str, ...]) -> None:
     for table in reversed(tables):
         column = "id" if table == "accounts" else "account"
         world.execute(f"DELETE FROM {table} WHERE {column} = ?", ids.raw(world.ours))
-    assert "the account was removed" in chains.check_heads(world.store, KEY)[world.ours]
+    assert "the account was removed" in chain_upkeep.check_heads(world.store, KEY)[world.ours]
 
 
 def test_the_operators_account_removed(world: World) -> None:
     for table in reversed(TABLES):
         column = "id" if table == "accounts" else "account"
         world.execute(f"DELETE FROM {table} WHERE {column} = ?", ids.raw(world.operator))
-    assert "there is no operator's account" in ledger.verify(world.store, KEY, world.theirs).problem
+    assert "there is no operator's account" in upkeep.verify(world.store, KEY, world.theirs).problem
 
 
 # --- entries added
@@ -321,7 +322,7 @@ def test_an_older_record_is_brought_up_to_date(world: World) -> None:
     world.execute(f"INSERT INTO chains VALUES ({', '.join('?' * 8)})", *before[0])
     world.store.run_now(lambda tx: things.record(tx, world.ours, "next"))
     world.seal()
-    while world.store.run_now(lambda tx: chains.grow_some(tx, KEY, world.ours)):
+    while world.store.run_now(lambda tx: chain_upkeep.grow_some(tx, KEY, world.ours)):
         pass
     found = _own_chain(world)
     assert found.grown == found.head.number == 5
@@ -342,7 +343,7 @@ def test_a_pruning_mark_ahead_of_its_time(world: World) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM pruned_trees", "UPDATE pruned_trees SET size = size + 1"])
 def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
     world.watch.forward(timedelta(days=31))
-    while world.store.run_now(lambda tx: ledger.prune_some(tx, KEY, world.ours)):
+    while world.store.run_now(lambda tx: upkeep.prune_some(tx, KEY, world.ours)):
         pass
     world.store.run_now(lambda tx: things.record(tx, world.ours, "later"))
     world.seal()
@@ -355,12 +356,12 @@ def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
 
 
 def _heads_entry(world: World) -> bytes:
-    rows = world.execute("SELECT id FROM entries WHERE type = ? ORDER BY id DESC LIMIT 1", chains.HEADS)
+    rows = world.execute("SELECT id FROM entries WHERE type = ? ORDER BY id DESC LIMIT 1", chain_upkeep.HEADS)
     return bytes(rows[0][0])
 
 
 def test_heads_altered(world: World) -> None:
-    world.execute("UPDATE entries SET data = '{}' WHERE type = ?", chains.HEADS)
+    world.execute("UPDATE entries SET data = '{}' WHERE type = ?", chain_upkeep.HEADS)
     assert "differs from what was sealed" in world.problems()[world.operator]
 
 
@@ -403,21 +404,21 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
             anchor = seal.anchor(KEY, older.id, made)
             world.store.run_now(lambda tx, anchor=anchor: tx.drop_seal(older.id, anchor))  # type: ignore[misc]
     world.execute("DELETE FROM unsealed WHERE account = ?", ids.raw(older.id))
-    assert "no chain record" in ledger.verify(world.store, KEY, older.id).problem
+    assert "no chain record" in upkeep.verify(world.store, KEY, older.id).problem
     world.store.run_now(lambda tx: things.record(tx, older.id, "meanwhile"))
     with pytest.raises(BrokenChain):
-        world.store.run_now(lambda tx: ledger.seal_some(tx, KEY, older.id))
-    assert world.store.run_now(lambda tx: chains.adopt(tx, KEY)) == []
+        world.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, older.id))
+    assert world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY)) == []
     assert world.store.read_now(lambda tx: tx.chains.behind(10)) == [older.id]
-    assert world.store.run_now(lambda tx: ledger.seal_some(tx, KEY, older.id)) == 1
+    assert world.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, older.id)) == 1
     slices = 1
-    while world.store.run_now(lambda tx: chains.grow_some(tx, KEY, older.id)):
+    while world.store.run_now(lambda tx: chain_upkeep.grow_some(tx, KEY, older.id)):
         slices += 1
     assert slices > 1
     found = world.store.read_now(lambda tx: tx.chains.chain(KEY, older.id))
     assert found is not None
     assert (found.tree.size, found.grown) == (1 + 12 + 1 if pruned else 21, 11)
-    assert ledger.verify(world.store, KEY, older.id).problem == ""
+    assert upkeep.verify(world.store, KEY, older.id).problem == ""
     world.work()
     assert world.problems() == {}
 
@@ -432,9 +433,9 @@ def _sealed_as_before(tx: Tx, account: str, last: Head) -> Head:
 
 def test_a_removed_record_is_not_adopted(world: World) -> None:
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.ours))
-    assert world.store.run_now(lambda tx: chains.adopt(tx, KEY)) == [world.ours]
+    assert world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY)) == [world.ours]
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.operator))
-    refused = world.store.run_now(lambda tx: chains.adopt(tx, KEY))
+    refused = world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY))
     assert sorted(refused) == sorted([world.ours, world.operator])
 
 
@@ -446,12 +447,12 @@ def test_a_removed_server_key_is_not_made_again(world: World, name: str | None) 
     """A new seal key would let everything be sealed anew."""
     master = Box([bytes(range(32))])
     with pytest.raises(BadSetting, match="removed from the store"):
-        world.store.run_now(lambda tx: keys.open_server_keys(tx, master, make=True))
+        world.store.run_now(lambda tx: key_lifecycle.open_server_keys(tx, master, make=True))
     for each in SERVER_KEYS:
         wrapped = master.close(b"k" * 32, f"server key {each}")
         world.execute("INSERT INTO server_keys VALUES (?, ?)", each, wrapped)
-    world.store.run_now(lambda tx: keys.open_server_keys(tx, master, make=True))
+    world.store.run_now(lambda tx: key_lifecycle.open_server_keys(tx, master, make=True))
     for each in [name] if name else SERVER_KEYS:
         world.execute("DELETE FROM server_keys WHERE name = ?", each)
     with pytest.raises(BadSetting, match="removed from the store"):
-        world.store.run_now(lambda tx: keys.open_server_keys(tx, master, make=True))
+        world.store.run_now(lambda tx: key_lifecycle.open_server_keys(tx, master, make=True))

@@ -12,22 +12,23 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 
-from gatepost import accounts, clock, ids
+from gatepost import accounts
 from gatepost.accounts import Account
-from gatepost.app import Store
-from gatepost.deliveries.model import Attempt, AttemptDocument, Delivery, Ending, Opened, Queued
-from gatepost.endpoints import Endpoint
-from gatepost.errors import Refusal
-from gatepost.keys import Ring
-from gatepost.secrets import ServerKeys
+from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
+from gatepost.core.secrets import ServerKeys
+from gatepost.ledger.service import Answer, Service
+from gatepost.oauth.signing_keys import Ring
+from gatepost.run.app import Store
 from gatepost.store import listing
 from gatepost.store.effects import Birth
 from gatepost.store.listing import Asked, Page, Position, Wanted
 from gatepost.store.tx import Tx
-from gatepost.subscriptions import Subscription
-from gatepost.units import listing as units
-from gatepost.units.listing import Query
-from gatepost.units.service import Answer, Service
+from gatepost.webhooks import listing as units
+from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Delivery, Ending, Opened, Queued
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.listing import Query
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 

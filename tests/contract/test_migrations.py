@@ -6,24 +6,24 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from gatepost import clock, ids
 from gatepost.accounts import Account
-from gatepost.app import Store
-from gatepost.clients import Client
-from gatepost.errors import BadSetting, Unavailable
-from gatepost.store import text
-from gatepost.store.text import Migration
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.oauth.clients import Client
+from gatepost.run.app import Store
+from gatepost.store import sql_loader
+from gatepost.store.sql_loader import Migration
 from tests.contract import things, together
 from tests.contract.backends import Backend
 
-KNOWN = [migration.name for migration in text.migrations("sqlite")]
+KNOWN = [migration.name for migration in sql_loader.migrations("sqlite")]
 
 
 def add(monkeypatch: pytest.MonkeyPatch, statements: str) -> Migration:
     """One more migration, as the next release will bring."""
-    known = {dialect: text.migrations(dialect) for dialect in ("sqlite", "postgres")}
+    known = {dialect: sql_loader.migrations(dialect) for dialect in ("sqlite", "postgres")}
     last = Migration(9998, "next", statements, hashlib.sha256(statements.encode()).hexdigest())
-    monkeypatch.setattr(text, "migrations", lambda dialect: [*known[dialect], last])
+    monkeypatch.setattr(sql_loader, "migrations", lambda dialect: [*known[dialect], last])
     return last
 
 
@@ -108,7 +108,7 @@ def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
     update = "UPDATE clients SET document = ? WHERE account = ? AND id = ?"
     store = backend.open()
     with monkeypatch.context() as context:
-        context.setattr(text, "migrations", without(7))
+        context.setattr(sql_loader, "migrations", without(7))
         store.migrate()
     account = ids.new("acc")
     store.run_now(lambda tx: tx.add_account(Account(account, "acme", tx.at)))
@@ -136,8 +136,8 @@ def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
     assert not [document for (document,) in documents if "id_token_claims" in document], "it is stored once"
 
 
-def without(number: int) -> Callable[[text.Dialect], list[Migration]]:
-    known = {dialect: text.migrations(dialect) for dialect in ("sqlite", "postgres")}
+def without(number: int) -> Callable[[sql_loader.Dialect], list[Migration]]:
+    known = {dialect: sql_loader.migrations(dialect) for dialect in ("sqlite", "postgres")}
     return lambda dialect: [migration for migration in known[dialect] if migration.number != number]
 
 

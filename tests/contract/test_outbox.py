@@ -13,19 +13,20 @@ import pytest
 from psycopg import sql
 
 import gatepost
-from gatepost import accounts, ids
-from gatepost.app import Store
-from gatepost.endpoints import Endpoint
-from gatepost.errors import BadSetting
+from gatepost import accounts
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
 from gatepost.ledger import entries
 from gatepost.ledger.entries import MAX_DATA
-from gatepost.outbox import grant_statements, revoke_statements
+from gatepost.ledger.outbox import grant_statements, revoke_statements
+from gatepost.run.app import Store
 from gatepost.store import notify
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.subscriptions import Subscription
-from gatepost.units import publish
-from gatepost.units.publish import SLICE, Moved
+from gatepost.webhooks import publish
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.publish import SLICE, Moved
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
 from tests.contract.backends import Postgres, Watch, closed_in_the_end
 

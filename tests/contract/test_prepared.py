@@ -7,11 +7,11 @@ from contextlib import closing
 import apsw
 import pytest
 
-from gatepost import clock
-from gatepost.store import text
+from gatepost.core import clock
+from gatepost.store import sql_loader
 from gatepost.store.sqlite import SqliteStore
 
-STATEMENTS = text.statements("sqlite")
+STATEMENTS = sql_loader.statements("sqlite")
 NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -46,7 +46,7 @@ def execute(database: apsw.Connection, statement: str, value: object) -> None:
 def test_no_value_has_a_statement_prepared_again(database: apsw.Connection, name: str) -> None:
     statement = STATEMENTS[name]
     if "/*given:" in statement:
-        statement = text.for_rows(statement, 3)
+        statement = sql_loader.for_rows(statement, 3)
     asked: list[int] = []
 
     def authorize(operation: int, *_about: object) -> int:

@@ -7,17 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import accounts, chores, clock, ids
-from gatepost.app import Opened, Store
-from gatepost.deliveries import model
-from gatepost.deliveries.model import Attempt
-from gatepost.endpoints import Endpoint
+from gatepost import accounts
+from gatepost.core import clock, ids
+from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Entry
+from gatepost.run import chores
+from gatepost.run.app import Opened, Store
 from gatepost.store.effects import Birth
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.subscriptions import Subscription
-from gatepost.units import ledger, pruning
-from gatepost.units.pruning import Pruned
+from gatepost.webhooks import deliveries, pruning
+from gatepost.webhooks.deliveries import Attempt
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.pruning import Pruned
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 
@@ -53,24 +55,24 @@ def deliver(
 
     def unit(tx: Tx) -> list[bytes]:
         made = [
-            model.born(account, made_at(at), ids.raw(subscription.id), ids.raw(subscription.endpoint),
+            deliveries.born(account, made_at(at), ids.raw(subscription.id), ids.raw(subscription.endpoint),
                        event or ids.fresh(), "invoice.paid", keep_days)
             for _ in range(count)
         ]  # fmt: skip
-        tx.effects.births += [Birth(each, model.queued(each, clock.milliseconds(at))) for each in made]
+        tx.effects.births += [Birth(each, deliveries.queued(each, clock.milliseconds(at))) for each in made]
         return sorted(each.id for each in made)
 
     return store.run_now(unit)
 
 
-def end(store: Store, account: str, deliveries: list[bytes]) -> None:
+def end(store: Store, account: str, raw_ids: list[bytes]) -> None:
     """Each with one attempt, as if a worker had."""
-    keys = [(ids.raw(account), each) for each in deliveries]
+    keys = [(ids.raw(account), each) for each in raw_ids]
 
     def unit(tx: Tx) -> None:
         tx.webhooks.drop_queued((*key, 0) for key in keys)
         now = clock.milliseconds(tx.at)
-        tx.webhooks.write_records(model.ending(*key, "delivered", now, 200, None) for key in keys)
+        tx.webhooks.write_records(deliveries.ending(*key, "delivered", now, 200, None) for key in keys)
         tx.webhooks.write_attempts(Attempt(*key, 1, "succeeded", "{}") for key in keys)
 
     store.run_now(unit)
@@ -80,8 +82,8 @@ def left(store: Store, account: str) -> list[bytes]:
     return [each for each, _, _ in store.read_now(lambda tx: tx.webhooks.prunable(account, LOWEST, HIGHEST, 10_000))]
 
 
-def attempts(store: Store, account: str, deliveries: list[bytes]) -> int:
-    keys = [(ids.raw(account), each) for each in deliveries]
+def attempts(store: Store, account: str, raw_ids: list[bytes]) -> int:
+    keys = [(ids.raw(account), each) for each in raw_ids]
     return len(store.read_now(lambda tx: tx.webhooks.attempts(keys)))
 
 
@@ -95,7 +97,7 @@ def prune(store: Store, account: str) -> list[Pruned]:
 
 
 def seal_all(store: Store, account: str) -> None:
-    while store.run_now(lambda tx: ledger.seal_some(tx, KEY, account)):
+    while store.run_now(lambda tx: upkeep.seal_some(tx, KEY, account)):
         pass
 
 
@@ -208,13 +210,13 @@ def test_an_entry_outlives_its_unfinished_deliveries(
         prune(store, account)
         assert [entry.id for entry in entries(store, account)] == [kept.id]
         assert left(store, account) == waiting
-        assert ledger.verify(store, KEY, account).problem == ""
+        assert upkeep.verify(store, KEY, account).problem == ""
     assert len(store.read_now(lambda tx: tx.seals(account, 0, 10))) == 1
     end(store, account, waiting)
     prune(store, account)
     assert (entries(store, account), left(store, account)) == ([], [])
     assert store.read_now(lambda tx: tx.seals(account, 0, 10)) == []
-    assert ledger.verify(store, KEY, account).problem == ""
+    assert upkeep.verify(store, KEY, account).problem == ""
 
 
 def event_of(store: Store, account: str, delivery: bytes) -> bytes:
@@ -236,7 +238,7 @@ def test_an_entry_passed_over_does_not_wait_for_its_seal(
     end(store, account, waiting)
     prune(store, account)
     assert [each.id for each in entries(store, account)] == [audit.id]
-    assert ledger.verify(store, KEY, account).problem == ""
+    assert upkeep.verify(store, KEY, account).problem == ""
 
 
 def test_an_entry_whose_time_is_not_over_stays_when_its_deliveries_go(
@@ -291,9 +293,9 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
 
     def unit(tx: Tx) -> None:
         for origin in ("replay", "retry"):
-            made = model.born(ids.raw(account), ids.fresh(), ids.raw(subscription.id), ids.raw(subscription.endpoint),
-                              entry.id, entry.type, 30, origin)  # fmt: skip
-            tx.effects.births.append(Birth(made, model.queued(made, clock.milliseconds(tx.at))))
+            to = ids.raw(subscription.id), ids.raw(subscription.endpoint)
+            made = deliveries.born(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
+            tx.effects.births.append(Birth(made, deliveries.queued(made, clock.milliseconds(tx.at))))
 
     store.run_now(unit)
     found = pruning.recount(store, account)

@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 
-from gatepost import accounts, clock, ids
+from gatepost import accounts
 from gatepost.accounts import Account
-from gatepost.app import Store
-from gatepost.deliveries import model
-from gatepost.endpoints import Endpoint
-from gatepost.errors import Refusal
-from gatepost.ledger import publish as rules
+from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
+from gatepost.ledger import publishable as rules
+from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.publish import Event
-from gatepost.store.effects import Birth
+from gatepost.ledger.publishable import Event
+from gatepost.run.app import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.subscriptions import Subscription
-from gatepost.units import ledger, publish
-from gatepost.units.publish import Published
+from gatepost.store.effects import Birth
+from gatepost.webhooks import deliveries as model
+from gatepost.webhooks import publish
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.publish import Published
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
 from tests.contract.backends import Watch
 
@@ -136,7 +138,7 @@ def test_an_id_is_its_publishers_own(store: Store, account: str, watch: Watch) -
 
 def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: Watch) -> None:
     def prune() -> None:
-        while store.run_now(lambda tx: ledger.prune_some(tx, b"k" * 32, account)):
+        while store.run_now(lambda tx: upkeep.prune_some(tx, b"k" * 32, account)):
             pass
 
     published(store, account, an_event(given_id="a"))

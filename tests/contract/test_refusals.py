@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gatepost import ids
-from gatepost.app import Store
+from gatepost.core import ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Origin
+from gatepost.oauth import refusals
+from gatepost.run.app import Store
 from gatepost.store.refusals import Counted, RefusalCount
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.units import refusals
 from tests.contract import things, together
 from tests.contract.backends import Watch
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from gatepost import clock, ids
-from gatepost.app import Store
-from gatepost.endpoints import Endpoint
+from gatepost.accounts import administration
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Origin
+from gatepost.run.app import Store
 from gatepost.store.tx import Tx
-from gatepost.subscriptions import Subscription
-from gatepost.units import accounts, publish, replay, webhooks
+from gatepost.webhooks import definitions, publish, replay
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
 from tests.contract.backends import Backend, Watch
 from tests.contract.posting import URL, Post, event, ids_by
@@ -61,21 +62,21 @@ def test_a_subscription_counts_once_it_was_answered_anywhere(post: Post, other: 
     assert post.publish().entry.matched == 0
     made = other.run_now(lambda tx: subscribe(tx, post))
     assert post.publish().entry.matched == 1
-    post.define(webhooks.subscription, {"id": made.id, "status": "disabled"}, other)
+    post.define(definitions.subscription, {"id": made.id, "status": "disabled"}, other)
     assert post.publish().entry.matched == 0
-    post.define(webhooks.subscription, {"id": made.id, "status": "active"}, other)
+    post.define(definitions.subscription, {"id": made.id, "status": "active"}, other)
     assert post.publish().entry.matched == 1
-    post.define(webhooks.endpoint, {"id": made.endpoint, "status": "disabled"}, other)
+    post.define(definitions.endpoint, {"id": made.endpoint, "status": "disabled"}, other)
     assert post.publish().entry.matched == 1, "held"
-    post.define(webhooks.endpoint, {"id": made.endpoint, "status": "removed"}, other)
+    post.define(definitions.endpoint, {"id": made.endpoint, "status": "removed"}, other)
     assert post.publish().entry.matched == 0
 
 
 def test_a_suspended_accounts_events_are_fanned_out_and_held(post: Post) -> None:
     post.endpoint("*")
-    post.store.run_now(lambda tx: accounts.suspend(tx, post.name, ""))
+    post.store.run_now(lambda tx: administration.suspend(tx, post.name, ""))
     assert (post.publish().entry.matched, post.claim()) == (1, [])
-    post.store.run_now(lambda tx: accounts.resume(tx, post.name))
+    post.store.run_now(lambda tx: administration.resume(tx, post.name))
     assert len(post.claim()) == 1
 
 
@@ -108,11 +109,11 @@ def test_an_event_of_one_account_is_not_for_another(post: Post, watch: Watch, ba
 
 
 def start(post: Post, subscription: Subscription, **asked: Any) -> None:
-    post.define(webhooks.subscription, {"id": subscription.id, "replay": asked})
+    post.define(definitions.subscription, {"id": subscription.id, "replay": asked})
 
 
 def progress(post: Post, subscription: Subscription) -> dict[str, Any]:
-    found: dict[str, Any] = post.define(webhooks.subscription, {"id": subscription.id})["replay"]
+    found: dict[str, Any] = post.define(definitions.subscription, {"id": subscription.id})["replay"]
     return found
 
 
@@ -265,7 +266,7 @@ def test_a_replay_ends_with_what_it_is_for(post: Post, backend: Backend, removed
     [(account, job)] = post.store.read_now(lambda tx: tx.webhooks.running_replays())
     assert post.store.run_now(lambda tx: replay.some(tx, account, job))
     gone = subscription.id if removed == "subscription" else endpoint.id
-    post.define(getattr(webhooks, removed), {"id": gone, "status": "removed"})
+    post.define(getattr(definitions, removed), {"id": gone, "status": "removed"})
     assert not post.store.run_now(lambda tx: replay.some(tx, account, job))
     assert len(made_by(backend, "replay")) == 200
     assert [each["made"] for each in post.told("webhook.replay.ended")] == [200]
@@ -279,6 +280,6 @@ def test_a_replay_for_an_endpoint_that_stands_still_is_held(post: Post) -> None:
     start(post, subscription, **{"from": at(post, hours=1)})
     post.replay()
     assert post.claim() == []
-    assert post.define(webhooks.endpoint, {"id": endpoint.id})["held"] == 1
+    assert post.define(definitions.endpoint, {"id": endpoint.id})["held"] == 1
     post.redefine(endpoint, status="active")
     assert [each.queued.because for each in post.claim()] == ["event"]

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from gatepost import clock, ids
-from gatepost.app import Store
-from gatepost.endpoints import Endpoint
+from gatepost.core import clock, ids
+from gatepost.ledger.service import Answer
+from gatepost.run.app import Store
 from gatepost.store.listing import Wanted
 from gatepost.store.tx import Tx
-from gatepost.units import listing
-from gatepost.units.deliveries import Claim, Claimed
-from gatepost.units.listing import Query
-from gatepost.units.service import Answer
+from gatepost.webhooks import listing
+from gatepost.webhooks.claim_and_settle import Claim, Claimed
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.listing import Query
 from tests.contract.backends import Watch
 from tests.contract.posting import SERVICE, WORKER, Post, claim_all, wait
 

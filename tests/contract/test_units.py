@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gatepost import ids
-from gatepost.app import Store
-from gatepost.errors import Refusal, Unavailable
+from gatepost.core import ids
+from gatepost.core.errors import Refusal, Unavailable
+from gatepost.run.app import Store
 from gatepost.store import work
 from gatepost.store.effects import Again
 from gatepost.store.tx import Tx, Unit

@@ -3,21 +3,20 @@
 from datetime import timedelta
 from typing import Any
 
-from gatepost import clock, ids
 from gatepost.accounts import Account
-from gatepost.clients import Client
-from gatepost.ledger import entries
+from gatepost.core import clock, ids
+from gatepost.ledger import chain_upkeep, entries
 from gatepost.ledger.entries import Entry, Origin
-from gatepost.scopes import Scope
+from gatepost.oauth.clients import Client
+from gatepost.oauth.scopes import Scope
 from gatepost.store.tx import Tx
-from gatepost.units import chains
 
 KEY = b"k" * 32  # that ledgers are sealed with
 
 
 def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
     """An account whose ledger can be sealed."""
-    chains.begin(tx, key, made.id)
+    chain_upkeep.begin(tx, key, made.id)
     return tx.add_account(made)
 
 

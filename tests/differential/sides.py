@@ -20,7 +20,7 @@ from joserfc.jwk import ECKey, Key, RSAKey
 
 from bench.peers import oidc_provider
 from bench.peers.process import free_port, serving
-from gatepost import ids
+from gatepost.core import ids
 from tests.assertions import right_claims, signed
 from tests.differential import PROVIDER
 from tests.login import CALLBACK, LOGIN_URL, SCOPES, VERIFIER, Browser, Platform, challenge, opened, sent_to

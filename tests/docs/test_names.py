@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gatepost import accounts, settings
 from gatepost.ledger import entries
-from gatepost.subscriptions import matches_type
+from gatepost.webhooks.subscriptions import matches_type
 from tests.docs.pages import EXAMPLES, ROOT, blocks, every_page, inline_code, json_blocks, named
 
 PLACES = ("gatepost", "examples", "console/src", "bench", "tests/conformance")

@@ -12,7 +12,7 @@ import pytest
 
 from gatepost import __version__, settings
 from gatepost.cli.main import all_commands
-from gatepost.web import answers
+from gatepost.web import responses
 from tests.docs.pages import (
     DOCS,
     EXAMPLES,
@@ -84,7 +84,7 @@ def test_the_changelog_has_this_version() -> None:
 def test_versions_are_current(page: Path) -> None:
     text = page.read_text("utf-8")
     assert set(re.findall(r"\brelease (\d+\.\d+\.\d+)", text)) <= {__version__}
-    assert set(re.findall(r"(?<!before )`(\d{4}-\d\d-\d\d)`", text)) <= {answers.VERSION}
+    assert set(re.findall(r"(?<!before )`(\d{4}-\d\d-\d\d)`", text)) <= {responses.VERSION}
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("0*.md")), ids=named)

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from gatepost.store import text
+from gatepost.store import sql_loader
 from gatepost.web import app, authorize, error_page
 from tests.docs.pages import DOCS, ROOT, named, prose
 from tests.test_checks import names_in
@@ -55,8 +55,8 @@ def test_no_page_of_ours_asks_for_anything() -> None:
 
 def test_no_table_is_of_people() -> None:
     """By what the tables of both stores are called, and their columns."""
-    for dialect in get_args(text.Dialect):
-        schema = "\n".join(each.text for each in text.migrations(dialect)).lower()
+    for dialect in get_args(sql_loader.Dialect):
+        schema = "\n".join(each.text for each in sql_loader.migrations(dialect)).lower()
         tables = set(re.findall(r"create table (?:if not exists )?(\w+)", schema))
         assert {"clients", "consents", "families"} <= tables
         assert not [name for name in tables if re.search("user|person|people|session|identit|profile|credential", name)]

@@ -9,31 +9,26 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from gatepost import (
-    accounts,
-    chores,
-    clients,
-    clock,
-    discovery,
-    endpoints,
-    keys,
-    scopes,
-    settings,
-)
-from gatepost.authorize import request
+from gatepost import accounts, settings
 from gatepost.cli.main import all_commands
-from gatepost.deliveries import model
-from gatepost.errors import ERRORS
-from gatepost.grants import GRANTS
+from gatepost.core import clock
+from gatepost.core.errors import ERRORS
+from gatepost.core.secrets import SERVER_KEYS
+from gatepost.ingest import http
 from gatepost.ledger import entries
-from gatepost.ops import intake, plane
-from gatepost.secrets import SERVER_KEYS
+from gatepost.oauth import clients, discovery, scopes, signing_keys
+from gatepost.oauth.authorize import flow as authorize_units
+from gatepost.oauth.authorize import request
+from gatepost.oauth.grants import GRANTS
+from gatepost.run import chores, web_process
 from gatepost.store import listing, sqlite, tx
-from gatepost.units import authorize as authorize_units
-from gatepost.web import answers, body, definitions, deliveries, process
 from gatepost.web import authorize as web_authorize
+from gatepost.web import body, definitions, responses
+from gatepost.web import deliveries as web_deliveries
 from gatepost.web import requests as web_requests
 from gatepost.web.app import ROUTES
+from gatepost.web.ops import plane
+from gatepost.webhooks import deliveries, endpoints
 from tests.docs.pages import (
     DEFAULT_URL,
     DOCS,
@@ -82,7 +77,9 @@ def test_every_part_is_somewhere() -> None:
 def test_diagrams_show_their_tables() -> None:
     states = (DOCS / "images" / "delivery-states.svg").read_text("utf-8")
     arrows = {tuple(each.split("-")) for each in re.findall(r'data-arrow="(.+?)"', states)}
-    assert arrows == {(state, to) for state, others in model.TRANSITIONS.items() if state != "held" for to in others}
+    assert arrows == {
+        (state, to) for state, others in deliveries.TRANSITIONS.items() if state != "held" for to in others
+    }
     checks = (DOCS / "images" / "authorize.svg").read_text("utf-8")
     assert re.findall(r">\d+\. (\w+)<", checks) == [check.__name__ for check in request.CHECKS]
 
@@ -150,7 +147,7 @@ def test_errors() -> None:
     told = {bare(row[0]): (int(row[1]), row[2]) for row in rows(page, "code", "status", "meaning")}
     assert told == ERRORS
     assert set(ERRORS) <= anchors(page)
-    path, _, fragment = answers.ERRORS_PAGE.partition("#")
+    path, _, fragment = responses.ERRORS_PAGE.partition("#")
     assert (path.removesuffix(".html"), fragment) == (f"/{page.relative_to(DOCS).with_suffix('').as_posix()}", "")
 
 
@@ -182,8 +179,8 @@ def test_paths() -> None:
     assert [bare(row[1]) for row in rest[-3:]] == [path for path, route in ROUTES.items() if route.surface == "always"]
     operations = [each for each in vars(definitions).values() if isinstance(each, definitions.Operation)]
     needed = {bare(row[3]) for row in six if "`" in row[3]}
-    assert needed == {*(each.scope for each in operations), deliveries.SCOPE}
-    assert needed | {intake.SCOPE} == set(scopes.OPERATIONS)
+    assert needed == {*(each.scope for each in operations), web_deliveries.SCOPE}
+    assert needed | {http.SCOPE} == set(scopes.OPERATIONS)
     assert first_column(HTTP, "scope", "lets its holder") == list(scopes.OPERATIONS)
     assert first_column(ROOT / "README.md", "operation", "for") == [f"{row[0]} {bare(row[1])}" for row in six]
 
@@ -193,7 +190,7 @@ def test_operations_plane_paths() -> None:
     source = Path(plane.__file__).read_text()
     served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_always)', source), "GET")
     assert told == served | dict.fromkeys(re.findall(r'"(/[a-z./]+)": intake', source), "POST")
-    assert intake.SCOPE in section(HTTP, "Paths")
+    assert http.SCOPE in section(HTTP, "Paths")
 
 
 def test_members() -> None:
@@ -286,7 +283,7 @@ def test_limits() -> None:
     assert not definitions._KEY.fullmatch("k" * (longest + 1))
     assert f"hours={hours}" in inspect.getsource(tx)
     assert limit("body of a request") == [body.MAX_BODY // 1024]
-    assert limit("body of `POST /events`") == [intake.MAX_BODY // 1024, intake.MOST]
+    assert limit("body of `POST /events`") == [http.MAX_BODY // 1024, http.MOST]
     assert limit("records that a page examines") == [listing.EXAMINED]
     key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
     [most_keys] = limit("keys in a client's `jwks`")
@@ -300,9 +297,9 @@ def test_limits() -> None:
 def test_key_lives() -> None:
     """Words in the pages that follow from constants."""
     told = {row[0]: row[2] for row in rows(HOW_TO / "rotate-secrets-and-keys.md", "status", "in the key set")}
-    assert told["announced"] == f"at least {keys.ANNOUNCE.total_seconds() / 3600:.0f} hours"
-    assert told["active"].startswith(f"{keys.ROTATE.days} days")
-    age, longest = keys.JWKS_MAX_AGE.total_seconds() / 60, keys.LONGEST_TOKEN.total_seconds() / 3600
+    assert told["announced"] == f"at least {signing_keys.ANNOUNCE.total_seconds() / 3600:.0f} hours"
+    assert told["active"].startswith(f"{signing_keys.ROTATE.days} days")
+    age, longest = signing_keys.JWKS_MAX_AGE.total_seconds() / 60, signing_keys.LONGEST_TOKEN.total_seconds() / 3600
     assert told["retired"].startswith(f"{longest:.0f} hours and {age:.0f} minutes")
     assert f"max-age={age * 60:.0f}" in " ".join(inline_code(HOW_TO / "verify-tokens.md"))
     assert len(SERVER_KEYS) == 3, "the pages say three"
@@ -318,7 +315,7 @@ def test_chores() -> None:
     assert all(row[1] for row in rows(page, "in `gatepost/`", "what lives there")), "say what lives there"
     assert sqlite.MOST_UNITS == 200
     assert sqlite.LONGEST == 0.010
-    assert process.WRITE_USES_EVERY < 60, "last_used_at is exact to the minute"
+    assert web_process.WRITE_USES_EVERY < 60, "last_used_at is exact to the minute"
 
 
 def test_forwarded_headers_must_agree() -> None:

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from gatepost import accounts
-from gatepost.errors import ERRORS
+from gatepost.core.errors import ERRORS
 from gatepost.ledger import entries
 from gatepost.web.app import ROUTES
 from tests import command

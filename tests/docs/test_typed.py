@@ -12,14 +12,17 @@ import jwt
 import psycopg
 import pytest
 
-from gatepost import accounts, app, clock
-from gatepost.app import welcome
-from gatepost.ops import pages
-from gatepost.secrets import Secret
+from gatepost import accounts
+from gatepost.accounts.administration import Created
+from gatepost.core import clock
+from gatepost.core.secrets import Secret
+from gatepost.ledger import upkeep
+from gatepost.run import app
+from gatepost.run.app import welcome
 from gatepost.settings import Settings, load
-from gatepost.units import ledger, publish
-from gatepost.units.accounts import Created
 from gatepost.web.app import ROUTES
+from gatepost.web.ops import pages
+from gatepost.webhooks import publish
 from tests import command, postgres, service
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, ROOT, blocks, json_blocks
 from tests.docs.reader import RECEIVER, Reader
@@ -220,7 +223,7 @@ def test_publishing_in_a_transaction_is_true(postgres_server: postgres.Server, t
             connection.execute(look.encode())
     try:
         assert opened.store.run_now(publish.from_outbox).published == 2
-        found = ledger.newest(opened.store, _default(opened), ledger.Wanted(("invoice.paid",)), 10)
+        found = upkeep.newest(opened.store, _default(opened), upkeep.Wanted(("invoice.paid",)), 10)
         assert sorted(each.data or "" for each in found) == ['{"invoice":21}', '{"invoice":22}']
         with psycopg.connect(url, autocommit=True) as owner:
             assert [row[4] for row in owner.execute(look.encode())] == ["there is no account nobody"]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gatepost import clock, ids
-from gatepost.deliveries import message, sign
-from gatepost.deliveries.message import Told
+from gatepost.core import clock, ids, webhook_signature
+from gatepost.webhooks import message
+from gatepost.webhooks.message import Told
 from tests.docs.pages import HOW_TO, ROOT, blocks
 
 PAGE = HOW_TO / "verify-webhooks.md"
@@ -27,11 +27,11 @@ class Request(NamedTuple):
     good: bool
 
 
-def requests(secret: sign.NewSecret) -> list[Request]:
+def requests(secret: webhook_signature.NewSecret) -> list[Request]:
     """As the worker sends it, with one secret and with two; and then what must not be believed."""
     now = clock.seconds(clock.now())
-    good = signed(now, secret, sign.new_secret("v1"))
-    other = {"webhook-signature": signed(now, sign.new_secret("v1"))["webhook-signature"]}
+    good = signed(now, secret, webhook_signature.new_secret("v1"))
+    other = {"webhook-signature": signed(now, webhook_signature.new_secret("v1"))["webhook-signature"]}
     return [
         Request(signed(now, secret), body(), True),
         Request(good, body(), True),
@@ -53,19 +53,21 @@ def body() -> bytes:
     return message.body(Told("acc_1", EVENT_ID, "invoice.paid", 0, json.dumps(EVENT)))
 
 
-def signed(at: int, *secrets: sign.NewSecret) -> dict[str, str]:
-    signature = sign.signature([sign.signer("v1", each.raw) for each in secrets], EVENT_ID, at, body())
+def signed(at: int, *secrets: webhook_signature.NewSecret) -> dict[str, str]:
+    signature = webhook_signature.signature(
+        [webhook_signature.signer("v1", each.raw) for each in secrets], EVENT_ID, at, body()
+    )
     lines = message.headers(message.fixed_headers({}, "standard"), EVENT_ID, at, signature)
     return dict(line.split(": ", 1) for line in lines)
 
 
 @pytest.fixture(scope="module")
-def secret() -> sign.NewSecret:
-    return sign.new_secret("v1")
+def secret() -> webhook_signature.NewSecret:
+    return webhook_signature.new_secret("v1")
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["gatepost", "standardwebhooks"])
-def test_python(secret: sign.NewSecret, place: int) -> None:
+def test_python(secret: webhook_signature.NewSecret, place: int) -> None:
     known: dict[str, Any] = {}
     exec(compile(blocks(PAGE, "python")[place].replace(SHOWN_SECRET, secret.shown), PAGE.name, "exec"), known)
     for each in requests(secret):
@@ -73,7 +75,7 @@ def test_python(secret: sign.NewSecret, place: int) -> None:
             assert known["receive"](headers, each.body) == (204 if each.good else 400), each
 
 
-def test_node(secret: sign.NewSecret, tmp_path: Path) -> None:
+def test_node(secret: webhook_signature.NewSecret, tmp_path: Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("Node is not on this machine; the service does not need it")
     [snippet] = blocks(PAGE, "js")
@@ -87,7 +89,7 @@ def test_node(secret: sign.NewSecret, tmp_path: Path) -> None:
     assert told == [str(EVENT["words"]) if each.good else "refused" for each in requests(secret)]
 
 
-def test_go(secret: sign.NewSecret, tmp_path: Path) -> None:
+def test_go(secret: webhook_signature.NewSecret, tmp_path: Path) -> None:
     if shutil.which("go") is None:
         pytest.skip("Go is not on this machine; the service does not need it")
     [snippet] = blocks(PAGE, "go")
@@ -131,7 +133,7 @@ func main() {
     assert told == [str(each.good).lower() for each in requests(secret)]
 
 
-def as_json(secret: sign.NewSecret) -> str:
+def as_json(secret: webhook_signature.NewSecret) -> str:
     return json.dumps([(each.headers, b64encode(each.body).decode()) for each in requests(secret)])
 
 

@@ -9,18 +9,30 @@ from ipaddress import ip_network
 
 import pytest
 
-from gatepost import accounts, clock, endpoints, ids, settings, subscriptions
-from gatepost.deliveries import decide, guard, message, model, plan, schedule, sign, worker
-from gatepost.deliveries.message import Told
-from gatepost.ledger import entries, publish
-from gatepost.ops import intake
+from gatepost import accounts, settings
+from gatepost.core import clock, ids, webhook_signature
+from gatepost.egress import address_guard
+from gatepost.ingest import http
+from gatepost.ledger import entries, publishable
 from gatepost.store import listing
-from gatepost.units import deliveries as units
-from gatepost.units import listing as units_listing
-from gatepost.units import publish as units_publish
-from gatepost.units import replay, webhooks
 from gatepost.verify import TOLERANCE
-from gatepost.web import deliveries
+from gatepost.web import deliveries as web_deliveries
+from gatepost.webhooks import claim_and_settle as units
+from gatepost.webhooks import (
+    decide,
+    definitions,
+    deliveries,
+    endpoints,
+    message,
+    plan,
+    replay,
+    schedule,
+    subscriptions,
+    worker,
+)
+from gatepost.webhooks import listing as units_listing
+from gatepost.webhooks import publish as units_publish
+from gatepost.webhooks.message import Told
 from tests.docs.pages import (
     DOCS,
     HOW_TO,
@@ -46,9 +58,9 @@ def test_members() -> None:
     assert tuple(endpoint) == endpoints.MEMBERS
     assert tuple(subscription) == subscriptions.MEMBERS
     assert tuple(first_column(WEBHOOKS, "member of `replay`", "value")) == subscriptions.REPLAY_MEMBERS
-    assert first_column(WEBHOOKS, "attribute", "value") == list(intake._CHECKS)
-    assert first_column(WEBHOOKS, "content type", "body")[-1] == intake.BATCH
-    assert set(first_column(WEBHOOKS, "parameter", "value")) == set(deliveries.PARAMETERS)
+    assert first_column(WEBHOOKS, "attribute", "value") == list(http._CHECKS)
+    assert first_column(WEBHOOKS, "content type", "body")[-1] == http.BATCH
+    assert set(first_column(WEBHOOKS, "parameter", "value")) == set(web_deliveries.PARAMETERS)
 
 
 def members(heading: str) -> dict[str, list[str]]:
@@ -89,9 +101,9 @@ def test_other_bounds() -> None:
     assert endpoints._overlap({"overlap": overlap + 1}) is None
     assert timedelta(hours=24) == endpoints.OVERLAP
     for size, right in ((24, True), (64, True), (23, False), (65, False)):
-        assert (endpoints._secret(sign.SECRET + b64encode(b"1" * size).decode()) == "") is right
+        assert (endpoints._secret(webhook_signature.SECRET + b64encode(b"1" * size).decode()) == "") is right
     assert "24 to 64 bytes" in section(WEBHOOKS, "POST /webhooks/endpoints")
-    assert webhooks.HELD == listing.COUNTED == 10_000
+    assert definitions.HELD == listing.COUNTED == 10_000
     assert subscriptions._events([f"a.b{number}" for number in range(100)]) == ""
     assert subscriptions._events([f"a.b{number}" for number in range(101)])
 
@@ -115,12 +127,12 @@ def test_patterns() -> None:
 
 def test_states_and_ends() -> None:
     told = {bare(row[0]): row for row in rows(DELIVERIES, "status", "goes to", "meaning")}
-    assert list(told) == list(model.TRANSITIONS)
+    assert list(told) == list(deliveries.TRANSITIONS)
     assert all(row[2] for row in told.values()), "say what a state means"
-    assert first_column(DELIVERIES, "ended_reason", "status") == list(model.ENDS)
-    assert first_column(DELIVERIES, "because", "meaning") == list(model.BECAUSE)
+    assert first_column(DELIVERIES, "ended_reason", "status") == list(deliveries.ENDS)
+    assert first_column(DELIVERIES, "because", "meaning") == list(deliveries.BECAUSE)
     failures = rows(DELIVERIES, "failure", "meaning")
-    assert [bare(row[0]) for row in failures] == list(model.FAILURES)
+    assert [bare(row[0]) for row in failures] == list(deliveries.FAILURES)
     assert all(row[1] for row in failures), "say what a failure means"
 
 
@@ -147,15 +159,15 @@ def test_words_that_follow_from_constants() -> None:
     assert "up to a tenth" in text
     assert plan._JITTER == 0.1
     assert timedelta(hours=120) == endpoints.DISABLE_AFTER
-    assert f"At most {guard.MAX_URL} characters" in text
-    assert f"`{guard.UNICAST}`" in text
+    assert f"At most {address_guard.MAX_URL} characters" in text
+    assert f"`{address_guard.UNICAST}`" in text
     assert decide.INTERRUPTIONS == 3
     assert timedelta(seconds=accounts.SETTINGS["hold_limit"].default) == timedelta(days=7)
     assert timedelta(minutes=5) == TOLERANCE
-    assert publish._LONGEST_TYPE == 128
-    assert publish._LONGEST_ID == 256
-    assert entries.MAX_DATA == intake.MAX_BODY == 256 * 1024
-    assert units_publish.SLICE == intake.MOST == 100
+    assert publishable._LONGEST_TYPE == 128
+    assert publishable._LONGEST_ID == 256
+    assert entries.MAX_DATA == http.MAX_BODY == 256 * 1024
+    assert units_publish.SLICE == http.MOST == 100
     assert replay.SLICE == 200
     explained = prose(EXPLAINED)
     assert timedelta(seconds=30) == units.LEASE
@@ -176,15 +188,15 @@ def test_the_page_of_a_listing() -> None:
     text = section(WEBHOOKS, "GET /webhooks/deliveries")
     assert f"at most {listing.EXAMINED} records" in text
     assert f"over {units_listing.MOST_PAYLOAD // 1024**2} MiB" in text
-    assert set(re.findall(r"`(\w+)`", told["status"])) == set(model.TRANSITIONS)
+    assert set(re.findall(r"`(\w+)`", told["status"])) == set(deliveries.TRANSITIONS)
     for query in (text for text in blocks(HOW_TO / "read-a-delivery.md", "sh") if "look '" in text):
         for asked in re.findall(r"look '(.+?)'", query):
-            assert isinstance(deliveries.query(asked.encode()), units_listing.Query), asked
+            assert isinstance(web_deliveries.query(asked.encode()), units_listing.Query), asked
 
 
 def test_addresses_that_are_refused() -> None:
     told = {ip_network(each) for row in rows(DELIVERIES, "what", "networks") for each in re.findall(r"`(.+?)`", row[1])}
-    assert told == {each.network for each in guard.SPECIAL}
+    assert told == {each.network for each in address_guard.SPECIAL}
 
 
 @pytest.mark.parametrize("format_", ["standard", "cloudevents"])
@@ -213,10 +225,10 @@ def test_settings_of_receivers() -> None:
     assert {"https://", "socks5h://"} <= set(code)
     for scheme in ("http", "https", "socks5h"):
         settings.load({"egress_proxy": f"{scheme}://proxy.example.com:3128"}, {})
-    policy = guard.Policy(tuple(ip_network(each) for each in ("10.20.0.0/16",)))
-    assert guard.address_problem(policy, "10.20.1.2", 443) == ""
-    assert guard.url_problem(policy, "https://hooks.corp.internal/x") == ""
-    words = guard.address_problem(policy, "10.21.1.2", 443)
+    policy = address_guard.Policy(tuple(ip_network(each) for each in ("10.20.0.0/16",)))
+    assert address_guard.address_problem(policy, "10.20.1.2", 443) == ""
+    assert address_guard.url_problem(policy, "https://hooks.corp.internal/x") == ""
+    words = address_guard.address_problem(policy, "10.21.1.2", 443)
     assert f'reason="{words}"' in "".join(blocks(HOW_TO / "send-to-internal-receivers.md", "text"))
 
 

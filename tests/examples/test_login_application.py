@@ -10,7 +10,7 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key
 
-from gatepost import ids
+from gatepost.core import ids
 from tests.assertions import signed
 from tests.examples.programs import PASSWORD, Form, LoginApplication, Person, login_application, run, running
 from tests.login import CALLBACK, Platform, opened, sent_to

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from joserfc.jwk import RSAKey
 
-from gatepost import clients
-from gatepost.authorize import handoff, request
-from gatepost.authorize.request import Authorization
-from gatepost.tokens import dpop
-from gatepost.tokens.provenance import LONGEST_CHAIN
+from gatepost.oauth import clients, dpop
+from gatepost.oauth.authorize import handoff, request
+from gatepost.oauth.authorize.request import Authorization
+from gatepost.oauth.provenance import LONGEST_CHAIN
 from tests import service
 from tests.assertions import signed
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, bare, blocks, first_column, json_blocks, prose, rows
@@ -152,7 +151,7 @@ def test_the_handoffs_are_as_told() -> None:
 
 def test_the_words_of_refusals_are_those_of_the_code() -> None:
     source = "".join((DOCS.parent / "gatepost" / each).read_text("utf-8") for each in (
-        "authorize/handoff.py", "units/authorize.py", "web/authorize.py",
+        "oauth/authorize/handoff.py", "oauth/authorize/flow.py", "web/authorize.py",
     ))  # fmt: skip
     head = "`error_description` begins with `handoff:` and then"
     told = [words for row in rows(LOGIN, head, "because") for words in re.findall(r"`([^`]+)`", row[0])]

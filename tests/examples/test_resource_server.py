@@ -15,7 +15,7 @@ import requests
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 
 from examples import resource_server
-from gatepost import ids
+from gatepost.core import ids
 from tests.assertions import b64, signed
 from tests.examples.programs import running
 from tests.login import Platform

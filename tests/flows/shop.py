@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from gatepost import ids
-from gatepost.errors import Refusal
-from gatepost.ledger import publish as rules
+from gatepost.accounts import administration
+from gatepost.core import ids
+from gatepost.core.errors import Refusal
+from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.publish import Event
+from gatepost.ledger.publishable import Event
+from gatepost.ledger.service import Answer
 from gatepost.store.listing import Wanted
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, listing, publish
-from gatepost.units.listing import Query
-from gatepost.units.publish import Published
-from gatepost.units.service import Answer
+from gatepost.webhooks import listing, publish
+from gatepost.webhooks.listing import Query
+from gatepost.webhooks.publish import Published
 from tests.receiver import OK, Behaviour, Receiver, receiver
 from tests.service import Service
 
@@ -47,7 +48,7 @@ class Shop(NamedTuple):
         assert isinstance(event, Event)
 
         def unit(tx: Tx) -> Published | Refusal:
-            return publish.one(tx, accounts.named(tx, self.name), event, Origin("operator"))
+            return publish.one(tx, administration.named(tx, self.name), event, Origin("operator"))
 
         made = self.gatepost.opened.store.run_now(unit)
         assert isinstance(made, Published)
@@ -59,7 +60,7 @@ class Shop(NamedTuple):
         opened, wanted = self.gatepost.opened, Query(Wanted(id=ids.raw(delivery)))
 
         def unit(tx: Tx) -> Answer | Refusal:
-            return listing.page(tx, opened.service, accounts.named(tx, self.name), wanted)
+            return listing.page(tx, opened.service, administration.named(tx, self.name), wanted)
 
         answer = opened.store.read_now(unit)
         assert isinstance(answer, Answer)

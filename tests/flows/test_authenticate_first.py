@@ -5,19 +5,19 @@ from typing import Any, SupportsIndex
 
 import pytest
 
-from gatepost import clock
-from gatepost.ops import intake
+from gatepost.core import clock
+from gatepost.ingest import http
 from gatepost.web import definitions
-from gatepost.web.answers import Reply
 from gatepost.web.app import Handler
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request
-from gatepost.web.surface import Surface
+from gatepost.web.responses import Reply
 from tests.service import Client, Service
 
 OPERATIONS: dict[str, tuple[Handler, str]] = {
     f"/{operation.noun}": (definitions.perform(operation), operation.scope)
     for operation in (definitions.CLIENTS, definitions.SCOPES, definitions.ENDPOINTS, definitions.SUBSCRIPTIONS)
-} | {"/events": (intake.answer, intake.SCOPE)}
+} | {"/events": (http.answer, http.SCOPE)}
 
 
 class Parsed(Exception):

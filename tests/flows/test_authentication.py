@@ -10,7 +10,7 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost import ids
+from gatepost.core import ids
 from tests.assertions import assertion, form
 from tests.service import Client, Service
 from tests.wire import check_refusal, elsewhere

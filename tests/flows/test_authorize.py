@@ -14,7 +14,7 @@ import requests
 from joserfc import jws
 from joserfc.jwk import KeySet
 
-from gatepost.units.tokens import active_key
+from gatepost.oauth.token_endpoint import active_key
 from tests import service
 from tests.login import CALLBACK, LOGIN_URL, Browser, Platform, opened, sent_to
 from tests.service import Service

@@ -6,7 +6,7 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from gatepost.scopes import OPERATIONS, PROTOCOL_CLAIMS
+from gatepost.oauth.scopes import OPERATIONS, PROTOCOL_CLAIMS
 from tests.service import Client, Service
 from tests.wire import check_refusal
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost import ids
-from gatepost.scopes import OPERATIONS
+from gatepost.core import ids
+from gatepost.oauth.scopes import OPERATIONS
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.service import Client, Service
 from tests.wire import check_refusal, elsewhere, exchange, request

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from gatepost.accounts import SETTINGS
 from gatepost.cli.main import all_commands
-from gatepost.secrets import new_master_key
+from gatepost.core.secrets import new_master_key
 from tests import command, service
 from tests.service import Client, Service
 

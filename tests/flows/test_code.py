@@ -11,9 +11,9 @@ import requests
 from joserfc import jws
 from joserfc.jwk import KeySet
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
+from gatepost.oauth.grant_contexts import code_id
 from gatepost.store.tx import Tx
-from gatepost.units.bases import code_id
 from tests.assertions import signed
 from tests.login import CALLBACK, CLAIMS, SCOPES, VERIFIER, Browser, Platform, b64, challenge, opened, sent_to
 from tests.proofs import Prover

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 import pytest
 import requests
 
-from gatepost import clock, ids
-from gatepost.deliveries import model
-from gatepost.deliveries.model import Delivery
+from gatepost.core import clock, ids
 from gatepost.store.effects import Birth
 from gatepost.store.tx import Tx
+from gatepost.webhooks import deliveries
+from gatepost.webhooks.deliveries import Delivery
 from tests.service import Service
 from tests.wire import check_every_answer, check_refusal
 
@@ -44,10 +44,10 @@ class Tenant:
             at = clock.milliseconds(tx.at)
             account, subscription, endpoint, event = raw
             made = [
-                model.born(account, ids.fresh(), subscription, endpoint, event, "invoice.paid", 30)
+                deliveries.born(account, ids.fresh(), subscription, endpoint, event, "invoice.paid", 30)
                 for _ in range(count)
             ]
-            tx.effects.births += [Birth(each, model.queued(each, at)) for each in made]
+            tx.effects.births += [Birth(each, deliveries.queued(each, at)) for each in made]
             return made
 
         return self.gatepost.opened.store.run_now(unit)

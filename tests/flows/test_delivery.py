@@ -14,13 +14,14 @@ import pytest
 import requests
 from standardwebhooks import Webhook
 
-from gatepost import __version__, clock
-from gatepost.ledger import publish as ledger
+from gatepost import __version__
+from gatepost.core import clock
+from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.publish import Event
-from gatepost.scopes import OPERATIONS
-from gatepost.units import publish
+from gatepost.ledger.publishable import Event
+from gatepost.oauth.scopes import OPERATIONS
 from gatepost.verify import VerificationError, verify
+from gatepost.webhooks import publish
 from tests.receiver import OK, Raw, Request, hangs_up, receiver, says
 from tests.service import Service
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import requests
 
-from gatepost.errors import ERRORS
+from gatepost.core.errors import ERRORS
 from tests.docs.pages import DOCS, anchors
 from tests.service import running
 

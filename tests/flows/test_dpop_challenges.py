@@ -9,7 +9,7 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost import ids
+from gatepost.core import ids
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion
 from tests.login import Platform

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost import ids
-from gatepost.scopes import OPERATIONS
-from gatepost.units import accounts, webhooks
+from gatepost.accounts import administration
+from gatepost.core import ids
+from gatepost.oauth.scopes import OPERATIONS
+from gatepost.webhooks import definitions
 from tests.flows.test_delivery import Json, Platform, wait_until
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
@@ -97,9 +98,9 @@ def test_a_suspended_account_holds_what_it_has_and_what_comes(platform: Platform
         first = platform.send(1)
         gatepost.cli("account", "suspend", platform.name)
         platform.send_many(1)
-        account = opened.store.read_now(lambda tx: accounts.named(tx, platform.name))
+        account = opened.store.read_now(lambda tx: administration.named(tx, platform.name))
         opened.store.run_now(
-            lambda tx: webhooks.redefine_endpoint(tx, opened.service, account, endpoint["id"], "active")
+            lambda tx: definitions.redefine_endpoint(tx, opened.service, account, endpoint["id"], "active")
         )
         neighbour = Platform(gatepost, f"{platform.name}-neighbour")
         neighbour.connect(other.url)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gatepost import clock, ids
-from gatepost.app import Opened
+from gatepost.core import clock, ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
+from gatepost.run.app import Opened
 from gatepost.store.tx import Tx
 from tests.flows.shop import DEADLINE, Shop, lines, opening, platform, refusal
 from tests.service import Service

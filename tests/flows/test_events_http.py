@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from gatepost.errors import ERRORS
-from gatepost.web.answers import VERSION
+from gatepost.core.errors import ERRORS
+from gatepost.web.responses import VERSION
 from tests import service, wire
 from tests.service import Client, Service
 

@@ -10,13 +10,13 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from gatepost import clock
-from gatepost.clients import JWT_BEARER, TOKEN_EXCHANGE
-from gatepost.errors import BadSetting
-from gatepost.grants.token_exchange import ACCESS_TOKEN
-from gatepost.units import accounts as account_units
-from gatepost.units import issuers as issuer_units
-from gatepost.units.bases import code_id
+from gatepost.accounts import administration as account_units
+from gatepost.core import clock
+from gatepost.core.errors import BadSetting
+from gatepost.oauth import issuer_admin as issuer_units
+from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.grant_contexts import code_id
+from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN
 from tests.assertions import right_claims, signed
 from tests.fapi2 import Holder, Strict, key_set
 from tests.login import CALLBACK, VERIFIER, Browser, opened, sent_to

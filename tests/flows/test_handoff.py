@@ -13,8 +13,8 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from gatepost import ids
-from gatepost.scopes import PROTOCOL_CLAIMS
+from gatepost.core import ids
+from gatepost.oauth.scopes import PROTOCOL_CLAIMS
 from gatepost.store.tx import Tx
 from tests.assertions import b64
 from tests.flows.test_authorize import check_back, check_nowhere

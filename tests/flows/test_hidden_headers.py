@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from gatepost.endpoints import Endpoint
 from gatepost.store.tx import Tx
-from gatepost.units import endpoint_headers
+from gatepost.webhooks import endpoint_headers
+from gatepost.webhooks.endpoints import Endpoint
 from tests.flows.test_delivery import Platform
 from tests.receiver import receiver
 from tests.service import Service

@@ -3,8 +3,8 @@
 import pytest
 import requests
 
-from gatepost.web.answers import VERSION
 from gatepost.web.app import ROUTES
+from gatepost.web.responses import VERSION
 from tests.service import Service
 from tests.wire import NOT_FOR_SCRIPTS, check_every_answer, check_refusal, exchange, request
 

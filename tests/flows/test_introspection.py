@@ -12,11 +12,12 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost import clock, ids
+from gatepost.accounts import administration
+from gatepost.core import clock, ids
+from gatepost.oauth import introspection
+from gatepost.oauth.client_authentication import Known
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx
-from gatepost.units import accounts, introspection
-from gatepost.units.authenticate import Known
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests import service
 from tests.assertions import assertion, signed
@@ -256,16 +257,16 @@ def test_a_disabled_client_asks_nothing_and_its_tokens_come_back_with_it(own: Se
 def test_a_suspended_account_asks_nothing(own: Setting) -> None:
     told = own.tokens()
     assert own.introspect(told["access_token"], own.server)["active"]
-    change(own, accounts.suspend, own.name, "")
+    change(own, administration.suspend, own.name, "")
     for client in (own.client, own.server):
         check_refusal(own.post("introspect", client, token=told["access_token"]), "/oauth/introspect", "invalid_client")
-    change(own, accounts.resume, own.name)
+    change(own, administration.resume, own.name)
     assert own.introspect(told["access_token"], own.server)["active"]
 
 
 def test_the_token_of_a_suspended_account_is_inactive_to_whoever_asks(own: Setting) -> None:
     told = own.tokens()
-    change(own, accounts.suspend, own.name, "")
+    change(own, administration.suspend, own.name, "")
     store = own.gatepost.opened.store
     assert store.read_now(lambda tx: own.told(tx, told["access_token"])) == INACTIVE
 

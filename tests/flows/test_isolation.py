@@ -12,8 +12,8 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost import ids
-from gatepost.scopes import OPERATIONS
+from gatepost.core import ids
+from gatepost.oauth.scopes import OPERATIONS
 from gatepost.web.app import ROUTES
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion

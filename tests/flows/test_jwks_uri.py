@@ -15,12 +15,13 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, RSAKey
 
-from gatepost import app, clock
+from gatepost.core import clock
+from gatepost.egress.jwks_cache import PATIENCE, REVALIDATED, STALE
+from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
+from gatepost.run import app
 from gatepost.settings import load
-from gatepost.tokens.foreign import PATIENCE, REVALIDATED, STALE
 from gatepost.web.app import Application
-from gatepost.web.fetch import MAX_BYTES, KeyFetcher
-from gatepost.web.surface import Surface
+from gatepost.web.context import Surface
 from tests import service
 from tests.assertions import assertion, form, right_claims, signed
 from tests.receiver import Answer, Behaviour, Raw, Receiver, receiver, silent

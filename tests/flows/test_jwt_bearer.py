@@ -18,15 +18,16 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from gatepost import clock
-from gatepost.clients import JWT_BEARER
-from gatepost.errors import BadSetting
-from gatepost.tokens.foreign import PATIENCE
-from gatepost.units import accounts, issuers
+from gatepost.accounts import administration
+from gatepost.core import clock
+from gatepost.core.errors import BadSetting
+from gatepost.egress.jwks_cache import PATIENCE
+from gatepost.egress.remote_jwks import KeyFetcher
+from gatepost.oauth import issuer_admin
+from gatepost.oauth.clients import JWT_BEARER
 from gatepost.web import tokens
-from gatepost.web.fetch import KeyFetcher
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request
-from gatepost.web.surface import Surface
 from tests.assertions import b64, signed
 from tests.login import opened
 from tests.proofs import Prover
@@ -74,8 +75,8 @@ class Workload:
         }  # fmt: skip
         store, service = self.gatepost.opened.store, self.gatepost.opened.service
         store.run_now(
-            lambda tx: issuers.add(
-                tx, service, accounts.named(tx, self.name), name, match=list(match), **(told | changes)
+            lambda tx: issuer_admin.add(
+                tx, service, administration.named(tx, self.name), name, match=list(match), **(told | changes)
             )
         )
 
@@ -487,7 +488,7 @@ def test_a_client_without_the_grant(workload: Workload) -> None:
 def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_name: str, stack: ExitStack) -> None:
     workload = Workload(gatepost, account_name, stack)
     store, account = gatepost.opened.store, account_name
-    store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), "ci"))
+    store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), "ci"))
     workload.trust("once", once=True)
     workload.refused(workload.sign(), "jti")
     workload.refused(workload.sign(jti=""), "jti")
@@ -498,7 +499,7 @@ def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_nam
     workload.refused(shown, "used before")
     workload.refused(workload.sign(EC, jti="one"), "used before")
     assert workload.ask(workload.sign(jti="two")).status_code == 200
-    store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), "once"))
+    store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), "once"))
     workload.trust("again", once=True)
     workload.refused(workload.sign(jti="two"), "used before")
 
@@ -506,7 +507,7 @@ def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_nam
 def test_of_many_who_show_it_at_once_one_is_served(gatepost: Service, account_name: str, stack: ExitStack) -> None:
     workload = Workload(gatepost, account_name, stack)
     store, account = gatepost.opened.store, account_name
-    store.run_now(lambda tx: issuers.remove(tx, accounts.named(tx, account), "ci"))
+    store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), "ci"))
     workload.trust("once", once=True)
     assert workload.ask(workload.sign(jti="first")).status_code == 200  # the keys are fetched
     shown = workload.sign(jti="one")

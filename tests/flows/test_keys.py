@@ -9,11 +9,12 @@ import jwt
 import pytest
 from click.testing import CliRunner
 
-from gatepost import app, clock
 from gatepost.cli.main import commands
-from gatepost.keys import ANNOUNCE
-from gatepost.secrets import new_master_key
-from gatepost.units import keys as key_units
+from gatepost.core import clock
+from gatepost.core.secrets import new_master_key
+from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth.signing_keys import ANNOUNCE
+from gatepost.run import app
 from tests import command, service
 from tests.command import Alone
 from tests.flows.shop import wait_until

@@ -17,10 +17,11 @@ import psycopg
 import pytest
 import requests
 
-from gatepost import chores, clock, ids
+from gatepost.core import clock, ids
 from gatepost.gauges import OF_SUPERVISOR
 from gatepost.observe import OF_EVERY_PROCESS
-from gatepost.units import replay
+from gatepost.run import chores
+from gatepost.webhooks import replay
 from tests import login, postgres, service
 from tests.figures import Figures, labels, read
 from tests.flows.test_delivery import Platform, wait_until

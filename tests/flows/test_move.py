@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 
-from gatepost import app
+from gatepost.run import app
 from gatepost.settings import load
 from tests import service
 from tests.login import Platform

@@ -17,15 +17,17 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js import api
 
-from gatepost import accounts, app, observe, settings
-from gatepost.app import Opened
-from gatepost.bus import nats as bus
-from gatepost.errors import BadSetting
-from gatepost.ledger import publish as rules
+from gatepost import accounts, observe, settings
+from gatepost.accounts import administration as account_units
+from gatepost.core.errors import BadSetting
+from gatepost.ingest import nats as bus
+from gatepost.ledger import publishable as rules
+from gatepost.ledger import upkeep
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
-from gatepost.ledger.publish import Event
-from gatepost.units import accounts as account_units
-from gatepost.units import ledger, publish
+from gatepost.ledger.publishable import Event
+from gatepost.run import app
+from gatepost.run.app import Opened
+from gatepost.webhooks import publish
 from tests import nats as server_of
 from tests import service
 from tests.chaos.load import wait_until
@@ -93,7 +95,7 @@ def event(number: int, account: Any = "acme", **members: Any) -> dict[str, Any]:
 
 def entries(opened: Opened, account: str, type_: str = "invoice.paid") -> list[Entry]:
     found = opened.store.read_now(lambda tx: account_units.named(tx, account))
-    return list(ledger.oldest(opened.store, found.id, ledger.Wanted((type_,))))
+    return list(upkeep.oldest(opened.store, found.id, upkeep.Wanted((type_,))))
 
 
 def numbers(opened: Opened, account: str = "acme") -> list[int]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost import ids
-from gatepost.secrets import digest, random_text
+from gatepost.core import ids
+from gatepost.core.secrets import digest, random_text
+from gatepost.oauth.authorize import flow
+from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, Begun, Pushed, Sent, Visit
+from gatepost.oauth.client_authentication import Presented
 from gatepost.store.tx import Tx
-from gatepost.units import authorize
-from gatepost.units.authenticate import Presented
-from gatepost.units.authorize import MAX_PER_BROWSER, Begun, Pushed, Sent, Visit
 from tests.flows.test_authorize import check_headers, check_nowhere
 from tests.flows.test_par import PREFIX, opening, pushed
 from tests.login import LOGIN_URL, Browser, Platform, sent_to
@@ -75,7 +75,7 @@ def visit(platform: Platform, client: Client, source: str, browser: bytes | None
     """As the web process does it; says which interaction was opened."""
     opened, sent = platform.gatepost.opened, Sent(platform.asking(client))
     visitor = Visit(browser or random_text().encode(), source, first=browser is None)
-    begun = opened.store.run_now(lambda tx: authorize.begin(tx, opened.service, sent, visitor))
+    begun = opened.store.run_now(lambda tx: flow.begin(tx, opened.service, sent, visitor))
     assert isinstance(begun, Begun)
     return str(begun.claims["jti"])
 
@@ -90,8 +90,8 @@ def left(platform: Platform, *names: str) -> list[str]:
 
 
 def test_first_visits_of_a_client_and_address(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert authorize.MAX_FIRST_VISITS == 1_000
-    monkeypatch.setattr(authorize, "MAX_FIRST_VISITS", 3)
+    assert flow.MAX_FIRST_VISITS == 1_000
+    monkeypatch.setattr(flow, "MAX_FIRST_VISITS", 3)
     client, second = platform.define(), platform.define()
     returning = visit(platform, client, "2001:db8::1", b"b" * 32)
     elsewhere_, of_another = visit(platform, client, "192.0.2.1"), visit(platform, second, "2001:db8::1")
@@ -101,8 +101,8 @@ def test_first_visits_of_a_client_and_address(platform: Platform, monkeypatch: p
 
 
 def test_a_new_cookie_for_each_visit_is_no_way_around(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert authorize.MAX_RETURNING == 10_000
-    monkeypatch.setattr(authorize, "MAX_RETURNING", 3)
+    assert flow.MAX_RETURNING == 10_000
+    monkeypatch.setattr(flow, "MAX_RETURNING", 3)
     client = platform.define()
     first = visit(platform, client, "192.0.2.1")
     made_up = [visit(platform, client, "192.0.2.1", bytes([number]) * 32) for number in range(5)]
@@ -165,7 +165,7 @@ def test_the_oldest_pushed_request_makes_room(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, method: str, limit: str
 ) -> None:
     """It is neither refused nor can it end an authorization that was opened: only what nobody opened yet is lost."""
-    monkeypatch.setattr(authorize, limit, 3)
+    monkeypatch.setattr(flow, limit, 3)
     client, browser = platform.define(token_endpoint_auth_method=method), Browser()
     first = push(platform, client)
     interaction = platform.interaction(browser, opening(platform, first, client))
@@ -189,7 +189,7 @@ def push(platform: Platform, client: Client, source: str = "192.0.2.1") -> str:
     if client.secret:
         shown = Presented(client.id, "client_secret_basic", digest=digest(opened.service.keys.hash, client.secret))
     sent = Sent(platform.asking(client))
-    outcome = opened.store.run_now(lambda tx: authorize.push(tx, opened.service, shown, sent, None, "req_1", source))
+    outcome = opened.store.run_now(lambda tx: flow.push(tx, opened.service, shown, sent, None, "req_1", source))
     assert isinstance(outcome, Pushed)
     assert outcome.request_uri.startswith(PREFIX)
     return outcome.request_uri

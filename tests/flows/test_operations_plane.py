@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gatepost.web.answers import VERSION
+from gatepost.web.responses import VERSION
 from tests.service import Client, Service, running
 
 

@@ -9,7 +9,7 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost import ids
+from gatepost.core import ids
 from gatepost.store.tx import Tx
 from tests.assertions import assertion
 from tests.flows.test_authorize import BACK, check_back, check_nowhere

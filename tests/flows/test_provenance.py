@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gatepost import clock, ids
-from gatepost.accounts import Account
-from gatepost.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.accounts import Account, administration
+from gatepost.core import clock, ids
+from gatepost.oauth import issuer_admin
+from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.provenance import LONGEST_CHAIN
 from gatepost.store.tx import Tx
-from gatepost.tokens.provenance import LONGEST_CHAIN
-from gatepost.units import accounts, issuers
 from tests.assertions import signed
 from tests.flows.test_jwt_bearer import KEY, MATCH, Workload, jwks
 from tests.flows.test_token_exchange import TOKENS, Chain
@@ -37,7 +37,7 @@ class Estate(Chain):
     def trust(self) -> None:
         store, service = self.gatepost.opened.store, self.gatepost.opened.service
         store.run_now(
-            lambda tx: issuers.add(
+            lambda tx: issuer_admin.add(
                 tx, service, self.owner(tx), "ci", issuer=f"https://ci.{self.name}.example",
                 jwks_uri=f"{self.server.url}/{self.name}", match=list(MATCH), client=self.workload.id,
                 scope=["things:read"],
@@ -45,7 +45,7 @@ class Estate(Chain):
         )  # fmt: skip
 
     def owner(self, tx: Tx) -> Account:
-        return accounts.named(tx, self.name)
+        return administration.named(tx, self.name)
 
     def by_assertion(self) -> str:
         claims = Workload.claims(self.as_workload())
@@ -137,7 +137,7 @@ def disable_exchanger(estate: Estate, _root: str, _found: Obtained) -> None:
 
 
 def remove_issuer(estate: Estate, _root: str, _found: Obtained) -> None:
-    estate.gatepost.opened.store.run_now(lambda tx: issuers.remove(tx, estate.owner(tx), "ci"))
+    estate.gatepost.opened.store.run_now(lambda tx: issuer_admin.remove(tx, estate.owner(tx), "ci"))
 
 
 def replace_issuer(estate: Estate, root: str, found: Obtained) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 from tests.flows.test_delivery import Json, Platform, wait_until
 from tests.receiver import Answer, Receiver, Request, receiver
 from tests.service import Service

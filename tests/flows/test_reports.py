@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatepost import clock
+from gatepost.core import clock
 from tests.login import Platform, opened
 from tests.service import Service
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gatepost import clock
+from gatepost.core import clock
 from gatepost.verify import verify
 from tests import service
 from tests.flows.test_delivery import Json, Platform, arrived, instant
@@ -323,7 +323,7 @@ def test_an_attempt_is_on_record_while_it_is_under_way(platform: Platform) -> No
 
 _SKEWED = """
 import sys
-if "gatepost.deliveries.process" in sys.orig_argv:
+if "gatepost.run.delivery_process" in sys.orig_argv:
     from datetime import timedelta
     from gatepost import clock
     right = clock.now

@@ -14,16 +14,17 @@ from schemathesis.core.result import Ok
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.pytest._test_builder import build_operation_test
 
-from gatepost import ids, openapi
-from gatepost.errors import Refusal
-from gatepost.ledger import publish
+from gatepost.accounts import administration
+from gatepost.core import ids
+from gatepost.core.errors import Refusal
+from gatepost.ledger import publishable
 from gatepost.ledger.entries import Origin
-from gatepost.scopes import OPERATIONS
+from gatepost.oauth.scopes import OPERATIONS
 from gatepost.store.tx import Tx
-from gatepost.units import accounts
-from gatepost.units import publish as units
-from gatepost.units.publish import Published
+from gatepost.web import openapi
 from gatepost.web.deliveries import VIEWS
+from gatepost.webhooks import publish as units
+from gatepost.webhooks.publish import Published
 from tests.receiver import OK, receiver
 from tests.service import Client, Service
 
@@ -99,11 +100,11 @@ def spare(sqlite_gatepost: Service, token: str) -> Spare:
 
 
 def _publish(service: Service, account: str) -> Published:
-    event = publish.event("invoice.paid", {"customer": {"country": "NL"}})
-    assert isinstance(event, publish.Event)
+    event = publishable.event("invoice.paid", {"customer": {"country": "NL"}})
+    assert isinstance(event, publishable.Event)
 
     def unit(tx: Tx) -> Published | Refusal:
-        return units.one(tx, accounts.named(tx, account), event, Origin("operator"))
+        return units.one(tx, administration.named(tx, account), event, Origin("operator"))
 
     published = service.opened.store.run_now(unit)
     assert isinstance(published, Published)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost import app, settings
+from gatepost import settings
+from gatepost.run import app
 from tests import service
 from tests.service import Client, Service
 from tests.wire import elsewhere

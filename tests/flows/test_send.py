@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
-from gatepost.deliveries.guard import Policy
-from gatepost.deliveries.model import FAILURES
-from gatepost.deliveries.resolver import LookUp
-from gatepost.deliveries.send import Outgoing, Sender, Sent
+from gatepost.egress.address_guard import Policy
+from gatepost.egress.resolver import LookUp
+from gatepost.egress.sender import Outgoing, Sender, Sent
+from gatepost.webhooks.deliveries import FAILURES
 from tests.receiver import (
     OK,
     Answer,

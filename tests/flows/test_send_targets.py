@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from gatepost.deliveries import resolver, send
-from gatepost.deliveries.drive import Drive
-from gatepost.deliveries.guard import Policy
-from gatepost.deliveries.send import Outgoing, Sender, Sent
-from gatepost.deliveries.senders import Senders
+from gatepost.egress import resolver, sender
+from gatepost.egress.address_guard import Policy
+from gatepost.egress.curl_loop import Drive
+from gatepost.egress.sender import Outgoing, Sender, Sent
+from gatepost.egress.senders import Senders
 from tests.flows.test_send import BODY, DEV, HEADERS, HERE, ORDER, at, free_port, post, posting, run, until
 from tests.receiver import OK, Answer, Authority, Connection, Raw, Request, receiver, silent
 
@@ -106,7 +106,7 @@ class TestTargets:
     def test_a_name_that_changes_its_mind(self, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is judged each time it is looked up, also while a connection is kept."""
         answers = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
-        monkeypatch.setattr(send, "NAME_KEPT", 0)
+        monkeypatch.setattr(sender, "NAME_KEPT", 0)
 
         async def story(url: str) -> list[Sent]:
             async with posting(HERE, ca=str(authority.file), look_up=lambda *_: answers.pop(0)) as to:
@@ -405,23 +405,23 @@ class TestLife:
 
         async def story(held: str, good: str) -> None:
             heard: list[Sent] = []
-            sender = Sender(DEV, heard.extend, look_up=look_up)
+            own = Sender(DEV, heard.extend, look_up=look_up)
             try:
                 for key, url in (("held", held), ("waits", "http://slow.test/"), ("blocked", "ftp://a")):
-                    sender.start(Outgoing(key, url, HEADERS, BODY, 20.0))
-                assert sender.in_flight == 3
+                    own.start(Outgoing(key, url, HEADERS, BODY, 20.0))
+                assert own.in_flight == 3
                 await until(lambda: len(heard) == 1)
-                assert (heard[0].key, sender.in_flight) == ("blocked", 2)
+                assert (heard[0].key, own.in_flight) == ("blocked", 2)
                 await until(lambda: bool(r.requests))
-                assert sender.abandon() == ["held", "waits"]
-                assert sender.in_flight == 0
+                assert own.abandon() == ["held", "waits"]
+                assert own.in_flight == 0
                 never.set()
                 assert await asyncio.to_thread(closed.wait, 20), "its connection is closed"
-                sender.start(Outgoing("next", good, HEADERS, BODY, 20.0))
+                own.start(Outgoing("next", good, HEADERS, BODY, 20.0))
                 await until(lambda: len(heard) == 2)
                 assert [each.key for each in heard] == ["blocked", "next"], "nothing more is heard of them"
             finally:
-                sender.close()
+                own.close()
 
         with receiver(Raw(holds)) as r, receiver() as fine:
             run(story(r.url, fine.url))

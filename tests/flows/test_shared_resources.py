@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gatepost import scopes
-from gatepost.scopes import Scope
+from gatepost.accounts import administration
+from gatepost.oauth import scopes
+from gatepost.oauth.scopes import Scope
 from gatepost.store.tx import Tx
-from gatepost.units import accounts
 from tests import service
 from tests.login import opened
 from tests.service import Client, Service
@@ -42,7 +42,7 @@ class Tenant:
 
     def own(self, name: str, resource: str) -> Scope:
         def make(tx: Tx) -> Scope:
-            return Scope(accounts.named(tx, self.name).id, name, resource, tx.at, tx.at)
+            return Scope(administration.named(tx, self.name).id, name, resource, tx.at, tx.at)
 
         return self.gatepost.opened.store.read_now(make)
 

@@ -23,8 +23,8 @@ from typing import TypeVar
 import pytest
 
 from gatepost.cli.doctor import FEW_FILES
-from gatepost.deliveries.resolver import addresses
-from gatepost.deliveries.send import Sent
+from gatepost.egress.resolver import addresses
+from gatepost.egress.sender import Sent
 from tests import service
 from tests.flows.test_send import posting, run
 from tests.receiver import receiver

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost import clock
-from gatepost.ops.plane import Plane
+from gatepost.core import clock
 from gatepost.web.app import Application
 from gatepost.web.body import BodyLimits
+from gatepost.web.context import Surface
 from gatepost.web.listen import connections, listening
-from gatepost.web.surface import Surface
+from gatepost.web.ops.plane import Plane
 from tests import wire
 from tests.service import Service, free_ports
 

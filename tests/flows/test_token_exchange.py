@@ -11,9 +11,9 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost import ids
-from gatepost.clients import JWT_BEARER, TOKEN_EXCHANGE
-from gatepost.units.tokens import active_key
+from gatepost.core import ids
+from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.token_endpoint import active_key
 from tests import service
 from tests.assertions import signed
 from tests.login import Platform, opened

@@ -16,15 +16,16 @@ from pathlib import Path
 import click
 import pytest
 
-from gatepost import app, clock, ids
-from gatepost.app import Opened
 from gatepost.cli.main import all_commands
-from gatepost.deliveries import model
-from gatepost.endpoints import Endpoint
+from gatepost.core import clock, ids
+from gatepost.run import app
+from gatepost.run.app import Opened
 from gatepost.settings import load
 from gatepost.store.effects import Birth
 from gatepost.store.tx import Tx
-from gatepost.subscriptions import Subscription
+from gatepost.webhooks import deliveries
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.subscriptions import Subscription
 from tests import command
 from tests.flows.shop import DEADLINE, Shop, lines, opening, refusal, wait_until
 from tests.receiver import OK, Behaviour, Raw, silent
@@ -301,11 +302,11 @@ def deliver(opened: Opened, age: timedelta, *, ended: bool) -> str:
         account = tx.account_named("default")
         assert account is not None
         old = clock.milliseconds(tx.at - age)
-        made = model.born(ids.raw(account.id), old.to_bytes(6, "big") + ids.fresh()[6:], ids.fresh(), ids.fresh(),
+        made = deliveries.born(ids.raw(account.id), old.to_bytes(6, "big") + ids.fresh()[6:], ids.fresh(), ids.fresh(),
                           ids.fresh(), "invoice.paid", 30, "replay")  # fmt: skip
         if ended:
             made = made._replace(status="succeeded", ended_at=old, ended_reason="delivered", last_code=200)
-        tx.effects.births.append(Birth(made, model.queued(made, old)))
+        tx.effects.births.append(Birth(made, deliveries.queued(made, old)))
         return ids.text("dlv", made.id)
 
     return opened.store.run_now(unit)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, Key, KeyParameters, OKPKey, RSAKey
 
+from gatepost.accounts import administration
 from gatepost.store.tx import Tx
-from gatepost.units import accounts
 from tests.interop import npm
 from tests.interop.person import altered, sign_in
 from tests.login import CALLBACK, CLAIMS, Platform, opened
@@ -117,8 +117,8 @@ class EveryClient:
 
         def comply(tx: Tx) -> None:
             for other in (platform.first, platform.client):  # which have secrets
-                accounts.redefine_client(tx, service, other.id, {"status": "disabled"})
-            accounts.change(tx, service, platform.name, {"profile": "fapi2"})
+                administration.redefine_client(tx, service, other.id, {"status": "disabled"})
+            administration.change(tx, service, platform.name, {"profile": "fapi2"})
 
         platform.gatepost.opened.store.run_now(comply)
         told = self.told(platform, "signed_in", scope=SCOPE, **client)

@@ -9,8 +9,8 @@ import standardwebhooks
 import svix.webhooks
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from gatepost import ids
-from gatepost.deliveries.sign import NewSecret, new_secret, signature, signer
+from gatepost.core import ids
+from gatepost.core.webhook_signature import NewSecret, new_secret, signature, signer
 from gatepost.verify import VerificationError, verify
 
 Headers = dict[str, str]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gatepost import accounts, settings
 from gatepost.accounts import SETTINGS, parse_duration
-from gatepost.errors import BadSetting
+from gatepost.core.errors import BadSetting
 from tests.unit.test_accounts import ACME
 
 NAME = st.sampled_from(list(SETTINGS))

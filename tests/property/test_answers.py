@@ -6,8 +6,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost.errors import ERRORS, Refusal
-from gatepost.web.answers import challenge, oauth_error, problem
+from gatepost.core.errors import ERRORS, Refusal
+from gatepost.web.responses import challenge, oauth_error, problem
 
 DETAIL = st.text(st.characters())  # with half character pairs, as a form could not send but a defect could
 REFUSAL = st.builds(Refusal, st.sampled_from(sorted(ERRORS)), DETAIL)

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost import clients, redirect_uris, scopes
-from gatepost.clients import GRANT_TYPES, Client, Definition, with_secret
-from gatepost.errors import ERRORS, Refusal
+from gatepost.core.errors import ERRORS, Refusal
+from gatepost.oauth import clients, redirect_uris, scopes
+from gatepost.oauth.clients import GRANT_TYPES, Client, Definition, with_secret
 from tests.unit.clients import KEY, MACHINE, NOW, PUBLIC, WEB, define, defined
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)

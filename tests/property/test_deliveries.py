@@ -13,15 +13,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gatepost import ids
-from gatepost.deliveries.model import ENDS
-from gatepost.endpoints import Endpoint
-from gatepost.errors import BadSetting
+from gatepost.accounts import administration
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx
-from gatepost.subscriptions import Subscription
-from gatepost.units import accounts, webhooks
-from gatepost.units.deliveries import Claim, Result
+from gatepost.webhooks import definitions
+from gatepost.webhooks.claim_and_settle import Claim, Result
+from gatepost.webhooks.deliveries import ENDS
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.subscriptions import Subscription
 from tests.contract.backends import Watch
 from tests.contract.posting import OTHER_WORKER, SCHEDULE, WORKER, Post, ids_by
 
@@ -84,7 +85,7 @@ class Anything(RuleBasedStateMachine):
     @rule(which=INDEX, status=st.sampled_from(["active", "disabled"]))
     def redefine_subscription(self, which: int, status: str) -> None:
         subscription, _ = self.subscriptions[which % len(self.subscriptions)]
-        self.post.define(webhooks.subscription, {"id": subscription.id, "status": status})
+        self.post.define(definitions.subscription, {"id": subscription.id, "status": status})
 
     @rule(type_=TYPES, plan=PLANS, count=st.integers(1, 4))
     def publish(self, type_: str, plan: str, count: int) -> None:
@@ -106,12 +107,14 @@ class Anything(RuleBasedStateMachine):
     def replay(self, which: int, asked: dict[str, str]) -> None:
         subscription, _ = self.subscriptions[which % len(self.subscriptions)]
         if self.post.stored(subscription.endpoint).status != "removed":
-            self.post.define(webhooks.subscription, {"id": subscription.id, "replay": asked})
+            self.post.define(definitions.subscription, {"id": subscription.id, "replay": asked})
 
     @rule(suspended=st.sampled_from([False, False, False, True]))
     def suspend(self, suspended: bool) -> None:
         name = self.post.name
-        self.store.run_now(lambda tx: accounts.suspend(tx, name, "") if suspended else accounts.resume(tx, name))
+        self.store.run_now(
+            lambda tx: administration.suspend(tx, name, "") if suspended else administration.resume(tx, name)
+        )
 
     @rule(what=st.sampled_from(["cancel", "retry"]), which=INDEX)
     def operate(self, what: str, which: int) -> None:

@@ -20,24 +20,25 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gatepost import accounts, clock, families, ids, keys
-from gatepost.app import Store
-from gatepost.clients import Client, Grant, StoredSecret
-from gatepost.consents import Consent, Said
-from gatepost.grants.authorization_code import Bound
-from gatepost.keys import Ring
+from gatepost import accounts
+from gatepost.core import clock, ids
+from gatepost.core.secrets import ServerKeys, digest
 from gatepost.ledger.entries import Origin
-from gatepost.scopes import Scope
-from gatepost.secrets import ServerKeys, digest
+from gatepost.ledger.service import Service
+from gatepost.oauth import introspection, refresh_tokens, revocation, signing_keys, token_endpoint
+from gatepost.oauth.client_authentication import Known, Presented
+from gatepost.oauth.clients import Client, Grant, StoredSecret
+from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.dpop import Proof
+from gatepost.oauth.grant_contexts import code_id
+from gatepost.oauth.grants.authorization_code import Bound
+from gatepost.oauth.scopes import Scope
+from gatepost.oauth.signing_keys import Ring
+from gatepost.oauth.token_endpoint import Issued, Refused
+from gatepost.oauth.token_rules import Request
+from gatepost.run.app import Store
 from gatepost.store.flows import Code
 from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
-from gatepost.tokens.dpop import Proof
-from gatepost.tokens.issue import Request
-from gatepost.units import introspection, revocation, tokens
-from gatepost.units.authenticate import Known, Presented
-from gatepost.units.bases import code_id
-from gatepost.units.service import Service
-from gatepost.units.tokens import Issued, Refused
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
 from tests.contract.together import LONG
 from tests.login import VERIFIER, challenge
@@ -131,7 +132,7 @@ class Anything(RuleBasedStateMachine):
         return self.answering(Request(grant_type, (), sent=tuple(sent.items()), proof=proof))
 
     def answering(self, asked: Request) -> Unit[Any]:
-        return lambda tx: tokens.answer(tx, SERVICE, self.presented, asked, "req_1", "192.0.2.1")
+        return lambda tx: token_endpoint.answer(tx, SERVICE, self.presented, asked, "req_1", "192.0.2.1")
 
     @property
     def presented(self) -> Presented:
@@ -145,7 +146,7 @@ class Anything(RuleBasedStateMachine):
                 running = []
                 for token in shown:
                     asked = Request("refresh_token", (), sent=(("refresh_token", token),))
-                    wants = tokens.wants(self.presented, asked)
+                    wants = token_endpoint.wants(self.presented, asked)
                     running.append(next(self.turn).run(self.answering(asked), records_only=True, wants=wants))
                 running += [next(self.turn).run(unit) for unit in others]
                 return await asyncio.gather(*running)
@@ -172,7 +173,7 @@ class Anything(RuleBasedStateMachine):
         assert isinstance(issued, Issued), issued
         line = Line(given.id, at)
         line.moved_to(line.given(issued), thumbprint, at)
-        shown = families.read(KEYS.refresh, line.tokens[0])
+        shown = refresh_tokens.read(KEYS.refresh, line.tokens[0])
         assert shown is not None
         line.id = shown.family
         self.lines.append(line)
@@ -251,7 +252,7 @@ class Anything(RuleBasedStateMachine):
         for token in fresh:
             line.moved_to(token, "", self.watch())
 
-    def row(self, line: Line) -> families.Family | None:
+    def row(self, line: Line) -> refresh_tokens.Family | None:
         return next(self.turn).read_now(lambda tx: tx.flows.family(self.account.id, line.id))
 
     @rule(which=WHICH, age=AGES, thumbprint=THUMBPRINTS)
@@ -334,9 +335,9 @@ class Anything(RuleBasedStateMachine):
             if row is None:
                 assert not line.is_live(self.watch())
                 continue
-            shown = families.read(KEYS.refresh, line.tokens[-1])
+            shown = refresh_tokens.read(KEYS.refresh, line.tokens[-1])
             assert shown is not None
-            assert (row.number, row.leaf) == (len(line.tokens) - 1, families.leaf(shown))
+            assert (row.number, row.leaf) == (len(line.tokens) - 1, refresh_tokens.leaf(shown))
             assert (row.ended_at is not None) == line.over
 
     def teardown(self) -> None:
@@ -355,7 +356,7 @@ class Anything(RuleBasedStateMachine):
 
 def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int) -> None:
     watch.at = clock.from_milliseconds(clock.milliseconds(watch()))  # no finer than what is stored
-    made = keys.generate("ES256", watch())
+    made = signing_keys.generate("ES256", watch())
     active = msgspec.structs.replace(made.key, status="active")
     stores[0].migrate()
     stores[0].run_now(lambda tx: tx.add_signing_key(active, KEYS.data.close(made.private, active.id)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost.deliveries.guard import Policy, address_problem, url_problem
+from gatepost.egress.address_guard import Policy, address_problem, url_problem
 
 STRICT = Policy()
 DEV = Policy(dev=True)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 
 RAW = st.binary(min_size=16, max_size=16)
 PREFIX = st.sampled_from(["acc", "cli", "evt", "tok", "key", "ep"])

@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost import scopes
 from gatepost.accounts import Account
-from gatepost.errors import Refusal
-from gatepost.grants.client_credentials import RULES
-from gatepost.keys import SigningKey
-from gatepost.tokens.issue import Draft, decide, explain, mint
+from gatepost.core.errors import Refusal
+from gatepost.oauth import scopes
+from gatepost.oauth.grants.client_credentials import RULES
+from gatepost.oauth.signing_keys import SigningKey
+from gatepost.oauth.token_rules import Draft, decide, explain, mint
 from tests.unit.drafts import ALL, API, BASE_URL, NOW, OTHER, SCOPES, Defined, client, draft, scope
 
 NAMES = st.lists(st.sampled_from([*ALL, "openid", ""]), unique=True)

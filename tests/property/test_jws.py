@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost.tokens.jws import Unreadable, instant
+from gatepost.core.jose import Unreadable, instant
 from tests.property.test_clients import JSON, TEXT
 from tests.unit.foreign import CLAIMS, EC, OTHER_EC, encoded, token
 from tests.unit.test_jws import ES256, read

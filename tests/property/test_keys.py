@@ -7,12 +7,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gatepost import keys
-from gatepost.keys import ALGORITHMS, ANNOUNCE, JWKS_MAX_AGE, LONGEST_TOKEN, PUBLISHED, ROTATE, SigningKey
+from gatepost.oauth import signing_keys
+from gatepost.oauth.signing_keys import (
+    ALGORITHMS,
+    ANNOUNCE,
+    JWKS_MAX_AGE,
+    LONGEST_TOKEN,
+    PUBLISHED,
+    ROTATE,
+    SigningKey,
+)
 from tests.unit.signing_keys import Kept, generate
 
 START = datetime(2026, 11, 15, 8, tzinfo=UTC)
-GOES_TO = {  # the table at the top of gatepost/keys.py, with revocation
+GOES_TO = {  # the table at the top of gatepost/oauth/signing_keys.py, with revocation
     "announced": {"active", "revoked"},
     "active": {"retired", "revoked"},
     "retired": {"purged", "revoked"},
@@ -31,7 +39,7 @@ PASSING = st.one_of(
 class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.patch = mock.patch.object(keys, "generate", generate)
+        self.patch = mock.patch.object(signing_keys, "generate", generate)
         self.patch.start()
         self.at = START
         self.kept = Kept()
@@ -41,7 +49,7 @@ class Lives(RuleBasedStateMachine):
 
     @initialize()
     def first_start(self) -> None:
-        self.follow(keys.plan([], self.at), forced=frozenset(ALGORITHMS))
+        self.follow(signing_keys.plan([], self.at), forced=frozenset(ALGORITHMS))
 
     @rule(passing=PASSING)
     def time_passes(self, passing: timedelta) -> None:
@@ -49,13 +57,13 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def plan(self) -> None:
-        self.follow(keys.plan(self.kept.listed(), self.at), forced=frozenset())
-        assert keys.plan(self.kept.listed(), self.at) == [], "what was due was done"
+        self.follow(signing_keys.plan(self.kept.listed(), self.at), forced=frozenset())
+        assert signing_keys.plan(self.kept.listed(), self.at) == [], "what was due was done"
 
     @rule(algs=st.frozensets(st.sampled_from(ALGORITHMS)))
     def rotate_now(self, algs: frozenset[str]) -> None:
         before = {alg: self.kept.one(alg, "announced").id for alg in algs}
-        self.follow(keys.plan(self.kept.listed(), self.at, rotate=algs), forced=algs)
+        self.follow(signing_keys.plan(self.kept.listed(), self.at, rotate=algs), forced=algs)
         assert {alg: self.kept.one(alg, "active").id for alg in algs} == before
 
     @precondition(lambda self: self.kept.keys)
@@ -63,10 +71,10 @@ class Lives(RuleBasedStateMachine):
     def revoke(self, data: st.DataObject) -> None:
         published = [key for key in self.kept.listed() if key.status in PUBLISHED]
         key = data.draw(st.sampled_from(published))
-        self.follow(keys.revoke(self.kept.listed(), key, self.at), forced=frozenset({key.alg}))
+        self.follow(signing_keys.revoke(self.kept.listed(), key, self.at), forced=frozenset({key.alg}))
         assert self.kept.keys[key.id].status == "revoked"
 
-    def follow(self, changes: list[keys.Change], forced: frozenset[str]) -> None:
+    def follow(self, changes: list[signing_keys.Change], forced: frozenset[str]) -> None:
         """Apply one change after the other, each of which must be a step that is allowed."""
         for change in changes:
             before = self.kept.keys.get(change.key.id)
@@ -102,7 +110,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def the_key_set_is_what_verifiers_need(self) -> None:
-        published = {key["kid"] for key in keys.jwks(self.kept.listed())["keys"]}
+        published = {key["kid"] for key in signing_keys.jwks(self.kept.listed())["keys"]}
         assert published == {key.id for key in self.kept.listed() if key.status not in ("revoked", "purged")}
 
 

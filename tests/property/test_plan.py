@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost import clock
-from gatepost.deliveries import decide, plan
-from gatepost.deliveries.decide import Attempted, Ended, Receiver, RetryAt
-from gatepost.deliveries.plan import Planned
+from gatepost.core import clock
+from gatepost.webhooks import decide, plan
+from gatepost.webhooks.decide import Attempted, Ended, Receiver, RetryAt
+from gatepost.webhooks.plan import Planned
 
 URL = "https://receiver.example"
 SCHEDULE = st.lists(st.integers(1, 7 * 86_400), max_size=24)

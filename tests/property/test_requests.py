@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatepost.errors import Refusal
-from gatepost.web.answers import oauth_error, problem
+from gatepost.core.errors import Refusal
 from gatepost.web.body import MAX_BODY
 from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, source
+from gatepost.web.responses import oauth_error, problem
 
 BYTES = st.binary(max_size=500)
 FORM_BYTES = st.lists(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gatepost.deliveries.schedule import Schedule, Turn
 from gatepost.store.webhooks import Key, Lane
+from gatepost.webhooks.schedule import Schedule, Turn
 
 LEASE = 45_000
 WELL = {"well": True, "trouble": False}

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost import resources, scopes
-from gatepost.errors import Refusal
-from gatepost.scopes import PROTOCOL_CLAIMS, Scope
+from gatepost.core.errors import Refusal
+from gatepost.oauth import resources, scopes
+from gatepost.oauth.scopes import PROTOCOL_CLAIMS, Scope
 from tests.property.test_clients import JSON, TEXT
 from tests.unit.test_scopes import BASE_URL, FULL, LATER, NOW, define, defined
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gatepost.errors import BadSetting
-from gatepost.secrets import Box, Secret, WrongKey, digest, parse_master_keys
+from gatepost.core.errors import BadSetting
+from gatepost.core.secrets import Box, Secret, WrongKey, digest, parse_master_keys
 
 KEY = st.binary(min_size=32, max_size=32)
 BOX = Box([bytes(range(32))])

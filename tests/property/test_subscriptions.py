@@ -7,10 +7,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost import subscriptions
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
 from gatepost.ledger import entries
-from gatepost.subscriptions import Subscription, matches_data, matches_type
+from gatepost.webhooks import subscriptions
+from gatepost.webhooks.subscriptions import Subscription, matches_data, matches_type
 from tests.property.test_clients import JSON, TEXT
 from tests.unit.test_subscriptions import EVENTS, FULL, LATER, NOW, SMALL, define, defined
 

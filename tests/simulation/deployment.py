@@ -22,18 +22,20 @@ from urllib.parse import urlencode
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gatepost import app, chores, clock, ids, observe, secrets
-from gatepost.app import Opened
-from gatepost.deliveries.worker import Worker
-from gatepost.errors import Unavailable
-from gatepost.ops import intake
+from gatepost import observe
+from gatepost.core import clock, ids, secrets
+from gatepost.core.errors import Unavailable
+from gatepost.ingest import http
+from gatepost.run import app, chores
+from gatepost.run.app import Opened
 from gatepost.settings import Settings
 from gatepost.store import sqlite as sqlite_module
+from gatepost.web import request_log
 from gatepost.web import tokens as web_tokens
-from gatepost.web import watch
 from gatepost.web.app import Application
+from gatepost.web.context import Surface
 from gatepost.web.requests import Request
-from gatepost.web.surface import Surface
+from gatepost.webhooks.worker import Worker
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of
 from tests.simulation.network import Network
 from tests.simulation.stores import Disk, SimulatedPostgres, SimulatedSqlite
@@ -131,7 +133,7 @@ class Deployment:
                 (sqlite_module, "_sync", lambda _descriptor: None),
                 (app, "open_store", self._open_store),
                 (observe._Log, "__getattr__", self._logger),
-                (watch, "answered", lambda _answered: None),
+                (request_log, "answered", lambda _answered: None),
                 (web_tokens, "token_asked", lambda _asked: None),
                 (clock, "now", self.now),
                 (rsa, "generate_private_key", self._rsa_key),
@@ -279,7 +281,7 @@ class Deployment:
 
         async def call(done: Callable[[Response], None]) -> None:
             try:
-                reply = await intake.answer(surface, request)
+                reply = await http.answer(surface, request)
                 done(Response(reply.status, dict(reply.headers), reply.body))
             except Unavailable:
                 done(Response(503, {}, b""))

@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gatepost import clock, ids
-from gatepost.deliveries.send import Outgoing
-from gatepost.units import ledger, pruning
+from gatepost.core import clock, ids
+from gatepost.egress.sender import Outgoing
+from gatepost.ledger import upkeep
+from gatepost.webhooks import pruning
 from tests.simulation.deployment import SLOTS, Deployment, Violation
 from tests.simulation.loop import Process, current_process
 from tests.simulation.network import Received, Receiver
@@ -506,7 +507,7 @@ class Invariants:
         world = self.deployment.world
         assert world is not None
         for tenant in self.tenants[day % len(self.tenants) :][:1]:
-            verdict = ledger.verify(world.store, world.service.keys.seal, tenant.id)
+            verdict = upkeep.verify(world.store, world.service.keys.seal, tenant.id)
             check(not verdict.problem, f"the ledger of {tenant.name} does not verify: {verdict.problem}")
             counted = pruning.recount(world.store, tenant.id)
             check(not counted.problem, f"the ledger of {tenant.name}: {counted.problem}")

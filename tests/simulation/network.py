@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from gatepost.deliveries.send import Outgoing, Sent
+from gatepost.egress.sender import Outgoing, Sent
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of, current_process
 
 UNREACHED = ("dns", "connect", "tls", "blocked_target")  # failures in which no receiver sees the request

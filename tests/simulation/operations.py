@@ -9,10 +9,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from gatepost import ids
-from gatepost.errors import BadSetting
-from gatepost.units import accounts as account_units
-from gatepost.units import deliveries as delivery_units
+from gatepost.accounts import administration as account_units
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
+from gatepost.webhooks import claim_and_settle as delivery_units
 from tests.simulation import script
 from tests.simulation.deployment import Deployment
 from tests.simulation.invariants import Invariants

@@ -7,7 +7,7 @@ costs what happens in it.
 import asyncio
 from typing import Any
 
-from gatepost import ids
+from gatepost.core import ids
 from tests.simulation import script
 from tests.simulation.deployment import Deployment, Violation
 from tests.simulation.faults import Faults

@@ -16,8 +16,8 @@ from unittest import mock
 
 import apsw
 
-from gatepost.clock import Clock
-from gatepost.errors import Unavailable
+from gatepost.core.clock import Clock
+from gatepost.core.errors import Unavailable
 from gatepost.store import postgres as postgres_module
 from gatepost.store.effects import Awaited
 from gatepost.store.postgres import PostgresStore, _Line, _RecordsOnly

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from joserfc.jwk import ECKey
 
-from gatepost import ids
-from gatepost.units import accounts as account_units
+from gatepost.accounts import administration as account_units
+from gatepost.core import ids
 from tests.assertions import signed
 from tests.login import CALLBACK, LOGIN_URL, VERIFIER, challenge, opened
 from tests.simulation import script

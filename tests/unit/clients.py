@@ -5,9 +5,9 @@ from typing import Any
 
 from joserfc.jwk import ECKey
 
-from gatepost import clients
-from gatepost.clients import Client, Definition
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
+from gatepost.oauth import clients
+from gatepost.oauth.clients import Client, Definition
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gatepost.accounts import Account
-from gatepost.clients import Client, Grant
-from gatepost.scopes import Scope
-from gatepost.tokens.dpop import Proof
-from gatepost.tokens.issue import Basis, Draft, Request
+from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.dpop import Proof
+from gatepost.oauth.scopes import Scope
+from gatepost.oauth.token_rules import Basis, Draft, Request
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"

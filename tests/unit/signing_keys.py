@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from gatepost import ids
-from gatepost.keys import Change, Generated, SigningKey
+from gatepost.core import ids
+from gatepost.oauth.signing_keys import Change, Generated, SigningKey
 
 
 def generate(alg: str, at: datetime) -> Generated:

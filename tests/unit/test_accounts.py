@@ -7,9 +7,10 @@ import msgspec
 import pytest
 from joserfc.jwk import ECKey
 
-from gatepost import accounts, ids
+from gatepost import accounts
 from gatepost.accounts import SETTINGS, Account
-from gatepost.errors import BadSetting
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 ACME = Account("acc_06d8un0u5du3r3ifb9lnp3culs", "acme", NOW)

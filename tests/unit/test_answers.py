@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatepost.errors import ERRORS, Refusal
-from gatepost.web import answers
-from gatepost.web.answers import Reply, challenge, linked, oauth_error, problem, refuse
+from gatepost.core.errors import ERRORS, Refusal
+from gatepost.web import responses
+from gatepost.web.responses import Reply, challenge, linked, oauth_error, problem, refuse
 
 BASE_URL = "https://gatepost.example"
 METADATA = f'resource_metadata="{BASE_URL}/.well-known/oauth-protected-resource"'
@@ -34,12 +34,12 @@ def header(reply: Reply, name: str) -> list[str]:
 
 class TestJSON:
     def test_an_answer_that_refuses_nothing_has_no_link(self) -> None:
-        reply = answers.json(200, {"error": "of the receiver"})
+        reply = responses.json(200, {"error": "of the receiver"})
         assert linked(reply, "https://docs.example.com") == reply
 
     def test_a_body_and_its_headers(self) -> None:
-        assert answers.json(201, {"a": "é"}, ("x", "y")) == Reply(201, '{"a":"é"}'.encode(), (("x", "y"),))
-        assert answers.json(200, {}).media_type == "application/json"
+        assert responses.json(201, {"a": "é"}, ("x", "y")) == Reply(201, '{"a":"é"}'.encode(), (("x", "y"),))
+        assert responses.json(200, {}).media_type == "application/json"
 
 
 @pytest.mark.parametrize("code", ERRORS)

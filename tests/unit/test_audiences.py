@@ -2,12 +2,12 @@
 
 import pytest
 
-from gatepost import scopes
 from gatepost.accounts import Account
-from gatepost.clients import Client, Grant
-from gatepost.errors import Refusal
-from gatepost.grants.authorization_code import RULES
-from gatepost.tokens.issue import Basis, Draft, Request, decide
+from gatepost.core.errors import Refusal
+from gatepost.oauth import scopes
+from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.grants.authorization_code import RULES
+from gatepost.oauth.token_rules import Basis, Draft, Request, decide
 from tests.unit.drafts import ACCOUNT, API, BASE_URL, NOW, OTHER, Defined, scope
 
 OWN = scopes.default_resource(ACCOUNT.id)

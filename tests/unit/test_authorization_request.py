@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from gatepost.accounts import Account
-from gatepost.authorize import request
-from gatepost.authorize.request import CHECKS, LONGEST, Asked, Authorization, addressee
-from gatepost.clients import Client, Grant
-from gatepost.errors import Refusal
-from gatepost.redirect_uris import matches
-from gatepost.tokens.jws import b64
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import b64
+from gatepost.oauth.authorize import request
+from gatepost.oauth.authorize.request import CHECKS, LONGEST, Asked, Authorization, addressee
+from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.redirect_uris import matches
 from tests.unit.drafts import ACCOUNT, API, NOW, OTHER, SCOPES
 
 CALLBACK = "https://app.example/callback"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gatepost import ids
-from gatepost.store.bell import MOST, Bell, Ringer, packed, unpacked
+from gatepost.core import ids
 from gatepost.store.effects import Awaited
+from gatepost.store.wakeup import MOST, Bell, Ringer, packed, unpacked
 
 Calls = queue.SimpleQueue[list[Awaited]]
 WAIT = 10.0  # seconds: only a test that fails waits so long

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from gatepost.errors import BadSetting
+from gatepost.core.errors import BadSetting
 from gatepost.ledger import checkpoint
 from gatepost.ledger.checkpoint import Checkpoint, Proof, Signer, open_note, parse_proof, parse_verifier
 

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import clients, ids
-from gatepost.clients import GRANT_TYPES, JWT_BEARER, TOKEN_EXCHANGE, Client, Grant
-from gatepost.scopes import BUILT_IN, OPERATIONS
+from gatepost.core import ids
+from gatepost.oauth import clients
+from gatepost.oauth.clients import GRANT_TYPES, JWT_BEARER, TOKEN_EXCHANGE, Client, Grant
+from gatepost.oauth.scopes import BUILT_IN, OPERATIONS
 from tests.unit.clients import MACHINE, PUBLIC, WEB, defined, refused
 
 ALL: dict[str, Any] = WEB | {"grant_types": list(GRANT_TYPES)}

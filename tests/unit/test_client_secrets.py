@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import clients
-from gatepost.clients import MAX_OVERLAP, OVERLAP, Client, with_secret
-from gatepost.secrets import digest, new_client_secret
+from gatepost.core.secrets import digest, new_client_secret
+from gatepost.oauth import clients
+from gatepost.oauth.clients import MAX_OVERLAP, OVERLAP, Client, with_secret
 from tests.unit.clients import KEYED, MACHINE, NOW, PUBLIC, defined, definition, refused
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 from joserfc.jwk import OKPKey, RSAKey
 
-from gatepost import clients, ids
-from gatepost.clients import TOKEN_EXCHANGE, Client
-from gatepost.scopes import PROTOCOL_CLAIMS
+from gatepost.core import ids
+from gatepost.oauth import clients
+from gatepost.oauth.clients import TOKEN_EXCHANGE, Client
+from gatepost.oauth.scopes import PROTOCOL_CLAIMS
 from tests.unit.clients import (
     ACCOUNT,
     BASE_URL,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from gatepost import clock
+from gatepost.core import clock
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gatepost import consents
-from gatepost.consents import Consent, Said
+from gatepost.oauth import consents
+from gatepost.oauth.consents import Consent, Said
 from tests.unit.drafts import ACCOUNT, NOW, Defined, scope
 
 CLAIMS = {"name": "Ada", "email": "ada@example.com", "email_verified": True, "roles": ["a"], "phone_number": "1"}

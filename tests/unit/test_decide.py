@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gatepost import clock
-from gatepost.deliveries import decide, plan
-from gatepost.deliveries.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
-from gatepost.deliveries.model import BECAUSE, ENDS, FAILURES
+from gatepost.core import clock
+from gatepost.webhooks import decide, plan
+from gatepost.webhooks.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
+from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 ENDED_AT = clock.milliseconds(NOW)

@@ -12,15 +12,16 @@ import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
-from gatepost import chores, settings
+from gatepost import settings
 from gatepost.cli.main import all_commands
-from gatepost.deliveries.model import FAILURES
 from gatepost.gauges import OF_SUPERVISOR
-from gatepost.grants import GRANTS
 from gatepost.ledger.entries import TYPES
+from gatepost.oauth.grants import GRANTS
 from gatepost.observe import OF_EVERY_PROCESS, Answered, Attempted
-from gatepost.ops import metrics
+from gatepost.run import chores
 from gatepost.web.app import ROUTES
+from gatepost.web.ops import metrics
+from gatepost.webhooks.deliveries import FAILURES
 from tests.docs.pages import HOW_TO, REFERENCE, ROOT, bare, inline_code, json_blocks, rows
 
 DEPLOY = ROOT / "deploy"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from gatepost import discovery
-from gatepost.authorize import request
-from gatepost.clients import ASSERTION_ALGORITHMS, GRANT_TYPES, MEMBERS, SECRET_METHODS
-from gatepost.grants import GRANTS
-from gatepost.keys import ALGORITHMS
-from gatepost.scopes import BUILT_IN, OPERATIONS
+from gatepost.oauth import discovery
+from gatepost.oauth.authorize import request
+from gatepost.oauth.clients import ASSERTION_ALGORITHMS, GRANT_TYPES, MEMBERS, SECRET_METHODS
+from gatepost.oauth.grants import GRANTS
+from gatepost.oauth.scopes import BUILT_IN, OPERATIONS
+from gatepost.oauth.signing_keys import ALGORITHMS
 from gatepost.web.app import ROUTES
 
 BASE_URL = "https://gatepost.example"

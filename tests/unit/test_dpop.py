@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from gatepost.errors import Refusal
-from gatepost.tokens import dpop
-from gatepost.tokens.dpop import AHEAD, KEPT, NONCE_LIFE, OLDEST, Proof
-from gatepost.tokens.jws import MAX_BYTES, unb64
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import MAX_BYTES, unb64
+from gatepost.oauth import dpop
+from gatepost.oauth.dpop import AHEAD, KEPT, NONCE_LIFE, OLDEST, Proof
 from tests.assertions import b64, signed
 from tests.proofs import hash_of, proof, public, thumbprint
 

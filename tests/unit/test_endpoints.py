@@ -6,10 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import endpoints
-from gatepost.deliveries.sign import new_secret
-from gatepost.endpoints import DISABLE_AFTER, OVERLAP, Defined, Endpoint, Health, SigningSecret, with_secret
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
+from gatepost.core.webhook_signature import new_secret
+from gatepost.webhooks import endpoints
+from gatepost.webhooks.endpoints import (
+    DISABLE_AFTER,
+    OVERLAP,
+    Defined,
+    Endpoint,
+    Health,
+    SigningSecret,
+    with_secret,
+)
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import ids
+from gatepost.core import ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import PLATFORM_TYPE, RESERVED, TYPES, Entry, Origin
 

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gatepost.errors import Refusal
-from gatepost.web.answers import oauth_error
+from gatepost.core.errors import Refusal
 from gatepost.web.error_page import for_browser, prefers_html
+from gatepost.web.responses import oauth_error
 
 FIREFOX = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 CHROMIUM = (

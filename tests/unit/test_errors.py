@@ -2,8 +2,8 @@
 
 import pytest
 
-from gatepost.errors import ERRORS, BadSetting, GatepostError, Refusal, Unavailable
-from gatepost.secrets import WrongKey
+from gatepost.core.errors import ERRORS, BadSetting, GatepostError, Refusal, Unavailable
+from gatepost.core.secrets import WrongKey
 
 
 @pytest.mark.parametrize("code", ERRORS)

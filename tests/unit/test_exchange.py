@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost.clients import TOKEN_EXCHANGE, Client, Grant
-from gatepost.errors import Refusal
-from gatepost.grants import GRANTS, token_exchange
-from gatepost.grants.token_exchange import ACCESS_TOKEN, JWT, extended, problem, rest_on
-from gatepost.keys import SigningKey
-from gatepost.tokens.issue import Basis, Draft, Request, Token, decide, mint
-from gatepost.tokens.provenance import LONGEST_CHAIN, Provenance, SubjectToken
+from gatepost.core.errors import Refusal
+from gatepost.oauth.clients import TOKEN_EXCHANGE, Client, Grant
+from gatepost.oauth.grants import GRANTS, token_exchange
+from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT, extended, problem, rest_on
+from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken
+from gatepost.oauth.signing_keys import SigningKey
+from gatepost.oauth.token_rules import Basis, Draft, Request, Token, decide, mint
 from tests.unit.drafts import ACCOUNT, ALL, API, BASE_URL, NOW, OTHER, SCOPES
 
 SECOND = int(NOW.timestamp())

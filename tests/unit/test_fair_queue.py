@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatepost.fair_queue import FairQueue, Work
+from gatepost.core.fair_queue import FairQueue, Work
 
 
 class Started:

@@ -7,8 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gatepost import families, ids
-from gatepost.families import MOST, PREFIX, Decision, Ended, Family, Repeat, Reused, Rotate, Shown, Stay
+from gatepost.core import ids
+from gatepost.oauth import refresh_tokens
+from gatepost.oauth.refresh_tokens import (
+    MOST,
+    PREFIX,
+    Decision,
+    Ended,
+    Family,
+    Repeat,
+    Reused,
+    Rotate,
+    Shown,
+    Stay,
+)
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -18,10 +30,10 @@ KEY = bytes(range(32))
 OTHER_KEY = KEY[::-1]
 FAMILY = "fam_06d8un0u5du3r3ifb9lnp3culs"
 OTHER_FAMILY = "fam_06d8un0u5du3r3ifb9lnp3culo"
-FIRST = families.first(FAMILY, b"s" * 32)
-SECOND_ONE = families.successor(KEY, FIRST)
-THIRD = families.successor(KEY, SECOND_ONE)
-TOKEN = families.text(KEY, FIRST)
+FIRST = refresh_tokens.first(FAMILY, b"s" * 32)
+SECOND_ONE = refresh_tokens.successor(KEY, FIRST)
+THIRD = refresh_tokens.successor(KEY, SECOND_ONE)
+TOKEN = refresh_tokens.text(KEY, FIRST)
 
 
 class TestFormat:
@@ -34,23 +46,23 @@ class TestFormat:
         ids=["first", "second", "third", "last", "another family"],
     )
     def test_what_was_written_is_read(self, shown: Shown) -> None:
-        assert families.read(KEY, families.text(KEY, shown)) == shown
-        assert families.family_in(families.text(OTHER_KEY, shown)) == ids.raw(shown.family)
+        assert refresh_tokens.read(KEY, refresh_tokens.text(KEY, shown)) == shown
+        assert refresh_tokens.family_in(refresh_tokens.text(OTHER_KEY, shown)) == ids.raw(shown.family)
 
     @pytest.mark.parametrize(
         "text", ["", "gpr_", TOKEN[:-1], TOKEN + "A", TOKEN[:-4], "gpr_" + "é" * 84, "gpr_" + "!" * 84]
     )
     def test_what_names_no_family(self, text: str) -> None:
-        assert families.family_in(text) is None
+        assert refresh_tokens.family_in(text) is None
 
     def test_nobody_else_can_make_one(self) -> None:
-        assert families.read(OTHER_KEY, TOKEN) is None
-        assert families.text(OTHER_KEY, FIRST)[:70] == TOKEN[:70]
-        assert families.text(OTHER_KEY, FIRST) != TOKEN
+        assert refresh_tokens.read(OTHER_KEY, TOKEN) is None
+        assert refresh_tokens.text(OTHER_KEY, FIRST)[:70] == TOKEN[:70]
+        assert refresh_tokens.text(OTHER_KEY, FIRST) != TOKEN
 
     def test_every_truncation(self) -> None:
-        assert [cut for cut in range(len(TOKEN)) if families.read(KEY, TOKEN[:cut])] == []
-        assert [cut for cut in range(1, len(TOKEN)) if families.read(KEY, TOKEN[cut:])] == []
+        assert [cut for cut in range(len(TOKEN)) if refresh_tokens.read(KEY, TOKEN[:cut])] == []
+        assert [cut for cut in range(1, len(TOKEN)) if refresh_tokens.read(KEY, TOKEN[cut:])] == []
 
     def test_every_single_bit(self) -> None:
         raw = TOKEN.encode()
@@ -60,7 +72,7 @@ class TestFormat:
             for bit in range(8)
         ]
         assert len(set(flipped)) == 8 * len(TOKEN)
-        assert [each for each in flipped if families.read(KEY, each)] == []
+        assert [each for each in flipped if refresh_tokens.read(KEY, each)] == []
 
     def test_every_character_left_out_doubled_or_another(self) -> None:
         others = string.ascii_letters + string.digits + "-_"
@@ -68,7 +80,7 @@ class TestFormat:
             before, at, after = TOKEN[:place], TOKEN[place], TOKEN[place + 1 :]
             changed = [before + after, before + at + at + after]
             changed += [before + each + after for each in others if each != at]
-            assert [each for each in changed if families.read(KEY, each)] == []
+            assert [each for each in changed if refresh_tokens.read(KEY, each)] == []
 
     @pytest.mark.parametrize(
         "text",
@@ -99,28 +111,28 @@ class TestFormat:
         ids=lambda text: ascii(text)[:24],
     )
     def test_what_is_not_one(self, text: str) -> None:
-        assert families.read(KEY, text) is None
+        assert refresh_tokens.read(KEY, text) is None
 
     def test_what_is_kept_is_not_a_token_nor_part_of_one(self) -> None:
         """Who reads the store can make nothing of what is in it."""
-        kept = families.leaf(FIRST)
+        kept = refresh_tokens.leaf(FIRST)
         plain = ids.raw(FAMILY) + bytes(3) + kept
         tried = [kept.hex(), PREFIX + kept.hex()]
         tried += [
             PREFIX + urlsafe_b64encode(raw).decode() for raw in (kept, plain, plain + bytes(12), plain + kept[:12])
         ]
-        assert [each for each in tried if families.read(KEY, each)] == []
-        assert len({families.leaf(each) for each in (FIRST, SECOND_ONE, THIRD)}) == 3
+        assert [each for each in tried if refresh_tokens.read(KEY, each)] == []
+        assert len({refresh_tokens.leaf(each) for each in (FIRST, SECOND_ONE, THIRD)}) == 3
 
 
 class TestSuccessor:
     def test_it_is_derived_so_that_a_retry_gets_the_same_one(self) -> None:
-        assert families.successor(KEY, FIRST) == SECOND_ONE
+        assert refresh_tokens.successor(KEY, FIRST) == SECOND_ONE
         assert (SECOND_ONE.family, SECOND_ONE.number) == (FAMILY, 1)
         assert SECOND_ONE.secret != FIRST.secret
 
     def test_nobody_without_the_key_derives_it(self) -> None:
-        assert families.successor(OTHER_KEY, FIRST).secret != SECOND_ONE.secret
+        assert refresh_tokens.successor(OTHER_KEY, FIRST).secret != SECOND_ONE.secret
 
     @pytest.mark.parametrize(
         "other",
@@ -128,18 +140,18 @@ class TestSuccessor:
         ids=["family", "number", "secret"],
     )
     def test_it_depends_on_all_of_the_token(self, other: Shown) -> None:
-        assert families.successor(KEY, other).secret != SECOND_ONE.secret
+        assert refresh_tokens.successor(KEY, other).secret != SECOND_ONE.secret
 
     def test_the_last_number_is_not_passed(self) -> None:
         last = Shown(FAMILY, MOST + 1, b"s" * 32)
-        assert families.successor(KEY, last).number == MOST + 1
-        assert families.read(KEY, families.text(KEY, families.successor(KEY, last))) is not None
+        assert refresh_tokens.successor(KEY, last).number == MOST + 1
+        assert refresh_tokens.read(KEY, refresh_tokens.text(KEY, refresh_tokens.successor(KEY, last))) is not None
 
 
 def family(live: Shown, thumbprint: str = "", ended: str | None = None) -> Family:
     """Rotated to this token just now; idle for an hour ends it, and so does a day."""
     return Family(
-        "acc", FAMILY, "cli", "con", live.number, families.leaf(live), thumbprint, NOW, NOW + 3600 * SECOND,
+        "acc", FAMILY, "cli", "con", live.number, refresh_tokens.leaf(live), thumbprint, NOW, NOW + 3600 * SECOND,
         NOW + 86_400 * SECOND, NOW if ended else None, ended,
     )  # fmt: skip
 
@@ -153,7 +165,7 @@ def decide(
     grace: timedelta = GRACE,
     rotates: bool = True,
 ) -> Decision:
-    return families.decide(row, shown, KEY, thumbprint=thumbprint, grace=grace, rotates=rotates, at=NOW + after)
+    return refresh_tokens.decide(row, shown, KEY, thumbprint=thumbprint, grace=grace, rotates=rotates, at=NOW + after)
 
 
 AT_THE_END = Shown(FAMILY, MOST, b"s" * 32)
@@ -184,7 +196,7 @@ TABLE: dict[str, tuple[Decision, Decision]] = {
     "the one before, since tokens stay": (decide(family(SECOND_ONE), FIRST, rotates=False), Repeat(SECOND_ONE)),
     "two before, in the grace": (decide(family(THIRD), FIRST), Reused()),
     "the one before, when its successor was used": (
-        decide(family(families.successor(KEY, THIRD)), SECOND_ONE), Reused(),
+        decide(family(refresh_tokens.successor(KEY, THIRD)), SECOND_ONE), Reused(),
     ),
     "one that is still to come": (decide(family(FIRST), SECOND_ONE), Reused()),
     "another with the number of the live one": (decide(family(SECOND_ONE), FORGED), Reused()),

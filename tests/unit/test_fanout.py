@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import ids
-from gatepost.deliveries import fanout
-from gatepost.deliveries.fanout import NOBODY, Subscribers
-from gatepost.deliveries.model import Delivery
+from gatepost.core import ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
-from gatepost.subscriptions import Subscription
+from gatepost.webhooks import fanout
+from gatepost.webhooks.deliveries import Delivery
+from gatepost.webhooks.fanout import NOBODY, Subscribers
+from gatepost.webhooks.subscriptions import Subscription
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 ACCOUNT = ids.new("acc")

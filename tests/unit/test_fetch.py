@@ -19,10 +19,10 @@ import pycurl  # type: ignore[import-untyped]
 import pytest
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from gatepost.deliveries.guard import Policy
-from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted, Wanted
-from gatepost.web import fetch
-from gatepost.web.fetch import MAX_BYTES, KeyFetcher
+from gatepost.egress import remote_jwks
+from gatepost.egress.address_guard import Policy
+from gatepost.egress.jwks_cache import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted, Wanted
+from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
 from tests.assertions import signed
 from tests.receiver import Answer, Authority, Raw, Request, receiver, silent
 
@@ -247,7 +247,7 @@ class TestAddresses:
 
     def test_the_socket_is_the_last_to_be_asked(self) -> None:
         """Whatever libcurl would connect to."""
-        open_socket = fetch._Opener(Policy()).open
+        open_socket = remote_jwks._Opener(Policy()).open
         for address in ("127.0.0.1", "169.254.169.254"):
             target = (socket.AF_INET, socket.SOCK_STREAM, 6, (address, 443))
             assert open_socket(0, target) == pycurl.SOCKET_BAD
@@ -411,7 +411,7 @@ class TestTogether:
             asyncio.run(at_once())
 
     def test_a_look_up_that_never_ends_has_a_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fetch, "TIMEOUT", 0.05)
+        monkeypatch.setattr(remote_jwks, "TIMEOUT", 0.05)
         for_ever = threading.Event()
 
         def look_up(_name: str, _port: int) -> list[str]:
@@ -426,7 +426,7 @@ class TestTogether:
     def test_servers_that_do_not_answer_hold_nobody_up(self) -> None:
         foreign = Foreign()
         with contextlib.ExitStack() as those:
-            dead = [those.enter_context(receiver(Raw(silent))) for _ in range(fetch.FOR_ONE_HOST - 1)]
+            dead = [those.enter_context(receiver(Raw(silent))) for _ in range(remote_jwks.FOR_ONE_HOST - 1)]
             with receiver(SET) as server:
 
                 async def at_once() -> None:
@@ -506,7 +506,7 @@ class TestRemembering:
             foreign.keys_for(of(KEY), URL, NOW, account="other")
 
     def test_no_account_makes_us_forget_the_sets_of_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gatepost.tokens.foreign.MOST", 5)
+        monkeypatch.setattr("gatepost.egress.jwks_cache.MOST", 5)
         foreign = Foreign()
         foreign.put(URL, json.loads(jwks(KEY)), NOW, account="acme")
         for number in range(20):

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gatepost.errors import GatepostError
-from gatepost.tokens import foreign
-from gatepost.tokens.foreign import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted
+from gatepost.core.errors import GatepostError
+from gatepost.egress import jwks_cache
+from gatepost.egress.jwks_cache import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted
 from tests.unit.foreign import EC, ED, OTHER_EC, encoded, public, token
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -163,7 +163,7 @@ class TestContent:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST <= 10_000
-    monkeypatch.setattr(foreign, "MOST", 10)
+    monkeypatch.setattr(jwks_cache, "MOST", 10)
     found, text = Foreign(), signed()
     urls = [f"https://issuer.example/{number}" for number in range(95)]
     for url in urls:
@@ -173,7 +173,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_does_not_answer_keeps_its_keys_when_memory_is_made_room_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "MOST", 2)
+    monkeypatch.setattr(jwks_cache, "MOST", 2)
     found = Foreign()
     found.put(URL, SET, NOW)
     found.put(OTHER_URL, SET, NOW)

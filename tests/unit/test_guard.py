@@ -4,8 +4,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from gatepost.deliveries import guard
-from gatepost.deliveries.guard import Policy, address_problem, url_problem
+from gatepost.egress import address_guard
+from gatepost.egress.address_guard import Policy, address_problem, url_problem
 
 STRICT = Policy()
 DEV = Policy(dev=True)
@@ -249,7 +249,7 @@ class TestUrls:
 
 def test_the_table_is_read_in_order() -> None:
     """A metadata service is named as such, though its network has a name too."""
-    first = next(each for each in guard.SPECIAL if "169.254.169.254" in str(each.network))
-    wide = next(each for each in guard.SPECIAL if str(each.network) == "169.254.0.0/16")
-    assert guard.SPECIAL.index(first) < guard.SPECIAL.index(wide)
-    assert not any(each.in_dev for each in guard.SPECIAL if "metadata" in each.what)
+    first = next(each for each in address_guard.SPECIAL if "169.254.169.254" in str(each.network))
+    wide = next(each for each in address_guard.SPECIAL if str(each.network) == "169.254.0.0/16")
+    assert address_guard.SPECIAL.index(first) < address_guard.SPECIAL.index(wide)
+    assert not any(each.in_dev for each in address_guard.SPECIAL if "metadata" in each.what)

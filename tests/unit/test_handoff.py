@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gatepost.authorize import handoff
-from gatepost.authorize.handoff import ERRORS, HANDOFF_LIFE, INTERACTION_LIFE, Denied, Granted
-from gatepost.authorize.request import Authorization
-from gatepost.clients import Client
-from gatepost.consents import Said
-from gatepost.errors import Refusal
-from gatepost.scopes import PROTOCOL_CLAIMS
-from gatepost.tokens.jws import Unreadable
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import Unreadable
+from gatepost.oauth.authorize import handoff
+from gatepost.oauth.authorize.handoff import ERRORS, HANDOFF_LIFE, INTERACTION_LIFE, Denied, Granted
+from gatepost.oauth.authorize.request import Authorization
+from gatepost.oauth.clients import Client
+from gatepost.oauth.consents import Said
+from gatepost.oauth.scopes import PROTOCOL_CLAIMS
 from tests.unit.drafts import ACCOUNT, API, BASE_URL, NOW
 
 LOGIN = "https://login.example/start?tenant=1"

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from gatepost import clock, ids
+from gatepost.core import clock, ids
 
 RAW = bytes.fromhex("019a8f5c1e2b7c3d8e4f5a6b7c8d9eaf")
 KNOWN = "cli_06d8un0u5du3r3ifb9lnp3culs"

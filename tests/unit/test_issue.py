@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from gatepost.accounts import Account
-from gatepost.clients import JWT_BEARER, Client
-from gatepost.errors import Refusal
-from gatepost.grants import BY_CODE, GRANTS, authorization_code, client_credentials
-from gatepost.keys import SigningKey
-from gatepost.scopes import OPERATIONS
-from gatepost.tokens.dpop import Proof
-from gatepost.tokens.issue import SHARED, Basis, Draft, Rule, decide, explain, mint
+from gatepost.core.errors import Refusal
+from gatepost.oauth.clients import JWT_BEARER, Client
+from gatepost.oauth.dpop import Proof
+from gatepost.oauth.grants import BY_CODE, GRANTS, authorization_code, client_credentials
+from gatepost.oauth.scopes import OPERATIONS
+from gatepost.oauth.signing_keys import SigningKey
+from gatepost.oauth.token_rules import SHARED, Basis, Draft, Rule, decide, explain, mint
 from tests.unit.drafts import (
     ACCOUNT,
     ALL,

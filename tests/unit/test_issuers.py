@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import issuers
-from gatepost.consents import Consent, Said
-from gatepost.errors import BadSetting
-from gatepost.issuers import Issuer
+from gatepost.core.errors import BadSetting
+from gatepost.oauth import issuers
+from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.issuers import Issuer
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 TYPED: dict[str, Any] = {

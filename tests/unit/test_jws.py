@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatepost.clients import ASSERTION_ALGORITHMS
-from gatepost.tokens import jws
-from gatepost.tokens.jws import MAX_BYTES, Unreadable, audiences, instant, is_live, peek, unb64
+from gatepost.core import jose
+from gatepost.core.jose import MAX_BYTES, Unreadable, audiences, instant, is_live, peek, unb64
+from gatepost.oauth.clients import ASSERTION_ALGORITHMS
 from tests.unit.foreign import CLAIMS, EC, ED, OTHER_EC, RSA, encoded, pem, public, token
 
 KEYS = {"keys": [public(EC, kid="ec"), public(RSA, kid="rsa"), public(ED, kid="ed")]}
@@ -17,7 +17,7 @@ RS256 = {"alg": "RS256", "kid": "rsa", "typ": "JWT"}
 
 
 def read(text: str, keys: dict[str, Any] = KEYS) -> dict[str, Any]:
-    return jws.read(text, keys, algorithms=ASSERTION_ALGORITHMS, typ=("JWT",))
+    return jose.read(text, keys, algorithms=ASSERTION_ALGORITHMS, typ=("JWT",))
 
 
 def unreadable(text: str, keys: dict[str, Any] = KEYS) -> str:
@@ -41,7 +41,7 @@ class TestRight:
     @pytest.mark.parametrize("accepted", [("JWT", None), (None, "JWT"), (None,)])
     def test_no_kind_where_none_is_accepted(self, accepted: tuple[str | None, ...]) -> None:
         text = token({"alg": "ES256", "kid": "ec"})
-        assert jws.read(text, KEYS, algorithms=("ES256",), typ=accepted) == CLAIMS
+        assert jose.read(text, KEYS, algorithms=("ES256",), typ=accepted) == CLAIMS
 
     def test_a_token_as_large_as_may_be(self) -> None:
         assert MAX_BYTES == 16 * 1024
@@ -56,7 +56,7 @@ class TestStoredKeys:
 
     @pytest.fixture(autouse=True)
     def bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jws, "RSA_BITS", (3072, 8192))
+        monkeypatch.setattr(jose, "RSA_BITS", (3072, 8192))
 
     def test_an_rsa_key_out_of_bounds_verifies_nothing(self) -> None:
         unreadable(token(RS256, key=RSA))
@@ -93,7 +93,7 @@ class TestAlgorithms:
 
     def test_only_those_that_the_caller_named(self) -> None:
         with pytest.raises(Unreadable):
-            jws.read(token(RS256, key=RSA), KEYS, algorithms=("ES256",), typ=("JWT",))
+            jose.read(token(RS256, key=RSA), KEYS, algorithms=("ES256",), typ=("JWT",))
 
     @pytest.mark.parametrize(("alg", "kid"), [("RS256", "ec"), ("ES256", "rsa"), ("EdDSA", "ec"), ("ES256", "ed")])
     def test_the_key_must_be_of_the_algorithms_type(self, alg: str, kid: str) -> None:
@@ -284,7 +284,7 @@ def test_audiences(claims: dict[str, Any], found: list[Any]) -> None:
 
 def test_base64url_has_no_padding() -> None:
     for length in range(5):
-        assert jws.b64(b"\xff" * length).decode() == encoded(b"\xff" * length)
+        assert jose.b64(b"\xff" * length).decode() == encoded(b"\xff" * length)
 
 
 class TestBase64url:
@@ -296,12 +296,12 @@ class TestBase64url:
     )
     def test_right(self, text: str, raw: bytes) -> None:
         assert unb64(text) == raw
-        assert jws.b64(raw).decode() == text
+        assert jose.b64(raw).decode() == text
 
     def test_every_byte_comes_back(self) -> None:
         for length in range(1, 70):
             raw = bytes(range(256))[-length:]
-            assert unb64(jws.b64(raw).decode()) == raw
+            assert unb64(jose.b64(raw).decode()) == raw
 
     @pytest.mark.parametrize(
         "text",

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost.clients import JWT_BEARER, Client, Grant
-from gatepost.errors import Refusal
-from gatepost.grants import GRANTS, jwt_bearer
-from gatepost.grants.jwt_bearer import LONGEST, rest_on
-from gatepost.issuers import Issuer
-from gatepost.keys import SigningKey
-from gatepost.tokens.issue import Basis, Draft, Request, decide, mint
-from gatepost.tokens.jws import Unreadable
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import Unreadable
+from gatepost.oauth.clients import JWT_BEARER, Client, Grant
+from gatepost.oauth.grants import GRANTS, jwt_bearer
+from gatepost.oauth.grants.jwt_bearer import LONGEST, rest_on
+from gatepost.oauth.issuers import Issuer
+from gatepost.oauth.signing_keys import SigningKey
+from gatepost.oauth.token_rules import Basis, Draft, Request, decide, mint
 from tests.unit.drafts import ACCOUNT, ALL, BASE_URL, NOW, SCOPES
 
 SECOND = int(NOW.timestamp())

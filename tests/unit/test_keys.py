@@ -8,9 +8,10 @@ import jwt
 import msgspec
 import pytest
 
-from gatepost import ids, keys
-from gatepost.keys import ALGORITHMS, Ring, SigningKey, Wrapped, plan, revoke
-from gatepost.secrets import Box, WrongKey
+from gatepost.core import ids
+from gatepost.core.secrets import Box, WrongKey
+from gatepost.oauth import signing_keys
+from gatepost.oauth.signing_keys import ALGORITHMS, Ring, SigningKey, Wrapped, plan, revoke
 from tests.unit.signing_keys import Kept, generate
 
 START = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -21,29 +22,29 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     """The keys after the first start."""
-    monkeypatch.setattr(keys, "generate", generate)
+    monkeypatch.setattr(signing_keys, "generate", generate)
     found = Kept()
     found.apply(plan([], START))
     return found
 
 
-def events(changes: list[keys.Change]) -> list[tuple[str, str | None]]:
+def events(changes: list[signing_keys.Change]) -> list[tuple[str, str | None]]:
     return [(change.key.alg, change.event) for change in changes]
 
 
 def jwks_ids(kept: Kept) -> set[str]:
-    return {key["kid"] for key in keys.jwks(kept.listed())["keys"]}
+    return {key["kid"] for key in signing_keys.jwks(kept.listed())["keys"]}
 
 
 def test_the_contracts_times() -> None:
     assert ALGORITHMS == ("ES256", "RS256", "EdDSA")
-    assert (keys.ANNOUNCE, keys.ROTATE) == (24 * HOUR, 90 * DAY)
-    assert timedelta(hours=24, minutes=15) == keys.LONGEST_TOKEN + keys.JWKS_MAX_AGE
+    assert (signing_keys.ANNOUNCE, signing_keys.ROTATE) == (24 * HOUR, 90 * DAY)
+    assert timedelta(hours=24, minutes=15) == signing_keys.LONGEST_TOKEN + signing_keys.JWKS_MAX_AGE
 
 
 class TestFirstStart:
     def test_each_algorithm_signs_at_once_and_announces_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(keys, "generate", generate)
+        monkeypatch.setattr(signing_keys, "generate", generate)
         told = ["oauth.key.announced", "oauth.key.activated", "oauth.key.announced"]
         assert events(plan([], START)) == [(alg, event) for alg in ALGORITHMS for event in told]
 
@@ -173,12 +174,12 @@ class TestKeySet:
     )
     def test_what_is_in_it(self, status: Any, published: bool) -> None:
         key = SigningKey("key_1", "ES256", status, {"kid": "key_1"}, START)
-        assert keys.jwks([key]) == {"keys": [{"kid": "key_1"}] if published else []}
+        assert signing_keys.jwks([key]) == {"keys": [{"kid": "key_1"}] if published else []}
 
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
-def made(request: pytest.FixtureRequest) -> keys.Generated:
-    return keys.generate(request.param, START)
+def made(request: pytest.FixtureRequest) -> signing_keys.Generated:
+    return signing_keys.generate(request.param, START)
 
 
 BOX = Box([bytes(range(32))])
@@ -186,7 +187,7 @@ CLAIMS = {"iss": "https://gatepost.example", "sub": "cli_1", "text": "größer �
 
 
 class TestMaking:
-    def test_the_public_part_says_what_it_is_for_and_nothing_private(self, made: keys.Generated) -> None:
+    def test_the_public_part_says_what_it_is_for_and_nothing_private(self, made: signing_keys.Generated) -> None:
         assert ids.parse("key", made.key.id) is not None
         assert (made.key.status, made.key.announced_at) == ("announced", START)
         expected = {
@@ -199,22 +200,22 @@ class TestMaking:
         assert {name: made.key.public[name] for name in named} == named
 
     def test_an_rsa_key_has_2048_bits(self) -> None:
-        modulus = keys.generate("RS256", START).key.public["n"]
+        modulus = signing_keys.generate("RS256", START).key.public["n"]
         assert int.from_bytes(urlsafe_b64decode(modulus + "=="), "big").bit_length() == 2048
 
     def test_no_two_are_the_same(self) -> None:
-        one, other = keys.generate("EdDSA", START), keys.generate("EdDSA", START)
+        one, other = signing_keys.generate("EdDSA", START), signing_keys.generate("EdDSA", START)
         assert one.key.id != other.key.id
         assert one.private != other.private
 
     @pytest.mark.parametrize("alg", ["none", "HS256", "PS256", ""])
     def test_only_algorithms_of_the_table(self, alg: str) -> None:
         with pytest.raises(ValueError):
-            keys.generate(alg, START)
+            signing_keys.generate(alg, START)
 
 
 class TestRing:
-    def test_pyjwt_verifies_what_it_signs(self, made: keys.Generated) -> None:
+    def test_pyjwt_verifies_what_it_signs(self, made: signing_keys.Generated) -> None:
         ring = Ring(BOX)
         ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
         token = ring.sign(made.key, msgspec.json.encode(CLAIMS), "at+jwt")
@@ -222,15 +223,15 @@ class TestRing:
         assert found["payload"] == CLAIMS
         assert found["header"] == {"alg": made.key.alg, "typ": "at+jwt", "kid": made.key.id}
 
-    def test_another_key_of_the_same_kind_does_not(self, made: keys.Generated) -> None:
+    def test_another_key_of_the_same_kind_does_not(self, made: signing_keys.Generated) -> None:
         ring = Ring(BOX)
         ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
         token = ring.sign(made.key, msgspec.json.encode(CLAIMS), "at+jwt")
-        other = jwt.PyJWK.from_dict(keys.generate(made.key.alg, START).key.public)
+        other = jwt.PyJWK.from_dict(signing_keys.generate(made.key.alg, START).key.public)
         with pytest.raises(jwt.InvalidSignatureError):
             jwt.decode(token, other, algorithms=[made.key.alg])
 
-    def test_each_kind_of_token_has_its_own_header(self, made: keys.Generated) -> None:
+    def test_each_kind_of_token_has_its_own_header(self, made: signing_keys.Generated) -> None:
         ring = Ring(BOX)
         ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
         for typ in ("at+jwt", "JWT", "at+jwt"):
@@ -238,18 +239,18 @@ class TestRing:
 
     def test_a_signature_has_its_full_length_whatever_its_numbers(self) -> None:
         """RFC 7518, section 3.4: 64 bytes, though one number in 256 would fit into fewer."""
-        made = keys.generate("ES256", START)
+        made = signing_keys.generate("ES256", START)
         ring = Ring(BOX)
         ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
         lengths = {len(ring.sign(made.key, b"{}", "at+jwt").rpartition(b".")[2]) for _ in range(500)}
         assert lengths == {86}
 
-    def test_a_key_it_was_not_given_cannot_sign(self, made: keys.Generated) -> None:
+    def test_a_key_it_was_not_given_cannot_sign(self, made: signing_keys.Generated) -> None:
         ring = Ring(BOX)
         ring.take(Wrapped(made.key, None))
         with pytest.raises(KeyError):
             ring.sign(made.key, b"{}", "at+jwt")
 
-    def test_a_private_part_of_another_row_is_refused(self, made: keys.Generated) -> None:
+    def test_a_private_part_of_another_row_is_refused(self, made: signing_keys.Generated) -> None:
         with pytest.raises(WrongKey):
             Ring(BOX).take(Wrapped(made.key, BOX.close(made.private, "key_2")))

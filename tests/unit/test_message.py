@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from gatepost import __version__, ids
-from gatepost.deliveries import message
-from gatepost.deliveries.message import Told
+from gatepost import __version__
+from gatepost.core import ids
+from gatepost.webhooks import message
+from gatepost.webhooks.message import Told
 
 ACCOUNT = "acc_06d8un0u5du3r3ifb9lnp3culs"
 EVENT = bytes(range(16))

@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 
-from gatepost.deliveries import model
-from gatepost.deliveries.model import ENDS, TRANSITIONS, Outcome, Queued, Status
-from gatepost.store import text
+from gatepost.store import sql_loader
+from gatepost.webhooks import deliveries
+from gatepost.webhooks.deliveries import ENDS, TRANSITIONS, Outcome, Queued, Status
 
 ENDED = {state for state, after in TRANSITIONS.items() if not after}
 QUEUED = Queued(b"a" * 16, b"d" * 16, b"e" * 16, b"v" * 16, 0, 5, 5, "event", 0, 0, 0)
@@ -15,7 +15,7 @@ QUEUED = Queued(b"a" * 16, b"d" * 16, b"e" * 16, b"v" * 16, 0, 5, 5, "event", 0,
 
 def table(name: str) -> str:
     """The definition of a table, as it was migrated to."""
-    [schema] = [each.text for each in text.migrations("sqlite") if each.name == "webhooks"]
+    [schema] = [each.text for each in sql_loader.migrations("sqlite") if each.name == "webhooks"]
     found = re.search(rf"CREATE TABLE {name} \((.*?)\n\)", schema, re.DOTALL)
     assert found is not None
     return found[1]
@@ -49,7 +49,7 @@ def test_an_attempt_comes_before_success() -> None:
 
 @pytest.mark.parametrize("reason", ENDS)
 def test_an_ending_is_in_the_state_of_its_reason(reason: str) -> None:
-    found = model.ending(b"a", b"d", reason, 7, 503, None)
+    found = deliveries.ending(b"a", b"d", reason, 7, 503, None)
     assert found == (b"a", b"d", ENDS[reason][0], 7, reason, 503, None)
     assert ENDS[reason][1].endswith(".")
 
@@ -83,13 +83,13 @@ def test_the_database_takes_the_outcomes_and_origins_of_the_model() -> None:
     ],
 )
 def test_what_is_shown_of_one_that_is_not_ended(worker: bytes | None, still: bool, shown: str) -> None:
-    assert model.shown_status(QUEUED._replace(worker=worker), still=still) == shown
+    assert deliveries.shown_status(QUEUED._replace(worker=worker), still=still) == shown
 
 
 def test_a_delivery_is_born_pending_and_due() -> None:
-    born = model.born(b"a", b"d", b"s", b"e", b"v", "invoice.paid", 30)
+    born = deliveries.born(b"a", b"d", b"s", b"e", b"v", "invoice.paid", 30)
     assert (born.status, born.ended_at, born.ended_reason, born.origin) == ("pending", None, None, "event")
-    queued = model.queued(born, 5)
+    queued = deliveries.queued(born, 5)
     assert (queued.account, queued.id, queued.endpoint, queued.event) == (b"a", b"d", b"e", b"v")
     assert (queued.lane, queued.due, queued.planned_at, queued.because) == (0, 5, 5, "event")
     assert (queued.number, queued.used, queued.interrupted, queued.worker, queued.opened) == (0, 0, 0, None, None)

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram, Metric
 
-from gatepost import clock, gauges, observe
+from gatepost import gauges, observe
+from gatepost.core import clock
 from gatepost.observe import Answered, Attempted, Line
-from gatepost.ops import metrics
+from gatepost.web.ops import metrics
 
 ANSWERED = Answered(
     "info", None, "req_1", "POST", "/oauth/tokens", 200, 1.23, "203.0.113.7", "evt_1", "", "acc_1", "cli_1",

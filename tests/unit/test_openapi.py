@@ -12,20 +12,22 @@ import pytest
 from joserfc.jwk import ECKey
 
 import gatepost
-from gatepost import clients, endpoints, ids, openapi, scopes, subscriptions
-from gatepost.authorize import handoff
-from gatepost.clients import GRANT_TYPES, JWT_BEARER, TOKEN_EXCHANGE, Definition
-from gatepost.deliveries.guard import Policy, url_problem
-from gatepost.endpoints import Endpoint
-from gatepost.errors import ERRORS, Refusal
-from gatepost.grants import GRANTS
-from gatepost.grants.token_exchange import ACCESS_TOKEN, JWT
+from gatepost.core import ids
+from gatepost.core.errors import ERRORS, Refusal
+from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.ledger import entries
-from gatepost.subscriptions import Subscription
-from gatepost.units.listing import Query
-from gatepost.web import deliveries
+from gatepost.oauth import clients, scopes
+from gatepost.oauth.authorize import handoff
+from gatepost.oauth.clients import GRANT_TYPES, JWT_BEARER, TOKEN_EXCHANGE, Definition
+from gatepost.oauth.grants import GRANTS
+from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT
+from gatepost.web import deliveries, openapi
 from gatepost.web.app import ROUTES
 from gatepost.web.tokens import ASSERTION_TYPE
+from gatepost.webhooks import endpoints, subscriptions
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.listing import Query
+from gatepost.webhooks.subscriptions import Subscription
 
 DOCUMENT = openapi.document()
 SIX = {

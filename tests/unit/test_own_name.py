@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatepost.ops.plane import is_own_name
+from gatepost.web.ops.plane import is_own_name
 
 OWN = [
     ("127.0.0.1:9090", "127.0.0.1", 9090), ("localhost:9090", "127.0.0.1", 9090), ("LOCALHOST:9090", "::1", 9090),

@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from gatepost import keys
-from gatepost.keys import ALGORITHMS, PUBLISHED, Generated, Ring, SigningKey, Wrapped
-from gatepost.secrets import Box
-from gatepost.tokens.jws import MAX_BYTES, Unreadable, b64
+from gatepost.core.jose import MAX_BYTES, Unreadable, b64
+from gatepost.core.secrets import Box
+from gatepost.oauth import signing_keys
+from gatepost.oauth.signing_keys import ALGORITHMS, PUBLISHED, Generated, Ring, SigningKey, Wrapped
 from tests.unit.foreign import encoded, pem, signature
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -23,17 +23,17 @@ KINDS = ("at+jwt", "JWT", "gatepost-interaction+jwt")
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
 def made(request: pytest.FixtureRequest) -> Generated:
-    return keys.generate(request.param, NOW)
+    return signing_keys.generate(request.param, NOW)
 
 
 @pytest.fixture(scope="module")
 def es256() -> Generated:
-    return keys.generate("ES256", NOW)
+    return signing_keys.generate("ES256", NOW)
 
 
 @pytest.fixture(scope="module")
 def every() -> dict[str, Generated]:
-    return {alg: keys.generate(alg, NOW) for alg in ALGORITHMS}
+    return {alg: signing_keys.generate(alg, NOW) for alg in ALGORITHMS}
 
 
 @cache
@@ -106,7 +106,7 @@ class TestKeys:
             unreadable(signed(made), *published)
 
     def test_what_was_read_before_is_not_remembered_when_its_key_is_gone(self, made: Generated) -> None:
-        ring, other = SIGNING, keys.generate(made.key.alg, NOW)
+        ring, other = SIGNING, signing_keys.generate(made.key.alg, NOW)
         assert ring.read(signed(made), [made.key], "at+jwt") == CLAIMS
         for published in ([], [other.key]):
             with pytest.raises(Unreadable):
@@ -115,7 +115,7 @@ class TestKeys:
 
     def test_another_key_of_the_same_kind(self, made: Generated) -> None:
         """Under its own name, and under that of ours."""
-        other = keys.generate(made.key.alg, NOW)
+        other = signing_keys.generate(made.key.alg, NOW)
         unreadable(signed(other), made.key)
         unreadable(forged(other, msgspec.json.encode(head(made))), made.key)
         unreadable(signed(made), msgspec.structs.replace(other.key, id=made.key.id))
@@ -169,7 +169,7 @@ class TestHeaders:
         unreadable(forged(made, msgspec.json.encode(rest)), made.key)
 
     def test_a_key_that_the_token_brings(self, made: Generated) -> None:
-        other = keys.generate(made.key.alg, NOW)
+        other = signing_keys.generate(made.key.alg, NOW)
         for bearing in (made, other):
             unreadable(forged(bearing, msgspec.json.encode(head(made, jwk=bearing.key.public))), made.key)
 

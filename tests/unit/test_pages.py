@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gatepost.deliveries.model import BECAUSE, ENDS, FAILURES, TRANSITIONS
-from gatepost.deliveries.summary import CLASSES
-from gatepost.ops import pages
 from gatepost.web.deliveries import PARAMETERS
+from gatepost.web.ops import pages
+from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES, TRANSITIONS
+from gatepost.webhooks.summary import CLASSES
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "console"
-BUILT = ROOT / "gatepost" / "ops" / "console"
+BUILT = ROOT / "gatepost" / "console"
 BASE = "https://gate.example"
 
 

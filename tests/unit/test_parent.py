@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 
-from gatepost import parent
+from gatepost.run import parent
 
 
 def test_the_end_of_the_input_is_watched_for_once() -> None:

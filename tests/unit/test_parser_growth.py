@@ -17,27 +17,27 @@ from typing import Any, NamedTuple, cast
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
-from gatepost import clients, clock, endpoints, ids, scopes, subscriptions
 from gatepost.accounts import Account
-from gatepost.clients import ASSERTION_ALGORITHMS
-from gatepost.deliveries.guard import Policy, url_problem
-from gatepost.deliveries.plan import retry_after
-from gatepost.keys import Ring, Wrapped, generate
-from gatepost.ops import intake
-from gatepost.secrets import Box, ServerKeys
-from gatepost.strict import read_json
-from gatepost.tokens import dpop
-from gatepost.tokens.jws import MAX_BYTES, Unreadable, peek, read
+from gatepost.core import clock, ids
+from gatepost.core.jose import MAX_BYTES, Unreadable, peek, read
+from gatepost.core.secrets import Box, ServerKeys
+from gatepost.core.strict_json import read_json
+from gatepost.egress.address_guard import Policy, url_problem
+from gatepost.ingest import http
+from gatepost.ledger.service import Service
+from gatepost.oauth import clients, dpop, scopes
+from gatepost.oauth.clients import ASSERTION_ALGORITHMS
+from gatepost.oauth.signing_keys import Ring, Wrapped, generate
 from gatepost.trace import Traces
-from gatepost.units import listing
-from gatepost.units.listing import Query
-from gatepost.units.service import Service
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
+from gatepost.web.context import Surface
 from gatepost.web.definitions import idempotency_key
 from gatepost.web.error_page import prefers_html
 from gatepost.web.requests import Request, fields, form, json_object, parameters, preferences, source
-from gatepost.web.surface import Surface
+from gatepost.webhooks import endpoints, listing, subscriptions
+from gatepost.webhooks.listing import Query
+from gatepost.webhooks.plan import retry_after
 from tests.unit.foreign import EC, encoded, public, token
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -392,7 +392,7 @@ PARSERS: dict[str, Parser] = {
     "JWK sets of clients": Parser(clients.jwks_problem, MAX_BODY, KEY_SETS),
     "JWK sets that were fetched": Parser(clients.usable_keys, MAX_BODY, KEY_SETS),
     "CloudEvents": Parser(
-        lambda raw: intake.read(request(raw, intake.BATCH)), intake.MAX_BODY, BATCHES
+        lambda raw: http.read(request(raw, http.BATCH)), http.MAX_BODY, BATCHES
     ),
     "clients": Parser(define_client, MAX_BODY, LISTS | {
         name: make for member in ("client_uri", "scope")

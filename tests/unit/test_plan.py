@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gatepost.accounts import SETTINGS
-from gatepost.deliveries import plan
-from gatepost.deliveries.plan import Planned
+from gatepost.webhooks import plan
+from gatepost.webhooks.plan import Planned
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)  # a Sunday
 DELIVERY = b"d" * 16

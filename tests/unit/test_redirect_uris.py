@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gatepost import redirect_uris
+from gatepost.oauth import redirect_uris
 from tests.unit.clients import NATIVE, WEB, defined, refused
 
 RIGHT = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatepost.units.refusals import network, pair
+from gatepost.oauth.refusals import network, pair
 
 
 @pytest.mark.parametrize(

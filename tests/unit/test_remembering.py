@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatepost import clock
+from gatepost.core import clock
 from gatepost.store.tx import Cache, Tx
 
 NO_CONNECTION: Any = None  # nothing here goes past the cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatepost.errors import Refusal
+from gatepost.core.errors import Refusal
 from gatepost.web.body import BODY, MAX_BODY, BodyLimits, BodyReader
 from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, source
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatepost import resources
+from gatepost.oauth import resources
 
 BASE_URL = "https://gatepost.example"
 RIGHT = "https://api.a.example"

@@ -5,8 +5,8 @@ from itertools import groupby
 
 import pytest
 
-from gatepost.deliveries.schedule import BATCH, Schedule, Turn
 from gatepost.store.webhooks import Key, Lane
+from gatepost.webhooks.schedule import BATCH, Schedule, Turn
 
 NOW = 1_794_729_600_000
 START = (-1, b"")

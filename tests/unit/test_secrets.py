@@ -9,8 +9,8 @@ import logging
 import msgspec
 import pytest
 
-from gatepost.errors import BadSetting
-from gatepost.secrets import (
+from gatepost.core.errors import BadSetting
+from gatepost.core.secrets import (
     SERVER_KEYS,
     Box,
     Secret,

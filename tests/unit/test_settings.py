@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gatepost.errors import BadSetting
+from gatepost.core.errors import BadSetting
+from gatepost.oauth.shared_resources import SharedResource
 from gatepost.settings import NAMES, Settings, load
-from gatepost.shared_resources import SharedResource
 
 PUBLIC = {"base_url": "https://auth.example.com"}
 

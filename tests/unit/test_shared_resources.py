@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import shared_resources
-from gatepost.errors import BadSetting
-from gatepost.grants import client_credentials
+from gatepost.core.errors import BadSetting
+from gatepost.oauth import shared_resources
+from gatepost.oauth.grants import client_credentials
+from gatepost.oauth.shared_resources import SharedResource, index
+from gatepost.oauth.token_rules import Draft, decide
 from gatepost.settings import load
-from gatepost.shared_resources import SharedResource, index
-from gatepost.tokens.issue import Draft, decide
 from tests.unit import drafts
 
 PLATFORM = "https://platform.example"

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import clock, ids
-from gatepost.deliveries import plan
-from gatepost.deliveries.model import ENDS, Attempt, AttemptDocument, Delivery, Opened, Queued
-from gatepost.deliveries.shown import shown
-from gatepost.endpoints import Endpoint, SigningSecret
+from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry
+from gatepost.webhooks import plan
+from gatepost.webhooks.deliveries import ENDS, Attempt, AttemptDocument, Delivery, Opened, Queued
+from gatepost.webhooks.endpoints import Endpoint, SigningSecret
+from gatepost.webhooks.render import shown
 
 AT = datetime(2026, 11, 15, 8, tzinfo=UTC)
 NOW = clock.milliseconds(AT)

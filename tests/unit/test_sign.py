@@ -7,7 +7,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gatepost.deliveries.sign import Kind, new_secret, parse_secret, signature, signer
+from gatepost.core.webhook_signature import Kind, new_secret, parse_secret, signature, signer
 
 # The vectors that the reference libraries of Standard Webhooks test themselves with.
 EVENT, TIMESTAMP, BODY = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gatepost import clock, ids
 from gatepost.accounts import SETTINGS
 from gatepost.cli.simulate import parse, simulate, simulation, span
-from gatepost.deliveries import decide, plan
-from gatepost.deliveries.decide import Attempted, Delivered, Ended, Receiver, RetryAt
-from gatepost.deliveries.model import FAILURES
-from gatepost.errors import BadSetting
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting
+from gatepost.webhooks import decide, plan
+from gatepost.webhooks.decide import Attempted, Delivered, Ended, Receiver, RetryAt
+from gatepost.webhooks.deliveries import FAILURES
 
 SCHEDULE: list[int] = SETTINGS["retry_schedule"].default
 DELIVERY = bytes(range(16))

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost import ids, subscriptions
-from gatepost.errors import Refusal
+from gatepost.core import ids
+from gatepost.core.errors import Refusal
 from gatepost.ledger import entries
-from gatepost.subscriptions import Defined, Replay, Subscription, matches_data, matches_type
+from gatepost.webhooks import subscriptions
+from gatepost.webhooks.subscriptions import Defined, Replay, Subscription, matches_data, matches_type
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

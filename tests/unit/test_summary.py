@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gatepost.deliveries import summary
-from gatepost.deliveries.model import ENDS
-from gatepost.deliveries.summary import CLASSES, Interval, Row, bucket, percentile, summarise, total
+from gatepost.webhooks import summary
+from gatepost.webhooks.deliveries import ENDS
+from gatepost.webhooks.summary import CLASSES, Interval, Row, bucket, percentile, summarise, total
 
 DAY = 1_794_700_800 // 86_400 * 86_400
 HOUR = 3600

@@ -9,8 +9,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gatepost import app, ids, trace
+from gatepost import trace
+from gatepost.core import ids
 from gatepost.observe import Attempted
+from gatepost.run import app
 from gatepost.trace import Traces, span_of, trace_of
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

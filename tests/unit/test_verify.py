@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatepost.deliveries.sign import Kind, new_secret, signature, signer
+from gatepost.core.webhook_signature import Kind, new_secret, signature, signer
 from gatepost.verify import VerificationError, verify
 from tests.unit.test_sign import BODY, EVENT, PUBLIC, SECRET, SIGNED, TIMESTAMP
 

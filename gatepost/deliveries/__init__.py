@@ -1,1 +1,0 @@
-"""Deliveries: their states, their plan, what happens after an attempt, signing, sending."""

@@ -1,0 +1,56 @@
+"""The senders of a delivery process: one for accounts in general, and one for each set of networks that the operator
+allowed to an account.
+
+Kept connections and looked-up addresses belong to a sender. So a connection into an allowed network is never reused
+for an account to which that network is not allowed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gatepost.egress.address_guard import Network, Policy
+from gatepost.egress.sender import Outgoing, Sender, Sent
+
+
+class Senders:
+    """Used like one sender. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        policy_for: Callable[[str], Policy],
+        finished: Callable[[list[Sent]], None],
+        *,
+        make: type[Sender] = Sender,
+        refused: Callable[[str, int, str], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self._policy_for = policy_for
+        self._finished = finished
+        self._make = make
+        self._options = options
+        self._refused = refused
+        self._by_networks: dict[tuple[Network, ...], Sender] = {}
+        self._sender_for("")
+
+    @property
+    def in_flight(self) -> int:
+        return sum(sender.in_flight for sender in self._by_networks.values())
+
+    def start(self, outgoing: Outgoing) -> None:
+        self._sender_for(outgoing.account).start(outgoing)
+
+    def abandon(self) -> list[Any]:
+        return [key for sender in self._by_networks.values() for key in sender.abandon()]
+
+    def close(self) -> None:
+        for sender in self._by_networks.values():
+            sender.close()
+
+    def _sender_for(self, account: str) -> Sender:
+        policy = self._policy_for(account)
+        sender = self._by_networks.get(policy.allow_networks)
+        if sender is None:
+            sender = self._by_networks[policy.allow_networks] = self._make(policy, self._finished, **self._options)
+            if self._refused is not None:
+                sender.refused = self._refused
+        return sender

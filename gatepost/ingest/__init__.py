@@ -1,0 +1,1 @@
+"""Where events of the platform come from: HTTP and NATS."""

@@ -1,0 +1,380 @@
+"""Authorizations: a request is pushed or opened, goes through the login application, and ends with a code."""
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost.accounts import Account
+from gatepost.core import ids
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import Unreadable, audiences, peek, read
+from gatepost.core.secrets import random_text, same
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.service import Service, record
+from gatepost.oauth import client_authentication, redirect_uris, refusals, scopes
+from gatepost.oauth.authorize import handoff, request
+from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
+from gatepost.oauth.authorize.request import Asked, Authorization
+from gatepost.oauth.client_authentication import Known, Presented
+from gatepost.oauth.clients import ASSERTION_ALGORITHMS, Client
+from gatepost.oauth.consents import LONGEST_ACCESS, Consent
+from gatepost.oauth.dpop import Proof, too_weak
+from gatepost.oauth.grant_contexts import code_id
+from gatepost.oauth.grants.authorization_code import Bound
+from gatepost.oauth.revocation import login_keys, person
+from gatepost.oauth.signing_keys import PUBLISHED, SigningKey
+from gatepost.oauth.token_endpoint import active_key
+from gatepost.store.effects import Again
+from gatepost.store.flows import Code, Interaction
+from gatepost.store.tx import Tx
+
+PUSHED_PREFIX = "urn:ietf:params:oauth:request_uri:"
+PUSHED_LIFE = 300  # seconds in which a pushed request can be opened
+# Unfinished interactions and pushed requests, of which the oldest makes room. A refusal in its place would let one
+# caller stop all others behind the same address.
+MAX_PER_BROWSER = 20  # interactions of one cookie
+MAX_FIRST_VISITS = 1_000  # interactions of one client and address, of browsers without a cookie
+MAX_RETURNING = 10_000  # the same of browsers with one: callers choose their cookies
+MAX_PUSHED = 1_000  # requests that one public client pushed from one address
+MAX_PUSHED_AUTHENTICATED = 10_000  # the same of a client that authenticates
+STRICT_CODE_LIFE = 60
+
+_authorization = msgspec.json.Decoder(Authorization)
+_encode = msgspec.json.Encoder().encode
+
+
+class Sent(NamedTuple):
+    """The parameters of an authorization request, as they came."""
+
+    parameters: dict[str, str]
+    resources: tuple[str, ...] = ()
+    repeated: str = ""  # one that was sent more than once and must not be
+
+
+class Visit(NamedTuple):
+    """A browser that may open an interaction: the hash of its cookie, and whether it came without one."""
+
+    browser: bytes
+    source: str
+    first: bool
+
+
+class Pushed(NamedTuple):
+    request_uri: str
+    expires_in: int
+
+
+class Rejected(NamedTuple):
+    """A refusal of a client, with the entry that records it, if one does."""
+
+    refusal: Refusal
+    event: str | None
+    authenticated: bool = True
+
+
+class NotBegun(NamedTuple):
+    """A request by HEAD is in order. It opens nothing."""
+
+    login_url: str
+
+
+class Begun(NamedTuple):
+    """The browser goes to the login application with these claims, signed."""
+
+    login_url: str
+    claims: dict[str, Any]
+    key: SigningKey
+    back_to: Authorization
+
+
+class Back(NamedTuple):
+    """The browser goes back to the client with these parameters."""
+
+    to: Authorization
+    parameters: dict[str, str]
+
+
+# --- pushing
+
+
+def push(
+    tx: Tx, service: Service, presented: Presented, sent: Sent | Refusal, proof: Proof | Refusal | None,
+    request_id: str, source: str,
+) -> Pushed | Rejected:  # fmt: skip
+    """RFC 9126: an authenticated client leaves its request here and gets a name for it."""
+    origin = Origin(presented.client, request_id, source)
+    known = client_authentication.client(tx, service, presented, origin)
+    if isinstance(known, Refusal):
+        return Rejected(known, None, authenticated=False)
+    checked = _check_pushed(tx, service, known, sent, proof)
+    if isinstance(checked, Refusal):
+        return rejected(tx, known, checked, origin, "par")
+    name = random_text()
+    account, client, network = known.account.id, known.client, refusals.network(source)
+    kept = _encode([checked.parameters, checked.resources])
+    expires_at = _later(tx, PUSHED_LIFE)
+    tx.flows.push(account, _pushed_id(name), client.id, network, kept, service.keys.data, expires_at)
+    tx.flows.evict_pushed(account, client.id, network, MAX_PUSHED if client.public else MAX_PUSHED_AUTHENTICATED)
+    return Pushed(PUSHED_PREFIX + name, PUSHED_LIFE)
+
+
+def rejected(tx: Tx, known: Known, refusal: Refusal, origin: Origin, at: str) -> Rejected:
+    data = {"at": at, "error": refusal.code, "error_description": refusal.detail, "by": known.by}
+    if refusal.rule:
+        data["rule"] = refusal.rule
+    return Rejected(refusal, refusals.ledger(tx, known.account, known.client, "oauth.request.refused", origin, data))
+
+
+def _check_pushed(
+    tx: Tx, service: Service, known: Known, sent: Sent | Refusal, proof: Proof | Refusal | None
+) -> Sent | Refusal:
+    if isinstance(sent, Refusal):
+        return sent
+    if isinstance(proof, Refusal):
+        return proof
+    parameters = dict(sent.parameters)
+    if proof is not None:  # RFC 9449, section 10.1
+        if parameters.setdefault("dpop_jkt", proof.thumbprint) != proof.thumbprint:
+            return Refusal("invalid_dpop_proof", "DPoP: the proof is of another key than dpop_jkt", "dpop_jkt")
+        weak = too_weak(proof) if known.account.strict else None
+        if weak is not None:
+            return weak
+    authorization = _checked(tx, service, known.client, known.account, Sent(parameters, sent.resources), pushed=True)
+    if isinstance(authorization, _Bad):
+        return authorization.refusal
+    if proof is not None and not client_authentication.use_proof(tx, known.client.id, proof):
+        return client_authentication.REPLAYED
+    return _to_store(parameters, authorization)
+
+
+def _to_store(parameters: dict[str, str], checked: Authorization) -> Sent:
+    """What is kept of a pushed request: known parameters, lists without repetitions, no credentials."""
+    known = {name: parameters[name] for name in request.PARAMETERS if name in parameters}
+    lists = {"scope": checked.scope, "prompt": checked.prompt}
+    known |= {name: " ".join(values) for name, values in lists.items() if name in known}
+    return Sent(known, tuple(checked.resources))
+
+
+def _pushed_id(name: str) -> bytes:
+    return hashlib.sha256(b"pushed\0" + name.encode("utf-8", "surrogatepass")).digest()
+
+
+def _later(tx: Tx, seconds: int) -> datetime:
+    return tx.at + timedelta(seconds=seconds)
+
+
+# --- opening
+
+
+class _Bad(NamedTuple):
+    """A refusal, and where it may be sent, if anywhere."""
+
+    refusal: Refusal
+    to: Authorization | None
+
+
+def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | NotBegun | Back | Refusal:
+    """A browser comes with a request: it goes on to the login application, or back to the client with an error.
+
+    Without a visit the request is only checked.
+    """
+    client = tx.client(sent.parameters.get("client_id", ""))
+    account = tx.account(client.account) if client else None
+    if client is None or account is None or not account.active or not client.active:
+        return Refusal("invalid_request", "client_id: no such client", "client_id")
+    pushed: bytes | None = None
+    if "request_uri" in sent.parameters:
+        name = sent.parameters["request_uri"].removeprefix(PUSHED_PREFIX)
+        pushed = _pushed_id(name)
+        kept = tx.flows.pushed(account.id, pushed, client.id, service.keys.data)
+        if kept is None or not sent.parameters["request_uri"].startswith(PUSHED_PREFIX):
+            words = "request_uri: unknown, expired, used, or of another client; push the request again"
+            return Refusal("invalid_request", words, "request_uri")
+        parameters, resources = msgspec.json.decode(kept)
+        if "request" in sent.parameters:  # OIDC Core 1.0, section 6: never both
+            parameters["request"] = sent.parameters["request"]
+        sent = Sent(parameters, tuple(resources))
+    checked = _checked(tx, service, client, account, sent, pushed=pushed is not None)
+    if isinstance(checked, _Bad):
+        return checked.refusal if checked.to is None else back_with(service, checked.to, checked.refusal)
+    if not account["login_url"] or not account["login_jwks"]:
+        words = "the account has no login application: set login_url and login_jwks (gatepost account set)"
+        return back_with(service, checked, Refusal("server_error", words))
+    if visit is None:
+        return NotBegun(account["login_url"])
+    opened = Interaction(
+        account.id, ids.new("int"), client.id, visit.browser, pushed, _encode(checked), tx.at + INTERACTION_LIFE
+    )  # fmt: skip
+    _open(tx, service, opened, visit)
+    claims = handoff.interaction(
+        checked, client, interaction=opened.id, descriptions=_descriptions(tx, service, account, checked),
+        base_url=service.base_url, login_url=account["login_url"], at=tx.at,
+    )  # fmt: skip
+    return Begun(account["login_url"], claims, active_key(tx, service, account["signing_alg"]), checked)
+
+
+def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
+    """Store an interaction. Where there are too many, the oldest make room."""
+    flows, network = tx.flows, refusals.network(visit.source)
+    flows.open_interaction(opened, network, service.keys.data, first_visit=visit.first)
+    if not visit.first:
+        flows.evict_interactions_of_browser(opened.account, opened.browser, MAX_PER_BROWSER)
+    most = MAX_FIRST_VISITS if visit.first else MAX_RETURNING
+    flows.evict_interactions(opened.account, opened.client, network, most, first_visit=visit.first)
+
+
+def _checked(
+    tx: Tx, service: Service, client: Client, account: Account, sent: Sent, *, pushed: bool
+) -> Authorization | _Bad:
+    to = request.addressee(sent.parameters, client)
+    if isinstance(to, Refusal):
+        return _Bad(to, None)
+    if sent.repeated:
+        return _Bad(Refusal("invalid_request", f"{sent.repeated[:64]}: sent more than once", sent.repeated[:64]), to)
+    hint = _hint(tx, service, client, sent.parameters.get("id_token_hint", ""))
+    asked = Asked(sent.parameters, sent.resources, client, account, service.definitions(tx), pushed, hint)
+    decided = request.decide(to, asked)
+    return _Bad(decided, to) if isinstance(decided, Refusal) else decided
+
+
+def _hint(tx: Tx, service: Service, client: Client, token: str) -> str | Refusal:
+    """The person whom an ID token of ours, given to this client, is about; it may have expired."""
+    if not token:
+        return ""
+    published = [each.key for each in tx.signing_keys() if each.key.status in PUBLISHED]
+    try:
+        claims = service.ring.read(token, published, "JWT")
+        account, _, subject = str(claims["sub"]).partition(".")
+        right = claims["iss"] == service.base_url and client.id in audiences(claims) and account == client.account
+    except (Unreadable, KeyError):
+        right = False
+    return (
+        subject
+        if right
+        else Refusal("invalid_request", "id_token_hint: not an ID token of this client's", "id_token_hint")
+    )
+
+
+def _descriptions(tx: Tx, service: Service, account: Account, authorization: Authorization) -> dict[str, str]:
+    told = dict(scopes.BY_CODE)
+    for name in authorization.scope:
+        found = service.scope(tx, account.id, name)
+        if found is not None:
+            told[name] = found.description
+    return told
+
+
+def back_with(service: Service, to: Authorization, refusal: Refusal) -> Back:
+    """An error for the client: RFC 6749, section 4.1.2.1; RFC 9207, section 2."""
+    return _back(service, to, {"error": refusal.code, "error_description": refusal.detail})
+
+
+def _back(service: Service, to: Authorization, parameters: dict[str, str]) -> Back:
+    state = {"state": to.state} if to.state is not None else {}
+    return Back(to, {name: value for name, value in parameters.items() if value} | state | {"iss": service.base_url})
+
+
+# --- coming back from the login application
+
+
+def finish(tx: Tx, service: Service, token: str, browser: bytes, request_id: str, source: str) -> Back | Refusal:
+    """A browser comes back with a handoff. What is wrong with that is said here, and nobody is redirected."""
+    _, unverified = peek(token)
+    whose, name = str(unverified.get("iss")), str(unverified.get("interaction"))
+    account = tx.account(whose) if ids.parse("acc", whose) else None
+    opened = tx.flows.interaction(account.id, name, service.keys.data) if account else None
+    if account is None or not account.active or opened is None:
+        return _bad("no such interaction of this account, or it is over; start again at the application")
+    if opened.done_at is not None or tx.at >= opened.expires_at:
+        return _bad("the interaction is over: used or expired; start again at the application")
+    if browser and not same(opened.browser, browser):
+        return _bad("the interaction was begun in another browser")
+    try:
+        keys = login_keys(tx, service, account, token)
+        claims = read(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(HANDOFF_TYPE,))
+        problem = handoff.signed_by(claims, account=account.id, base_url=service.base_url, at=tx.at)
+        if problem is not None:
+            return problem
+        authorization = _authorization.decode(opened.request)
+        asked_at = ids.made_at(ids.raw(opened.id))
+        outcome = handoff.check(claims, authorization, asked_at=asked_at, at=tx.at)
+    except Unreadable as error:
+        return _bad(f"it cannot be verified with a key of the account's login_jwks ({error})")
+    if isinstance(outcome, Refusal):
+        return outcome
+    if not browser and authorization.prompt != ["none"]:
+        return _bad("this browser began no authorization here, or keeps no cookie; a frame of another site does not")
+    if not browser:  # such a frame: the client learns no more than that
+        outcome = Denied("login_required", "the browser keeps no cookie here, as in a frame of another site")
+    return _end(tx, service, account, opened, authorization, outcome, Origin("login application", request_id, source))
+
+
+def _end(
+    tx: Tx, service: Service, account: Account, opened: Interaction, authorization: Authorization,
+    outcome: Granted | Denied, origin: Origin,
+) -> Back | Refusal:  # fmt: skip
+    client = tx.client(opened.client)
+    if client is None or not client.active:
+        return _bad("the client is not active any more")
+    if not any(redirect_uris.matches(authorization.redirect_uri, each) for each in client.redirect_uris):
+        return _bad("the redirect URI is not the client's any more")  # so neither a code nor an error goes there
+    if isinstance(outcome, Granted):
+        outcome = _still_allowed(tx, service, account, client, outcome)
+    if not tx.flows.end_interaction(account.id, opened.id):
+        raise Again("the interaction ended meanwhile")
+    if opened.pushed is not None and not _spend_pushed(tx, account, client, opened.pushed):
+        outcome = Denied("invalid_request", "request_uri: its authorization was completed before")
+    if isinstance(outcome, Denied):  # without its words, which are the login application's: they may name somebody
+        data = {"client": client.id, "error": outcome.code}
+        record(tx, account, "oauth.consent.refused", origin, opened.id, data)
+        return _back(service, authorization, {"error": outcome.code, "error_description": outcome.description})
+    return _back(
+        service, authorization, {"code": _consent(tx, service, account, client, authorization, outcome, origin)}
+    )
+
+
+def _spend_pushed(tx: Tx, account: Account, client: Client, pushed: bytes) -> bool:
+    """True for the first authorization that completes. The request itself may have expired or made room by then."""
+    tx.flows.delete_pushed(account.id, pushed)
+    until = _later(tx, PUSHED_LIFE) + INTERACTION_LIFE  # no interaction of this request is open any longer
+    return tx.use_assertion(client.id, "pushed request", pushed.hex(), until)
+
+
+def _still_allowed(tx: Tx, service: Service, account: Account, client: Client, granted: Granted) -> Granted | Denied:
+    """The definitions may have changed since the request was opened."""
+    grant = client.grant("authorization_code")
+    if grant is None:
+        return Denied("unauthorized_client", "the client was changed meanwhile")
+    for name in granted.said.scope:
+        found = service.scope(tx, account.id, name)
+        active = name in scopes.BY_CODE or (found is not None and found.status == "active")
+        if name not in grant.scopes or not active:
+            return Denied("invalid_scope", f"scope: {name} is not granted any more")
+    return granted
+
+
+def _consent(
+    tx: Tx, service: Service, account: Account, client: Client, authorization: Authorization, granted: Granted,
+    origin: Origin,
+) -> str:  # fmt: skip
+    """The consent, and the code that it is redeemed by."""
+    said, box = granted.said, service.keys.data
+    life = account.seconds("authorization_code_lifetime")
+    expires_at = _later(tx, min(life, STRICT_CODE_LIFE) if account.strict else life)
+    lasts = account.seconds("refresh_token_max_age") if scopes.OFFLINE in said.scope else 0
+    consent = Consent(
+        ids.new("con"), account.id, client.id, said, tx.at, _later(tx, life + lasts) + LONGEST_ACCESS
+    )  # fmt: skip
+    tx.flows.add_consent(consent, person(service, account.id, said.subject), box)
+    code = random_text()
+    bound = Bound(authorization.redirect_uri, authorization.challenge, authorization.thumbprint, authorization.nonce)
+    tx.flows.add_code(account.id, code_id(code), Code(client.id, consent.id, _encode(bound).decode(), expires_at))
+    data = {"client": client.id, "scope": " ".join(said.scope)}
+    record(tx, account, "oauth.consent.given", origin, consent.id, data)
+    return code
+
+
+def _bad(detail: str) -> Refusal:
+    return Refusal("invalid_request", f"handoff: {detail}", "handoff")

@@ -1,0 +1,61 @@
+"""What a token says about itself, to those who may know: RFC 7662; and userinfo, OIDC Core 1.0 section 5.3."""
+
+from typing import Any
+
+from gatepost.core import clock
+from gatepost.core.errors import Refusal
+from gatepost.core.jose import audiences
+from gatepost.ledger.service import Service
+from gatepost.oauth import access_tokens, consents, refresh_tokens, scopes
+from gatepost.oauth.client_authentication import Known, Shown, live_token
+from gatepost.store.tx import Tx
+
+INACTIVE: dict[str, Any] = {"active": False}
+
+
+def introspect(tx: Tx, service: Service, known: Known, token: str) -> dict[str, Any]:
+    """For the client a token was issued to, and those of its account that serve its audience; nothing for others."""
+    shown = refresh_tokens.read(service.keys.refresh, token)
+    if shown is not None:
+        return _refresh_token(tx, service, known, shown)
+    found = access_tokens.access_token(tx, service, token)
+    if isinstance(found, Refusal) or found.account.id != known.account.id:
+        return INACTIVE
+    serves = any(each in known.client.serves for each in audiences(found.claims))
+    if found.client.id != known.client.id and not serves:
+        return INACTIVE
+    kind = "DPoP" if "cnf" in found.claims else "Bearer"
+    return {"active": True, "token_type": kind} | found.claims
+
+
+def _refresh_token(tx: Tx, service: Service, known: Known, shown: refresh_tokens.Shown) -> dict[str, Any]:
+    found = tx.flows.family_and_consent(known.account.id, shown.family, service.keys.data)
+    if found is None or found[0].client != known.client.id:
+        return INACTIVE
+    row, consent = found
+    if not row.live(tx.at) or not consent.live(tx.at) or refresh_tokens.leaf(shown) != row.leaf:
+        return INACTIVE
+    return {
+        "active": True,
+        "token_type": "refresh_token",
+        "iss": service.base_url,
+        "client_id": row.client,
+        "sub": consent.subject,
+        "scope": " ".join(consent.said.scope),
+        "exp": clock.seconds(min(row.idle_ends_at, row.ends_at)),
+        "iat": clock.seconds(row.rotated_at),
+        "account": row.account,
+    }
+
+
+def userinfo(tx: Tx, service: Service, shown: Shown) -> dict[str, Any] | Refusal:
+    """The claims that the token's scopes release, as the login application said them."""
+    found = live_token(tx, service, shown)
+    if isinstance(found, Refusal):
+        return found
+    held = str(found.claims["scope"]).split(" ")
+    if scopes.OPENID not in held or found.consent is None or service.base_url not in audiences(found.claims):
+        return Refusal("insufficient_scope", "userinfo needs an access token with the scope openid", scopes.OPENID)
+    consent = found.consent
+    claims = consents.released(consent, held, lambda name: service.scope(tx, consent.account, name), "userinfo")
+    return claims | {"sub": consent.subject}

@@ -1,0 +1,58 @@
+"""Trusted issuers of an account: what the operator's commands do. Each change is in the account's ledger."""
+
+from gatepost.accounts import Account, administration
+from gatepost.core.errors import BadSetting
+from gatepost.egress.address_guard import url_problem
+from gatepost.ledger.entries import OPERATOR, Origin
+from gatepost.ledger.service import Service, record
+from gatepost.oauth import issuers, scopes
+from gatepost.oauth.clients import JWT_BEARER
+from gatepost.oauth.issuers import Issuer
+from gatepost.store.tx import Tx
+
+
+def add(
+    tx: Tx, service: Service, account: Account, name: str, *, issuer: str, jwks_uri: str, match: list[str],
+    client: str, scope: list[str], once: bool = False,
+) -> Issuer:  # fmt: skip
+    made = issuers.define(
+        name, account=account.id, issuer=issuer, jwks_uri=jwks_uri, match=match, client=client, scope=scope,
+        once=once, at=tx.at,
+    )  # fmt: skip
+    problem = url_problem(service.policy_for(account.name), jwks_uri)
+    if problem:
+        raise BadSetting(f"--jwks-uri: {problem}")
+    found = administration.client_of(tx, client)
+    if found.account != account.id:
+        raise BadSetting(f"there is no client {client} in the account {account.name}")
+    grant = found.grant(JWT_BEARER)
+    if grant is None:
+        raise BadSetting(f"client {client} has no active grant {JWT_BEARER}; add it to its grant_types first")
+    for each in made.scope:
+        if each not in grant.scopes or each in scopes.RESERVED_NAMES:
+            raise BadSetting(f"--scope: {each} is not in the client's grant {JWT_BEARER}")
+    if not tx.flows.add_issuer(made):
+        raise BadSetting(
+            f"there is an issuer {name} in {account.name} already; choose another name, or remove it first"
+        )
+    told = {"name": name, "issuer": issuer, "match": made.match, "client": client, "scope": made.scope}
+    data = {"issuer": told | ({"once": True} if once else {})}
+    record(tx, account, "account.changed", Origin(OPERATOR), account.id, data)
+    return made
+
+
+def named(tx: Tx, account: Account, name: str) -> Issuer:
+    found = next((each for each in tx.flows.issuers(account.id) if each.name == name), None)
+    if found is None:
+        raise _unknown(account, name)
+    return found
+
+
+def _unknown(account: Account, name: str) -> BadSetting:
+    return BadSetting(f"there is no issuer {name} in {account.name}; `gatepost issuer list` shows those there are")
+
+
+def remove(tx: Tx, account: Account, name: str) -> None:
+    if not tx.flows.remove_issuer(account.id, name):
+        raise _unknown(account, name)
+    record(tx, account, "account.changed", Origin(OPERATOR), account.id, {"issuer_removed": name})

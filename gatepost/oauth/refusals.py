@@ -1,0 +1,60 @@
+"""Refusals of callers that did not authenticate: ledgered one by one up to a limit, then counted by the minute."""
+
+import hashlib
+import ipaddress
+from datetime import timedelta
+from typing import Any
+
+from gatepost.accounts import Account
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.service import record
+from gatepost.oauth.clients import Client
+from gatepost.store.refusals import RefusalCount
+from gatepost.store.tx import Tx
+
+LIMIT = 10  # for one client and address in a window
+WINDOW = timedelta(minutes=1)
+
+
+def network(source: str) -> str:
+    """The address as limits count it. An IPv6 caller usually has a whole /64 network, so that counts as one."""
+    try:
+        address = ipaddress.ip_address(source.partition("%")[0])
+    except ValueError:
+        return source
+    if isinstance(address, ipaddress.IPv4Address):
+        return source
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def pair(client: str, source: str, type_: str = "") -> bytes:
+    """The key of a client and an address. The client may be any text that a caller sent."""
+    named = f"{client}\0{network(source)}" + (f"\0{type_}" if type_ else "")
+    return hashlib.sha256(named.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def ledger(tx: Tx, account: Account, client: Client, type_: str, origin: Origin, data: dict[str, Any]) -> str | None:
+    """Record a refusal and return the entry's id; None where it was only counted.
+
+    A public client does not authenticate: anybody can send requests in its name. Beyond the limit its refusals are
+    summed up, so that nobody can fill the account's ledger or flood its webhooks.
+    """
+    if client.public:
+        key = pair(client.id, origin.source, type_)
+        refusal = RefusalCount(key, account.id, client.id, origin.source, type_, str(data["error"]))
+        counted = tx.refusals.count_refusal(refusal, WINDOW)
+        sum_up(tx, counted.ended)
+        if counted.number > LIMIT:
+            return None
+    return record(tx, account, type_, origin, client.id, data).name
+
+
+def sum_up(tx: Tx, ended: list[RefusalCount]) -> None:
+    """Write one entry with the number of refusals beyond the limit, for each window that ended."""
+    for window in ended:
+        account = tx.account(window.account) if window.account else None
+        if account and window.count > LIMIT:
+            data = {"error": window.error, "rule": "throttled", "count": window.count - LIMIT}
+            record(tx, account, window.type, Origin(window.client, "", window.source), window.client, data)

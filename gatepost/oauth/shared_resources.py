@@ -1,0 +1,79 @@
+"""Resources that all accounts share, as the operator defines them: their scopes and fixed claims. No I/O."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost.core import clock
+from gatepost.oauth import resources, scopes
+from gatepost.oauth.scopes import Scope
+
+NEW_FORM = (
+    "shared_resources: name the scopes of each shared resource and, if there are any, the fixed claims of its tokens; "
+    'in the settings file write shared_resources = { "https://a.example" = { scopes = ["api:read"], '
+    'claims = { tier = "x" } } }, in the environment the same as JSON: '
+    '{"https://a.example": {"scopes": ["api:read"], "claims": {"tier": "x"}}}'
+)
+
+
+class SharedResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its scopes, and the fixed claims of machine tokens for it. What clients define as theirs stays out of these."""
+
+    scopes: list[str]
+    claims: dict[str, Any] = {}
+
+
+class SharedResources(NamedTuple):
+    """All of them, by the names that decisions look up."""
+
+    by_name: Mapping[str, SharedResource] = {}  # as resources are owned: without trailing slashes
+    by_scope: Mapping[str, str] = {}  # the resource of each scope
+
+    def scope(self, account: str, name: str) -> Scope | None:
+        resource = self.by_scope.get(name)
+        return Scope(account, name, resource, clock.EPOCH, clock.EPOCH) if resource is not None else None
+
+    def includes(self, resource: str) -> bool:
+        return bool(self.by_name) and resources.owned_as(resource) in self.by_name
+
+    def claims(self, resource: str) -> dict[str, Any] | None:
+        """The fixed claims of machine tokens for it; None where the resource is not shared: the client's own."""
+        found = self.by_name.get(resources.owned_as(resource)) if self.by_name else None
+        return None if found is None else found.claims
+
+
+def index(shared: Mapping[str, SharedResource]) -> SharedResources:
+    return SharedResources(
+        {resources.owned_as(resource): each for resource, each in shared.items()},
+        {name: resource for resource, each in shared.items() for name in each.scopes},
+    )
+
+
+def problem(shared: Mapping[str, SharedResource], base_url: str) -> str:
+    """What is wrong with the setting, in words; empty when nothing is."""
+    named: dict[str, str] = {}
+    owned: set[str] = set()
+    for resource, each in shared.items():
+        wrong = resources.problem(resource, base_url) or _problem(each)
+        if wrong:
+            return f"{resource!r} {wrong}"
+        if resources.owned_as(resource) in owned:
+            return f"{resource!r} is named twice"
+        owned.add(resources.owned_as(resource))
+        for name in each.scopes:
+            if named.setdefault(name, resource) != resource:
+                return f"{resource!r} has the scope {name}, which {named[name]!r} has already"
+    return ""
+
+
+def _problem(shared: SharedResource) -> str:
+    if not shared.scopes or len(set(shared.scopes)) != len(shared.scopes):
+        return "must name its scopes, each once"
+    for name in shared.scopes:
+        if not scopes.SCOPE_TOKEN.fullmatch(name) or name in scopes.BUILT_IN or name.startswith(scopes.RESERVED):
+            return f"must not have the scope {name!r}: it is no scope name, or built in"
+    if msgspec.json.decode(msgspec.json.encode(shared.claims)) != shared.claims:  # such as a date of a TOML file
+        return "must have claims with JSON values"
+    wrong = scopes.fixed_claims_problem(shared.claims)
+    return f"has claims, which {wrong}" if wrong else ""

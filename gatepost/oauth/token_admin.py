@@ -1,0 +1,228 @@
+"""Tokens that were issued, found again in the ledger: what became of them, and ending them at the operator's wish."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from gatepost.accounts import Account, administration
+from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting
+from gatepost.ledger import upkeep
+from gatepost.ledger.entries import OPERATOR, Entry, Origin
+from gatepost.ledger.service import Service
+from gatepost.ledger.upkeep import Wanted
+from gatepost.oauth import provenance_check, revocation
+from gatepost.oauth.consents import LONGEST_ACCESS, Consent
+from gatepost.store.tx import LOWEST, Tx, Unit
+
+T = TypeVar("T")
+_ORIGIN = Origin(OPERATOR)
+REASON = "revoked_by_operator"
+_PAGE = 200
+
+
+class Store(Protocol):
+    def read_now(self, unit: Unit[T]) -> T: ...
+    def run_now(self, unit: Unit[T]) -> T: ...
+
+
+class Which(NamedTuple):
+    """Which tokens are meant; one of these is given."""
+
+    id: str = ""
+    client: str = ""
+    subject: str = ""
+    family: str = ""
+
+
+class Ended(NamedTuple):
+    """How many of each ended by it."""
+
+    consents: int = 0
+    families: int = 0
+    tokens: int = 0
+
+
+def account_of(store: Store, which: Which, name: str) -> Account:
+    """The account that it is about. The id of a token or a family does not tell: then it is looked for in all."""
+    owner = store.read_now(lambda tx: _owner(tx, which))
+    named = store.read_now(lambda tx: administration.named(tx, name or owner)) if name or owner else None
+    if named is not None and owner not in ("", named.id):
+        raise BadSetting(f"{which.client or which.subject} is not of {named.name}; leave --account out")
+    for account in [named] if named else administration.every(store):
+        if owner or store.read_now(_has(account, which)):
+            return account
+    what = f"token {which.id}" if which.id else f"family {which.family}"
+    how = "by its jti, tok_…" if which.id else "as `gatepost token show` has it, fam_…"
+    raise BadSetting(f"there is no {what}{f' in {named.name}' if named else ''}; name it {how}")
+
+
+def _owner(tx: Tx, which: Which) -> str:
+    if which.client:
+        return administration.client_of(tx, which.client).account
+    if which.subject:
+        return account_in(which.subject)
+    return ""
+
+
+def account_in(subject: str) -> str:
+    """The account that the `sub` of a person (`acc_….SUB`) or of a workload (`acc_…:NAME:SUB`) begins with."""
+    account = re.split("[.:]", subject, maxsplit=1)[0]
+    if account == subject or ids.parse("acc", account) is None:
+        how = "use --client" if ids.parse("cli", subject) else f"write it as `sub` in tokens, ACCOUNT_ID.{subject}"
+        raise BadSetting(f"--subject: {subject} is not a person; {how}")
+    return account
+
+
+def _has(account: Account, which: Which) -> Callable[[Tx], bool]:
+    return lambda tx: (
+        _entry(tx, account, which.id) is not None if which.id else tx.flows.family(account.id, which.family) is not None
+    )
+
+
+def _entry(tx: Tx, account: Account, token: str) -> Entry | None:
+    raw = ids.parse("tok", token)
+    found = tx.entry(account.id, raw) if raw else None
+    return found if found is not None and found.type == "oauth.token.issued" else None
+
+
+def found(store: Store, service: Service, account: Account, which: Which, limit: int) -> Iterator[dict[str, Any]]:
+    """What was issued and is meant, newest first; of a day for those that are not asked for by id."""
+    if which.id:
+        entry = store.read_now(lambda tx: _entry(tx, account, which.id))
+        if entry is None:
+            raise BadSetting(f"there is no token {which.id} in the ledger of {account.name}")
+        yield store.read_now(_told(service, entry))
+        return
+    consents: set[str] = set()
+    if which.subject:
+        consents = {each.id for each in consents_of(store, service, account) if each.subject == which.subject}
+    for entry in _issued(store, account, which):
+        data = msgspec.json.decode(entry.data or "{}")
+        meant = which.client or data.get("family") == which.family != "" or data.get("consent") in consents
+        if meant or (which.subject and data.get("sub") == which.subject):
+            yield store.read_now(_told(service, entry))
+            limit -= 1
+        if not limit:
+            return
+
+
+def _issued(store: Store, account: Account, which: Which) -> Iterator[Entry]:
+    since = store.read_now(lambda tx: tx.at) - LONGEST_ACCESS - timedelta(minutes=1)
+    wanted = Wanted(("oauth.token.issued",), actor=which.client, since=since)
+    return upkeep.newest(store, account.id, wanted, limit=1_000_000_000)
+
+
+def consents_of(store: Store, service: Service, account: Account) -> Iterator[Consent]:
+    """All consents of an account, ended ones too, oldest first."""
+    box, after = service.keys.data, LOWEST
+    while page := store.read_now(lambda tx, after=after: tx.flows.consents(account.id, after, _PAGE, box)):  # type: ignore[misc]
+        yield from page
+        after = ids.raw(page[-1].id)
+
+
+def _told(service: Service, entry: Entry) -> Callable[[Tx], dict[str, Any]]:
+    return lambda tx: _shown(tx, service, entry)
+
+
+def _shown(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
+    data = msgspec.json.decode(entry.data or "{}")
+    expires_at = clock.from_milliseconds(data.get("expires_at", 0) * 1000)
+    shown = {
+        "id": ids.retitle("tok", entry.name),
+        "state": _state(tx, service, entry, data),
+        "client_id": entry.actor,
+        "issued_at": clock.rfc3339(clock.from_milliseconds(entry.at)),
+        "expires_at": clock.rfc3339(expires_at),
+        "event": entry.name,
+    }
+    shown |= {name: value for name, value in data.items() if name != "expires_at"}
+    chain = _chain(tx, entry.account, entry)
+    return shown | ({"chain": chain} if chain else {})
+
+
+def _state(tx: Tx, service: Service, entry: Entry, data: dict[str, Any]) -> str:
+    """Why the token would not work now, or that it would."""
+    account, client = tx.account(entry.account), tx.client(entry.actor)
+    if data.get("expires_at", 0) <= clock.seconds(tx.at):
+        return "expired"
+    if tx.flows.is_revoked(entry.account, entry.id):
+        return "revoked"
+    if "kid" in data and data["kid"] not in provenance_check.published_keys(tx):
+        return "key revoked"
+    found = provenance_check.load(tx, entry.account, entry.id)
+    checked = (
+        provenance_check.check(tx, service, entry.account, found) if found else provenance_check.Ended("record erased")
+    )
+    if isinstance(checked, Consent) and not checked.live(tx.at):
+        return "consent ended"
+    if isinstance(checked, provenance_check.Ended) and checked.final:
+        return checked.reason
+    if client is None or not client.active:
+        return "client disabled"
+    if account is None or not account.active:
+        return "account suspended"
+    return checked.reason if isinstance(checked, provenance_check.Ended) else "active"
+
+
+def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
+    """The subject tokens that it was obtained from, the nearest first, and whether each was ended by itself."""
+    found = provenance_check.load(tx, account, entry.id)
+    told = []
+    for each in found.provenance.chain if found else ():
+        client = tx.client(each.client)
+        state = "client disabled" if client is None or not client.active else "not ended"
+        if each.kid not in provenance_check.published_keys(tx):
+            state = "key revoked"
+        if tx.flows.is_revoked(account, ids.raw(each.token)):
+            state = "revoked"
+        told.append({"token": each.token, "client_id": each.client, "state": state})
+    return told
+
+
+# States that a token may leave again. It leaves none of the others.
+_PASSING = ("active", "client disabled", "account suspended", provenance_check.CLIENT_DISABLED.reason)
+
+
+def revoke(store: Store, service: Service, account: Account, which: Which) -> Ended:
+    """End them, also those of a client or an account that is stopped for now."""
+    if which.family:
+        return Ended(families=store.run_now(lambda tx: _end_family(tx, account, which.family)))
+    consents = 0
+    prefix = f"{account.id}."
+    if which.client or which.subject.startswith(prefix):  # a workload gave no consent
+        own = which.subject.removeprefix(prefix)
+        person = revocation.person(service, account.id, own) if which.subject else None
+        unit = _ending_consents(account, person, which.client or None)
+        while (some := store.run_now(unit)) is not None:
+            consents += some
+    live_ones = [each for each in found(store, service, account, which, limit=-1) if each["state"] in _PASSING]
+    slices = [live_ones[start : start + _PAGE] for start in range(0, len(live_ones), _PAGE)]
+    return Ended(consents=consents, tokens=sum(store.run_now(_ending(account, each)) for each in slices))
+
+
+def _end_family(tx: Tx, account: Account, name: str) -> int:
+    family = tx.flows.family(account.id, name)
+    client = family.client if family else ""
+    return int(revocation.end_family(tx, account, name, REASON, _ORIGIN, client=client))
+
+
+def _ending_consents(account: Account, person: bytes | None, client: str | None) -> Callable[[Tx], int | None]:
+    return lambda tx: revocation.end_some(tx, account, REASON, _ORIGIN, person=person, client=client)
+
+
+def _ending(account: Account, tokens: list[dict[str, Any]]) -> Callable[[Tx], int]:
+    return lambda tx: sum(
+        revocation.end_token(tx, account, each["id"], _until(each), REASON, _ORIGIN, client=each["client_id"])
+        for each in tokens
+    )
+
+
+def _until(shown: dict[str, Any]) -> datetime:
+    expires_at = clock.parse_rfc3339(shown["expires_at"])
+    if expires_at is None:
+        raise TypeError(shown["expires_at"])
+    return expires_at

@@ -1,0 +1,255 @@
+"""What the service does by itself beside answering: seal the ledger, keep the keys, prune, sum up what was counted.
+
+Every chore is safe to run in several processes and on several machines at once: its writes decide.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from gatepost.accounts import Account
+from gatepost.core import clock
+from gatepost.gauges import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
+from gatepost.ledger import chain_upkeep, upkeep
+from gatepost.ledger.chain import BrokenChain, Chain
+from gatepost.ledger.chain_upkeep import Due
+from gatepost.ledger.seal import BATCH
+from gatepost.ledger.service import Service
+from gatepost.ledger.upkeep import Prepared
+from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import refusals
+from gatepost.observe import log
+from gatepost.run.app import Opened
+from gatepost.run.repeat import Chore, Chores, progress
+from gatepost.store.tx import LOWEST, Tx
+from gatepost.webhooks import pruning
+from gatepost.webhooks.pruning import Place
+
+SEAL_EVERY = 0.5
+GROW_EVERY = 5.0
+RECORD_HEADS_EVERY = 60.0
+KEEP_EVERY = 60.0
+PRUNE_EVERY = 300.0
+FORGET_EVERY = 60.0
+ROLL_UP_EVERY = 60.0
+CHECKPOINT_EVERY = 1.0
+RECOUNT_EVERY = 2.0
+RECOUNT_ENTRIES, RECOUNT_PAGES = 2500, 25  # at a time: less than a hundredth of a core
+MINUTES_KEPT = timedelta(hours=2)  # counts by the minute, before they become counts by the hour
+HOURS_KEPT = timedelta(days=400)
+_TALLIES = 500
+
+
+async def run(opened: Opened, chores: Chores | None = None) -> None:
+    """Until cancelled. A chore that fails is logged and tried again; it never takes the others with it."""
+    chores = chores or Chores()
+    for every, chore in (
+        (SEAL_EVERY, seal),
+        (GROW_EVERY, grow_trees),
+        (RECORD_HEADS_EVERY, record_heads),
+        (KEEP_EVERY, keep_keys),
+        (PRUNE_EVERY, prune),
+        (FORGET_EVERY, forget),
+        (ROLL_UP_EVERY, roll_up),
+        (CHECKPOINT_EVERY, checkpoint),
+        (10.0, sum_up_refusals),
+        (RECOUNT_EVERY, Recounting().recount),
+    ):
+        chores.start(Chore(chore.__name__.replace("_", " "), every, partial(chore, opened)))
+    await chores.run()
+
+
+async def seal(opened: Opened) -> None:
+    store = opened.store
+    for account in await store.read(lambda tx: tx.unsealed_accounts()):
+        try:
+            while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
+                SEALED.inc(await store.run(_add(account, prepared)))
+                progress()
+                if len(prepared.entries) < BATCH:
+                    break
+        except BrokenChain as error:  # the others are sealed all the same
+            log.error("ledger not sealed", account=account, error=str(error))
+    oldest = await store.read(lambda tx: tx.oldest_unsealed())
+    UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
+
+
+async def grow_trees(opened: Opened) -> None:
+    """Only after an upgrade: the tree of a ledger that was sealed before there were trees is built in slices."""
+    key = opened.service.keys.seal
+    for account in await opened.store.read(lambda tx: tx.chains.behind(100)):
+        try:
+            while await opened.store.run(_grow(key, account)):
+                await asyncio.sleep(0)
+        except BrokenChain as error:
+            log.error("tree not grown", account=account, error=str(error))
+
+
+def _grow(key: bytes, account: str) -> Callable[[Tx], bool]:
+    return lambda tx: chain_upkeep.grow_some(tx, key, account)
+
+
+async def record_heads(opened: Opened) -> None:
+    """Write the heads that changed into the operator's ledger, and sign a checkpoint of each."""
+    service, after = opened.service, ""
+    while True:
+        due = await opened.store.read(_due(service, after))
+        if due.chains:
+            await opened.store.run(_record(service.keys.seal, due.chains))
+        after = due.next
+        if not after:
+            break
+    if opened.checkpoints is not None:
+        await _write_checkpoints(opened, opened.checkpoints)
+
+
+async def _write_checkpoints(opened: Opened, path: Path) -> None:
+    """One line for each account, as in `GET /checkpoints`; the file is replaced at once, and only if it changed."""
+    lines, after = [], ""
+    while page := await opened.store.read(_notes(after)):
+        lines += [
+            msgspec.json.encode({"account": whose, "size": size, "checkpoint": note}) for whose, size, note in page
+        ]
+        after = page[-1][0]
+    await asyncio.to_thread(_replace, path, b"".join(line + b"\n" for line in lines))
+
+
+def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
+    return lambda tx: [each for each in tx.chains.notes(after, 500) if each[2]]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    try:
+        if path.exists() and path.read_bytes() == content:
+            return
+        part = path.with_name(path.name + ".part")
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        log.error("checkpoints not written", file=str(path), error=str(error))
+
+
+def _due(service: Service, after: str) -> Callable[[Tx], Due]:
+    return lambda tx: chain_upkeep.due(tx, service.keys.seal, service.signer, service.base_url, after)
+
+
+def _record(key: bytes, moved: list[tuple[str, Chain, str]]) -> Callable[[Tx], int]:
+    return lambda tx: chain_upkeep.record_heads(tx, key, moved)
+
+
+def _prepare(key: bytes, account: str) -> Callable[[Tx], Prepared | None]:
+    return lambda tx: upkeep.prepare_seal(tx, key, account)
+
+
+def _add(account: str, prepared: Prepared) -> Callable[[Tx], int]:
+    return lambda tx: upkeep.add_seal(tx, account, prepared)
+
+
+async def keep_keys(opened: Opened) -> None:
+    changes = await opened.store.run(lambda tx: key_units.keep(tx, opened.service, key_units.by_service()))
+    for change in changes:
+        log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
+
+
+async def prune(opened: Opened) -> None:
+    """Accounts are looked at by the hundred in a reading unit; only those with something due are written to."""
+    store, key, after = opened.store, opened.service.keys.seal, ""
+    while page := await store.read(_accounts(after)):
+        for account in await store.read(_with_something_due(key, page)):
+            place: Place | None = pruning.START
+            while place is not None:
+                place = (await store.run(pruning.some(key, account, place))).next
+                progress()
+                await asyncio.sleep(0)
+        after = page[-1].name
+
+
+async def forget(opened: Opened) -> None:
+    """Delete expired rows in slices. Callers without credentials can add some, so this does not wait for pruning."""
+    while await opened.store.run(lambda tx: tx.forget()) >= 200:
+        progress()
+        await asyncio.sleep(0)
+
+
+def _accounts(after: str) -> Callable[[Tx], list[Account]]:
+    return lambda tx: tx.accounts(after, 100)
+
+
+def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[str]]:
+    return lambda tx: [account.id for account in page if pruning.is_due(tx, key, account.id)]
+
+
+async def roll_up(opened: Opened) -> None:
+    """Counts by the minute become counts by the hour, and those are forgotten in the end."""
+    now = opened.store.now()
+    hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
+    while await opened.store.run(lambda tx: tx.webhooks.roll_up(hour, _TALLIES)) == _TALLIES:
+        progress()
+        await asyncio.sleep(0)
+    last = clock.seconds(now - HOURS_KEPT)
+    while await opened.store.run(lambda tx: tx.webhooks.forget_tallies(last, _TALLIES)) == _TALLIES:
+        progress()
+        await asyncio.sleep(0)
+
+
+async def sum_up_refusals(opened: Opened) -> None:
+    def unit(tx: Tx) -> int:
+        ended = tx.refusals.end(tx.at - refusals.WINDOW)
+        refusals.sum_up(tx, ended)
+        return len(ended)
+
+    while await opened.store.run(unit) >= 200:
+        progress()
+        await asyncio.sleep(0)
+
+
+class Recounting:
+    """Counts again, page by page and round after round, whether what entries say they made is there."""
+
+    def __init__(self) -> None:
+        self._accounts: list[str] = []
+        self._after = LOWEST
+        self._missing = 0
+
+    async def recount(self, opened: Opened) -> None:
+        entries = 0
+        for _ in range(RECOUNT_PAGES):
+            entries += await self._page(opened)
+            if entries >= RECOUNT_ENTRIES or not self._accounts:
+                return
+
+    async def _page(self, opened: Opened) -> int:
+        if not self._accounts:
+            self._accounts = await opened.store.read(_every_account)
+            self._missing, self._after = 0, LOWEST
+        account, after = self._accounts[0], self._after
+        found = await opened.store.read(lambda tx: pruning.missing(tx, account, after))
+        RECOUNTED.inc(found.entries)
+        self._missing += found.deliveries
+        self._after = found.next or LOWEST
+        if found.next is None:
+            self._accounts.pop(0)
+            if not self._accounts:  # a whole round
+                UNACCOUNTED.set(self._missing)
+        return found.entries
+
+
+def _every_account(tx: Tx) -> list[str]:
+    found: list[str] = []
+    after = ""
+    while page := tx.accounts(after, 200):
+        found += [each.id for each in page]
+        after = page[-1].name
+    return found
+
+
+async def checkpoint(opened: Opened) -> None:
+    await asyncio.to_thread(opened.store.checkpoint)

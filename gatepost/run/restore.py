@@ -1,0 +1,93 @@
+"""After the store was restored to an earlier state: end what may have been revoked, replaced or used since.
+
+Revocations since then are forgotten, refresh tokens that were replaced would work again, and tokens issued since are
+on no record. Nobody can tell which, so everything ends: replaced signing keys end every access token, also for
+verifiers that only check signatures, and ended consents end every refresh token.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from gatepost import accounts
+from gatepost.accounts import Account
+from gatepost.accounts import administration as account_units
+from gatepost.core import clock, ids
+from gatepost.ledger.entries import OPERATOR, Origin
+from gatepost.ledger.service import Service, record
+from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import revocation
+from gatepost.store.tx import LOWEST, Tx, Unit
+
+T = TypeVar("T")
+REASON = "store_restored"
+_ORIGIN = Origin(OPERATOR)
+_SLICE = 200  # consents in one commit
+_EVERY = 1_000_000_000
+
+
+class Store(Protocol):
+    def read_now(self, unit: Unit[T]) -> T: ...
+    def run_now(self, unit: Unit[T]) -> T: ...
+
+
+class Restored(NamedTuple):
+    backup_at: datetime | None
+    ended: bool  # whether tokens were ended
+    consents: int
+    unfinished: int  # deliveries that are sent again
+
+
+def finish(
+    store: Store, service: Service, *, backup_at: datetime | None, keep_tokens: bool, lost: dict[str, int],
+    passed: Callable[[int], None],
+) -> Restored:  # fmt: skip
+    """Safe to run again if it was interrupted."""
+    at, waiting = store.read_now(lambda tx: (tx.at, unfinished(tx)))
+    data: dict[str, Any] = {
+        "backup_at": clock.rfc3339(backup_at) if backup_at else None,
+        "tokens": "kept" if keep_tokens else "ended",
+        "unfinished_deliveries": waiting,
+        "lost_entries": lost,
+    }
+    store.run_now(lambda tx: _begin(tx, service, data, keep_tokens=keep_tokens))
+    consents = 0
+    if not keep_tokens:
+        for account in list(account_units.every(store)):
+            consents += _end_consents(store, account, at, passed)
+    return Restored(backup_at, not keep_tokens, consents, waiting)
+
+
+def unfinished(tx: Tx) -> int:
+    """Deliveries that have not ended."""
+    return sum(int(number) for number, _ in tx.webhooks.count_waiting(_EVERY).values())
+
+
+def _begin(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool) -> None:
+    """One commit: the entry, the new signing keys, and the end of authorizations that are under way."""
+    account = tx.account_named(accounts.OPERATOR)
+    if account is None:
+        raise LookupError(accounts.OPERATOR)
+    record(tx, account, "account.store.restored", _ORIGIN, account.id, data)
+    if not keep_tokens:
+        key_units.revoke_all(tx, service, REASON, _ORIGIN)
+        tx.flows.forget_authorizations()
+
+
+def _end_consents(store: Store, account: Account, before: datetime, passed: Callable[[int], None]) -> int:
+    count, after = 0, LOWEST
+    while page := store.run_now(_end_page(account, after, before)):
+        count += len(page)
+        after = page[-1]
+        passed(len(page))
+    return count
+
+
+def _end_page(account: Account, after: bytes, before: datetime) -> Callable[[Tx], list[bytes]]:
+    def unit(tx: Tx) -> list[bytes]:
+        page = tx.flows.open_consents(account.id, after, before, _SLICE)
+        for raw_id in page:
+            revocation.end_consent(tx, account, ids.text("con", raw_id), REASON, _ORIGIN)
+        return page
+
+    return unit

@@ -1,0 +1,218 @@
+"""The supervisor: one parent with the operations plane and the chores, and the processes it watches: web and delivery.
+
+A child gets its settings as one line on standard input, and takes the end of that stream as the parent's end: so no
+child outlives its parent, however the parent goes.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+from prometheus_client.multiprocess import mark_process_dead
+
+from gatepost.core import ids
+from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.observe import configure_logs, log
+from gatepost.run import app, chores
+from gatepost.run.repeat import Chores
+from gatepost.settings import Settings
+from gatepost.store.lost import LOST_CODE
+from gatepost.web.listen import listening
+from gatepost.web.ops import pages
+from gatepost.web.ops.plane import Plane
+from gatepost.webhooks.endpoints import LONGEST_TIMEOUT
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
+
+METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, what it came to, and what was cut off
+SILENCE = 10.0  # seconds without a report after which a delivery process counts as stuck
+_RESTART = (0.2, 5.0)  # the first wait before a child is started again, and the longest
+
+
+def main(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    configure_logs()
+    _raise_file_limit()
+    _check_free(settings.host, settings.port)
+    _check_free(settings.ops_host, settings.ops_port)
+    metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
+    try:
+        with app.present(settings):
+            _run(settings, metrics)
+    finally:
+        shutil.rmtree(metrics, ignore_errors=True)
+
+
+def _raise_file_limit() -> None:
+    """To what the system allows; every connection is a file. The processes we start inherit it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _run(settings: Settings, metrics: str) -> None:
+    opened = app.open_for_start(settings)
+    traces = app.traces()
+    try:
+        _greet(settings, opened)
+        uvloop.run(_supervise(settings, opened, metrics, traces))
+    finally:
+        opened.store.close()
+        if traces:
+            traces.close()
+
+
+def _greet(settings: Settings, opened: app.Opened) -> None:
+    kept_in = app.keep_first_client(settings, opened.created, terminal=sys.stdout.isatty())
+    if kept_in:
+        log.info("first client", client=opened.created and opened.created.client, secret_in=str(kept_in))
+    else:
+        print(app.welcome(opened.created), end="", flush=True)
+    if settings.database and len(opened.store.read_now(lambda tx: tx.accounts("", 2))) < 2:  # the operator's own
+        log.info("no account yet", create_one="gatepost account create NAME")
+
+
+def _check_free(host: str, port: int) -> None:
+    """The server would share the port with another one silently, so ask first."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise BadSetting(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+
+async def _supervise(settings: Settings, opened: app.Opened, metrics: str, traces: "Traces | None") -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    children = _children(settings, metrics)
+    running = Chores()
+
+    def waiting() -> str:
+        starting = (f"a {child.kind} process is starting" for child in children if not child.ready)
+        stuck = [*running.stuck(), *(name for child in children for name in child.stuck)]
+        return next(starting, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
+
+    plane = Plane(
+        opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events,
+        traces=traces, allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
+        max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
+    )  # fmt: skip
+    async with listening(plane, settings.ops_host, settings.ops_port):
+        work = [asyncio.create_task(child.keep_running(stopping, opened.store)) for child in children]
+        work.append(asyncio.create_task(chores.run(opened, running)))
+        announce = asyncio.create_task(_announce(settings, children))
+        await stopping.wait()
+        announce.cancel()
+        work[-1].cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        with contextlib.suppress(Unavailable):
+            await chores.seal(opened)
+
+
+def _children(settings: Settings, metrics: str) -> list["_Child"]:
+    count = 0 if settings.only == "deliver" else settings.workers
+    web = [_Child("web", msgspec.json.encode(settings), metrics) for _ in range(count)]
+    if settings.only == "web":
+        return web
+    order = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
+    return [*web, _Child("deliveries", order, metrics)]
+
+
+async def _announce(settings: Settings, children: list["_Child"]) -> None:
+    while not all(child.ready for child in children):
+        await asyncio.sleep(0.02)
+    print(f"console {pages.address(settings.ops_host, settings.ops_port)}")
+    print(f"ready {settings.issuer}", flush=True)
+
+
+_MODULES = {"web": "gatepost.run.web_process", "deliveries": "gatepost.run.delivery_process"}
+
+
+class _Child:
+    """One process, started again when it ends by itself. `kind` is one of _MODULES."""
+
+    def __init__(self, kind: str, order: bytes, metrics: str) -> None:
+        self.kind = kind
+        self._order = order
+        self._metrics = metrics
+        self.ready = False
+        self.stuck: list[str] = []  # its chores that make no progress, as it says once a second
+
+    async def keep_running(self, stopping: asyncio.Event, store: app.Store) -> None:
+        wait = _RESTART[0]
+        while not stopping.is_set():
+            started = asyncio.get_running_loop().time()
+            code = await self._run(stopping)
+            if stopping.is_set():
+                return
+            log.error("process ended", kind=self.kind, code=code)
+            if code == LOST_CODE:
+                await _check_disk(store)
+            if asyncio.get_running_loop().time() - started > 10:
+                wait = _RESTART[0]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), wait)
+            wait = min(wait * 2, _RESTART[1])
+
+    async def _run(self, stopping: asyncio.Event) -> int | None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", _MODULES[self.kind],
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, METRICS_DIRECTORY: self._metrics},
+        )  # fmt: skip
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a child needs its pipes")
+        process.stdin.write(self._order + b"\n")
+        ended = asyncio.create_task(process.wait())
+        asked = asyncio.create_task(stopping.wait())
+        said = asyncio.create_task(process.stdout.readline())
+        await asyncio.wait({ended, asked, said}, return_when=asyncio.FIRST_COMPLETED)
+        self.ready = said.done() and said.result() == b"ready\n"
+        reports = asyncio.create_task(self._read_reports(process.stdout)) if self.ready else None
+        await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(asyncio.shield(ended), DRAIN)
+            except TimeoutError:
+                process.kill()
+        self.ready = False
+        for task in (asked, said, *([reports] if reports else [])):
+            task.cancel()
+        code = await ended
+        self.stuck = []
+        mark_process_dead(process.pid, self._metrics)  # type: ignore[no-untyped-call]
+        return code
+
+    async def _read_reports(self, output: asyncio.StreamReader) -> None:
+        """A delivery process says once a second which of its chores are stuck. If it falls silent, it is."""
+        patience: float | None = None  # a web process never says anything
+        while not output.at_eof():
+            try:
+                line = await asyncio.wait_for(output.readline(), patience)
+            except TimeoutError:
+                self.stuck = [f"the {self.kind} process"]
+                continue
+            patience = SILENCE
+            self.stuck = [name for name in line.decode().strip().split(", ") if name]
+
+
+async def _check_disk(store: app.Store) -> None:
+    """The disk failed a child. A new process would not hear of it, but our own commit does, and then ends us too."""
+    with contextlib.suppress(Unavailable):
+        await store.run(lambda _tx: None)

@@ -1,0 +1,87 @@
+"""A web process: the public listener and nothing else. Its settings come on standard input; their end is its own."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+
+from gatepost.core.errors import Unavailable
+from gatepost.egress.remote_jwks import KeyFetcher
+from gatepost.observe import collect_rarely, configure_logs, log
+from gatepost.run import app, parent
+from gatepost.settings import Settings
+from gatepost.web.app import Application
+from gatepost.web.context import Surface
+from gatepost.web.listen import listening
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
+
+WRITE_USES_EVERY = 15.0
+LOAD_KEYS_EVERY = 0.5  # seconds: so soon a new or revoked signing key shows in the key set
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    configure_logs()
+    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
+    opened = app.open_for_use(settings)
+    traces = app.traces()
+    collect_rarely()
+    try:
+        uvloop.run(_serve(settings, opened, traces))
+    finally:
+        opened.store.close()
+        if traces:
+            traces.close()
+
+
+async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None") -> None:
+    service = opened.service
+    fetcher = KeyFetcher(service.foreign, service.policy_for, opened.store.now, ca=settings.egress_ca)
+    surface = Surface(opened.store, service, opened.store.now, fetcher)
+    proxies = tuple(settings.trusted_proxies)
+    application = Application(
+        surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
+        max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
+    )  # fmt: skip
+    await surface.load_keys()
+    stopping = parent.stopping()
+    async with listening(application, settings.host, settings.port):
+        os.write(sys.stdout.fileno(), b"ready\n")
+        background = [asyncio.create_task(_write_uses(surface)), asyncio.create_task(_load_keys(surface))]
+        await stopping.wait()
+    for task in background:
+        task.cancel()
+    with contextlib.suppress(Unavailable):
+        await surface.write_uses()
+
+
+async def _load_keys(surface: Surface) -> None:
+    """Requests for the key set never wait for the store, so a store that stands still only delays new keys."""
+    while True:
+        await asyncio.sleep(LOAD_KEYS_EVERY)
+        try:
+            await surface.load_keys()
+        except Unavailable:
+            pass  # whoever needs the store reports it; the key set in memory is served meanwhile
+        except Exception:  # noqa: BLE001 (this must go on as long as the process)
+            log.exception("cannot load the key set")
+
+
+async def _write_uses(surface: Surface) -> None:
+    while True:
+        await asyncio.sleep(WRITE_USES_EVERY)
+        try:
+            await surface.write_uses()
+        except Unavailable as error:
+            log.warning("last use of secrets not written", error=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What a store says about itself when asked: its engine, its clock, its dangers, and whether its schema is ours."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from gatepost.store import sql_loader
+
+
+class Condition(NamedTuple):
+    engine: str
+    clock: datetime | None  # the database's own, where it has one
+    dangers: tuple[str, ...]  # settings under which a commit could be lost
+
+
+def schema_problem(dialect: sql_loader.Dialect, applied: Mapping[int, str]) -> str:
+    """What is wrong with the schema, and what to do; empty when nothing is."""
+    known = {migration.number: migration.checksum for migration in sql_loader.migrations(dialect)}
+    newest = max(known)
+    if not applied:
+        return "the store has no tables yet; start the service once (gatepost serve), or run: gatepost store migrate"
+    if max(applied) > newest:
+        return f"the store is at schema {max(applied)}, newer than this release knows ({newest}); install a newer one"
+    if set(known) - set(applied):
+        return f"the store is at schema {max(applied)}, this release needs {newest}; run: gatepost store migrate"
+    changed = [number for number, checksum in known.items() if applied[number] != checksum]
+    if changed:
+        return f"migration {changed[0]} is not the one that made this store; install the release that made it"
+    return ""

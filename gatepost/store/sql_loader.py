@@ -1,0 +1,124 @@
+"""The SQL: one named text per statement, shared by both stores, and the numbered migrations."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+from gatepost.core.errors import BadSetting
+
+Dialect = Literal["sqlite", "postgres"]
+
+_NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
+_GIVEN = re.compile(r"/\*given: (.*?) \*/")
+_EACH = re.compile(r"/\*each: (.*?) \*/\s*")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    text: str
+    checksum: str
+
+
+def statements(dialect: Dialect) -> dict[str, str]:
+    """name → text. A PostgreSQL text has psycopg's placeholders.
+
+    A statement about many rows starts with their columns, as in `/*given: account bytea, id bytea */`: its text can use
+    them as the table `given`. PostgreSQL gets an array for each column; SQLite's text is finished by `for_rows`.
+    One that is asked for several things at once starts with its parameters, as in `/*each: account bytea */`:
+    PostgreSQL gets them in such a table too, and says first, from 1 on, for which of them a row is.
+    """
+    found: dict[str, str] = {}
+    for file in sorted(files("gatepost.store").joinpath("sql").iterdir(), key=lambda each: each.name):
+        _, *parts = _NAMED.split(file.read_text("utf-8"))
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"two statements are named {name}")
+            ours = _for(dialect, text.strip())
+            each = _EACH.match(ours)
+            ours = _EACH.sub("", ours)
+            if dialect == "postgres":
+                ours = _for_each(each[1], ours) if each else placed(_GIVEN.sub(_arrays, ours))
+            found[name] = ours
+    return found
+
+
+def placed(text: str) -> str:
+    """The text with psycopg's placeholders."""
+    return _PARAMETER.sub(r"%(\1)s", text)
+
+
+def _arrays(match: re.Match[str]) -> str:
+    return _given(match[1])
+
+
+def _given(listed: str, *, numbered: bool = False) -> str:
+    columns = [column.split() for column in listed.split(", ")]
+    arrays = ", ".join(f"%({name})b::{kind}[]" for name, kind in columns)
+    names = ", ".join([*(name for name, _ in columns), *(["nth"] if numbered else [])])
+    return f"WITH given ({names}) AS (SELECT * FROM unnest({arrays}){' WITH ORDINALITY' if numbered else ''})"
+
+
+def _for_each(listed: str, text: str) -> str:
+    inner = _PARAMETER.sub(r"given.\1", text)
+    return f"{_given(listed, numbered=True)} SELECT given.nth, found.* FROM given CROSS JOIN LATERAL ({inner}) found"
+
+
+@cache
+def given_columns(statement: str) -> list[str]:
+    """The names of the columns that a statement of `sql/` is given, from its own text."""
+    found = _GIVEN.search(statement) or re.search(r"WITH given \((.*?)\)", statement)
+    if found is None:
+        raise ValueError(f"this statement is given no rows: {statement}")
+    return [column.split()[0] for column in found[1].split(", ")]
+
+
+def for_rows(statement: str, count: int) -> str:
+    """SQLite's text of a statement about so many rows."""
+    columns = given_columns(statement)
+    row = f"({', '.join('?' * len(columns))})"
+    given = f"WITH given ({', '.join(columns)}) AS (VALUES {', '.join([row] * count)})"
+    return _GIVEN.sub(lambda _: given, statement)
+
+
+def for_each(statement: str, names: tuple[str, ...], count: int) -> str:
+    """SQLite's text of a statement that is asked for so many things at once; each row begins with which, from 0 on."""
+    numbered = _PARAMETER.sub(lambda match: f"?{{{match[1]}}}", statement)
+    parts = []
+    for nth in range(count):
+        places = {name: nth * len(names) + place for place, name in enumerate(names, 1)}
+        parts.append(f"SELECT {nth}, * FROM ({numbered.format(**places)})")
+    return " UNION ALL ".join(parts)
+
+
+def migrations(dialect: Dialect) -> list[Migration]:
+    found = []
+    for file in sorted(files("gatepost.store").joinpath("migrations").iterdir(), key=lambda each: each.name):
+        if not file.name.endswith(".sql"):
+            continue
+        text = file.read_text("utf-8")
+        number, _, name = file.name.removesuffix(".sql").partition("_")
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        found.append(Migration(int(number), name, _for(dialect, text), checksum))
+    return found
+
+
+def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
+    """What is to be applied to a store on which `done` (number → checksum) was; refused where we do not fit it."""
+    known = migrations(dialect)
+    newest = max(migration.number for migration in known)
+    if max(done, default=0) > newest:
+        raise BadSetting(f"the store is at schema {max(done)}, newer than this release knows ({newest})")
+    for migration in known:
+        if done.get(migration.number, migration.checksum) != migration.checksum:
+            raise BadSetting(f"migration {migration.number} was changed after it was applied")
+    return [migration for migration in known if migration.number not in done]
+
+
+def _for(dialect: Dialect, text: str) -> str:
+    return _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text)

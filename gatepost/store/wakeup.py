@@ -1,0 +1,93 @@
+"""The bell: who made deliveries tells the workers at once. A hint; the workers' own look at the queue is the truth.
+
+On SQLite a datagram to loopback, to the ports that workers leave as names of files; on PostgreSQL a notification.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from gatepost.core import clock
+from gatepost.store.effects import Awaited
+
+Heard = Callable[[list[Awaited]], None]  # an empty list: look everywhere
+
+MOST = 100  # named in one ring
+_STALE = 60.0  # seconds: a worker renews its file more often
+
+
+def packed(awaited: Iterable[Awaited]) -> bytes:
+    found = list(awaited)
+    return b"".join(account + endpoint for account, endpoint in found) if len(found) <= MOST else b""
+
+
+def unpacked(payload: bytes) -> list[Awaited]:
+    if len(payload) % 32:
+        return []
+    return [(payload[start : start + 16], payload[start + 16 : start + 32]) for start in range(0, len(payload), 32)]
+
+
+class Ringer:
+    """Of a process that writes to an SQLite file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "bells"
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+
+    def ring(self, awaited: Iterable[Awaited]) -> None:
+        payload = packed(awaited)
+        with suppress(OSError):
+            for file in self._directory.iterdir():
+                with suppress(OSError, ValueError, OverflowError):  # one that cannot be rung does not silence the rest
+                    self._socket.sendto(payload, ("127.0.0.1", int(file.name)))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Bell:
+    """Of a worker beside an SQLite file: hears in a thread of its own."""
+
+    def __init__(self, directory: Path, heard: Heard) -> None:
+        folder = directory / "bells"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _sweep(folder)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._file = folder / str(self._socket.getsockname()[1])
+        self._heard = heard
+        self._ended = False
+        self.renew()
+        self._thread = threading.Thread(target=self._listen, name="gatepost-bell", daemon=True)
+        self._thread.start()
+
+    def renew(self) -> None:
+        with suppress(OSError):
+            self._file.touch(mode=0o600)
+
+    def _listen(self) -> None:
+        while True:
+            payload = self._socket.recv(65536)
+            if self._ended:
+                return
+            self._heard(unpacked(payload))
+
+    def close(self) -> None:
+        self._file.unlink(missing_ok=True)
+        self._ended = True
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", self._socket.getsockname())
+        self._thread.join()
+        self._socket.close()
+
+
+def _sweep(folder: Path) -> None:
+    """Files of workers that were killed."""
+    now = clock.now().timestamp()
+    for file in folder.iterdir():
+        with suppress(OSError):
+            if now - file.stat().st_mtime > _STALE:
+                file.unlink()

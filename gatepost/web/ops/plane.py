@@ -1,0 +1,218 @@
+"""Every URL of the operations plane on one page. It answers only to its own name, so no web page can reach it."""
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from gatepost.core import ids
+from gatepost.core.errors import Refusal, Unavailable
+from gatepost.ingest import http as intake
+from gatepost.observe import log
+from gatepost.run.app import Opened
+from gatepost.settings import EVERYWHERE, LOOPBACK
+from gatepost.store.tx import Tx
+from gatepost.web import bearer
+from gatepost.web.body import BodyLimits, BodyReader, Receive
+from gatepost.web.context import Surface
+from gatepost.web.in_flight import TOO_MANY, InFlight
+from gatepost.web.ops import metrics, pages
+from gatepost.web.ops.readiness import WriteProbe
+from gatepost.web.request_log import Watch
+from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
+from gatepost.web.responses import NO_STORE, VERSION, Reply, json, linked, problem
+
+if TYPE_CHECKING:
+    from gatepost.trace import Traces
+
+
+class Plane:
+    """ASGI, served by the supervisor itself: there in every mode, once per machine."""
+
+    def __init__(
+        self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
+        *, takes_events: bool = False, traces: "Traces | None" = None, allowed_hosts: tuple[str, ...] = (),
+        trusted_proxies: tuple[str, ...] = (), max_requests_per_address: int = 0, limits: BodyLimits = intake.BODY,
+        docs_url: str = "",
+    ) -> None:  # fmt: skip
+        self._opened = opened
+        self._surface = Surface(opened.store, opened.service, opened.store.now)
+        self._host = host
+        self._port = port
+        self._ready = ready
+        self._allowed_hosts = allowed_hosts
+        self._trusted = trusted_proxies
+        self._docs_url = docs_url
+        self._bodies = BodyReader(limits)
+        self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
+        self._probe = WriteProbe(opened.store)
+        self._page = metrics.Page(opened.store, shared_metrics)
+        self._watch = Watch(traces)  # of what is taken; who looks at health and metrics is not looked at
+        console = pages.load(opened.service.base_url)
+        self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+            "/checkpoints": self._checkpoints,
+            "/": _always(_TO_CONSOLE),
+            "/console": _always(_TO_CONSOLE),
+            "/console/": _always(console.pop(pages.ROOT)),
+        }
+        self._routes |= {path: _always(reply) for path, reply in console.items()}  # what the page loads
+
+        self._taking: dict[str, Callable[[Surface, Request], Awaitable[Reply]]] = {
+            "/events": intake.answer,
+        }
+        if not takes_events:
+            self._taking.clear()
+
+    @property
+    def paths(self) -> list[str]:
+        return [*self._routes, *self._taking]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request_id = ids.new("req")
+        sent = fields(scope["headers"])
+        peer = scope["client"][0] if scope.get("client") else ""
+        address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
+        owner = self._in_flight.enter(address)
+        if owner is None:
+            reply = problem(TOO_MANY)
+        else:
+            try:
+                reply = await self._answer(scope, receive, request_id, sent, address)
+            finally:
+                self._in_flight.leave(owner)
+        if reply.status >= 400:
+            reply = linked(reply, self._docs_url)
+        if reply.status == 408:  # RFC 9110, section 15.5.9
+            reply = reply.adding(("connection", "close"))
+        headers = [
+            (b"content-type", reply.media_type.encode()),
+            (b"content-length", str(len(reply.body)).encode()),
+            (b"x-request-id", request_id.encode()),
+            (b"gatepost-version", VERSION.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            *[
+                (name.encode(), value.encode("ascii", "replace"))
+                for name, value in {**dict([NO_STORE]), **dict(reply.headers)}.items()
+            ],
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str] | Refusal, address: str
+    ) -> Reply:  # fmt: skip
+        if isinstance(headers, Refusal):
+            return problem(headers)
+        host = headers.get("host", "")
+        if not host:
+            return problem(NO_HOST)
+        if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
+            words = "Host: not a name of the operations plane; the setting ops_allowed_hosts adds names"
+            return problem(Refusal("misdirected_request", words))
+        if scope["path"] in self._taking:
+            begun = self._watch.begin(scope, scope["path"])
+            reply = _refused_version(headers) or await self._take(scope, receive, request_id, headers, address)
+            self._watch.end(begun, reply, request_id, address)
+            return reply.adding(bearer.nonce(self._surface)) if "dpop" in headers else reply
+        refused = _refused_version(headers)
+        if refused is not None:
+            return refused
+        handler = self._routes.get(scope["path"])
+        if handler is None:
+            return problem(Refusal("not_found", "no such path"))
+        if scope["method"] not in ("GET", "HEAD"):
+            return problem(Refusal("method_not_allowed", "this path takes GET"), ("allow", "GET, HEAD"))
+        return await handler()
+
+    async def _take(
+        self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str], address: str
+    ) -> Reply:  # fmt: skip
+        """A path that accepts a body, which is read as strictly as on the public listener."""
+        if scope["method"] != "POST":
+            return problem(Refusal("method_not_allowed", "this path takes POST"), ("allow", "POST"))
+        sent = await self._bodies.read(receive, headers.get("content-length"))
+        if isinstance(sent, Refusal):
+            return problem(sent)
+        path = scope["path"]
+        query = scope["query_string"].decode("latin-1")
+        try:
+            request = Request("POST", path, query, headers, sent, address, request_id, f"http://{headers['host']}")
+            return await self._taking[path](self._surface, request)
+        except Unavailable as error:
+            log.error("store unavailable", request=request_id, path=path, error=str(error))
+            return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
+        except Exception:  # noqa: BLE001 (the last line of defence: no caller sees a stack)
+            log.exception("defect", request=request_id, path=path)
+            return problem(Refusal("server_error", "internal error; quote the request id when you report it"))
+
+    async def _healthz(self) -> Reply:
+        return json(200, {"status": "alive", "instance": self._opened.service.keys.instance})
+
+    async def _readyz(self) -> Reply:
+        """Ready: every process is up and the store commits writes. Not ready: a token or an event would be refused."""
+        reason = self._ready() or await self._probe.problem()
+        if reason:
+            return json(503, {"status": "not ready", "because": reason}, ("retry-after", "1"))
+        return json(200, {"status": "ready"})
+
+    async def _metrics(self) -> Reply:
+        return Reply(200, await self._page.text(), (), metrics.MEDIA_TYPE)
+
+    async def _checkpoints(self) -> Reply:
+        """The last signed checkpoint of each account's ledger: ids and sizes, nothing of what is in it."""
+        found, after = [], ""
+        while page := await self._opened.store.read(_notes(after)):
+            found += [{"account": account, "size": size, "checkpoint": note} for account, size, note in page if note]
+            after = page[-1][0]
+        return json(200, {"checkpoints": found})
+
+    async def _openapi(self) -> Reply:
+        return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
+
+
+_TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
+
+
+def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
+    return lambda tx: tx.chains.notes(after, 500)
+
+
+def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:
+    async def answer() -> Reply:
+        return reply
+
+    return answer
+
+
+def _refused_version(headers: dict[str, str]) -> Reply | None:
+    if headers.get("gatepost-version", VERSION) == VERSION:
+        return None
+    return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
+
+
+def is_own_name(header: str, host: str, port: int) -> bool:
+    """Whether a Host header names this listener; a name that anybody could point here, as DNS rebinding does, is not.
+
+    Listening everywhere, it is reached by any address of the machine. A URL with HTTP's own port names none.
+    """
+    found = _HOST_AND_PORT.fullmatch(header.lower())
+    if found is None or (found[2] or "80") != str(port):
+        return False
+    name = found[1].removeprefix("[").removesuffix("]")
+    if name == host.lower() or (name in LOOPBACK and host in (*LOOPBACK, *EVERYWHERE)):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+        return host in EVERYWHERE or address == ipaddress.ip_address(host)
+    except ValueError:
+        return False
+
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")

@@ -1,0 +1,45 @@
+"""Whether the service can do its work now: a token or an event needs a store that commits writes."""
+
+import asyncio
+import math
+import time
+
+from gatepost.core import clock
+from gatepost.core.errors import Unavailable
+from gatepost.run.app import Store
+from gatepost.store.tx import Tx
+
+PATIENCE = 3.0  # seconds for the probe: a load balancer waits little longer
+FRESH = 0.25  # seconds for which an outcome is used again, however many ask
+
+
+class WriteProbe:
+    """Commits one small write and says what went wrong. Reading would not show a store that is full or read-only."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._problem = ""
+        self._checked_at = -math.inf
+        self._checking = asyncio.Lock()
+
+    async def problem(self) -> str:
+        """Empty when a write was committed just now."""
+        async with self._checking:
+            if time.monotonic() - self._checked_at > FRESH:
+                self._problem = await self._check()
+                self._checked_at = time.monotonic()
+        return self._problem
+
+    async def _check(self) -> str:
+        try:
+            signs = await asyncio.wait_for(self._store.run(_write), PATIENCE)
+        except TimeoutError:
+            return f"the store did not commit a write within {PATIENCE:g} s"
+        except Unavailable as error:
+            return f"the store does not commit writes: {error}"
+        return "" if signs else "there is no active signing key"
+
+
+def _write(tx: Tx) -> bool:
+    tx.probe_write(clock.milliseconds(tx.at))
+    return any(each.key.status == "active" for each in tx.signing_keys())

@@ -1,0 +1,1 @@
+"""The webhook area: endpoints, subscriptions, deliveries and the worker that makes them. Never imports `oauth`."""

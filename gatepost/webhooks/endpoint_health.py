@@ -1,0 +1,109 @@
+"""What attempts say about their endpoint: failures in a row, its Retry-After, and when it is disabled.
+
+The row in `health` is the one place where a Retry-After is kept: a claim reads it, and what is shown is read from it.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gatepost.accounts import Account
+from gatepost.core import clock, ids
+from gatepost.ledger.entries import SERVICE, Origin
+from gatepost.ledger.service import record
+from gatepost.store.tx import Tx
+from gatepost.store.webhooks import Key
+from gatepost.webhooks import decide, endpoints
+from gatepost.webhooks.decide import Attempted, Receiver
+from gatepost.webhooks.endpoints import Endpoint, Health, Reason
+
+_ORIGIN = Origin(SERVICE)
+
+
+class Outcome(NamedTuple):
+    """An attempt that was answered or failed, the endpoint it was made to, and the type of the event."""
+
+    to: Key
+    attempted: Attempted
+    event_type: str
+
+    @property
+    def succeeded(self) -> bool:
+        return decide.succeeded(self.attempted.code, self.attempted.failure)
+
+
+def keep(tx: Tx, outcomes: Iterable[Outcome], healthy: frozenset[Key]) -> dict[Key, int]:
+    """Change the endpoints' health where it changes; disable one that failed for too long.
+
+    `healthy` are endpoints that are known to have no failures on record. Returns until when endpoints that failed
+    have asked for no attempts, as it is now on record.
+    """
+    by_endpoint: dict[Key, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_endpoint.setdefault(outcome.to, []).append(outcome)
+    recovered: list[Key] = []
+    failing: list[tuple[Key, list[Outcome], int]] = []
+    for key, several in sorted(by_endpoint.items()):
+        several.sort(key=lambda each: each.attempted.ended_at)
+        last_success = max((place for place, each in enumerate(several) if each.succeeded), default=-1)
+        failures = several[last_success + 1 :]
+        if last_success >= 0 and key not in healthy:
+            recovered.append(key)
+        until = _asked_not_before(tx, key, several)
+        if failures or until:
+            failing.append((key, failures, until))
+    if recovered:
+        tx.webhooks.recover(recovered)
+    asked: dict[Key, int] = {}
+    for key, failures, until in failing:
+        health = _worsen(tx, key, failures, until)
+        if health.not_before is not None and health.not_before > tx.at:
+            asked[key] = clock.milliseconds(health.not_before)
+    return asked
+
+
+def _asked_not_before(tx: Tx, key: Key, outcomes: Iterable[Outcome]) -> int:
+    """The latest time that any of them asked for, whatever came after it; 0 if none did."""
+    asking = [each.attempted for each in outcomes if each.attempted.retry_after is not None]
+    _, endpoint = whose(tx, *key) if asking else (None, None)
+    if endpoint is None:
+        return 0
+    receiver = Receiver(endpoint.url, endpoint.status, [], endpoint.max_retry_after)
+    return max(decide.asked_not_before(each, receiver) or 0 for each in asking)
+
+
+def _worsen(tx: Tx, key: Key, failures: list[Outcome], until: int) -> Health:
+    since = clock.milliseconds(failures[0].attempted.ended_at) if failures else None
+    health = tx.webhooks.worsen(key, len(failures), since, until)
+    account, endpoint = whose(tx, *key)
+    if account is None or endpoint is None or not failures:
+        return health
+    if _reason_to_disable(tx, endpoint, health, failures):
+        tx.lock_account(account.id)  # and look again: it may have been redefined since this unit began
+        stored = tx.webhooks.endpoint_as_stored(account.id, endpoint.id)
+        reason = _reason_to_disable(tx, stored, health, failures) if stored else None
+        if stored and reason:
+            _disable(tx, account, stored, reason, failures[-1])
+    return health
+
+
+def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[Outcome]) -> Reason | None:
+    if endpoint.status != "active":
+        return None
+    receiver = Receiver(endpoint.url, endpoint.status, [])
+    if any(decide.gone(each.attempted, receiver) for each in failures):
+        return "gone"
+    over = endpoints.will_be_disabled_at(endpoint, health)
+    return "failing" if over is not None and over <= tx.at else None
+
+
+def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Outcome) -> None:
+    tx.webhooks.put_endpoint(endpoints.disabled(endpoint, reason, tx.at))
+    code = last.attempted.code
+    data = {"reason": reason, "url": endpoint.url, "event_type": last.event_type, "response_code": code}
+    record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
+
+
+def whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, Endpoint | None]:
+    """The account and the endpoint of a key, from the cached definitions."""
+    name = ids.text("acc", account)
+    return tx.account(name), tx.webhooks.endpoint(name, ids.text("ep", endpoint))

@@ -1,0 +1,240 @@
+"""GET /webhooks/deliveries: a page of records, a summary of the account's health, or its endpoints. All of it reads."""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gatepost.accounts import Account
+from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
+from gatepost.core.secrets import digest, same
+from gatepost.ledger.service import Answer, Service
+from gatepost.store import listing
+from gatepost.store.listing import Asked, Found, Position, Wanted
+from gatepost.store.tx import LOWEST, Tx
+from gatepost.webhooks import summary
+from gatepost.webhooks.claim_and_settle import schedule
+from gatepost.webhooks.definitions import shown_endpoint, shown_subscription
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.render import shown
+from gatepost.webhooks.summary import Interval
+
+LIMIT = 50
+MOST = 200
+MOST_PAYLOAD = 4 * 1024 * 1024  # bytes of events in one page; what is over it is on the next
+SINCE: dict[Interval, int] = {"hour": 24 * 3600, "day": 30 * 86_400}  # seconds, when the range has no start
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Query(NamedTuple):
+    """What was asked for. The cursor holds for the same view, filters and order, whatever the limit."""
+
+    wanted: Wanted = Wanted()
+    view: Literal["deliveries", "summary", "endpoints"] = "deliveries"
+    newest: bool = True
+    limit: int = LIMIT
+    cursor: str = ""
+    include: frozenset[str] = frozenset()
+    interval: Interval = "hour"
+
+
+def answer(tx: Tx, service: Service, account: Account, query: Query) -> Answer | Refusal:
+    match query.view:
+        case "deliveries":
+            return page(tx, service, account, query)
+        case "summary":
+            return summarised(tx, account, query)
+        case "endpoints":
+            return endpoints(tx, service, account, query)
+
+
+# --- deliveries
+
+
+def page(tx: Tx, service: Service, account: Account, query: Query) -> Answer | Refusal:
+    after = _position(service, account, query)
+    if isinstance(after, Refusal):
+        return after
+    wanted = _narrowed(tx, account, query.wanted)
+    if wanted is None:
+        return Answer(200, {"data": [], "next_cursor": None}, None)
+    raw = ids.raw(account.id)
+    asked = Asked(raw, wanted, query.newest, query.limit, after, suspended=not account.active)
+    found = listing.page(tx, asked)
+    rows, next_ = found.rows, found.next
+    if "payload" in query.include:
+        rows = _not_too_large(rows)
+        next_ = rows[-1].position if len(rows) < len(found.rows) else next_
+    return Answer(
+        200,
+        {"data": records(tx, account, rows, query.include), "next_cursor": _cursor(service, account, query, next_)},
+        None,
+    )
+
+
+def _narrowed(tx: Tx, account: Account, wanted: Wanted) -> Wanted | None:
+    """A subscription has one endpoint, by which its deliveries are found; None when there is no such subscription."""
+    if wanted.subscription is None:
+        return wanted
+    subscription = tx.webhooks.subscription_as_stored(account.id, ids.text("sub", wanted.subscription))
+    endpoint = ids.raw(subscription.endpoint) if subscription else None
+    return wanted._replace(endpoint=endpoint) if endpoint and wanted.endpoint in (None, endpoint) else None
+
+
+def _not_too_large(rows: list[Found]) -> list[Found]:
+    """As many from the start as `MOST_PAYLOAD` lets through, and one at least."""
+    size = 0
+    for count, row in enumerate(rows):
+        size += row.size or 0
+        if size > MOST_PAYLOAD and count:
+            return rows[:count]
+    return rows
+
+
+def records(tx: Tx, account: Account, rows: list[Found], include: frozenset[str]) -> list[dict[str, Any]]:
+    """The deliveries as they are shown, with all that belongs to them."""
+    raw, at = ids.raw(account.id), clock.milliseconds(tx.at)
+    keys = [(raw, row.id) for row in rows]
+    deliveries = tx.webhooks.deliveries(keys)
+    queued, attempts = tx.webhooks.queued(keys), tx.webhooks.attempts(keys)
+    entries = {}
+    if "payload" in include:
+        entries = tx.webhooks.entries({(raw, each.event) for each in deliveries.values()})
+    known: dict[bytes, tuple[Endpoint, int | None]] = {}
+    told = []
+    for key, row in zip(keys, rows, strict=True):
+        delivery, waiting = deliveries[key], queued.get(key)
+        if delivery.endpoint not in known:
+            known[delivery.endpoint] = _endpoint(tx, account, delivery.endpoint)
+        endpoint, not_before = known[delivery.endpoint]
+        told.append(
+            shown(
+                delivery, waiting, attempts.get(key, []), endpoint=endpoint,
+                schedule=schedule(account, endpoint), entry_at=row.event_at, at=at,
+                still=not account.active or endpoint.status != "active", not_before=not_before,
+                include=include, entry=entries.get((raw, delivery.event)),
+            )
+        )  # fmt: skip
+    return told
+
+
+def _endpoint(tx: Tx, account: Account, raw: bytes) -> tuple[Endpoint, int | None]:
+    """The endpoint, and until when it asked us to wait."""
+    name = ids.text("ep", raw)
+    found = tx.webhooks.endpoint(account.id, name)
+    if found is None:
+        raise LookupError(name)
+    health = tx.webhooks.health(account.id, name)
+    return found, clock.milliseconds(health.not_before) if health and health.not_before else None
+
+
+# --- health
+
+
+def summarised(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
+    """Whole intervals that hold the range asked for: the last day by the hour, or the last thirty days."""
+    size, wanted = summary.SECONDS[query.interval], query.wanted
+    until = clock.milliseconds(tx.at) if wanted.created_before is None else wanted.created_before
+    since = until - SINCE[query.interval] * 1000 if wanted.created_after is None else wanted.created_after
+    since = max(since, 0)
+    if since >= until:
+        return Refusal(
+            "invalid_request", "created_after: must be before created_before, or before now", "created_after"
+        )
+    start, end = summary.span(query.interval, since // 1000, -(-until // 1000))
+    if (end - start) // size > summary.MOST:
+        words = f"created_after: at most {summary.MOST} intervals of one {query.interval} in one summary"
+        return Refusal("invalid_request", words, "created_after")
+    rows = listing.tallied(tx, account.id, start, end, size)
+    waiting = listing.waiting(tx, account.id, suspended=not account.active)
+    body = {
+        "data": summary.summarise(rows, query.interval, start, end),
+        "total": summary.total(rows),
+        "now": {
+            "pending": waiting.pending,
+            "held": waiting.held,
+            "in_flight": waiting.in_flight,
+            "counted_to": listing.COUNTED,
+            "oldest_pending_at": clock.rfc3339(ids.made_at(waiting.oldest)) if waiting.oldest else None,
+        },
+    }
+    return Answer(200, body, None)
+
+
+# --- endpoints
+
+
+_BATCH = 200
+_BATCHES = 10  # looked through for one page: those that were removed are still there
+
+
+def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answer | Refusal:
+    """Each with its subscriptions, in the order in which they were made."""
+    position = _position(service, account, query)
+    if isinstance(position, Refusal):
+        return position
+    found, next_ = _some_endpoints(tx, account, position[-1] if position else LOWEST, query.limit)
+    told = [
+        shown_endpoint(tx, account, each)
+        | {
+            "subscriptions": [
+                shown_subscription(tx, other) for other in tx.webhooks.subscriptions_of(account.id, each.id)
+            ]
+        }
+        for each in found
+    ]
+    return Answer(200, {"data": told, "next_cursor": _cursor(service, account, query, next_)}, None)
+
+
+def _some_endpoints(tx: Tx, account: Account, after: bytes, limit: int) -> tuple[list[Endpoint], Position | None]:
+    found: list[Endpoint] = []
+    for _ in range(_BATCHES):
+        batch = tx.webhooks.endpoints(account.id, after, _BATCH)
+        found += [each for each in batch if each.status != "removed"]
+        if len(found) > limit:
+            return found[:limit], (ids.raw(found[limit - 1].id),)
+        if len(batch) < _BATCH:
+            return found, None
+        after = ids.raw(batch[-1].id)
+    return found, (after,)
+
+
+# --- cursors
+
+_CURSOR = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_MAC = 16
+_BAD = Refusal(
+    "invalid_request", "cursor: must be a next_cursor of the same account, view, filters and order", "cursor"
+)
+
+
+def _cursor(service: Service, account: Account, query: Query, position: Position | None) -> str | None:
+    """Where the next page starts, authenticated with what it is a page of."""
+    if position is None:
+        return None
+    place = b"".join(part if isinstance(part, bytes) else part.to_bytes(8, "big") for part in position)
+    return _text(_mac(service, account, query, place) + place)
+
+
+def _position(service: Service, account: Account, query: Query) -> Position | Refusal | None:
+    if not query.cursor:
+        return None
+    if not _CURSOR.fullmatch(query.cursor) or len(query.cursor) % 4 == 1:
+        return _BAD
+    sent = urlsafe_b64decode(query.cursor + "=" * (-len(query.cursor) % 4))
+    mac, place = sent[:_MAC], sent[_MAC:]
+    if _text(sent) != query.cursor or not same(mac, _mac(service, account, query, place)):
+        return _BAD
+    return (int.from_bytes(place[:-16], "big"), place[-16:]) if query.wanted.due_before is not None else (place,)
+
+
+def _mac(service: Service, account: Account, query: Query, place: bytes) -> bytes:
+    of = [account.id, query.view, query.newest, *query.wanted]
+    return digest(service.keys.hash, f"cursor {_encode(of).decode()} {place.hex()}")[:_MAC]
+
+
+def _text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()

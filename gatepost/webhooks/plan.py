@@ -1,0 +1,62 @@
+"""The plan: when the next attempts are, computed from the schedule and never stored beyond the next one.
+
+The jitter follows from the delivery's id and the attempt's number, so what is shown is what happens.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+from gatepost.core import clock
+
+_JITTER = 0.1
+
+
+class Planned(NamedTuple):
+    number: int
+    at: int
+    because: str
+
+
+def delay(schedule: Sequence[int], used: int, delivery: bytes, number: int) -> int | None:
+    """Milliseconds from an attempt's end to attempt `number`, after `used` planned ones; None when none is left."""
+    if not 0 < used <= len(schedule):
+        return None
+    dice = int.from_bytes(hashlib.sha256(delivery + number.to_bytes(4, "big")).digest()[:8], "big") / 2**64
+    return round(schedule[used - 1] * 1000 * (1 - _JITTER + 2 * _JITTER * dice))
+
+
+def remaining(schedule: Sequence[int], used: int, delivery: bytes, next_: Planned) -> list[Planned]:
+    """Every attempt still to come. The first is exact; the later ones assume that each fails at once."""
+    plan = [next_]
+    while (wait := delay(schedule, used + len(plan), delivery, plan[-1].number + 1)) is not None:
+        plan.append(Planned(plan[-1].number + 1, plan[-1].at + wait, "schedule"))
+    return plan
+
+
+def postponed(planned: Planned, not_before: int | None) -> Planned:
+    """The later of the plan and the endpoint's Retry-After."""
+    if not_before is None or not_before <= planned.at:
+        return planned
+    return planned._replace(at=not_before, because="retry_after")
+
+
+def retry_after(value: str | None, at: datetime, longest: int) -> int | None:
+    """Milliseconds that a Retry-After header asks for: seconds or a date (RFC 9110, section 10.2.3).
+
+    At most `longest` seconds. A value in the past or one that cannot be parsed asks for nothing.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if re.fullmatch(r"\d{1,64}", text, re.ASCII):
+        asked = int(text) * 1000
+    else:
+        try:
+            asked = clock.milliseconds(parsedate_to_datetime(text)) - clock.milliseconds(at)
+        except (ValueError, TypeError, OverflowError):  # TypeError: a date without a zone
+            return None
+    return min(asked, longest * 1000) if asked > 0 else None

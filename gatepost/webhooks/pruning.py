@@ -1,0 +1,213 @@
+"""Keeping what deliveries leave behind small and whole: retention, in slices, and the recount of what was matched."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from gatepost.accounts import RETENTION_DAYS
+from gatepost.core import clock, ids
+from gatepost.ledger import upkeep
+from gatepost.ledger.entries import RESERVED
+from gatepost.ledger.upkeep import Reader
+from gatepost.store.tx import LOWEST, Tx, Unit
+from gatepost.webhooks.fanout import Subscribers, fan_out, subscribers
+from gatepost.webhooks.subscriptions import Subscription
+
+_SLICE = 100  # deliveries, with their attempts and what entries they held: a commit of a few milliseconds
+_PAGE = 500
+
+
+# --- retention
+
+
+class Place(NamedTuple):
+    """Where a run is: in which retention class of deliveries, after which, and whether it has met an unfinished one.
+
+    Class 0 comes last: the entries.
+    """
+
+    days: int
+    after: bytes = b""
+    met: bool = False
+
+
+START = Place(RETENTION_DAYS[0])
+_ENTRIES = Place(0)
+
+
+class Pruned(NamedTuple):
+    """What one slice did: deliveries deleted, entries looked at, and where to go on; None when the run is over."""
+
+    deliveries: int
+    entries: int
+    next: Place | None
+
+
+def is_due(tx: Tx, key: bytes, account: str) -> bool:
+    """Whether the time of something is over."""
+    return upkeep.prune_is_due(tx, key, account) or any(_page(tx, account, Place(each), 1) for each in RETENTION_DAYS)
+
+
+def some(key: bytes, account: str, place: Place) -> Unit[Pruned]:
+    """A slice of a run over one account, for the chore and the command alike."""
+
+    def unit(tx: Tx) -> Pruned:
+        if place != _ENTRIES:
+            return prune_deliveries_some(tx, account, place)
+        count = upkeep.prune_some(tx, key, account)
+        return Pruned(0, count, _ENTRIES if count else None)
+
+    return unit
+
+
+def prune_deliveries_some(tx: Tx, account: str, place: Place) -> Pruned:
+    """Delete a slice of the deliveries whose time is over, and never an unfinished one.
+
+    Each class has a mark up to which it was pruned, where a run starts. The mark stays before the first unfinished
+    delivery of the class, while the run itself goes on beyond.
+    """
+    page = _page(tx, account, place, _SLICE)
+    own = [(raw_id, status) for raw_id, keep_days, status in page if keep_days == place.days]
+    ended = [raw_id for raw_id, status in own if status != "pending"]
+    unfinished = next((raw_id for raw_id, status in own if status == "pending"), None)
+    _drop(tx, account, ended)
+    passed = [raw_id for raw_id, _, _ in page if unfinished is None or raw_id < unfinished]
+    if passed and not place.met:
+        tx.webhooks.put_pruned_up_to(account, place.days, passed[-1])
+    if len(page) == _SLICE:
+        return Pruned(len(ended), 0, Place(place.days, page[-1][0], place.met or unfinished is not None))
+    later = [Place(days) for days in RETENTION_DAYS if days > place.days]
+    return Pruned(len(ended), 0, later[0] if later else _ENTRIES)
+
+
+def _page(tx: Tx, account: str, place: Place, limit: int) -> list[tuple[bytes, int, str]]:
+    after = place.after or tx.webhooks.pruned_up_to(account, place.days)
+    return tx.webhooks.prunable(account, after, upkeep.too_old(tx, place.days), limit)
+
+
+def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
+    """With the last record of an entry's deliveries the entry goes too, if its own time is over."""
+    whose = ids.raw(account)
+    events = {each.event for each in tx.webhooks.deliveries((whose, raw_id) for raw_id in ended).values()}
+    tx.webhooks.drop_deliveries(account, ended)
+    kept = tx.webhooks.entry_keeps(account, sorted(events))
+    upkeep.drop_finished(tx, account, [event for event in kept if event < upkeep.too_old(tx, kept[event])])
+
+
+# --- checking
+
+
+class Recount(NamedTuple):
+    """What entries say that they made, and what is there. `old`: entries whose deliveries may be pruned by now."""
+
+    entries: int = 0
+    old: int = 0
+    said: int = 0
+    found: int = 0
+    sampled: int = 0
+    problem: str = ""
+
+    def plus(self, other: "Recount") -> "Recount":
+        return Recount(
+            self.entries + other.entries, self.old + other.old, self.said + other.said, self.found + other.found,
+            self.sampled + other.sampled, self.problem or other.problem,
+        )  # fmt: skip
+
+
+def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda _entries: None) -> Recount:
+    """Count the deliveries of every entry, and match some of them again. `passed` hears of the entries of each page."""
+    total, after = Recount(), LOWEST
+    while True:
+        last, counted = store.read_now(lambda tx, after=after: recount_page(tx, account, after))  # type: ignore[misc]
+        total = total.plus(counted)
+        passed(counted.entries)
+        if last is None:
+            return total
+        after = last
+
+
+def recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
+    """One page, and where the next one starts; None when there is none."""
+    page = tx.webhooks.matched(account, after, _PAGE)
+    rows = tx.webhooks.count_deliveries(account, [raw_id for raw_id, _, _, _ in page])
+    whole = {raw_id for raw_id, type_, days, _ in page if _is_whole(tx, raw_id, type_, days)}
+    problem = ""
+    for raw_id, _, _, matched in page:
+        if not problem and (rows[raw_id] > matched or (raw_id in whole and rows[raw_id] < matched)):
+            problem = (
+                f"entry {ids.text('evt', raw_id)} says that it made {matched} deliveries, there are {rows[raw_id]}"
+            )
+    sample = [raw_id for raw_id, _, _, _ in page[:: max(1, len(page) // _SAMPLE)] if raw_id in whole]
+    counted = Recount(
+        len(page),
+        len(page) - len(whole),
+        sum(matched for raw_id, _, _, matched in page if raw_id in whole),
+        sum(rows[raw_id] for raw_id in whole),
+        len(sample),
+        problem or _rematch(tx, account, sample),
+    )
+    return page[-1][0] if len(page) == _PAGE else None, counted
+
+
+class Missed(NamedTuple):
+    """Of one page: where the next one starts, entries looked at, and deliveries that should be there and are not."""
+
+    next: bytes | None
+    entries: int
+    deliveries: int
+
+
+def missing(tx: Tx, account: str, after: bytes) -> Missed:
+    """What a recount is about, for who does nothing else all day: entries that made no deliveries cost nothing."""
+    page = tx.webhooks.matched(account, after, _PAGE)
+    said = {raw_id: count for raw_id, type_, days, count in page if count and _is_whole(tx, raw_id, type_, days)}
+    rows = tx.webhooks.count_deliveries(account, list(said)) if said else {}
+    lost = sum(max(0, count - rows[raw_id]) for raw_id, count in said.items())
+    return Missed(page[-1][0] if len(page) == _PAGE else None, len(page), lost)
+
+
+def _is_whole(tx: Tx, raw_id: bytes, type_: str, days: int) -> bool:
+    """Whether none of its deliveries can have been pruned yet."""
+    return ids.made_at(raw_id) > tx.at - _kept(type_, days)
+
+
+_SAMPLE = 20  # of a page
+_MARGIN = timedelta(minutes=1)  # what changed so shortly before an entry may have been seen by it or not
+
+
+def _kept(type_: str, days: int) -> timedelta:
+    """How long an entry's deliveries are there for sure: a platform's are of the class that the entry itself is of."""
+    return timedelta(days=RETENTION_DAYS[0] if type_.startswith(RESERVED) else days) - _MARGIN
+
+
+def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
+    """Whether these entries went to whom they would go now, as far as subscriptions are as they were then."""
+    whose = ids.raw(account)
+    entries = tx.webhooks.entries((whose, event) for event in events)
+    made = tx.webhooks.delivered_to(account, events)
+    known = list(_subscriptions(tx, account)) if entries else []
+    for entry in sorted(entries.values(), key=lambda each: each.id):
+        if entry.data is None:
+            continue
+        same = _unchanged(known, clock.from_milliseconds(entry.at))
+        right = {each.subscription for each in fan_out(entry, Subscribers(subscribers(same, entry.type)), ids.fresh)}
+        found = {ids.raw(each.id) for each in same if (entry.id, ids.raw(each.id)) in made}
+        for wrong in sorted(right ^ found):
+            was = "did not go" if wrong in right else "went"
+            return f"entry {entry.name} {was} to {ids.text('sub', wrong)}, which matching it again does not bear out"
+    return ""
+
+
+def _subscriptions(tx: Tx, account: str) -> Iterator[Subscription]:
+    """Those of endpoints that are still there."""
+    after = LOWEST
+    while page := tx.webhooks.subscriptions(account, after, _PAGE):
+        for each in page:
+            endpoint = tx.webhooks.endpoint(account, each.endpoint)
+            if endpoint is not None and endpoint.status != "removed":
+                yield each
+        after = ids.raw(page[-1].id)
+
+
+def _unchanged(known: list[Subscription], since: datetime) -> list[Subscription]:
+    return [each for each in known if each.updated_at < since - _MARGIN]

@@ -1,0 +1,122 @@
+"""Replays: new deliveries of retained events, made by a job in slices, with no cap and nothing cut short."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from gatepost.accounts import Account
+from gatepost.core import clock, ids
+from gatepost.ledger.entries import SERVICE, Entry, Origin
+from gatepost.ledger.service import record
+from gatepost.ledger.upkeep import FITS
+from gatepost.store.effects import Birth
+from gatepost.store.tx import LOWEST, Tx
+from gatepost.store.webhooks import Running
+from gatepost.webhooks import deliveries
+from gatepost.webhooks.fanout import Subscribers, fan_out, subscriber
+from gatepost.webhooks.subscriptions import Replay, Subscription, matches_type
+
+SLICE = 200
+_SLACK = FITS // timedelta(milliseconds=1)  # entries are found by the time in their ids
+
+
+def start(tx: Tx, account: Account, subscription: Subscription, asked: Replay, origin: Origin) -> Entry:
+    """The job that a worker will run. What is published from now on is delivered anyway, so it ends here."""
+    replay = ids.new("rpl")
+    until = min(asked.until, tx.at) if asked.until else tx.at
+    asked = msgspec.structs.replace(asked, until=until)
+    position = ids.lowest_at(clock.milliseconds(asked.start) - _SLACK) if asked.start else LOWEST
+    tx.webhooks.add_replay(account.id, replay, subscription.id, asked, position)
+    data = {"subscription": subscription.id, "endpoint": subscription.endpoint, "asked": _asked(asked)}
+    return record(tx, account, "webhook.replay.started", origin, replay, data)
+
+
+def some(tx: Tx, account_name: str, replay: str) -> bool:
+    """Do one slice. True when there may be more to do."""
+    running = tx.webhooks.lock_replay(account_name, replay)
+    account = tx.account(account_name)
+    if running is None or account is None:
+        return False
+    subscription = tx.webhooks.subscription_as_stored(account.id, running.subscription)
+    endpoint = tx.webhooks.endpoint_as_stored(account.id, subscription.endpoint) if subscription else None
+    if subscription is None or subscription.status == "removed" or endpoint is None or endpoint.status == "removed":
+        _end(tx, account, running, subscription)
+        return False
+    page = _page(tx, account, running)
+    within = [entry for entry in page if _is_within(running.asked, entry)]
+    made = _deliver(tx, account, subscription, running.asked, within)
+    position = page[-1].id if page else running.position
+    running = running._replace(position=position, examined=running.examined + len(within), made=running.made + made)
+    if len(page) < SLICE:
+        _end(tx, account, running, subscription)
+        return False
+    tx.webhooks.move_replay(running)
+    return True
+
+
+def _page(tx: Tx, account: Account, running: Running) -> list[Entry]:
+    asked = running.asked
+    if asked.event_ids:
+        wanted = [(ids.raw(account.id), ids.raw(each)) for each in asked.event_ids]
+        return sorted(tx.webhooks.entries(wanted).values(), key=lambda entry: entry.id)
+    until = asked.until or tx.at
+    before = ids.lowest_at(clock.milliseconds(until) + 1 + _SLACK)
+    return tx.oldest_entries(account.id, running.position, before, SLICE)
+
+
+def _is_within(asked: Replay, entry: Entry) -> bool:
+    """From its start up to its end, both included, by the time that is shown of the entry."""
+    if asked.event_ids:
+        return True
+    start = clock.milliseconds(asked.start) if asked.start else 0
+    return start <= entry.at and (asked.until is None or entry.at <= clock.milliseconds(asked.until))
+
+
+def _deliver(tx: Tx, account: Account, subscription: Subscription, asked: Replay, page: list[Entry]) -> int:
+    to = Subscribers((subscriber(subscription),), account.seconds("retention") // 86400)
+    at, made = clock.milliseconds(tx.at), 0
+    for entry in page:
+        if not matches_type(subscription.events, entry.type):
+            continue
+        if asked.only_failed and not tx.webhooks.has_failed(account.id, entry.id, subscription.id):
+            continue
+        births = [Birth(each, deliveries.queued(each, at)) for each in fan_out(entry, to, ids.fresh, "replay")]
+        tx.effects.births += births
+        made += len(births)
+    tx.tally(account.id, "made", made)
+    return made
+
+
+def _end(tx: Tx, account: Account, running: Running, subscription: Subscription | None) -> None:
+    tx.webhooks.move_replay(running._replace(state="ended"))
+    data = {
+        "subscription": running.subscription,
+        "endpoint": subscription.endpoint if subscription else None,
+        "examined": running.examined,
+        "made": running.made,
+    }
+    record(tx, account, "webhook.replay.ended", Origin(SERVICE), running.id, data)
+
+
+def shown(running: Running) -> dict[str, Any]:
+    return {
+        "id": running.id,
+        "state": running.state,
+        "examined": running.examined,
+        "made": running.made,
+        **_asked(running.asked),
+    }
+
+
+def _asked(asked: Replay) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    if asked.start:
+        told["from"] = clock.rfc3339(asked.start)
+    if asked.until:
+        told["until"] = clock.rfc3339(asked.until)
+    if asked.only_failed:
+        told["only"] = "failed"
+    if asked.event_ids:
+        told["event_ids"] = asked.event_ids
+    return told
