@@ -22,8 +22,8 @@ from gatepost.core.secrets import Box
 from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth import resources, shared_resources
 from gatepost.run import app
-from gatepost.run.app import Store
 from gatepost.settings import LOOPBACK, Settings
+from gatepost.store.interface import Store
 from gatepost.store.schema_check import schema_problem
 from gatepost.store.tx import Tx
 from gatepost.webhooks import endpoint_headers

@@ -18,9 +18,10 @@ from gatepost.cli.show import Check
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.run import app, backups
-from gatepost.run.app import Opened, Store
+from gatepost.run.app import Opened
 from gatepost.run.backups import PutBack
 from gatepost.settings import Settings
+from gatepost.store.interface import Store
 from gatepost.store.schema_check import schema_problem
 from gatepost.webhooks import pruning
 from gatepost.webhooks.pruning import Place, Recount

@@ -27,7 +27,7 @@ from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import MAX_DATA, Origin
 from gatepost.ledger.publishable import Event
 from gatepost.observe import log
-from gatepost.run.app import Opened
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Published
@@ -171,10 +171,10 @@ def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
 
 
 async def consume(
-    opened: Opened, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None" = None
+    store: Store, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None" = None
 ) -> None:  # fmt: skip
     """Publish what comes until told to stop. When NATS or the store is away, until it is back."""
-    reading = asyncio.create_task(_Reader(opened, url, stream, stopping, traces).run())
+    reading = asyncio.create_task(_Reader(store, url, stream, stopping, traces).run())
     await stopping.wait()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(reading, LEAVE)
@@ -189,10 +189,10 @@ class Taken(NamedTuple):
 
 class _Reader:
     def __init__(
-        self, opened: Opened, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None"
+        self, store: Store, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None"
     ) -> None:  # fmt: skip
         self._traces = traces
-        self._store = opened.store
+        self._store = store
         self._url = url
         self._stream = stream
         self._stopping = stopping

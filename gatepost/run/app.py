@@ -3,10 +3,9 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,43 +26,15 @@ from gatepost.oauth.signing_keys import Ring
 from gatepost.observe import committed, end_after_lost_write, log
 from gatepost.settings import PREFIX, Settings
 from gatepost.store import marker, presence
-from gatepost.store.schema_check import Condition, schema_problem
-from gatepost.store.sql_loader import Dialect
+from gatepost.store.interface import Store
+from gatepost.store.schema_check import schema_problem
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx, Unit, Wants
-from gatepost.store.wakeup import Heard
+from gatepost.store.tx import Tx
 
 if TYPE_CHECKING:
     from gatepost.trace import Traces
 
 T = TypeVar("T")
-
-
-class Bell(Protocol):
-    """Hears of new deliveries until it is closed."""
-
-    def renew(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class Store(Protocol):
-    """What a backend offers. The contract suite runs against every one."""
-
-    @property
-    def dialect(self) -> Dialect: ...
-
-    def now(self) -> datetime: ...
-    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T: ...
-    async def read(self, unit: Unit[T], *, quick: bool = False) -> T: ...
-    def run_now(self, unit: Unit[T]) -> T: ...
-    def read_now(self, unit: Unit[T]) -> T: ...
-    def migrate(self) -> list[str]: ...
-    def applied(self) -> dict[int, str]: ...
-    def condition(self) -> Condition: ...
-    def integrity(self) -> list[str]: ...
-    def checkpoint(self) -> None: ...
-    def listen(self, heard: Heard) -> Bell: ...
-    def close(self) -> None: ...
 
 
 class Opened(NamedTuple):

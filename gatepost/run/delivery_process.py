@@ -48,7 +48,9 @@ def main() -> None:
 async def _work(order: Order, opened: app.Opened, traces: "Traces | None" = None) -> None:
     stopping = parent.stopping()
     settings = order.settings
-    worker = Worker(opened, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces)
+    worker = Worker(
+        opened.store, opened.service, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces
+    )
     os.write(sys.stdout.fileno(), b"ready\n")
     reporting = asyncio.create_task(_report(worker.chores))
     try:
@@ -73,7 +75,7 @@ async def _take_events(
     if settings.nats:
         from gatepost.ingest import nats  # noqa: PLC0415 (an extra that may not be installed)
 
-        await nats.consume(opened, settings.nats, settings.nats_stream, stopping, traces)
+        await nats.consume(opened.store, settings.nats, settings.nats_stream, stopping, traces)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,12 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.ingest import http as intake
 from gatepost.observe import configure_logs, log
 from gatepost.run import app, chores
 from gatepost.run.repeat import Chores
 from gatepost.settings import Settings
+from gatepost.store.interface import Store
 from gatepost.store.lost import LOST_CODE
 from gatepost.web.listen import listening
 from gatepost.web.ops import pages
@@ -108,8 +110,9 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
         return next(starting, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
 
     plane = Plane(
-        opened, settings.ops_host, settings.ops_port, waiting, metrics, takes_events=settings.takes_events,
-        traces=traces, allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
+        opened.store, opened.service, settings.ops_host, settings.ops_port, waiting, metrics,
+        post={"/events": intake.answer} if settings.takes_events else {}, limits=intake.BODY, traces=traces,
+        allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
         max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
@@ -153,7 +156,7 @@ class _Child:
         self.ready = False
         self.stuck: list[str] = []  # its chores that make no progress, as it says once a second
 
-    async def keep_running(self, stopping: asyncio.Event, store: app.Store) -> None:
+    async def keep_running(self, stopping: asyncio.Event, store: Store) -> None:
         wait = _RESTART[0]
         while not stopping.is_set():
             started = asyncio.get_running_loop().time()
@@ -212,7 +215,7 @@ class _Child:
             self.stuck = [name for name in line.decode().strip().split(", ") if name]
 
 
-async def _check_disk(store: app.Store) -> None:
+async def _check_disk(store: Store) -> None:
     """The disk failed a child. A new process would not hear of it, but our own commit does, and then ends us too."""
     with contextlib.suppress(Unavailable):
         await store.run(lambda _tx: None)

@@ -17,11 +17,12 @@ from gatepost.core.errors import Unavailable
 from gatepost.core.webhook_signature import Signer, signature
 from gatepost.egress.sender import Outgoing, Sender, Sent
 from gatepost.egress.senders import Senders
+from gatepost.ledger.service import Service
 from gatepost.observe import IN_FLIGHT, SHORTAGES, Attempted, attempt_counter, attempted, log
 from gatepost.observe import claimed as observe_claimed
-from gatepost.run.app import Opened
 from gatepost.run.repeat import Chore, Chores, progress
 from gatepost.store.effects import Awaited
+from gatepost.store.interface import Store
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Key, Lane
 from gatepost.store.webhooks import Worker as Peer
@@ -62,20 +63,20 @@ class Prepared(NamedTuple):
 
 class Worker:
     def __init__(
-        self, opened: Opened, place: str, *, proxy: str = "", ca: str = "", traces: "Traces | None" = None,
-        slots: int = SLOTS, make_sender: type[Sender] = Sender,
+        self, store: Store, service: Service, place: str, *, proxy: str = "", ca: str = "",
+        traces: "Traces | None" = None, slots: int = SLOTS, make_sender: type[Sender] = Sender,
     ) -> None:  # fmt: skip
         self._traces = traces
-        self._store = opened.store
-        self._service = opened.service
+        self._store = store
+        self._service = service
         self._id = ids.fresh()
         self.name = ids.text("wrk", self._id)
         self._place = place
         self._schedule = Schedule(slots)
         self._sender = Senders(
-            opened.service.policy_for, self._finished, make=make_sender, refused=_log_refused, proxy=proxy, ca=ca
+            service.policy_for, self._finished, make=make_sender, refused=_log_refused, proxy=proxy, ca=ca
         )
-        self._results: list[list[Over]] = [[] for _ in range(_HANDS[opened.store.dialect])]
+        self._results: list[list[Over]] = [[] for _ in range(_HANDS[store.dialect])]
         self._untold: list[Attempted] = []
         self._cycles = 0  # under way
         self._woken = asyncio.Event()

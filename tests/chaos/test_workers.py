@@ -202,7 +202,7 @@ def test_the_stores_answers_are_lost(settings: Settings) -> None:
 
         store.run = forgetful  # type: ignore[method-assign]
         stopping = asyncio.Event()
-        working = asyncio.create_task(Worker(post.opened, "here").run(stopping))
+        working = asyncio.create_task(Worker(post.opened.store, post.opened.service, "here").run(stopping))
         for _ in range(30):
             await asyncio.to_thread(post.publish, 20)
             await asyncio.sleep(0.1)

@@ -11,7 +11,7 @@ import apsw
 import psycopg
 
 from gatepost.core import clock
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.sqlite import SqliteStore
 

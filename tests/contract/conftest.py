@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from gatepost import accounts
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from tests import postgres
 from tests.contract import things
 from tests.contract.backends import Backend, Postgres, Sqlite, Watch, closed_in_the_end

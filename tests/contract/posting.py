@@ -19,7 +19,7 @@ from gatepost.ledger.publishable import Event
 from gatepost.ledger.service import Answer, Service, operator
 from gatepost.oauth.definitions import Call
 from gatepost.oauth.signing_keys import Ring
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from gatepost.store.webhooks import Key, Lane
 from gatepost.webhooks import claim_and_settle, definitions, plan, publish, replay

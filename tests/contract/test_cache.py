@@ -11,8 +11,8 @@ import pytest
 from gatepost import accounts
 from gatepost.core import ids
 from gatepost.oauth import signing_keys
-from gatepost.run.app import Store
 from gatepost.store.effects import Again
+from gatepost.store.interface import Store
 from gatepost.store.tx import Cache, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch

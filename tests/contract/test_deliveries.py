@@ -11,7 +11,7 @@ import pytest
 
 from gatepost.accounts import administration
 from gatepost.core import clock, ids
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from gatepost.store.webhooks import Lane
 from gatepost.webhooks import claim_and_settle

@@ -11,7 +11,7 @@ import pytest
 from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.webhooks import claim_and_settle
 from gatepost.webhooks.endpoints import Endpoint

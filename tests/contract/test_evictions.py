@@ -7,8 +7,8 @@ import pytest
 from gatepost import accounts
 from gatepost.core import clock, ids
 from gatepost.core.secrets import Box
-from gatepost.run.app import Store
 from gatepost.store.flows import Interaction
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch

@@ -23,9 +23,9 @@ import pytest
 
 from gatepost import accounts
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.run.app import Store
 from gatepost.store import postgres as postgres_store
 from gatepost.store import sql_loader, work
+from gatepost.store.interface import Store
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
 from tests import postgres

@@ -16,9 +16,9 @@ from gatepost.oauth import refresh_tokens, revocation
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.issuers import Issuer
 from gatepost.oauth.refresh_tokens import Family
-from gatepost.run.app import Store
 from gatepost.store.effects import Again
 from gatepost.store.flows import Code, Interaction
+from gatepost.store.interface import Store
 from gatepost.store.tx import LOWEST, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch

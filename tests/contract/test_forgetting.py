@@ -8,8 +8,9 @@ from typing import Any, cast
 from gatepost.core import ids
 from gatepost.core.secrets import Box
 from gatepost.run import chores
-from gatepost.run.app import Opened, Store
+from gatepost.run.app import Opened
 from gatepost.store.flows import Interaction
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from tests.contract import things
 from tests.contract.backends import Backend, Watch

@@ -18,7 +18,7 @@ from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.seal import Head
 from gatepost.oauth import key_lifecycle
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from tests.contract import things
 from tests.contract.backends import Backend, Watch

@@ -13,7 +13,7 @@ from gatepost.ledger import entries, seal, upkeep
 from gatepost.ledger.entries import MAX_DATA, Entry
 from gatepost.ledger.seal import Head
 from gatepost.ledger.upkeep import Wanted
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from tests.contract import things, together
 from tests.contract.backends import Watch

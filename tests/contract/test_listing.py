@@ -19,9 +19,9 @@ from gatepost.core.errors import Refusal
 from gatepost.core.secrets import ServerKeys
 from gatepost.ledger.service import Answer, Service
 from gatepost.oauth.signing_keys import Ring
-from gatepost.run.app import Store
 from gatepost.store import listing
 from gatepost.store.effects import Birth
+from gatepost.store.interface import Store
 from gatepost.store.listing import Asked, Page, Position, Wanted
 from gatepost.store.tx import Tx
 from gatepost.webhooks import listing as units

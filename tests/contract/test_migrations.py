@@ -10,8 +10,8 @@ from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.oauth.clients import Client
-from gatepost.run.app import Store
 from gatepost.store import sql_loader
+from gatepost.store.interface import Store
 from gatepost.store.sql_loader import Migration
 from tests.contract import things, together
 from tests.contract.backends import Backend

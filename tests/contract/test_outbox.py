@@ -19,8 +19,8 @@ from gatepost.core.errors import BadSetting
 from gatepost.ledger import entries
 from gatepost.ledger.entries import MAX_DATA
 from gatepost.ledger.outbox import grant_statements, revoke_statements
-from gatepost.run.app import Store
 from gatepost.store import notify
+from gatepost.store.interface import Store
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from gatepost.webhooks import publish

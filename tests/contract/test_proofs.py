@@ -11,7 +11,7 @@ from gatepost.core.errors import BadSetting
 from gatepost.ledger import chain_upkeep, checkpoint, merkle, proofs, receipt, seal, upkeep
 from gatepost.ledger.checkpoint import Signer, Verifier
 from gatepost.ledger.entries import Entry
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from tests.contract import things
 from tests.contract.backends import Watch
 from tests.contract.things import KEY

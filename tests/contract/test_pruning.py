@@ -12,8 +12,9 @@ from gatepost.core import clock, ids
 from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Entry
 from gatepost.run import chores
-from gatepost.run.app import Opened, Store
+from gatepost.run.app import Opened
 from gatepost.store.effects import Birth
+from gatepost.store.interface import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from gatepost.webhooks import deliveries, pruning
 from gatepost.webhooks.deliveries import Attempt

@@ -10,7 +10,7 @@ import pytest
 from gatepost import accounts
 from gatepost.core import ids
 from gatepost.ledger import seal, upkeep
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Postgres, Watch, closed_in_the_end

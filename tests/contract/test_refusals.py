@@ -10,7 +10,7 @@ from gatepost.core import ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import refusals
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.refusals import Counted, RefusalCount
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
 from tests.contract import things, together

@@ -10,7 +10,7 @@ import pytest
 from gatepost.accounts import administration
 from gatepost.core import clock, ids
 from gatepost.ledger.entries import Origin
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from gatepost.webhooks import definitions, publish, replay
 from gatepost.webhooks.endpoints import Endpoint

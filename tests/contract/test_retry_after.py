@@ -7,7 +7,7 @@ import pytest
 
 from gatepost.core import clock, ids
 from gatepost.ledger.service import Answer
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.listing import Wanted
 from gatepost.store.tx import Tx
 from gatepost.webhooks import listing

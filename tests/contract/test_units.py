@@ -9,9 +9,9 @@ import pytest
 
 from gatepost.core import ids
 from gatepost.core.errors import Refusal, Unavailable
-from gatepost.run.app import Store
 from gatepost.store import work
 from gatepost.store.effects import Again
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx, Unit
 from tests.contract import things, together
 

@@ -11,7 +11,7 @@ from gatepost.core import ids
 from gatepost.ledger import seal, upkeep
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head, Seal
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 

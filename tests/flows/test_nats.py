@@ -78,7 +78,7 @@ def consuming(opened: Opened, url: str, stream: str) -> Iterator[None]:
     """Reads in a thread. To be told to stop must be enough."""
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(bus.consume(opened, url, stream, stopping),))
+    thread = threading.Thread(target=loop.run_until_complete, args=(bus.consume(opened.store, url, stream, stopping),))
     thread.start()
     try:
         yield

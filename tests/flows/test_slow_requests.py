@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from gatepost.core import clock
+from gatepost.ingest import http as intake
 from gatepost.web.app import Application
 from gatepost.web.body import BodyLimits
 from gatepost.web.context import Surface
@@ -31,7 +32,8 @@ async def served(gatepost: Service, path: str, limits: BodyLimits, **options: An
     application: Any = Application(Surface(opened.store, opened.service, clock.now), limits=limits, **options)
     if path == PLANE:
         application = Plane(
-            opened, "127.0.0.1", port, lambda: "", "", takes_events=True, limits=limits, **options
+            opened.store, opened.service, "127.0.0.1", port, lambda: "", "", post={PLANE: intake.answer}, limits=limits,
+            **options
         )  # fmt: skip
     async with listening(application, "127.0.0.1", port):
         yield f"http://127.0.0.1:{port}"

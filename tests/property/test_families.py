@@ -36,8 +36,8 @@ from gatepost.oauth.scopes import Scope
 from gatepost.oauth.signing_keys import Ring
 from gatepost.oauth.token_endpoint import Issued, Refused
 from gatepost.oauth.token_rules import Request
-from gatepost.run.app import Store
 from gatepost.store.flows import Code
+from gatepost.store.interface import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
 from tests.contract.together import LONG

@@ -211,7 +211,8 @@ class Deployment:
             case "worker":
                 running.stopping = asyncio.Event()
                 running.worker = Worker(
-                    opened,
+                    opened.store,
+                    opened.service,
                     running.place,
                     slots=SLOTS,
                     make_sender=self.network.sender(),  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
 from gatepost.gauges import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
 from gatepost.observe import OF_EVERY_PROCESS, start_at_zero
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Lane
 

@@ -2,19 +2,20 @@
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gatepost.core import ids
 from gatepost.core.errors import Refusal, Unavailable
-from gatepost.ingest import http as intake
+from gatepost.ledger.service import Service
 from gatepost.observe import log
-from gatepost.run.app import Opened
 from gatepost.settings import EVERYWHERE, LOOPBACK
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from gatepost.web import bearer
-from gatepost.web.body import BodyLimits, BodyReader, Receive
+from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
 from gatepost.web.context import Surface
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.ops import metrics, pages
@@ -27,17 +28,23 @@ if TYPE_CHECKING:
     from gatepost.trace import Traces
 
 
+Post = Callable[[Surface, Request], Awaitable[Reply]]
+
+
 class Plane:
     """ASGI, served by the supervisor itself: there in every mode, once per machine."""
 
     def __init__(
-        self, opened: Opened, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
-        *, takes_events: bool = False, traces: "Traces | None" = None, allowed_hosts: tuple[str, ...] = (),
-        trusted_proxies: tuple[str, ...] = (), max_requests_per_address: int = 0, limits: BodyLimits = intake.BODY,
+        self, store: Store, service: Service, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
+        *, post: Mapping[str, Post] = MappingProxyType({}), traces: "Traces | None" = None,
+        allowed_hosts: tuple[str, ...] = (), trusted_proxies: tuple[str, ...] = (),
+        max_requests_per_address: int = 0, limits: BodyLimits = BODY,
         docs_url: str = "",
     ) -> None:  # fmt: skip
-        self._opened = opened
-        self._surface = Surface(opened.store, opened.service, opened.store.now)
+        """`post` has what answers a POST, for each path that accepts one."""
+        self._store = store
+        self._service = service
+        self._surface = Surface(store, service, store.now)
         self._host = host
         self._port = port
         self._ready = ready
@@ -46,10 +53,10 @@ class Plane:
         self._docs_url = docs_url
         self._bodies = BodyReader(limits)
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
-        self._probe = WriteProbe(opened.store)
-        self._page = metrics.Page(opened.store, shared_metrics)
+        self._probe = WriteProbe(store)
+        self._page = metrics.Page(store, shared_metrics)
         self._watch = Watch(traces)  # of what is taken; who looks at health and metrics is not looked at
-        console = pages.load(opened.service.base_url)
+        console = pages.load(service.base_url)
         self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -62,15 +69,11 @@ class Plane:
         }
         self._routes |= {path: _always(reply) for path, reply in console.items()}  # what the page loads
 
-        self._taking: dict[str, Callable[[Surface, Request], Awaitable[Reply]]] = {
-            "/events": intake.answer,
-        }
-        if not takes_events:
-            self._taking.clear()
+        self._post = post
 
     @property
     def paths(self) -> list[str]:
-        return [*self._routes, *self._taking]
+        return [*self._routes, *self._post]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,7 +119,7 @@ class Plane:
         if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
             words = "Host: not a name of the operations plane; the setting ops_allowed_hosts adds names"
             return problem(Refusal("misdirected_request", words))
-        if scope["path"] in self._taking:
+        if scope["path"] in self._post:
             begun = self._watch.begin(scope, scope["path"])
             reply = _refused_version(headers) or await self._take(scope, receive, request_id, headers, address)
             self._watch.end(begun, reply, request_id, address)
@@ -144,7 +147,7 @@ class Plane:
         query = scope["query_string"].decode("latin-1")
         try:
             request = Request("POST", path, query, headers, sent, address, request_id, f"http://{headers['host']}")
-            return await self._taking[path](self._surface, request)
+            return await self._post[path](self._surface, request)
         except Unavailable as error:
             log.error("store unavailable", request=request_id, path=path, error=str(error))
             return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
@@ -153,7 +156,7 @@ class Plane:
             return problem(Refusal("server_error", "internal error; quote the request id when you report it"))
 
     async def _healthz(self) -> Reply:
-        return json(200, {"status": "alive", "instance": self._opened.service.keys.instance})
+        return json(200, {"status": "alive", "instance": self._service.keys.instance})
 
     async def _readyz(self) -> Reply:
         """Ready: every process is up and the store commits writes. Not ready: a token or an event would be refused."""
@@ -168,7 +171,7 @@ class Plane:
     async def _checkpoints(self) -> Reply:
         """The last signed checkpoint of each account's ledger: ids and sizes, nothing of what is in it."""
         found, after = [], ""
-        while page := await self._opened.store.read(_notes(after)):
+        while page := await self._store.read(_notes(after)):
             found += [{"account": account, "size": size, "checkpoint": note} for account, size, note in page if note]
             after = page[-1][0]
         return json(200, {"checkpoints": found})

@@ -6,7 +6,7 @@ import time
 
 from gatepost.core import clock
 from gatepost.core.errors import Unavailable
-from gatepost.run.app import Store
+from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 
 PATIENCE = 3.0  # seconds for the probe: a load balancer waits little longer
