@@ -12,11 +12,12 @@ import uvloop
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
+from gatepost.core.logging import configure_logs
 from gatepost.core.secrets import Box, digest, random_bytes, same
 from gatepost.oauth import scopes, signing_keys
 from gatepost.oauth.clients import Client, Grant
 from gatepost.oauth.token_rules import Draft, Request, mint
-from gatepost.observe import collect_rarely, configure_logs
+from gatepost.run.tuning import collect_rarely
 from gatepost.web import app, tokens
 from gatepost.web.context import Surface
 from gatepost.web.listen import listening

@@ -21,11 +21,12 @@ import pycurl  # type: ignore[import-untyped]
 
 from gatepost.core.clock import Clock
 from gatepost.core.fair_queue import FairQueue, Work
+from gatepost.core.logging import log
+from gatepost.core.metrics import SHORTAGES
 from gatepost.egress.address_guard import Policy, address_problem, url_problem
 from gatepost.egress.jwks_cache import Foreign, Wanted
 from gatepost.egress.resolver import Found, LookUp, Resolver, addresses
 from gatepost.egress.shortage import Shortage, lacking, of_connect, resource_of
-from gatepost.observe import SHORTAGES, log
 
 MAX_BYTES = 128 * 1024
 TIMEOUT = 5  # seconds for one fetch, from the look-up of its host name to the last byte

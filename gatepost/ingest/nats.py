@@ -21,19 +21,19 @@ from nats.js.errors import NotFoundError
 from gatepost.accounts import OPERATOR, administration
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal, Unavailable
+from gatepost.core.logging import log
 from gatepost.core.strict_json import read_json
 from gatepost.ledger import entries
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import MAX_DATA, Origin
 from gatepost.ledger.publishable import Event
-from gatepost.observe import log
 from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Published
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 CONSUMER = "gatepost"
 BATCH = 100  # messages asked for at a time

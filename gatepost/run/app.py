@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,24 +16,27 @@ from gatepost.accounts import administration as account_units
 from gatepost.accounts.administration import Created
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
+from gatepost.core.logging import is_configured, log
+from gatepost.core.metrics import committed
 from gatepost.core.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.jwks_cache import Foreign
 from gatepost.ledger import chain_upkeep
+from gatepost.ledger.entries import TYPES
 from gatepost.ledger.service import Service
 from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth.shared_resources import index
 from gatepost.oauth.signing_keys import Ring
-from gatepost.observe import committed, end_after_lost_write, log
 from gatepost.settings import PREFIX, Settings
 from gatepost.store import marker, presence
 from gatepost.store.interface import Store
+from gatepost.store.lost import LOST, LOST_CODE, end_process
 from gatepost.store.schema_check import schema_problem
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 T = TypeVar("T")
 
@@ -45,14 +49,26 @@ class Opened(NamedTuple):
     checkpoints: Path | None = None  # the file to write them to
 
 
+_watch = partial(committed, known=TYPES)
+
+
+def end_after_lost_write(error: BaseException) -> Never:
+    """End the process without answering its callers: the disk did not keep what was written."""
+    if is_configured():
+        with suppress(Exception):  # whatever becomes of the line
+            log.critical("disk failed", error=str(error), because=LOST)
+        os._exit(LOST_CODE)
+    end_process(error)
+
+
 def open_store(settings: Settings) -> Store:
     if settings.database:
         try:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
             raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now, follow=True, watch=committed)
-    return SqliteStore(settings.sqlite_file, clock.now, watch=committed, lost=end_after_lost_write)
+        return PostgresStore(settings.database, clock.now, follow=True, watch=_watch)
+    return SqliteStore(settings.sqlite_file, clock.now, watch=_watch, lost=end_after_lost_write)
 
 
 def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:
@@ -87,11 +103,11 @@ def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
     if not any(environment.get(name) for name in COLLECTORS) or environment.get("OTEL_SDK_DISABLED") == "true":
         return None
     try:
-        from gatepost import trace  # noqa: PLC0415 (an extra that may not be installed)
+        from gatepost.core import tracing  # noqa: PLC0415 (an extra that may not be installed)
     except ImportError:
         log.warning("there will be no traces: for them install the extra: pip install 'gatepost[otel]'")
         return None
-    return trace.Traces(trace.exporting())
+    return tracing.Traces(tracing.exporting())
 
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

@@ -14,7 +14,9 @@ import msgspec
 
 from gatepost.accounts import Account
 from gatepost.core import clock
-from gatepost.gauges import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
+from gatepost.core.logging import log
+from gatepost.core.repeat import Chore, Chores, progress
+from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
 from gatepost.ledger import chain_upkeep, upkeep
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.chain_upkeep import Due
@@ -23,9 +25,7 @@ from gatepost.ledger.service import Service
 from gatepost.ledger.upkeep import Prepared
 from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth import refusals
-from gatepost.observe import log
 from gatepost.run.app import Opened
-from gatepost.run.repeat import Chore, Chores, progress
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.webhooks import pruning
 from gatepost.webhooks.pruning import Place

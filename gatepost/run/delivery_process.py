@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from gatepost.observe import collect_rarely, configure_logs
+from gatepost.core.logging import configure_logs
+from gatepost.core.repeat import REPORT_EVERY, Chores
 from gatepost.run import app, parent
-from gatepost.run.repeat import REPORT_EVERY, Chores
+from gatepost.run.tuning import collect_rarely
 from gatepost.settings import Settings
 from gatepost.webhooks.worker import Worker
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 _SWITCH = 0.0005  # seconds: the store's thread should not wait long for the interpreter lock
 

@@ -21,10 +21,10 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.core.logging import configure_logs, log
+from gatepost.core.repeat import Chores
 from gatepost.ingest import http as intake
-from gatepost.observe import configure_logs, log
 from gatepost.run import app, chores
-from gatepost.run.repeat import Chores
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.store.lost import LOST_CODE
@@ -34,7 +34,7 @@ from gatepost.web.ops.plane import Plane
 from gatepost.webhooks.endpoints import LONGEST_TIMEOUT
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, what it came to, and what was cut off

@@ -11,16 +11,17 @@ import msgspec
 import uvloop
 
 from gatepost.core.errors import Unavailable
+from gatepost.core.logging import configure_logs, log
 from gatepost.egress.remote_jwks import KeyFetcher
-from gatepost.observe import collect_rarely, configure_logs, log
 from gatepost.run import app, parent
+from gatepost.run.tuning import collect_rarely
 from gatepost.settings import Settings
 from gatepost.web.app import Application
 from gatepost.web.context import Surface
 from gatepost.web.listen import listening
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 WRITE_USES_EVERY = 15.0
 LOAD_KEYS_EVERY = 0.5  # seconds: so soon a new or revoked signing key shows in the key set

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gatepost.core import ids
 from gatepost.core.errors import Refusal, Unavailable
+from gatepost.core.logging import log
 from gatepost.oauth import discovery
 from gatepost.oauth.signing_keys import JWKS_MAX_AGE
-from gatepost.observe import log
 from gatepost.web import authorize, bearer, definitions, deliveries, error_page, standards, tokens
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
 from gatepost.web.context import Surface
@@ -17,7 +17,7 @@ from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
 from gatepost.web.responses import VERSION, Header, Reply, json, linked, refuse
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 Handler = Callable[[Surface, Request], Awaitable[Reply]]
 

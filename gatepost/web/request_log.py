@@ -3,14 +3,14 @@
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gatepost.observe import Answered, answered
+from gatepost.core.logging import Answered, answered
 from gatepost.web.requests import Scope
 from gatepost.web.responses import Reply
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
 

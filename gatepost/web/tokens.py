@@ -10,6 +10,8 @@ import msgspec
 
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64
+from gatepost.core.logging import log, token_asked
+from gatepost.core.metrics import UNKNOWN_CLIENTS
 from gatepost.core.secrets import digest
 from gatepost.ledger.service import Service
 from gatepost.oauth import scopes, token_endpoint, token_rules
@@ -18,7 +20,6 @@ from gatepost.oauth.clients import TOKEN_EXCHANGE
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.token_endpoint import Explained, Identity, Issued, Refused
 from gatepost.oauth.token_rules import Token
-from gatepost.observe import UNKNOWN_CLIENTS, log, token_asked
 from gatepost.web import bearer
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request, form, preferences

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
+from gatepost.core.logging import Attempted, attempted, log
+from gatepost.core.metrics import IN_FLIGHT, SHORTAGES, attempt_counter
+from gatepost.core.metrics import claimed as observe_claimed
+from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.webhook_signature import Signer, signature
 from gatepost.egress.sender import Outgoing, Sender, Sent
 from gatepost.egress.senders import Senders
 from gatepost.ledger.service import Service
-from gatepost.observe import IN_FLIGHT, SHORTAGES, Attempted, attempt_counter, attempted, log
-from gatepost.observe import claimed as observe_claimed
-from gatepost.run.repeat import Chore, Chores, progress
 from gatepost.store.effects import Awaited
 from gatepost.store.interface import Store
 from gatepost.store.tx import LOWEST, Tx
@@ -34,7 +35,7 @@ from gatepost.webhooks.message import Told
 from gatepost.webhooks.schedule import SLOTS, Schedule, Turn
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 BEAT_EVERY = 2.0
 DEAD_AFTER = 10_000  # milliseconds without a beat

@@ -18,8 +18,8 @@ import pytest
 import requests
 
 from gatepost.core import clock, ids
-from gatepost.gauges import OF_SUPERVISOR
-from gatepost.observe import OF_EVERY_PROCESS
+from gatepost.core.metrics import OF_EVERY_PROCESS
+from gatepost.core.supervisor_metrics import OF_SUPERVISOR
 from gatepost.run import chores
 from gatepost.webhooks import replay
 from tests import login, postgres, service

@@ -17,8 +17,9 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js import api
 
-from gatepost import accounts, observe, settings
+from gatepost import accounts, settings
 from gatepost.accounts import administration as account_units
+from gatepost.core import logging
 from gatepost.core.errors import BadSetting
 from gatepost.ingest import nats as bus
 from gatepost.ledger import publishable as rules
@@ -442,7 +443,7 @@ def test_a_consumer_that_cannot_be_used(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(
-        observe.log, "warning", lambda what, **more: told.append(f"{what}: {more['error']}"), raising=False
+        logging.log, "warning", lambda what, **more: told.append(f"{what}: {more['error']}"), raising=False
     )
     wrong = api.ConsumerConfig(name=bus.CONSUMER, durable_name=bus.CONSUMER, ack_policy=api.AckPolicy.NONE)
     server.talk(lambda streams: streams.add_consumer(stream, wrong))

@@ -22,8 +22,7 @@ from urllib.parse import urlencode
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gatepost import observe
-from gatepost.core import clock, ids, secrets
+from gatepost.core import clock, ids, logging, secrets
 from gatepost.core.errors import Unavailable
 from gatepost.ingest import http
 from gatepost.run import app, chores
@@ -132,7 +131,7 @@ class Deployment:
                 (sqlite_module, "time", SimpleNamespace(monotonic=self.loop.time)),
                 (sqlite_module, "_sync", lambda _descriptor: None),
                 (app, "open_store", self._open_store),
-                (observe._Log, "__getattr__", self._logger),
+                (logging._Log, "__getattr__", self._logger),
                 (request_log, "answered", lambda _answered: None),
                 (web_tokens, "token_asked", lambda _asked: None),
                 (clock, "now", self.now),

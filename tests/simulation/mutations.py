@@ -25,7 +25,7 @@ class Mutation(NamedTuple):
 MUTATIONS = [
     Mutation(
         "chores sleep long after a stall",
-        "run/repeat.py",
+        "core/repeat.py",
         "    if failed:\n        return min(AGAIN, max(every, SOONEST))\n"
         "    return max(every, min(share * took, LONGEST_PAUSE))\n",
         "    return max(every, 20 * took)\n",

@@ -14,10 +14,11 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from gatepost import settings
 from gatepost.cli.main import all_commands
-from gatepost.gauges import OF_SUPERVISOR
+from gatepost.core.logging import Answered, Attempted
+from gatepost.core.metrics import OF_EVERY_PROCESS
+from gatepost.core.supervisor_metrics import OF_SUPERVISOR
 from gatepost.ledger.entries import TYPES
 from gatepost.oauth.grants import GRANTS
-from gatepost.observe import OF_EVERY_PROCESS, Answered, Attempted
 from gatepost.run import chores
 from gatepost.web.app import ROUTES
 from gatepost.web.ops import metrics

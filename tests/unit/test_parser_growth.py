@@ -22,13 +22,13 @@ from gatepost.core import clock, ids
 from gatepost.core.jose import MAX_BYTES, Unreadable, peek, read
 from gatepost.core.secrets import Box, ServerKeys
 from gatepost.core.strict_json import read_json
+from gatepost.core.tracing import Traces
 from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.ingest import http
 from gatepost.ledger.service import Service
 from gatepost.oauth import clients, dpop, scopes
 from gatepost.oauth.clients import ASSERTION_ALGORITHMS
 from gatepost.oauth.signing_keys import Ring, Wrapped, generate
-from gatepost.trace import Traces
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
 from gatepost.web.context import Surface

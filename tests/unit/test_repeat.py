@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gatepost.core import repeat
 from gatepost.core.errors import Unavailable
-from gatepost.observe import CHORE_FAILURES, CHORE_IDLE
-from gatepost.run import repeat
-from gatepost.run.repeat import Chore, Chores, pause
+from gatepost.core.metrics import CHORE_FAILURES, CHORE_IDLE
+from gatepost.core.repeat import Chore, Chores, pause
 
 STALLS = (1.0, 10.0, 60.0)
 WAITS_FOR_STORE = 10.0  # as long as a caller waits for the store

@@ -9,11 +9,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gatepost import trace
-from gatepost.core import ids
-from gatepost.observe import Attempted
+from gatepost.core import ids, tracing
+from gatepost.core.logging import Attempted
+from gatepost.core.tracing import Traces, span_of, trace_of
 from gatepost.run import app
-from gatepost.trace import Traces, span_of, trace_of
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 EVENT, DELIVERY = "evt_1", "dlv_1"
@@ -181,20 +180,20 @@ def test_ids_are_spread_evenly() -> None:
     ids=["nothing", "empty", "disabled"],
 )
 def test_traces_are_off(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gatepost.trace", None)  # not even looked at
+    monkeypatch.setitem(sys.modules, "gatepost.core.tracing", None)  # not even looked at
     assert app.traces(environment) is None
 
 
 @pytest.mark.parametrize("name", app.COLLECTORS)
 def test_a_collector_switches_them_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = InMemorySpanExporter()
-    monkeypatch.setattr(trace, "exporting", lambda: SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing, "exporting", lambda: SimpleSpanProcessor(exporter))
     found = app.traces({name: "http://127.0.0.1:4318"})
     assert found is not None
     found.close()
 
 
 def test_without_the_extra_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gatepost.trace", None)
-    monkeypatch.delattr("gatepost.trace", raising=False)
+    monkeypatch.setitem(sys.modules, "gatepost.core.tracing", None)
+    monkeypatch.delattr("gatepost.core.tracing", raising=False)
     assert app.traces({app.COLLECTORS[0]: "http://127.0.0.1:4318"}) is None

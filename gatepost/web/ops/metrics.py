@@ -20,11 +20,13 @@ from prometheus_client.samples import Sample
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
-from gatepost.gauges import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
-from gatepost.observe import OF_EVERY_PROCESS, start_at_zero
+from gatepost.core.metrics import OF_EVERY_PROCESS, start_at_zero
+from gatepost.core.supervisor_metrics import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
+from gatepost.ledger.entries import TYPES
 from gatepost.store.interface import Store
 from gatepost.store.tx import LOWEST, Tx
 from gatepost.store.webhooks import Lane
+from gatepost.webhooks.deliveries import FAILURES
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED_FOR = 1.0  # seconds that a count serves, however many look
@@ -38,7 +40,7 @@ class Page:
         self._directory = directory
         self._counted_at = -math.inf
         self._counting = asyncio.Lock()
-        start_at_zero()
+        start_at_zero(TYPES, FAILURES)
 
     async def text(self) -> bytes:
         async with self._counting:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gatepost.core import ids
 from gatepost.core.errors import Refusal, Unavailable
+from gatepost.core.logging import log
 from gatepost.ledger.service import Service
-from gatepost.observe import log
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.store.interface import Store
 from gatepost.store.tx import Tx
@@ -25,7 +25,7 @@ from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
 from gatepost.web.responses import NO_STORE, VERSION, Reply, json, linked, problem
 
 if TYPE_CHECKING:
-    from gatepost.trace import Traces
+    from gatepost.core.tracing import Traces
 
 
 Post = Callable[[Surface, Request], Awaitable[Reply]]

@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram, Metric
 
-from gatepost import gauges, observe
-from gatepost.core import clock
-from gatepost.observe import Answered, Attempted, Line
-from gatepost.web.ops import metrics
+from gatepost.core import clock, logging, metrics, supervisor_metrics
+from gatepost.core.logging import Answered, Attempted, Line
+from gatepost.web.ops import metrics as metrics_page
 
 ANSWERED = Answered(
     "info", None, "req_1", "POST", "/oauth/tokens", 200, 1.23, "203.0.113.7", "evt_1", "", "acc_1", "cli_1",
@@ -38,7 +37,7 @@ def test_observed_together_is_observed_each(amounts: list[float]) -> None:
     each, together = (Histogram("h", "h", buckets=(0.001, 0.5, 1, 2), registry=None) for _ in range(2))
     for amount in amounts:
         each.observe(amount)
-    observe.observe_all(together, amounts)
+    metrics.observe_all(together, amounts)
     [one], [other] = each.collect(), together.collect()
     assert [sample.value for sample in other.samples] == pytest.approx([sample.value for sample in one.samples])
 
@@ -51,7 +50,7 @@ def families(*found: tuple[str, dict[str, str], float]) -> Iterator[Metric]:
 
 
 def test_what_several_processes_counted_is_added_up() -> None:
-    one, other = metrics.added(
+    one, other = metrics_page.added(
         families(("a", {"x": "1", "y": "2"}, 1), ("b", {}, 5), ("a", {"y": "2", "x": "1"}, 2), ("a", {"x": "2"}, 4))
     )
     assert (one.name, other.name) == ("a", "b")
@@ -63,7 +62,7 @@ def test_histograms_of_several_processes_stay_histograms() -> None:
     made = [Histogram("s", "words", buckets=(1, 2), registry=None) for _ in range(2)]
     made[0].observe(0.5)
     made[1].observe(1.5)
-    [found] = metrics.added(family for each in made for family in each.collect())
+    [found] = metrics_page.added(family for each in made for family in each.collect())
     assert {(each.name, each.labels.get("le")): each.value for each in found.samples} == {
         ("s_bucket", "1.0"): 1, ("s_bucket", "2.0"): 2, ("s_bucket", "+Inf"): 2, ("s_count", None): 2,
         ("s_sum", None): 2,
@@ -72,7 +71,7 @@ def test_histograms_of_several_processes_stay_histograms() -> None:
 
 def test_nothing_is_known_of_missing_deliveries_at_first() -> None:
     """Not even that there are none: of a fresh copy of the module, as a supervisor has it when it starts."""
-    spec = importlib.util.spec_from_file_location("fresh", Path(str(gauges.__file__)))
+    spec = importlib.util.spec_from_file_location("fresh", Path(str(supervisor_metrics.__file__)))
     assert spec is not None
     assert spec.loader is not None
     fresh = importlib.util.module_from_spec(spec)
@@ -82,9 +81,12 @@ def test_nothing_is_known_of_missing_deliveries_at_first() -> None:
 
 
 def test_what_nobody_knows_is_no_number() -> None:
-    metrics.show(metrics.UNKNOWN, clock.now())
+    metrics_page.show(metrics_page.UNKNOWN, clock.now())
     values = [
-        sample.value for each in (gauges.DELIVERIES, gauges.QUEUE_AGE) for m in each.collect() for sample in m.samples
+        sample.value
+        for each in (supervisor_metrics.DELIVERIES, supervisor_metrics.QUEUE_AGE)
+        for m in each.collect()
+        for sample in m.samples
     ]
     assert values
     assert all(math.isnan(value) for value in values)
@@ -92,21 +94,21 @@ def test_what_nobody_knows_is_no_number() -> None:
 
 def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[Line]] = []
-    monkeypatch.setattr(observe, "_tell", lambda lines: told.append(list(lines)))
+    monkeypatch.setattr(logging, "_tell", lambda lines: told.append(list(lines)))
 
     async def turns() -> None:
         for _ in range(2):
             for _ in range(3):
-                observe.answered(ANSWERED)
-                observe.token_asked(("client_credentials", "issued"))
+                logging.answered(ANSWERED)
+                logging.token_asked(("client_credentials", "issued"))
             await asyncio.sleep(0)
 
     def counted() -> tuple[float, float, float]:
         labels = {"path": "/oauth/tokens", "status": "200"}
         return (
-            sum(s.value for m in observe.REQUESTS.collect() for s in m.samples if s.labels == labels),
-            sum(s.value for m in observe.TOKENS.collect() for s in m.samples if s.labels["outcome"] == "issued"),
-            sum(s.value for m in observe.REQUEST_SECONDS.collect() for s in m.samples if s.name.endswith("_count")),
+            sum(s.value for m in metrics.REQUESTS.collect() for s in m.samples if s.labels == labels),
+            sum(s.value for m in metrics.TOKENS.collect() for s in m.samples if s.labels["outcome"] == "issued"),
+            sum(s.value for m in metrics.REQUEST_SECONDS.collect() for s in m.samples if s.name.endswith("_count")),
         )
 
     before = counted()
@@ -121,7 +123,7 @@ def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_line_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
-    observe._tell_program([ANSWERED])
+    logging._tell_program([ANSWERED])
     line = json.loads(capfd.readouterr().err)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -132,7 +134,7 @@ def test_the_line_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_line_of_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
-    observe._tell_program([ATTEMPTED])
+    logging._tell_program([ATTEMPTED])
     line = json.loads(capfd.readouterr().err)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -146,7 +148,7 @@ def test_lines_are_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces that a pipe takes at once: other processes write to the same one."""
     pieces: list[bytes] = []
     monkeypatch.setattr(os, "write", lambda _file, data: pieces.append(data))
-    observe._tell_program([ANSWERED, ATTEMPTED] * 50)
+    logging._tell_program([ANSWERED, ATTEMPTED] * 50)
     assert 1 < len(pieces) < 20
     assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in pieces)
     assert len([json.loads(line) for line in b"".join(pieces).splitlines()]) == 100
@@ -157,27 +159,27 @@ def test_a_log_that_takes_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatch) 
         raise BrokenPipeError
 
     monkeypatch.setattr(os, "write", write)
-    observe._tell_program([ANSWERED])
+    logging._tell_program([ANSWERED])
 
 
 def test_a_person_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     with structlog.testing.capture_logs() as said:
-        monkeypatch.setattr(observe, "log", structlog.get_logger())
-        observe._tell_person([ANSWERED, ATTEMPTED])
+        monkeypatch.setattr(logging, "log", structlog.get_logger())
+        logging._tell_person([ANSWERED, ATTEMPTED])
     assert [(each["event"], each["log_level"]) for each in said] == [
         ("request.answered", "info"), ("delivery.attempted", "warning"),
     ]  # fmt: skip
     assert (said[0]["request"], said[1]["delivery"]) == ("req_1", "dlv_1")
 
 
-@pytest.mark.parametrize(("terminal", "how"), [(True, observe._tell_person), (False, observe._tell_program)])
+@pytest.mark.parametrize(("terminal", "how"), [(True, logging._tell_person), (False, logging._tell_program)])
 def test_who_reads_decides_the_form(terminal: bool, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = structlog.get_config()
-    monkeypatch.setattr(observe, "_tell", observe._tell_nobody)
+    monkeypatch.setattr(logging, "_tell", logging._tell_nobody)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     try:
-        observe.configure_logs()
-        assert observe._tell is how
+        logging.configure_logs()
+        assert logging._tell is how
     finally:
         structlog.configure(**kept)
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 from gatepost.core.errors import Unavailable
-from gatepost.observe import CHORE_FAILURES, CHORE_IDLE, log
+from gatepost.core.logging import log
+from gatepost.core.metrics import CHORE_FAILURES, CHORE_IDLE
 
 AGAIN = 1.0  # seconds: no chore waits longer after a failure
 SOONEST = 0.5  # nor less, however often it runs otherwise

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, StatusCode, TraceFl
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gatepost import __version__
-from gatepost.observe import Attempted, log
+from gatepost.core.logging import Attempted, log
 
 Born = tuple[str, str]  # an event and a delivery of it
 _MOST_LINKS = 100
