@@ -14,9 +14,9 @@ from gatepost.ledger import publishable as rules
 from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
+from gatepost.store.effects import Birth
 from gatepost.store.interface import Store
 from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.store.effects import Birth
 from gatepost.webhooks import deliveries as model
 from gatepost.webhooks import publish
 from gatepost.webhooks.endpoints import Endpoint

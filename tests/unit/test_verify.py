@@ -212,4 +212,4 @@ verify({SECRET!r}, {HEADERS!r}, {BODY!r}, now=datetime.fromtimestamp({TIMESTAMP}
 print(*sorted(name for name in sys.modules if name.split(".")[0] in ("gatepost", "cryptography", "msgspec", "joserfc")))
 """
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["gatepost", "gatepost.clock", "gatepost.verify"]
+    assert done.stdout.split() == ["gatepost", "gatepost.core", "gatepost.core.clock", "gatepost.verify"]
