@@ -17,7 +17,7 @@ from gatepost.web.context import Surface
 
 PACKAGE = Path(__file__).parents[1] / "gatepost"
 
-# The folders from the ground up: none imports one that stands above it, or beside it in the same line.
+# The folders from the lowest to the highest: none imports a folder of its own line or of a later one.
 FOLDERS = [
     ("core",),
     ("verify",),

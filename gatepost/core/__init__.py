@@ -1,1 +1,1 @@
-"""What everything else stands on: time, ids, errors, secrets, and strict readers of JSON and JOSE. Knows no noun."""
+"""The base of all other folders: time, ids, errors, secrets, JSON, JOSE, logs and metrics. Imports none of them."""

@@ -1,4 +1,4 @@
-"""Logs on standard error. What happens thousands of times a second is counted and logged once in a turn of the loop."""
+"""Logs on standard error. Frequent events are counted and written in batches, once per turn of the event loop."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Log:
-    """A logger of structlog, which is loaded when there is something to say: for most commands there never is."""
+    """A structlog logger. structlog is imported when the first line is logged: most commands log nothing."""
 
     def __getattr__(self, level: str) -> Any:
         import structlog  # noqa: PLC0415
@@ -29,14 +29,14 @@ class _Log:
 
 log: Any = _Log()
 _encode = msgspec.json.Encoder().encode
-_AT_ONCE = select.PIPE_BUF  # bytes that a pipe takes whole, though other processes write to it too
+_AT_ONCE = select.PIPE_BUF  # bytes that a pipe accepts in one piece, even if other processes write to it
 
 
 def configure_logs() -> None:
-    """JSON lines for programs; for a person at a terminal, readable ones."""
+    """Write JSON lines, or readable ones if standard error is a terminal."""
     import structlog  # noqa: PLC0415
 
-    global _tell  # noqa: PLW0603 (as structlog's own configuration is)
+    global _write  # noqa: PLW0603 (as structlog's own configuration is)
     readable = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -50,31 +50,31 @@ def configure_logs() -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    _tell = _tell_person if readable else _tell_program
+    _write = _write_readable if readable else _write_json
 
 
 class Line(msgspec.Struct, omit_defaults=True, tag_field="event"):
-    """What a wide line has in common with every other. None of it is a stranger's word."""
+    """The members of every wide log line. None holds text that a caller chose."""
 
     level: str
     timestamp: str | None
 
 
-def _tell_nobody(_lines: Sequence[Line]) -> None:
-    """Until logs are configured."""
+def _discard(_lines: Sequence[Line]) -> None:
+    """Used until logs are configured."""
 
 
-def _tell_person(lines: Sequence[Line]) -> None:
+def _write_readable(lines: Sequence[Line]) -> None:
     for each in lines:
         line = msgspec.to_builtins(each)
         del line["timestamp"]
         getattr(log, line.pop("level"))(line.pop("event"), **line)
 
 
-def _tell_program(lines: Sequence[Line]) -> None:
-    """Many times as fast as structlog, whose lines look the same. What cannot be written is lost, and nothing else.
+def _write_json(lines: Sequence[Line]) -> None:
+    """Write lines as structlog does, many times as fast. A line that cannot be written is dropped.
 
-    A piece ends with a line, so that the lines of several processes do not run into each other.
+    Each write ends with a whole line, so that lines of several processes are not mixed.
     """
     at = clock.rfc3339(clock.now())
     piece = b""
@@ -89,19 +89,19 @@ def _tell_program(lines: Sequence[Line]) -> None:
         os.write(sys.stderr.fileno(), piece)
 
 
-_tell: Callable[[Sequence[Line]], None] = _tell_nobody
+_write: Callable[[Sequence[Line]], None] = _discard
 
 
 def is_configured() -> bool:
-    """Whether this process writes logs, as a service does and a command does not."""
-    return _tell is not _tell_nobody
+    """Whether this process writes logs: the service does, commands do not."""
+    return _write is not _discard
 
 
-# --- what happens most
+# --- frequent events
 
 
 class Answered(Line, tag="request.answered"):
-    """A request and its answer; `path` and `method` are among those that we have, or empty."""
+    """A request and its answer. `path` and `method` are known ones, or empty."""
 
     request: str
     method: str
@@ -117,29 +117,29 @@ class Answered(Line, tag="request.answered"):
     trace: str = ""
 
 
-def _tell_answers(some: list[Answered]) -> None:
+def _count_answers(some: list[Answered]) -> None:
     alike: dict[tuple[str, int], list[float]] = {}
     for each in some:
         alike.setdefault((each.path, each.status), []).append(each.ms / 1000)
     for (path, status), seconds in alike.items():
         request_counter(path, status).inc(len(seconds))
         observe_all(request_seconds(path), seconds)
-    _tell(some)
+    _write(some)
 
 
-def _tell_tokens(some: list[tuple[str, str]]) -> None:
+def _count_token_requests(some: list[tuple[str, str]]) -> None:
     for (grant_type, outcome), count in CountOf(some).items():
         token_counter(grant_type, outcome).inc(count)
 
 
-class _Together(Generic[T]):
-    """Gathers what happens in one turn of the event loop, and has it told of at its end.
+class _Batched(Generic[T]):
+    """Collects the events of one turn of the event loop and handles them together at its end.
 
-    To count something costs five microseconds when it is not done over and over; a busy service does much in one turn.
+    Incrementing a counter costs about five microseconds by itself, and a busy service handles many events in one turn.
     """
 
-    def __init__(self, tell: Callable[[list[T]], None]) -> None:
-        self._tell = tell
+    def __init__(self, handle: Callable[[list[T]], None]) -> None:
+        self._handle = handle
         self._waiting: list[T] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -147,20 +147,20 @@ class _Together(Generic[T]):
         loop = asyncio.get_running_loop()
         if not self._waiting or loop is not self._loop:
             self._loop = loop
-            loop.call_soon(self._tell_all)
+            loop.call_soon(self._flush)
         self._waiting.append(one)
 
-    def _tell_all(self) -> None:
+    def _flush(self) -> None:
         some, self._waiting = self._waiting, []
-        self._tell(some)
+        self._handle(some)
 
 
-answered = _Together(_tell_answers).add
-token_asked = _Together(_tell_tokens).add  # a grant type that we have, or empty, and what came of it
+answered = _Batched(_count_answers).add
+token_asked = _Batched(_count_token_requests).add  # a known grant type, or empty, and the outcome
 
 
 class Attempted(Line, tag="delivery.attempted"):
-    """An attempt that ended. The endpoint's URL is not here: who knows it may be able to write to the receiver."""
+    """An attempt that ended. The endpoint's URL is left out: it may be all that is needed to write to the receiver."""
 
     account: str
     endpoint: str
@@ -179,8 +179,8 @@ class Attempted(Line, tag="delivery.attempted"):
 
 
 def attempted(some: Sequence[Attempted]) -> None:
-    """Attempts ended: counted, and a line for each."""
+    """Count attempts that ended, and write a line for each."""
     for (outcome, failure), count in CountOf((each.outcome, each.failure or "") for each in some).items():
         attempt_counter(outcome, failure).inc(count)
     if some:
-        _tell(some)
+        _write(some)

@@ -97,7 +97,7 @@ def _lateness(waited_for: str) -> Histogram:
 
 
 def observe_all(histogram: Histogram, amounts: Iterable[float]) -> None:
-    """The same as to observe each. Every figure is written to a file that the processes share: few writes are cheap."""
+    """Observe all amounts at once. Every figure is in a file that the processes share, so fewer writes are cheaper."""
     counts: CountOf[int] = CountOf()
     total = 0.0
     for amount in amounts:
@@ -117,7 +117,7 @@ def committed(units: int, seconds: float, types: Iterable[str], *, known: Contai
 
 
 def claimed(waited: Iterable[tuple[str, int]]) -> None:
-    """Attempts were begun: what each waited for, and for how many milliseconds beyond its plan."""
+    """Attempts began: the reason each one waited, and for how many milliseconds beyond its plan."""
     by_reason: dict[str, list[float]] = {}
     for waited_for, milliseconds in waited:
         by_reason.setdefault(waited_for, []).append(milliseconds / 1000)

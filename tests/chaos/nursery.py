@@ -1,7 +1,7 @@
 """Delivery processes that start at once and die at a named step: `python -m tests.chaos.nursery`.
 
 Everything is imported once; each line on standard input, a JSON order with an optional `step`, forks a process that is
-then what `gatepost.run.delivery_process` is, and prints its id. It ends with its input; who is still alive is killed.
+then what `gatepost.run.delivery_process` is, and prints its id. When the input ends, processes still alive are killed.
 """
 
 import asyncio

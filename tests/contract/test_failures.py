@@ -337,7 +337,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         ["mount", "-t", "tmpfs", "-o", "size=4m", "gatepost-test", str(disk)], check=False, capture_output=True
     )
     if made.returncode:
-        pytest.skip("no right to mount a small disk")
+        pytest.skip("mounting a small file system is not permitted on this machine")
     try:
         in_another_process(_filled, disk / "gatepost.db")
     finally:

@@ -143,7 +143,7 @@ def use_ports(first: int, last: int) -> None:
 def test_a_connection_that_lacks_a_port() -> None:
     found = elsewhere(sent_without_ports)
     if found is None:
-        pytest.skip("needs the right to make a network namespace")
+        pytest.skip("creating a network namespace is not permitted on this machine")
     assert found == ("ports", "", 200)
 
 
@@ -153,7 +153,7 @@ def test_a_connection_that_lacks_a_port() -> None:
 @pytest.mark.parametrize(("most", "status"), [(FEW_FILES - 1, "warning"), (FEW_FILES, "ok")])
 def test_doctor_checks_how_many_files_may_be_open(tmp_path: Path, most: int, status: str) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < most:
-        pytest.skip("this machine allows fewer")
+        pytest.skip(f"the hard limit of open files on this machine is below the {most} that the test sets")
     program = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({most}, {most}))\n"
         "from gatepost.cli import main; main()"

@@ -226,7 +226,7 @@ class Deployment:
         return [each for each in self.alive(kind) if each.process.frozen_until <= self.loop.time()]
 
     def crash(self, running: Running) -> None:
-        """As `kill -9`: nothing more of it runs, and who waits for an answer finds the connection closed."""
+        """Like `kill -9`: none of its code runs again, and callers that wait for an answer see a closed connection."""
         running.process.alive = False
         self.processes.remove(running)
         running.opened.store.close()

@@ -235,5 +235,5 @@ def run(mutation: Mutation, days: int = 30) -> subprocess.CompletedProcess[str]:
 def mutated(text: str, mutation: Mutation) -> str:
     found = text.count(mutation.before)
     if found != 1:
-        raise LookupError(f"{mutation.name}: the text stands {found} times in {mutation.file}, not once")
+        raise LookupError(f"{mutation.name}: the text occurs {found} times in {mutation.file}, not once")
     return text.replace(mutation.before, mutation.after)

@@ -71,7 +71,7 @@ def test_there_are_enough_planted_defects() -> None:
 
 
 def test_a_mutation_that_does_not_apply_is_an_error() -> None:
-    with pytest.raises(LookupError, match="stands 0 times"):
+    with pytest.raises(LookupError, match="occurs 0 times"):
         mutated("some text", Mutation("x", "x.py", "other text", ""))
 
 

@@ -94,7 +94,7 @@ def test_what_nobody_knows_is_no_number() -> None:
 
 def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[Line]] = []
-    monkeypatch.setattr(logging, "_tell", lambda lines: told.append(list(lines)))
+    monkeypatch.setattr(logging, "_write", lambda lines: told.append(list(lines)))
 
     async def turns() -> None:
         for _ in range(2):
@@ -123,7 +123,7 @@ def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_line_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
-    logging._tell_program([ANSWERED])
+    logging._write_json([ANSWERED])
     line = json.loads(capfd.readouterr().err)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -134,7 +134,7 @@ def test_the_line_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_line_of_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
-    logging._tell_program([ATTEMPTED])
+    logging._write_json([ATTEMPTED])
     line = json.loads(capfd.readouterr().err)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -148,7 +148,7 @@ def test_lines_are_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces that a pipe takes at once: other processes write to the same one."""
     pieces: list[bytes] = []
     monkeypatch.setattr(os, "write", lambda _file, data: pieces.append(data))
-    logging._tell_program([ANSWERED, ATTEMPTED] * 50)
+    logging._write_json([ANSWERED, ATTEMPTED] * 50)
     assert 1 < len(pieces) < 20
     assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in pieces)
     assert len([json.loads(line) for line in b"".join(pieces).splitlines()]) == 100
@@ -159,27 +159,27 @@ def test_a_log_that_takes_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatch) 
         raise BrokenPipeError
 
     monkeypatch.setattr(os, "write", write)
-    logging._tell_program([ANSWERED])
+    logging._write_json([ANSWERED])
 
 
 def test_a_person_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     with structlog.testing.capture_logs() as said:
         monkeypatch.setattr(logging, "log", structlog.get_logger())
-        logging._tell_person([ANSWERED, ATTEMPTED])
+        logging._write_readable([ANSWERED, ATTEMPTED])
     assert [(each["event"], each["log_level"]) for each in said] == [
         ("request.answered", "info"), ("delivery.attempted", "warning"),
     ]  # fmt: skip
     assert (said[0]["request"], said[1]["delivery"]) == ("req_1", "dlv_1")
 
 
-@pytest.mark.parametrize(("terminal", "how"), [(True, logging._tell_person), (False, logging._tell_program)])
+@pytest.mark.parametrize(("terminal", "how"), [(True, logging._write_readable), (False, logging._write_json)])
 def test_who_reads_decides_the_form(terminal: bool, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = structlog.get_config()
-    monkeypatch.setattr(logging, "_tell", logging._tell_nobody)
+    monkeypatch.setattr(logging, "_write", logging._discard)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     try:
         logging.configure_logs()
-        assert logging._tell is how
+        assert logging._write is how
     finally:
         structlog.configure(**kept)
 

@@ -1,0 +1,175 @@
+"""A world of deliveries in every state, for the tests of their listing."""
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gatepost.core import clock, ids
+from gatepost.core.secrets import ServerKeys
+from gatepost.ledger.service import Service
+from gatepost.oauth.signing_keys import Ring
+from gatepost.store import listing
+from gatepost.store.effects import Birth
+from gatepost.store.interface import Store
+from gatepost.store.listing import Asked, Page, Position, Wanted
+from gatepost.store.tx import Tx
+from gatepost.webhooks.deliveries import Delivery, Ending, Opened, Queued
+from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.subscriptions import Subscription
+
+KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
+SERVICE = Service("https://gatepost.example", KEYS, Ring(KEYS.data))
+START = 1_794_700_800_000  # milliseconds
+AT = clock.from_milliseconds(START)
+TYPES = ("invoice.paid", "invoice.sent", "order.shipped")
+ENDS = (
+    ("succeeded", "delivered", 200, None), ("succeeded", "delivered", 204, None),
+    ("failed", "attempts_exhausted", 503, None), ("failed", "attempts_exhausted", 500, None),
+    ("failed", "endpoint_gone", 410, None), ("failed", "attempts_exhausted", None, "timeout"),
+    ("failed", "attempts_exhausted", 200, "body"), ("failed", "attempts_exhausted", 302, "redirect"),
+    ("cancelled", "endpoint_removed", None, None), ("cancelled", "cancelled_by_operator", 404, None),
+)  # fmt: skip
+TRIED = ((None, None), (503, None), (429, None), (None, "connect"))  # of those that are not ended
+OPENED = msgspec.json.encode(Opened(START, "https://receiver.example", ["sk_1"], "plan", 0)).decode()
+
+
+class Made(NamedTuple):
+    delivery: Delivery
+    queued: Queued
+    status: str  # as it is shown
+
+    @property
+    def unfinished(self) -> bool:
+        return self.status in listing.UNFINISHED
+
+    @property
+    def id(self) -> bytes:
+        return self.delivery.id
+
+    @property
+    def made_at(self) -> int:
+        return clock.milliseconds(ids.made_at(self.id))
+
+
+class World:
+    """An account with endpoints, one of which stands still, and deliveries in every state."""
+
+    def __init__(self, store: Store, account: str, seed: int = 1) -> None:
+        self.store, self.account = store, account
+        self.raw = ids.raw(account)
+        self.dice = random.Random(seed)
+        self.endpoints = [self.endpoint(status) for status in ("active", "active", "disabled")]
+        self.subscriptions = [self._subscription(endpoint) for endpoint in self.endpoints for _ in range(2)]
+        self.worker = ids.fresh()
+        self.events = [ids.fresh() for _ in range(12)]
+        self.made: list[Made] = []
+
+    def endpoint(self, status: Any) -> Endpoint:
+        made = Endpoint(ids.new("ep"), self.account, "https://receiver.example/hooks", AT, AT, status=status)
+        self.store.run_now(lambda tx: tx.webhooks.add_endpoint(made))
+        return made
+
+    def _subscription(self, endpoint: Endpoint) -> Subscription:
+        made = Subscription(ids.new("sub"), self.account, endpoint.id, ["never.sent"], AT, AT)
+        self.store.run_now(lambda tx: tx.webhooks.add_subscription(made))
+        return made
+
+    def deliver(self, count: int, *, since: int = START, ended: float = 0.5) -> None:
+        """Some more, made at different times from then on, not all of which are apart by a millisecond."""
+        new = [self._one(since + self.dice.randrange(count * 4), ended) for _ in range(count)]
+
+        def bear(tx: Tx) -> None:
+            tx.effects.births += [Birth(each.delivery, each.queued) for each in new]
+
+        def end(tx: Tx) -> None:
+            known = [each.delivery._asdict() for each in new]
+            tx.webhooks.write_records(Ending(**{name: each[name] for name in Ending._fields}) for each in known)
+            tx.webhooks.drop_queued((self.raw, each.id, 1) for each in new if not each.unfinished)
+
+        self.store.run_now(bear)
+        self.store.run_now(end)
+        self.made = sorted(self.made + new)
+
+    def _one(self, at: int, ended: float) -> Made:
+        dice = self.dice
+        subscription = dice.choice(self.subscriptions)
+        raw_id = at.to_bytes(6, "big") + dice.randbytes(10)
+        endpoint, event = ids.raw(subscription.endpoint), dice.choice(self.events)
+        status, reason, (code, failure) = "pending", None, dice.choice(TRIED)
+        if dice.random() < ended:
+            status, reason, code, failure = dice.choice(ENDS)
+        ended_at = None if reason is None else at + 5
+        delivery = Delivery(
+            self.raw, raw_id, endpoint, ids.raw(subscription.id), event, dice.choice(TYPES), "event",
+            status, ended_at, reason, code, failure, 30,
+        )  # fmt: skip
+        worker = dice.choice([None, None, self.worker]) if reason is None else None
+        due = at + dice.randrange(50)
+        queued = Queued(
+            self.raw, raw_id, endpoint, event, dice.choice((0, 1)), due, at, "schedule", 1, 1, 0,
+            worker, OPENED if worker else None, at + 45_000 if worker else None,
+        )  # fmt: skip
+        if reason is not None:
+            return Made(delivery, queued, status)
+        still = subscription.endpoint == self.endpoints[2].id
+        return Made(delivery, queued, "in_flight" if worker else "held" if still else "pending")
+
+    def page(self, wanted: Wanted, limit: int = 50, *, newest: bool = True, after: Position | None = None) -> Page:
+        return self.store.read_now(lambda tx: listing.page(tx, Asked(self.raw, wanted, newest, limit, after)))
+
+    def pages(self, wanted: Wanted, limit: int = 50, *, newest: bool = True) -> Iterator[list[bytes]]:
+        """To the end."""
+        after = None
+        while True:
+            found = self.page(wanted, limit, newest=newest, after=after)
+            yield [row.id for row in found.rows]
+            assert found.next is None or after is None or (found.next < after if newest else found.next > after)
+            after = found.next
+            if after is None:
+                return
+
+    def all(self, wanted: Wanted, limit: int = 50, *, newest: bool = True) -> list[bytes]:
+        return [each for page in self.pages(wanted, limit, newest=newest) for each in page]
+
+
+def plainly(made: list[Made], wanted: Wanted, *, newest: bool) -> list[bytes]:
+    """The same, by looking at every one."""
+    found = [each for each in made if _fits(each, wanted)]
+    if wanted.due_before is not None:
+        return [each.id for each in sorted(found, key=lambda each: (each.queued.due, each.id), reverse=newest)]
+    return [each.id for each in sorted(found, key=lambda each: each.id, reverse=newest)]
+
+
+def _fits(made: Made, wanted: Wanted) -> bool:
+    delivery = made.delivery
+    same = ((wanted.id, delivery.id), (wanted.endpoint, delivery.endpoint), (wanted.event, delivery.event),
+            (wanted.subscription, delivery.subscription), (wanted.event_type, delivery.event_type),
+            (wanted.status, made.status), (wanted.failure, delivery.last_failure))  # fmt: skip
+    first, until = wanted.code or (0, 0)
+    return (
+        all(asked in (None, value) for asked, value in same)
+        and (wanted.code is None or first <= (delivery.last_code or 0) < until)
+        and (wanted.created_after is None or made.made_at > wanted.created_after)
+        and (wanted.created_before is None or made.made_at < wanted.created_before)
+        and (wanted.due_before is None or (made.unfinished and made.queued.due < wanted.due_before))
+    )
+
+
+def choices(world: World) -> dict[str, list[Any]]:
+    one = world.dice.choice(world.made)
+    middle = one.made_at
+    return {
+        "id": [one.id, ids.fresh()],
+        "endpoint": [ids.raw(each.id) for each in world.endpoints] + [ids.fresh()],
+        "subscription": [ids.raw(each.id) for each in world.subscriptions],
+        "event": [*world.events[:3], ids.fresh()],
+        "event_type": list(TYPES),
+        "status": ["pending", "held", "in_flight", "succeeded", "failed", "cancelled"],
+        "code": [(503, 504), (500, 600), (400, 500), (200, 300), (200, 201), (300, 400), (100, 200), (410, 411)],
+        "failure": ["timeout", "connect", "redirect", "body", "dns"],
+        "created_after": [middle, 0, middle - 200],
+        "created_before": [middle, middle + 200, 1 << 47],
+        "due_before": [middle, middle + 100, 1 << 47],
+    }

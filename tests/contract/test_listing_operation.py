@@ -1,0 +1,207 @@
+"""GET /webhooks/deliveries on every store: records, cursors, the summary and the endpoints of an account."""
+
+from base64 import urlsafe_b64decode
+from string import ascii_letters
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatepost import accounts
+from gatepost.accounts import Account
+from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
+from gatepost.ledger.service import Answer
+from gatepost.store import listing
+from gatepost.store.interface import Store
+from gatepost.store.listing import Wanted
+from gatepost.store.tx import Tx
+from gatepost.webhooks import listing as units
+from gatepost.webhooks.deliveries import Attempt, AttemptDocument
+from gatepost.webhooks.listing import Query
+from tests.contract import things
+from tests.contract.backends import Watch
+from tests.contract.listed import SERVICE, START, World, choices, plainly
+
+
+@pytest.fixture
+def world(store: Store, account: str) -> World:
+    return World(store, account)
+
+
+def ask(store: Store, account: str, **asked: Any) -> dict[str, Any]:
+    found = store.read_now(lambda tx: units.answer(tx, SERVICE, whole(tx, account), Query(**asked)))
+    assert isinstance(found, Answer), found
+    return found.body
+
+
+def ask_all(store: Store, account: str, **asked: Any) -> list[list[dict[str, Any]]]:
+    """The data of every page, to the end."""
+    pages = []
+    cursor: str | None = ""
+    while cursor is not None:
+        body = ask(store, account, cursor=cursor, **asked)
+        pages.append(body["data"])
+        cursor = body["next_cursor"]
+    return pages
+
+
+def ask_badly(store: Store, account: str, query: Query) -> str:
+    """The parameter that is named as wrong."""
+    found = store.read_now(lambda tx: units.answer(tx, SERVICE, whole(tx, account), query))
+    assert isinstance(found, Refusal), query
+    assert found.code == "invalid_request"
+    return found.detail.partition(":")[0]
+
+
+def whole(tx: Tx, account: str) -> Account:
+    found = tx.account(account)
+    assert found is not None
+    return found
+
+
+def test_records_are_whole(world: World, account: str) -> None:
+    entry = world.store.run_now(lambda tx: things.record(tx, account, amount=5))
+    world.events = [entry.id]
+    world.deliver(30)
+    done = next(each for each in world.made if each.status == "failed")
+    document = AttemptDocument(
+        START, START, START + 9, "https://receiver.example", ["sk_1"], "plan", 0, "wrk_1", response="no"
+    )
+    attempt = Attempt(world.raw, done.id, 1, "failed", msgspec.json.encode(document).decode())
+    world.store.run_now(lambda tx: tx.webhooks.write_attempts([attempt]))
+    found = {each["id"]: each for each in ask(world.store, account)["data"]}
+    assert list(found) == [ids.text("dlv", each.id) for each in reversed(world.made)]
+    assert [each["status"] for each in found.values()] == [each.status for each in reversed(world.made)]
+    assert {each["event"]["at"] for each in found.values()} == {clock.rfc3339(clock.from_milliseconds(entry.at))}
+    record = found[ids.text("dlv", done.id)]
+    assert [each["number"] for each in record["attempts"]] == [1]
+    assert "response" not in record["attempts"][0]
+    assert "payload" not in record
+    both = frozenset({"payload", "responses"})
+    [record] = ask(world.store, account, wanted=Wanted(id=done.id), include=both)["data"]
+    assert record["attempts"][0]["response"] == "no"
+    assert record["payload"]["data"] == {"amount": 5}
+
+
+def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: Watch) -> None:
+    world.deliver(60, ended=0.0)
+    key = (world.raw, ids.raw(world.endpoints[0].id))
+    later = START + 10 * 86_400_000
+    world.store.run_now(lambda tx: tx.webhooks.worsen(key, 1, START, later))
+    told = ask(world.store, account, wanted=Wanted(status="pending"), limit=200)["data"]
+    for each in told:
+        waits = each["endpoint"]["id"] == world.endpoints[0].id
+        assert (each["retries"]["plan"][0]["because"] == "retry_after") == waits
+        assert (each["retries"]["next_at"] == clock.rfc3339(clock.from_milliseconds(later))) == waits
+
+
+def test_a_subscription_is_found_by_its_endpoint(world: World, account: str) -> None:
+    world.deliver(60)
+    wanted = Wanted(subscription=ids.raw(world.subscriptions[0].id))
+    expected = [ids.text("dlv", each) for each in plainly(world.made, wanted, newest=True)]
+    assert expected
+    assert [each["id"] for each in ask(world.store, account, wanted=wanted)["data"]] == expected
+    for other in (wanted._replace(endpoint=ids.raw(world.endpoints[1].id)), Wanted(subscription=ids.fresh())):
+        assert ask(world.store, account, wanted=other) == {"data": [], "next_cursor": None}
+
+
+def test_payloads_fill_a_page_early(world: World, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = world.store.run_now(lambda tx: things.record(tx, account, text="x" * 1000))
+    world.events = [entry.id]
+    world.deliver(10)
+    monkeypatch.setattr(units, "MOST_PAYLOAD", 2500)
+    pages = ask_all(world.store, account, include=frozenset({"payload"}))
+    assert [len(page) for page in pages] == [2] * 5
+    found = [each["id"] for page in pages for each in page]
+    assert found == [ids.text("dlv", each.id) for each in reversed(world.made)]
+    monkeypatch.setattr(units, "MOST_PAYLOAD", 10)
+    assert len(ask(world.store, account, include=frozenset({"payload"}))["data"]) == 1
+
+
+def test_a_cursor_is_for_one_account_one_view_and_the_same_filters(
+    world: World, store: Store, account: str, watch: Watch
+) -> None:
+    world.deliver(40)
+    other = accounts.new("other", watch())
+    assert store.run_now(lambda tx: tx.add_account(other))
+    World(store, other.id, 2).deliver(40)
+    wanted = Wanted(event_type="invoice.paid")
+    cursor = ask(store, account, wanted=wanted, limit=3)["next_cursor"]
+    assert ask(store, account, wanted=wanted, limit=5, cursor=cursor)["data"]
+    assert ask(store, account, wanted=wanted, include=frozenset({"payload"}), cursor=cursor)["data"]
+
+    def refused(account: str, **asked: Any) -> None:
+        assert ask_badly(store, account, Query(**asked)) == "cursor"
+
+    refused(other.id, wanted=wanted, cursor=cursor)
+    refused(account, cursor=cursor)
+    refused(account, wanted=wanted, newest=False, cursor=cursor)
+    refused(account, wanted=wanted, view="endpoints", cursor=cursor)
+    for name, values in choices(world).items():
+        if name != "event_type":
+            refused(account, wanted=wanted._replace(**{name: values[0]}), cursor=cursor)
+    for place in range(len(cursor)):
+        changed = "A" if cursor[place] != "A" else "B"
+        refused(account, wanted=wanted, cursor=cursor[:place] + changed + cursor[place + 1 :])
+    alike = [cursor[:-1] + char for char in ascii_letters if char != cursor[-1]]
+    alike = [each for each in alike if urlsafe_b64decode(each + "=") == urlsafe_b64decode(cursor + "=")]
+    for bad in (alike[0], cursor[:-1], cursor + "A", cursor + "=", " ", "ü", "A", "A" * 129, cursor.upper()):
+        refused(account, wanted=wanted, cursor=bad)
+
+
+def test_a_cursor_by_due_time(world: World, account: str) -> None:
+    world.deliver(60)
+    wanted = Wanted(due_before=1 << 47)
+    for newest in (True, False):
+        pages = ask_all(world.store, account, wanted=wanted, newest=newest, limit=7)
+        assert [ids.parse("dlv", each["id"]) for page in pages for each in page] == plainly(
+            world.made, wanted, newest=newest
+        )
+
+
+def test_the_summary_of_an_account(world: World, account: str, watch: Watch) -> None:
+    world.deliver(50)
+    hour = clock.seconds(watch()) // 3600 * 3600
+    world.store.run_now(lambda tx: tx.tally(account, "ended delivered", 3))
+    body = ask(world.store, account, view="summary")
+    assert len(body["data"]) == 25 if clock.seconds(watch()) % 3600 else 24
+    last = body["data"][-1]
+    assert last["start"] == clock.rfc3339(clock.from_milliseconds(hour * 1000))
+    assert last["deliveries"]["ended"]["delivered"] == body["total"]["deliveries"]["ended"]["delivered"] == 3
+    for name in listing.UNFINISHED:
+        assert body["now"][name] == sum(each.status == name for each in world.made)
+    assert body["now"]["counted_to"] == 10_000
+    oldest = next(each for each in world.made if each.unfinished)
+    assert body["now"]["oldest_pending_at"] == clock.rfc3339(ids.made_at(oldest.id))
+    assert len(ask(world.store, account, view="summary", interval="day")["data"]) in (30, 31)
+
+
+NO_RANGES = [
+    Wanted(created_after=START, created_before=START), Wanted(created_after=1 << 47), Wanted(created_after=0),
+    Wanted(created_before=-(10**13)), Wanted(created_after=START, created_before=START + 3_600_000 * 1001),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", NO_RANGES)
+def test_ranges_that_no_summary_has(world: World, account: str, wanted: Wanted) -> None:
+    assert ask_badly(world.store, account, Query(wanted, "summary")) == "created_after"
+
+
+def test_the_endpoints_of_an_account(world: World, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which they were made, without those that were removed."""
+    world.deliver(60)
+    gone = world.endpoint("removed")
+    monkeypatch.setattr(units, "_BATCH", 2)
+    more = [world.endpoint("active") for _ in range(3)]
+    expected = [each.id for each in (*world.endpoints, *more)]
+    assert gone.id not in expected
+    for limit in (1, 2, 5, 6, 200):
+        pages = ask_all(world.store, account, view="endpoints", limit=limit)
+        assert max(len(page) for page in pages) <= limit
+        found = [each for page in pages for each in page]
+        assert [each["id"] for each in found] == expected
+    first = found[0]
+    assert [each["id"] for each in first["subscriptions"]] == [each.id for each in world.subscriptions[:2]]
+    held = [each for each in world.made if each.delivery.endpoint == ids.raw(world.endpoints[2].id) and each.unfinished]
+    assert (first["held"], found[2]["held"]) == (0, len(held))
