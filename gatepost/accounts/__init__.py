@@ -10,7 +10,7 @@ import msgspec
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
-from gatepost.oauth.clients import jwks_problem
+from gatepost.core.jwk_sets import jwks_problem
 
 OPERATOR = "gatepost"
 FIRST = "default"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gatepost.core.errors import GatepostError
 from gatepost.core.jose import peek
-from gatepost.oauth.clients import usable_keys
+from gatepost.core.jwk_sets import usable_keys
 
 FRESH = timedelta(minutes=5)
 REVALIDATED = timedelta(minutes=10)  # until this age a set is used while it is being fetched again

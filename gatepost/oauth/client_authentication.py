@@ -9,13 +9,14 @@ import msgspec
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, audiences, instant, is_live, peek, read
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, STRICT_ALGORITHMS
 from gatepost.core.secrets import same
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.service import Caller, Service, record
 from gatepost.oauth import access_tokens as live_units
 from gatepost.oauth import refusals
 from gatepost.oauth.access_tokens import Live
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS, SECRET_METHODS, STRICT_ALGORITHMS, Client
+from gatepost.oauth.clients import SECRET_METHODS, Client
 from gatepost.oauth.dpop import KEPT, Proof, too_weak
 from gatepost.store.refusals import RefusalCount
 from gatepost.store.tx import Tx

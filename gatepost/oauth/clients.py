@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import PRIVATE_PARTS, RSA_KEYS, is_rsa_key
+from gatepost.core.jwk_sets import STRICT_ALGORITHMS, jwks_problem
 from gatepost.oauth import redirect_uris, resources, scopes
 from gatepost.oauth.redirect_uris import HOST
 
@@ -460,43 +458,6 @@ def _scope(value: Any) -> str:
     if not all(scopes.SCOPE_TOKEN.fullmatch(name) for name in names) or len(set(names)) != len(names):
         return "must be scope names separated by single spaces, each once"
     return ""
-
-
-ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA", "Ed25519")
-KEYS = f"EC P-256, OKP Ed25519 or {RSA_KEYS}"
-STRICT_ALGORITHMS = tuple(each for each in ASSERTION_ALGORITHMS if each != "RS256")
-
-
-def jwks_problem(value: Any) -> str:
-    """What is wrong with a set of keys to verify with; empty when nothing is."""
-    keys = value.get("keys") if isinstance(value, dict) else None
-    if not isinstance(keys, list) or not 1 <= len(keys) <= 20 or not all(isinstance(key, dict) for key in keys):
-        return "must be a JWK set with 1 to 20 keys"
-    if any(part in key for key in keys for part in PRIVATE_PARTS):
-        return "must hold public keys only"
-    for key in keys:
-        curve = (key.get("kty"), key.get("crv")) in (("EC", "P-256"), ("OKP", "Ed25519"))
-        if not curve and not is_rsa_key(key):
-            return f"keys must be {KEYS}"
-        if key.get("alg") not in (None, *ASSERTION_ALGORITHMS):
-            return f"alg must be one of {', '.join(ASSERTION_ALGORITHMS)}"
-    kids = [key["kid"] for key in keys if "kid" in key]
-    if len(keys) > 1 and (len(kids) != len(keys) or len({str(kid) for kid in kids}) != len(kids)):
-        return "several keys need a kid each, all different"
-    try:
-        KeySet.import_key_set(value)
-    except (JoseError, ValueError, TypeError, KeyError) as error:
-        return f"has a key that cannot be read ({type(error).__name__})"
-    return ""
-
-
-def usable_keys(found: Any) -> list[dict[str, Any]] | None:
-    """Of a published key set (RFC 7517, section 5) the keys that we can verify with; None when it is no key set."""
-    keys = found.get("keys") if isinstance(found, dict) else None
-    if not isinstance(keys, list):
-        return None
-    signing = [key for key in keys[:100] if isinstance(key, dict) and key.get("use", "sig") == "sig"]
-    return [key for key in signing if not jwks_problem({"keys": [key]})]
 
 
 def _resources(value: Any) -> str:

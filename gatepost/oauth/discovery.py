@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.oauth.authorize.request import DISPLAYS, PROMPTS, RESPONSE_MODES
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS, SECRET_METHODS
+from gatepost.oauth.clients import SECRET_METHODS
 from gatepost.oauth.grants import BY_CODE, GRANTS
 from gatepost.oauth.scopes import BUILT_IN, OPERATIONS, STANDARD_CLAIMS
 from gatepost.oauth.signing_keys import ALGORITHMS

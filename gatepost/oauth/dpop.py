@@ -17,8 +17,8 @@ from joserfc.jwk import KeySet
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import MAX_BYTES, Unreadable, b64, instant, peek, read, unb64
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, KEYS, STRICT_ALGORITHMS, jwks_problem
 from gatepost.core.secrets import mac, same
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS, KEYS, STRICT_ALGORITHMS, jwks_problem
 
 NONCE_LIFE = 300  # seconds
 OLDEST = 300  # seconds since a proof was made

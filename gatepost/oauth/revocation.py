@@ -7,13 +7,13 @@ from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, peek, read
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import digest
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.service import Service, record
 from gatepost.oauth import access_tokens, refresh_tokens
 from gatepost.oauth.authorize.handoff import REVOKE_TYPE, signed_by
 from gatepost.oauth.client_authentication import Known
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS
 from gatepost.store.tx import Tx
 
 _AT_ONCE = 200  # consents in a slice

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gatepost.core.errors import ERRORS, Refusal
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 
 VERSION = "2026-11-15"
 ERRORS_PAGE = "/reference/errors.html#"  # of the documentation, as `make docs` builds it

@@ -11,7 +11,7 @@ import pytest
 
 from gatepost import accounts, settings
 from gatepost.cli.main import all_commands
-from gatepost.core import clock
+from gatepost.core import clock, jwk_sets
 from gatepost.core.errors import ERRORS
 from gatepost.core.secrets import SERVER_KEYS
 from gatepost.ingest import http
@@ -290,7 +290,7 @@ def test_limits() -> None:
     key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
     [most_keys] = limit("keys in a client's `jwks`")
     sets = [{"keys": [key | {"kid": str(number)} for number in range(count)]} for count in (most_keys, most_keys + 1)]
-    assert [bool(clients.jwks_problem(each)) for each in sets] == [False, True]
+    assert [bool(jwk_sets.jwks_problem(each)) for each in sets] == [False, True]
     usual, most = limit("one attempt, from start to the last byte")
     assert endpoints.Endpoint("", "", "", clock.EPOCH, clock.EPOCH).timeout == usual
     assert [bool(endpoints._CHECKS["timeout"](value)) for value in (most, most + 1)] == [False, True]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import RSAKey
 
+from gatepost.core import jwk_sets
 from gatepost.oauth import clients, dpop
 from gatepost.oauth.authorize import handoff, request
 from gatepost.oauth.authorize.request import Authorization
@@ -161,7 +162,7 @@ def test_the_words_of_refusals_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize("page", [LOGIN, WORKLOADS, BINDING], ids=lambda page: page.stem)
 def test_algorithms(page: Path) -> None:
-    assert all(each in prose(page) for each in clients.ASSERTION_ALGORITHMS)
+    assert all(each in prose(page) for each in jwk_sets.ASSERTION_ALGORITHMS)
 
 
 def test_workload_identities(reader: Reader, known: str) -> None:

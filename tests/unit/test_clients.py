@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from joserfc.jwk import OKPKey, RSAKey
 
-from gatepost.core import ids
+from gatepost.core import ids, jwk_sets
 from gatepost.oauth import clients
 from gatepost.oauth.clients import TOKEN_EXCHANGE, Client
 from gatepost.oauth.scopes import PROTOCOL_CLAIMS
@@ -146,14 +146,14 @@ class TestKeys:
     )  # fmt: skip
     def test_weak_and_unknown_keys_are_refused(self, key: dict[str, Any]) -> None:
         found = refused(KEYED | {"jwks": {"keys": [key]}})
-        assert found.detail == f"jwks: keys must be {clients.KEYS}"
+        assert found.detail == f"jwks: keys must be {jwk_sets.KEYS}"
 
     @pytest.mark.parametrize(("bits", "right"), [(2047, False), (2048, True), (8192, True), (8193, False)])
     def test_an_rsa_modulus_has_bounds(self, bits: int, right: bool) -> None:
         modulus = (1 << (bits - 1)) + 1
         key = RSA | {"n": padded(modulus.to_bytes((bits + 7) // 8, "big"))}
-        assert (clients.jwks_problem({"keys": [key]}) == "") == right
-        assert (clients.usable_keys({"keys": [key]}) == [key]) == right
+        assert (jwk_sets.jwks_problem({"keys": [key]}) == "") == right
+        assert (jwk_sets.usable_keys({"keys": [key]}) == [key]) == right
 
     @pytest.mark.parametrize(
         ("exponent", "right"),
@@ -173,8 +173,8 @@ class TestKeys:
     def test_an_rsa_exponent_has_bounds(self, exponent: int, right: bool) -> None:
         """Verifying costs as many multiplications as the exponent has bits: its owner must not choose that freely."""
         key = RSA | {"e": padded(exponent.to_bytes((exponent.bit_length() + 7) // 8, "big"))}
-        assert (clients.jwks_problem({"keys": [key]}) == "") == right
-        assert (clients.usable_keys({"keys": [key]}) == [key]) == right
+        assert (jwk_sets.jwks_problem({"keys": [key]}) == "") == right
+        assert (jwk_sets.usable_keys({"keys": [key]}) == [key]) == right
 
     @pytest.mark.parametrize(
         "key",
@@ -231,18 +231,18 @@ class TestPublishedKeys:
             KEY | {"use": "enc"}, KEY | {"d": "AA"}, KEY | {"crv": "P-384"}, {"kty": "oct", "k": "AA"}, {}, 5, None,
             KEY | {"alg": "HS256"}, KEY | {"x": "AA"}, KEY | {"kid": 5},
         ]  # fmt: skip
-        assert clients.usable_keys({"keys": [*wrong, *right]}) == right
-        assert clients.usable_keys({"keys": wrong}) == []
-        assert clients.usable_keys({"keys": []}) == []
+        assert jwk_sets.usable_keys({"keys": [*wrong, *right]}) == right
+        assert jwk_sets.usable_keys({"keys": wrong}) == []
+        assert jwk_sets.usable_keys({"keys": []}) == []
 
     @pytest.mark.parametrize("found", [None, 5, "x", [], [KEY], {}, {"keys": None}, {"keys": {}}, {"key": [KEY]}, KEY])
     def test_what_is_no_key_set_is_none(self, found: Any) -> None:
-        assert clients.usable_keys(found) is None
+        assert jwk_sets.usable_keys(found) is None
 
     def test_only_the_first_hundred_are_looked_at(self) -> None:
         """So that nobody can make us work for long."""
-        assert clients.usable_keys({"keys": [KEY] * 101}) == [KEY] * 100
-        assert clients.usable_keys({"keys": [{}] * 100 + [KEY]}) == []
+        assert jwk_sets.usable_keys({"keys": [KEY] * 101}) == [KEY] * 100
+        assert jwk_sets.usable_keys({"keys": [{}] * 100 + [KEY]}) == []
 
 
 class TestCreating:

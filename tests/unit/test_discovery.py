@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.oauth import discovery
 from gatepost.oauth.authorize import request
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS, GRANT_TYPES, MEMBERS, SECRET_METHODS
+from gatepost.oauth.clients import GRANT_TYPES, MEMBERS, SECRET_METHODS
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.scopes import BUILT_IN, OPERATIONS
 from gatepost.oauth.signing_keys import ALGORITHMS

@@ -8,7 +8,7 @@ import pytest
 
 from gatepost.core import jose
 from gatepost.core.jose import MAX_BYTES, Unreadable, audiences, instant, is_live, peek, unb64
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from tests.unit.foreign import CLAIMS, EC, ED, OTHER_EC, RSA, encoded, pem, public, token
 
 KEYS = {"keys": [public(EC, kid="ec"), public(RSA, kid="rsa"), public(ED, kid="ed")]}

@@ -18,8 +18,9 @@ import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
 from gatepost.accounts import Account
-from gatepost.core import clock, ids
+from gatepost.core import clock, ids, jwk_sets
 from gatepost.core.jose import MAX_BYTES, Unreadable, peek, read
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import Box, ServerKeys
 from gatepost.core.strict_json import read_json
 from gatepost.core.tracing import Traces
@@ -27,7 +28,6 @@ from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.ingest import http
 from gatepost.ledger.service import Service
 from gatepost.oauth import clients, dpop, scopes
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS
 from gatepost.oauth.signing_keys import Ring, Wrapped, generate
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
@@ -389,8 +389,8 @@ PARSERS: dict[str, Parser] = {
         (b"traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()), (b"tracestate", text.encode()),
     ], "GET", ""), MAX_HEADERS, WORDS),
     "Retry-After": Parser(lambda text: retry_after(text, NOW, 3600), MAX_HEADERS, TEXTS),
-    "JWK sets of clients": Parser(clients.jwks_problem, MAX_BODY, KEY_SETS),
-    "JWK sets that were fetched": Parser(clients.usable_keys, MAX_BODY, KEY_SETS),
+    "JWK sets of clients": Parser(jwk_sets.jwks_problem, MAX_BODY, KEY_SETS),
+    "JWK sets that were fetched": Parser(jwk_sets.usable_keys, MAX_BODY, KEY_SETS),
     "CloudEvents": Parser(
         lambda raw: http.read(request(raw, http.BATCH)), http.MAX_BODY, BATCHES
     ),

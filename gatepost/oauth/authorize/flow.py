@@ -10,6 +10,7 @@ from gatepost.accounts import Account
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, audiences, peek, read
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import random_text, same
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.service import Service, record
@@ -18,7 +19,7 @@ from gatepost.oauth.authorize import handoff, request
 from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
 from gatepost.oauth.authorize.request import Asked, Authorization
 from gatepost.oauth.client_authentication import Known, Presented
-from gatepost.oauth.clients import ASSERTION_ALGORITHMS, Client
+from gatepost.oauth.clients import Client
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
 from gatepost.oauth.dpop import Proof, too_weak
 from gatepost.oauth.grant_contexts import code_id

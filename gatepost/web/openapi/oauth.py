@@ -3,16 +3,9 @@
 from collections.abc import Iterable
 
 from gatepost.core.jose import RSA_KEYS
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.oauth import clients, scopes
-from gatepost.oauth.clients import (
-    ASSERTION_ALGORITHMS,
-    EXCHANGES,
-    GRANT_TYPES,
-    JWT_BEARER,
-    SECRET_METHODS,
-    TOKEN_EXCHANGE,
-    WEB_PAGE,
-)
+from gatepost.oauth.clients import EXCHANGES, GRANT_TYPES, JWT_BEARER, SECRET_METHODS, TOKEN_EXCHANGE, WEB_PAGE
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.grants.authorization_code import VERIFIER
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT
