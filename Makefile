@@ -59,7 +59,8 @@ bench: setup-test  ## measure tokens and deliveries beside their limits and thei
 openapi: setup  ## write openapi.json from the code
 	@$(BIN)/python -m gatepost.web.openapi > gatepost/openapi.json
 
-docs: setup  ## build the documentation as a site, into build/site
+docs: setup  ## write the generated parts of the pages, and build the site into build/site
+	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/site.py
 
 console:  ## build the console's pages; the only target that needs Node

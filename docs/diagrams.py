@@ -2,7 +2,7 @@
 
 What is drawn comes from the code; where it stands on the paper is said here. A state or an arrow that the code gains
 and nobody has placed is an error, so that no diagram tells less than the table.
-"""  # noqa: INP001 (docs are no package)
+"""
 
 import ast
 import inspect

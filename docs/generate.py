@@ -2,7 +2,7 @@
 
 Names, defaults, bounds and flags come from the code. Meanings are prose and stay where they are, in the pages;
 a row that is new has none until somebody writes it, and a test asks for it.
-"""  # noqa: INP001 (docs are no package)
+"""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Every limit with its value, from the constants of the code; `docs/generate.py` prints the tables."""  # noqa: INP001
+"""Every limit with its value, from the constants of the code; `docs/generate.py` prints the tables."""
 
 from datetime import timedelta
 

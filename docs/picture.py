@@ -1,7 +1,7 @@
 """Runs `make demo` and keeps what a terminal shows of it: `.venv/bin/python docs/picture.py` writes images/demo.svg.
 
 The table that is redrawn while one watches is kept as it is in the end. The picture needs nothing from elsewhere.
-"""  # noqa: INP001 (docs are no package)
+"""
 
 import io
 import os

@@ -1,28 +1,23 @@
-"""Makes a site of the pages: `make docs` writes build/site, static HTML that needs no server and no script.
+"""Builds the documentation site: `make docs` writes static HTML to build/site.
 
-The pages stay what they are, Markdown that reads well by itself. The navigation is docs/index.md; a page that it does
-not lead to, or a link that leads nowhere, is an error. Pictures are copied, and other files that a page links to are
-shown as text.
-"""  # noqa: INP001 (docs are no package)
+The pages are Markdown that reads well by itself; the API reference is made from gatepost/openapi.json. The navigation
+is docs/index.md. A page that it does not lead to, or a link that leads to no file, is an error. The site needs no
+server: it works from the file system, and without JavaScript all but search and the copy buttons.
+"""
 
+import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
-from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from markdown_it.token import Token
-from pygments import highlight  # type: ignore[import-untyped]
-from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
-from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
-from pygments.util import ClassNotFound  # type: ignore[import-untyped]
+sys.path.insert(0, str(Path(__file__).parent))
+import api_reference
+from site_markdown import Heading, Rendered, SiteError, code_block, render
 
 from gatepost import __version__
 
@@ -30,214 +25,124 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 SITE = ROOT / "build" / "site"
 INDEX = DOCS / "index.md"
-ELSEWHERE = {  # pages that are not in docs/
+OUTSIDE_DOCS = {  # pages that are not in docs/, and where they are in the site
     ROOT / "README.md": "readme.html",
     ROOT / "CHANGELOG.md": "changelog.html",
     ROOT / "examples" / "README.md": "examples/index.html",
+    api_reference.OPENAPI: "reference/api.html",
 }
-PICTURES = {".svg", ".png"}
-_LONG = 40  # characters of code in a line of text: more may be broken anywhere
-_PLAIN = HtmlFormatter(nowrap=True)
+IMAGES = {".svg", ".png"}
+ASSETS = ("site.css", "site.js")
 
 
-class BrokenSite(Exception):
-    """Said to whoever builds it."""
-
-
-class Heading(NamedTuple):
-    level: int
-    id: str
-    text: str
-
-
-class Place(NamedTuple):
-    """An entry of the navigation; `inner` are those of a page that is itself a list of pages."""
+class NavLink(NamedTuple):
+    """An entry of the navigation; `children` are the entries of a page that is itself a list of pages."""
 
     page: Path
     text: str
-    inner: tuple["Place", ...] = ()
+    children: tuple["NavLink", ...] = ()
 
 
-class Part(NamedTuple):
+class NavSection(NamedTuple):
     title: str
-    places: tuple[Place, ...]
+    links: tuple[NavLink, ...]
 
 
-# --- where things are
+# --- where files are in the site
 
 
 def every_page() -> list[Path]:
-    return [*sorted(DOCS.rglob("*.md")), *ELSEWHERE]
+    return [*sorted(DOCS.rglob("*.md")), *OUTSIDE_DOCS]
 
 
 def target(file: Path) -> str:
-    """Where a file is in the site."""
-    if file in ELSEWHERE:
-        return ELSEWHERE[file]
+    """Return the path of a file in the site. A file that is neither page nor image is shown as text."""
+    if file in OUTSIDE_DOCS:
+        return OUTSIDE_DOCS[file]
     if file.suffix == ".md":
         return file.relative_to(DOCS).with_suffix(".html").as_posix()
-    if file.suffix in PICTURES:
+    if file.suffix in IMAGES:
         return file.relative_to(DOCS).as_posix()
     return f"files/{file.relative_to(ROOT).as_posix()}.html"
 
 
-def way(source: Path, to: Path) -> str:
-    """From one page of the site to another file of it."""
+def relative_url(source: Path, to: Path) -> str:
     return Path(os.path.relpath(target(to), Path(target(source)).parent)).as_posix()
-
-
-# --- Markdown
-
-
-def parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": True}, renderer_cls=Renderer).enable("table")
-
-
-def slug(text: str) -> str:
-    """As those who show Markdown have it, so that a link works in both."""
-    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
-
-
-def headings(tokens: Sequence[Token]) -> list[Heading]:
-    """Every heading with its anchor; a text that comes again gets a number."""
-    found: list[Heading] = []
-    seen: dict[str, int] = {}
-    for token, inline in pairwise(tokens):
-        if token.type == "heading_open":
-            text = "".join(each.content for each in inline.children or ())
-            name = slug(inline.content)
-            seen[name] = seen.get(name, -1) + 1
-            found.append(Heading(int(token.tag[1]), f"{name}-{seen[name]}" if seen[name] else name, text))
-    return found
-
-
-class Renderer(RendererHTML):
-    """HTML for one page. `env` holds the page, its headings in order, and the files that it links to."""
-
-    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        heading: Heading = env["ahead"].pop(0)
-        tokens[idx].attrSet("id", heading.id)
-        return self.renderToken(tokens, idx, options, env)
-
-    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        opened = next(each for each in reversed(tokens[:idx]) if each.type == "heading_open")
-        name = opened.attrGet("id")
-        sign = f' <a class="anchor" href="#{name}" aria-label="Link to this part">#</a>' if opened.tag != "h1" else ""
-        return sign + self.renderToken(tokens, idx, options, env)
-
-    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        tokens[idx].attrSet("href", self._resolved(str(tokens[idx].attrGet("href")), env))
-        return self.renderToken(tokens, idx, options, env)
-
-    def image(self, tokens: Sequence[Token], idx: int, _options: Any, env: Any) -> str:
-        source = self._resolved(str(tokens[idx].attrGet("src")), env)
-        return f'<img src="{escape(source)}" alt="{escape(tokens[idx].content)}" loading="lazy">'
-
-    def table_open(self, *_: Any) -> str:
-        return '<div class="table" tabindex="0" role="group" aria-label="Table"><table>\n'
-
-    def table_close(self, *_: Any) -> str:
-        return "</table></div>\n"
-
-    def code_inline(self, tokens: Sequence[Token], idx: int, _options: Any, _env: Any) -> str:
-        text = tokens[idx].content
-        kind = ' class="long"' if len(text) > _LONG else ""
-        return f"<code{kind}>{escape(text)}</code>"
-
-    def fence(self, tokens: Sequence[Token], idx: int, _options: Any, _env: Any) -> str:
-        return code(tokens[idx].content, tokens[idx].info.strip())
-
-    @staticmethod
-    def _resolved(link: str, env: Any) -> str:
-        parts = urlsplit(link)
-        if parts.scheme:
-            return link
-        page: Path = env["page"]
-        there = (page.parent / parts.path).resolve() if parts.path else page
-        if not there.is_file():
-            raise BrokenSite(f"{page.relative_to(ROOT)}: {link} leads nowhere")
-        env["links"].append(there)
-        anchor = f"#{parts.fragment}" if parts.fragment else ""
-        return (way(page, there) if there != page or not anchor else "") + anchor
-
-
-def code(text: str, language: str) -> str:
-    """A block of code; what is long scrolls inside it."""
-    try:
-        shown = highlight(text, get_lexer_by_name({"sh": "bash"}.get(language, language or "text")), _PLAIN)
-    except ClassNotFound:
-        shown = escape(text)
-    label = f"Code: {language}" if language else "Code"
-    return f'<pre tabindex="0" role="group" aria-label="{escape(label)}"><code>{shown}</code></pre>\n'
 
 
 # --- the navigation
 
 
-def navigation(index: Path = INDEX) -> list[Part]:
-    """The lists of a page of links, by the heading above each."""
-    parts: list[Part] = []
+def navigation(index: Path = INDEX) -> list[NavSection]:
+    """Read the lists of links of a page, one section for each heading."""
+    sections: list[NavSection] = []
     title = ""
     for line in index.read_text("utf-8").splitlines():
         if line.startswith("## "):
             title = line.removeprefix("## ")
-        found = re.match(r"- \[(.+?)\]\((.+?)\)", line)
-        if found:
-            page = (index.parent / found[2]).resolve()
-            lists = page.name == "index.md" and page != index
-            inner = tuple(place for part in navigation(page) for place in part.places) if lists else ()
-            if not parts or parts[-1].title != title:
-                parts.append(Part(title, ()))
-            parts[-1] = parts[-1]._replace(places=(*parts[-1].places, Place(page, found[1], inner)))
-    return parts
+        link = re.match(r"- \[(.+?)\]\((.+?)\)", line)
+        if link:
+            page = (index.parent / link[2]).resolve()
+            is_list = page.name == "index.md" and page != index
+            children = tuple(child for section in navigation(page) for child in section.links) if is_list else ()
+            if not sections or sections[-1].title != title:
+                sections.append(NavSection(title, ()))
+            sections[-1] = sections[-1]._replace(links=(*sections[-1].links, NavLink(page, link[1], children)))
+    return sections
 
 
-def in_order(parts: list[Part]) -> Iterator[Place]:
-    for part in parts:
-        for place in part.places:
-            yield place
-            yield from place.inner
+def reading_order(sections: list[NavSection]) -> Iterator[NavLink]:
+    yield NavLink(INDEX, "Documentation")
+    for section in sections:
+        for link in section.links:
+            yield link
+            yield from link.children
 
 
-def _menu(parts: list[Part], page: Path) -> str:
-    shown = "".join(
-        f"<h2>{escape(part.title)}</h2>\n<ul>\n{''.join(_entry(place, page) for place in part.places)}</ul>\n"
-        for part in parts
+def _nav_html(sections: list[NavSection], page: Path) -> str:
+    lists = "".join(
+        f"<h2>{escape(section.title)}</h2>\n<ul>\n{''.join(_nav_item(link, page) for link in section.links)}</ul>\n"
+        for section in sections
     )
-    return f'<nav id="navigation" aria-label="All pages">\n{shown}</nav>\n'
+    return f'<nav id="navigation" aria-label="All pages">\n{lists}</nav>\n'
 
 
-def _entry(place: Place, page: Path) -> str:
-    here = ' aria-current="page"' if place.page == page else ""
-    link = f'<a href="{way(page, place.page)}"{here}>{escape(place.text)}</a>'
-    if not place.inner:
-        return f"<li>{link}</li>\n"
-    opened = " open" if page in {place.page, *(each.page for each in place.inner)} else ""
-    inner = "".join(_entry(each, page) for each in place.inner)
-    return f"<li>{link}<details{opened}><summary>Each of them</summary><ul>\n{inner}</ul></details></li>\n"
+def _nav_item(link: NavLink, page: Path) -> str:
+    current = ' aria-current="page"' if link.page == page else ""
+    anchor = f'<a href="{relative_url(page, link.page)}"{current}>{escape(link.text)}</a>'
+    if not link.children:
+        return f"<li>{anchor}</li>\n"
+    opened = " open" if page in {link.page, *(child.page for child in link.children)} else ""
+    items = "".join(_nav_item(child, page) for child in link.children)
+    summary = f"{len(link.children)} pages"
+    return f"<li>{anchor}<details{opened}><summary>{summary}</summary><ul>\n{items}</ul></details></li>\n"
+
+
+def _neighbours(sections: list[NavSection], page: Path) -> str:
+    """Return the links to the previous and the next page of the navigation."""
+    links = list(reading_order(sections))
+    place = next((number for number, link in enumerate(links) if link.page == page), None)
+    if place is None:
+        return ""
+    found = ""
+    for number, rel, label in ((place - 1, "prev", "Previous"), (place + 1, "next", "Next")):
+        if 0 <= number < len(links):
+            url, text = relative_url(page, links[number].page), escape(links[number].text)
+            found += f'<a rel="{rel}" href="{url}"><small>{label}</small> {text}</a>'
+    return f'<nav class="neighbours" aria-label="Previous and next page">{found}</nav>\n'
 
 
 # --- whole pages
 
 
-def _frame(source: Path, title: str, body: str, parts: list[Part], contents: Sequence[Heading] = ()) -> str:
-    order = [Place(INDEX, "Documentation"), *in_order(parts)]
-    places = [place.page for place in order]
-    at = places.index(source) if source in places else -1
-    near = []
-    for step, words in ((-1, "Before"), (1, "Next")):
-        if at >= 0 and 0 <= at + step < len(order):
-            other = order[at + step]
-            near.append(f'<a href="{way(source, other.page)}"><small>{words}</small> {escape(other.text)}</a>')
-    listed = [each for each in contents if each.level == 2]
-    items = "".join(f'<li><a href="#{each.id}">{escape(each.text)}</a></li>' for each in listed)
-    inside = f'<details class="contents"><summary>On this page</summary><ul>{items}</ul></details>' if items else ""
-    beside = (
-        f'<aside aria-label="On this page"><p>On this page</p><ul>{items}</ul></aside>' if items else "<aside></aside>"
+def _html(source: Path, title: str, body: str, sections: list[NavSection], headings: Sequence[Heading] = ()) -> str:
+    items = "".join(
+        f'<li><a href="#{heading.id}">{escape(heading.text)}</a></li>' for heading in headings if heading.level == 2
     )
-    home = way(source, INDEX)
-    style = Path(os.path.relpath("style.css", Path(target(source)).parent)).as_posix()
-    body = body.replace("</h1>\n", f"</h1>\n{inside}", 1)
+    inline = f'<details class="contents"><summary>On this page</summary><ul>{items}</ul></details>' if items else ""
+    aside = f'<aside aria-label="On this page"><p>On this page</p><ul>{items}</ul></aside>\n' if items else ""
+    root = Path(os.path.relpath(".", Path(target(source)).parent)).as_posix()
+    body = body.replace("</h1>\n", f"</h1>\n{inline}", 1)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -245,61 +150,74 @@ def _frame(source: Path, title: str, body: str, parts: list[Part], contents: Seq
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)}{"" if "Gatepost" in title else " · Gatepost"}</title>
-<link rel="stylesheet" href="{style}">
+<link rel="stylesheet" href="{root}/site.css">
+<script src="{root}/site.js" data-root="{root}" defer></script>
 </head>
 <body>
-<a class="skip" href="#content">Skip to the page</a>
-<header><a class="home" href="{home}">Gatepost</a> <a class="all" href="#navigation">All pages</a></header>
+<a class="skip" href="#content">Skip to the content</a>
+<header>
+<a class="home" href="{relative_url(source, INDEX)}">Gatepost</a>
+<form class="search" role="search" hidden>
+<input type="search" aria-label="Search the documentation" placeholder="Search" autocomplete="off" spellcheck="false">
+<div class="results" hidden><p role="status"></p><ul></ul></div>
+</form>
+<a class="menu" href="#navigation">Menu</a>
+</header>
 <div class="frame">
 <main id="content">
-{body}<footer><nav class="near" aria-label="Nearby">{"".join(near)}</nav>
-<p>Gatepost {__version__}</p></footer>
+{body}<footer>
+{_neighbours(sections, source)}<p>Gatepost {__version__}</p>
+</footer>
 </main>
-{beside}
-{_menu(parts, source)}</div>
+{aside}{_nav_html(sections, source)}</div>
 </body>
 </html>
 """
 
 
-def _page(page: Path, parts: list[Part]) -> tuple[str, list[Path]]:
-    """A page as HTML, and the files that it links to."""
-    markdown = parser()
-    tokens = markdown.parse(page.read_text("utf-8"))
-    found = headings(tokens)
-    if [each.level for each in found].count(1) != 1:
-        raise BrokenSite(f"{page.relative_to(ROOT)}: a page has one title")
-    links: list[Path] = []
-    body = markdown.renderer.render(tokens, markdown.options, {"page": page, "ahead": list(found), "links": links})
-    return _frame(page, found[0].text, body, parts, found), links
+def _rendered(page: Path) -> Rendered:
+    text = api_reference.markdown() if page == api_reference.OPENAPI else page.read_text("utf-8")
+    return render(text, page, relative_url)
 
 
-def _file(file: Path, parts: list[Part]) -> str:
+def _file_html(file: Path, sections: list[NavSection]) -> str:
     name = file.relative_to(ROOT).as_posix()
     language = {".py": "python"}.get(file.suffix, "")
-    return _frame(file, name, f"<h1>{escape(name)}</h1>\n{code(file.read_text('utf-8'), language)}", parts)
+    return _html(file, name, f"<h1>{escape(name)}</h1>\n{code_block(file.read_text('utf-8'), language)}", sections)
+
+
+def search_index(pages: dict[Path, Rendered]) -> str:
+    """Return a script: browsers do not let a page that was opened from a file fetch JSON.
+
+    A page is `[url, title, sections]`, a section `[anchor, heading, text]`.
+    """
+    entries = [
+        [target(page), rendered.headings[0].text, [[head.id, head.text, text] for head, text in rendered.sections]]
+        for page, rendered in pages.items()
+    ]
+    return f"window.gatepostSearchIndex = {json.dumps(entries, ensure_ascii=False, separators=(',', ':'))}\n"
 
 
 def build(site: Path = SITE) -> list[Path]:
-    """Write the whole site, and give back what was written."""
-    parts = navigation()
-    placed = {INDEX, *(place.page for place in in_order(parts))}
-    lost = [page for page in every_page() if page not in placed]
-    if lost:
-        raise BrokenSite(f"docs/index.md does not lead to {', '.join(str(each.relative_to(ROOT)) for each in lost)}")
+    """Write the whole site and return the files written."""
+    sections = navigation()
+    linked = {link.page for link in reading_order(sections)}
+    missing = [str(page.relative_to(ROOT)) for page in every_page() if page not in linked]
+    if missing:
+        raise SiteError(f"docs/index.md does not link to {', '.join(missing)}")
     shutil.rmtree(site, ignore_errors=True)
-    written, files = [], set()
-    for page in every_page():
-        text, links = _page(page, parts)
-        written.append(_write(site / target(page), text))
-        files.update(links)
-    for file in sorted(files.difference(every_page())):
-        if file.suffix in PICTURES:
+    pages = {link.page: _rendered(link.page) for link in reading_order(sections)}
+    written = [
+        _write(site / target(page), _html(page, rendered.headings[0].text, rendered.html, sections, rendered.headings))
+        for page, rendered in pages.items()
+    ]
+    for file in sorted({file for rendered in pages.values() for file in rendered.linked_files}.difference(pages)):
+        if file.suffix in IMAGES:
             written.append(_copy(file, site / target(file)))
         else:
-            written.append(_write(site / target(file), _file(file, parts)))
-    written.append(_copy(DOCS / "site.css", site / "style.css"))
-    return written
+            written.append(_write(site / target(file), _file_html(file, sections)))
+    written.append(_write(site / "search-index.js", search_index(pages)))
+    return written + [_copy(DOCS / name, site / name) for name in ASSETS]
 
 
 def _write(to: Path, text: str) -> Path:
@@ -317,7 +235,7 @@ def main() -> None:
     site = Path(sys.argv[1]) if len(sys.argv) > 1 else SITE
     try:
         written = build(site)
-    except BrokenSite as problem:
+    except SiteError as problem:
         raise SystemExit(str(problem)) from None
     sys.stdout.write(f"{len(written)} files; open {site / 'index.html'}\n")
 

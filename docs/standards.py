@@ -1,4 +1,4 @@
-"""Writes the page of standards from docs/standards.toml: `.venv/bin/python docs/standards.py`."""  # noqa: INP001
+"""Writes the page of standards from docs/standards.toml: `.venv/bin/python docs/standards.py`."""
 
 import sys
 import tomllib

@@ -23,7 +23,7 @@ DEFAULT_OPS = f"http://{settings.Settings().ops_host}:{settings.Settings().ops_p
 
 
 def script(name: str) -> Any:
-    """A program of docs/, which is no package, as a module."""
+    """Load a program of docs/, which is not a package, as a module."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

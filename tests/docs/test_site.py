@@ -1,5 +1,6 @@
-"""The site that `make docs` builds: whole, and readable without a script, a server or anything from elsewhere."""
+"""The site that `make docs` builds is complete and needs no server, no JavaScript and nothing from another host."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,14 +15,16 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from gatepost.core.errors import ERRORS
 from tests.docs.pages import DOCS, PAGES, ROOT, anchors, named, script
 
 SITE = script("site")
+OPENAPI = SITE.api_reference.OPENAPI
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """A page of the site: what it has, what it links to, and whether its tags are closed."""
+    """A page of the site: its elements, ids and links. Every tag must be closed."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -72,11 +75,12 @@ def pages(site: Path) -> Iterator[Page]:
         yield read(file)
 
 
-def test_every_page_is_there(site: Path) -> None:
-    assert {file.relative_to(site).as_posix() for file in site.rglob("*.html")} >= {SITE.target(page) for page in PAGES}
+def test_every_page_is_written(site: Path) -> None:
+    written = {file.relative_to(site).as_posix() for file in site.rglob("*.html")}
+    assert written >= {SITE.target(page) for page in [*PAGES, OPENAPI]}
 
 
-def test_links_and_anchors_lead_somewhere(site: Path) -> None:
+def test_links_and_anchors_resolve(site: Path) -> None:
     for page in pages(site):
         assert len(page.ids) == len(set(page.ids)), page.file
         for link in page.links:
@@ -89,79 +93,145 @@ def test_links_and_anchors_lead_somewhere(site: Path) -> None:
 
 
 def test_anchors_are_those_of_the_markdown(site: Path) -> None:
-    """A link that works where Markdown is shown works here."""
+    """A link that works where the Markdown is shown works in the site."""
     for page in PAGES:
         assert anchors(page) <= set(read(site / SITE.target(page)).ids), named(page)
 
 
-def test_every_page_is_in_the_navigation_of_every_other(site: Path) -> None:
-    wanted = {(site / SITE.target(page)).resolve() for page in PAGES} - {site / "index.html"}
+def test_every_page_is_in_the_navigation_of_every_other_page(site: Path) -> None:
+    expected = {(site / SITE.target(page)).resolve() for page in [*PAGES, OPENAPI]} - {site / "index.html"}
     for page in pages(site):
         menu = page.text.partition('<nav id="navigation"')[2].partition("</nav>")[0]
         found = {(page.file.parent / link).resolve() for link in re.findall(r'href="([^"#]+)"', menu)}
-        assert found == wanted, page.file
+        assert found == expected, page.file
 
 
-def test_a_page_knows_where_it_is(site: Path) -> None:
-    for page in PAGES:
-        marked = [each for each in read(site / SITE.target(page)).with_tag("a") if "aria-current" in each]
-        assert len(marked) == (page.name != "index.md" or page.parent != DOCS), named(page)
+def test_the_navigation_marks_the_current_page(site: Path) -> None:
+    for page in [*PAGES, OPENAPI]:
+        rendered = read(site / SITE.target(page))
+        marked = [link for link in rendered.with_tag("a") if link.get("aria-current") == "page"]
+        if page == SITE.INDEX:
+            assert not marked
+        else:
+            [link] = marked
+            assert (rendered.file.parent / str(link["href"])).resolve() == rendered.file
 
 
-def test_nothing_runs_and_nothing_comes_from_elsewhere(site: Path) -> None:
+def test_previous_and_next_follow_the_navigation(site: Path) -> None:
+    order = [site / SITE.target(link.page) for link in SITE.reading_order(SITE.navigation())]
+    for number, file in enumerate(order):
+        page = read(file)
+        found = {
+            str(link["rel"]): (file.parent / str(link["href"])).resolve()
+            for link in page.with_tag("a")
+            if "rel" in link
+        }
+        expected = {"prev": order[number - 1]} if number else {}
+        assert found == expected | ({"next": order[number + 1]} if number + 1 < len(order) else {})
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in pages(site):
-        assert not page.with_tag("script")
+        scripts = [(page.file.parent / str(script["src"])).resolve() for script in page.with_tag("script")]
+        assert scripts == [site / "site.js"]
         assert not re.search(r"<[^>]+ (on\w+|style)=", page.text), page.file
         for loaded in page.loads:
             assert not urlsplit(loaded).scheme, loaded
             assert (page.file.parent / loaded).is_file(), f"{page.file}: {loaded}"
-    assert "url(" not in (site / "style.css").read_text()
+    assert "url(" not in (site / "site.css").read_text()
+    assert "://" not in (site / "site.js").read_text()
 
 
-def test_a_page_can_be_read_by_anybody(site: Path) -> None:
+def test_pages_are_accessible(site: Path) -> None:
     for page in pages(site):
         assert page.with_tag("html") == [{"lang": "en"}]
         assert len(page.with_tag("h1")) == 1, page.file
         assert "width=device-width" in page.text
         assert all(image.get("alt") for image in page.with_tag("img")), page.file
-        wide = page.text.count("<table")
-        assert page.text.count('<div class="table" tabindex="0"') == wide, "a wide table scrolls in its own place"
+        for element, container in (
+            ("<table", '<div class="table" tabindex="0"'),
+            ("<pre", '<div class="code"><pre tab'),
+        ):
+            assert page.text.count(container) == page.text.count(element), (
+                f"{page.file}: {element} must scroll by itself"
+            )
         levels = [int(tag[1]) for tag, _ in page.seen if re.fullmatch("h[1-6]", tag)]
         assert all(after - before <= 1 for before, after in pairwise(levels)), page.file
-    style = (site / "style.css").read_text()
+    style = (site / "site.css").read_text()
     assert "prefers-color-scheme: dark" in style
 
 
-def test_the_words_of_the_pages_are_there(site: Path) -> None:
-    """Nothing is swallowed: code comes through as it was."""
+def test_code_blocks_are_complete(site: Path) -> None:
     for page in PAGES:
         shown = unescape(re.sub(r"<[^>]+>", "", read(site / SITE.target(page)).text))
         for block in re.findall(r"^```(?:sh|text)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
             assert block.strip("\n") in shown, f"{named(page)}: {block}"
 
 
-def test_a_lost_page_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_search_index_leads_to_every_section(site: Path) -> None:
+    text = (site / "search-index.js").read_text("utf-8")
+    index = json.loads(text.removeprefix("window.gatepostSearchIndex = "))
+    assert {url for url, *_ in index} == {SITE.target(page) for page in [*PAGES, OPENAPI]}
+    for url, title, sections in index:
+        assert title == sections[0][1]
+        assert {anchor for anchor, _, _ in sections} <= set(read(site / url).ids), url
+    words = {
+        anchor: text for url, _, sections in index for anchor, _, text in sections if url == "tutorial/first-token.html"
+    }
+    assert any("make serve" in text for text in words.values()), "code can be found too"
+
+
+def test_the_api_reference_is_complete(site: Path) -> None:
+    """Every operation with its parameters, members and error codes, and every object, has an anchor."""
+    page, document = read(site / "reference" / "api.html"), json.loads(OPENAPI.read_text("utf-8"))
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert len(operations) == 6
+    for operation in operations:
+        name = operation["operationId"]
+        parameters = {parameter["$ref"].rpartition("/")[2] for parameter in operation["parameters"]}
+        assert {name, f"{name}-errors", *(f"{name}.{parameter}" for parameter in parameters)} <= set(page.ids)
+        section = page.text.partition(f'<h2 id="{name}"')[2].partition("<h2 ")[0]
+        codes = set(re.findall(r"- `(\w+)`: ", json.dumps(operation["responses"])))
+        assert codes == set(re.findall(r'errors\.html#(\w+)"', section))
+        assert codes <= set(ERRORS)
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            members = set(every_member(document, content["schema"]))
+            assert members
+            assert all(f"<code>{member}</code>" in section for member in members)
+    for schema in ("Client", "Scope", "Token", "Endpoint", "Subscription", "Delivery", "Problem", "OAuthError"):
+        members = set(document["components"]["schemas"][schema]["properties"])
+        assert {schema, *(f"{schema}.{member}" for member in members)} <= set(page.ids)
+
+
+def every_member(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    """The names of the top-level members of a body, of all its variants."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    yield from schema.get("properties", ())
+    for variant in schema.get("anyOf", ()):
+        yield from every_member(document, variant)
+
+
+def test_a_page_without_a_link_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def one_more() -> list[Path]:
         return [*PAGES, DOCS / "how-to" / "lost.md"]
 
     monkeypatch.setattr(SITE, "every_page", one_more)
-    with pytest.raises(SITE.BrokenSite, match=r"does not lead to docs/how-to/lost\.md"):
+    with pytest.raises(SITE.SiteError, match=r"does not link to docs/how-to/lost\.md"):
         SITE.build(tmp_path)
 
 
 @pytest.mark.parametrize("link", ["nowhere.md", "../images/nowhere.svg"])
-def test_a_link_that_leads_nowhere_is_an_error(link: str) -> None:
-    markdown = SITE.parser()
-    environment: dict[str, Any] = {"page": DOCS / "how-to" / "x.md", "ahead": [], "links": []}
-    with pytest.raises(SITE.BrokenSite, match="leads nowhere"):
-        markdown.render(f"[there]({link})", environment)
+def test_a_link_to_no_file_is_an_error(link: str) -> None:
+    with pytest.raises(SITE.SiteError, match="leads to no file"):
+        SITE.render(f"# Title\n\n[there]({link})", DOCS / "how-to" / "x.md", SITE.relative_url)
 
 
-def test_one_target_builds_it() -> None:
+def test_make_docs_generates_and_builds() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
-    told = subprocess.run(
+    commands = subprocess.run(
         ["make", "--dry-run", "--old-file=.venv/run.stamp", "docs"], cwd=ROOT, env=clean, check=True,
         capture_output=True, text=True,
     )  # fmt: skip
-    assert told.stdout == ".venv/bin/python docs/site.py\n"
+    assert commands.stdout == ".venv/bin/python docs/generate.py\n.venv/bin/python docs/site.py\n"
     assert SITE.SITE == ROOT / "build" / "site"
