@@ -40,7 +40,7 @@ def _setting(name: str, words: str, beyond: str) -> Row:
     """A limit that an operator sets for an account: its default, and how far it goes."""
     setting = accounts.SETTINGS[name]
     default = setting.default if name.startswith("max_") else _time(setting.default)
-    return words, f"{default} ([`{name}`](settings.md#of-an-account): {setting.bounds})", beyond
+    return words, f"{default} ([`{name}`](settings.md#account-settings): {setting.bounds})", beyond
 
 
 def _overlap(noun: str, usual: timedelta, most: timedelta) -> Row:
@@ -63,7 +63,7 @@ LIMITS: dict[str, list[Row]] = {
         ),
         (
             "requests in progress from one address, in one process",
-            f"{_SERVICE.max_requests_per_address} ([`max_requests_per_address`](settings.md#of-the-service))",
+            f"{_SERVICE.max_requests_per_address} ([`max_requests_per_address`](settings.md#service-settings))",
             "429 `too_many_requests`; a trusted proxy itself is not limited",
         ),
         ("open connections of one process", f"{listen.MOST_CONNECTIONS}", "further ones wait"),

@@ -104,7 +104,7 @@ def test_http_needs_dev(reader: Reader) -> None:
 
 
 def members(heads: str) -> set[str]:
-    return {name for row in rows(LOGIN, heads, "is") for name in re.findall(r"`(\w+)`", row[0])}
+    return {name for row in rows(LOGIN, heads, "description") for name in re.findall(r"`(\w+)`", row[0])}
 
 
 def test_the_interaction_is_as_told() -> None:
@@ -141,7 +141,7 @@ def test_the_handoffs_are_as_told() -> None:
     assert isinstance(found, handoff.Granted)
     assert found.said.claims == said["claims"]
     assert isinstance(handoff.check(refused, authorization, asked_at=asked_at, at=at), handoff.Denied)
-    assert first_column(LOGIN, "error", "say it when") == list(handoff.ERRORS)
+    assert first_column(LOGIN, "error", "use it when") == list(handoff.ERRORS)
     text = prose(LOGIN)
     for typ in (handoff.HANDOFF_TYPE, handoff.REVOKE_TYPE):
         assert f"`{typ}`" in text
@@ -212,7 +212,7 @@ def test_exchanging_tokens(reader: Reader, known: str) -> None:
     assert f"at most {LONGEST_CHAIN} exchanges" in prose(EXCHANGE)
     modes = [bare(row[0]) for row in rows(EXCHANGE, "`exchange` of the grant", "the new token says")]
     assert tuple(modes) == clients.EXCHANGES
-    sent = [bare(row[0]) for row in rows(EXCHANGE, "parameter", "is")]
+    sent = [bare(row[0]) for row in rows(EXCHANGE, "parameter", "description")]
     assert {"subject_token", "subject_token_type", "requested_token_type"} <= set(sent)
 
 
