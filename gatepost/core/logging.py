@@ -1,4 +1,4 @@
-"""Logs on standard error. Frequent events are counted and written in batches, once per turn of the event loop."""
+"""Logs on standard error. Frequent events are counted and written in batches, once per event loop iteration."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gatepost.core import clock
-from gatepost.core.metrics import attempt_counter, observe_all, request_counter, request_seconds, token_counter
+from gatepost.core.metrics import REQUEST_SECONDS, attempt_counter, request_counter, token_counter
 
 T = TypeVar("T")
 
@@ -29,14 +29,14 @@ class _Log:
 
 log: Any = _Log()
 _encode = msgspec.json.Encoder().encode
-_AT_ONCE = select.PIPE_BUF  # bytes that a pipe accepts in one piece, even if other processes write to it
+_PIPE_BUF = select.PIPE_BUF  # bytes that a pipe accepts atomically, even if other processes write to it
 
 
 def configure_logs() -> None:
-    """Write JSON lines, or readable ones if standard error is a terminal."""
+    """Write JSON lines, or formatted lines if standard error is a terminal."""
     import structlog  # noqa: PLC0415
 
-    global _write  # noqa: PLW0603 (as structlog's own configuration is)
+    global _write  # noqa: PLW0603 (global, like structlog's own configuration)
     readable = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -54,7 +54,7 @@ def configure_logs() -> None:
 
 
 class Line(msgspec.Struct, omit_defaults=True, tag_field="event"):
-    """The members of every wide log line. None holds text that a caller chose."""
+    """The members of every wide log line. No member holds text that a caller chose."""
 
     level: str
     timestamp: str | None
@@ -65,28 +65,28 @@ def _discard(_lines: Sequence[Line]) -> None:
 
 
 def _write_readable(lines: Sequence[Line]) -> None:
-    for each in lines:
-        line = msgspec.to_builtins(each)
-        del line["timestamp"]
-        getattr(log, line.pop("level"))(line.pop("event"), **line)
+    for line in lines:
+        members = msgspec.to_builtins(line)
+        del members["timestamp"]
+        getattr(log, members.pop("level"))(members.pop("event"), **members)
 
 
 def _write_json(lines: Sequence[Line]) -> None:
-    """Write lines as structlog does, many times as fast. A line that cannot be written is dropped.
+    """Write lines in structlog's format, many times as fast. A line that cannot be written is dropped.
 
     Each write ends with a whole line, so that lines of several processes are not mixed.
     """
-    at = clock.rfc3339(clock.now())
-    piece = b""
+    timestamp = clock.rfc3339(clock.now())
+    chunk = b""
     with suppress(OSError):
-        for each in lines:
-            each.timestamp = at
-            line = _encode(each)
-            if piece and len(piece) + len(line) >= _AT_ONCE:
-                os.write(sys.stderr.fileno(), piece)
-                piece = b""
-            piece += line + b"\n"
-        os.write(sys.stderr.fileno(), piece)
+        for line in lines:
+            line.timestamp = timestamp
+            encoded = _encode(line)
+            if chunk and len(chunk) + len(encoded) >= _PIPE_BUF:
+                os.write(sys.stderr.fileno(), chunk)
+                chunk = b""
+            chunk += encoded + b"\n"
+        os.write(sys.stderr.fileno(), chunk)
 
 
 _write: Callable[[Sequence[Line]], None] = _discard
@@ -100,8 +100,8 @@ def is_configured() -> bool:
 # --- frequent events
 
 
-class Answered(Line, tag="request.answered"):
-    """A request and its answer. `path` and `method` are known ones, or empty."""
+class RequestLine(Line, tag="request.answered"):
+    """A request and its response. `path` and `method` are known ones, or empty."""
 
     request: str
     method: str
@@ -117,25 +117,25 @@ class Answered(Line, tag="request.answered"):
     trace: str = ""
 
 
-def _count_answers(some: list[Answered]) -> None:
-    alike: dict[tuple[str, int], list[float]] = {}
-    for each in some:
-        alike.setdefault((each.path, each.status), []).append(each.ms / 1000)
-    for (path, status), seconds in alike.items():
+def _log_requests(lines: list[RequestLine]) -> None:
+    durations: dict[tuple[str, int], list[float]] = {}
+    for line in lines:
+        durations.setdefault((line.path, line.status), []).append(line.ms / 1000)
+    for (path, status), seconds in durations.items():
         request_counter(path, status).inc(len(seconds))
-        observe_all(request_seconds(path), seconds)
-    _write(some)
+        REQUEST_SECONDS.observe_all(path, seconds)
+    _write(lines)
 
 
-def _count_token_requests(some: list[tuple[str, str]]) -> None:
-    for (grant_type, outcome), count in CountOf(some).items():
+def _count_token_requests(outcomes: list[tuple[str, str]]) -> None:
+    for (grant_type, outcome), count in CountOf(outcomes).items():
         token_counter(grant_type, outcome).inc(count)
 
 
 class _Batched(Generic[T]):
-    """Collects the events of one turn of the event loop and handles them together at its end.
+    """Collects the events of one event loop iteration and handles them together at its end.
 
-    Incrementing a counter costs about five microseconds by itself, and a busy service handles many events in one turn.
+    Incrementing a counter takes about five microseconds, and a busy service handles many events in one iteration.
     """
 
     def __init__(self, handle: Callable[[list[T]], None]) -> None:
@@ -143,24 +143,24 @@ class _Batched(Generic[T]):
         self._waiting: list[T] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, one: T) -> None:
+    def add(self, event: T) -> None:
         loop = asyncio.get_running_loop()
         if not self._waiting or loop is not self._loop:
             self._loop = loop
             loop.call_soon(self._flush)
-        self._waiting.append(one)
+        self._waiting.append(event)
 
     def _flush(self) -> None:
-        some, self._waiting = self._waiting, []
-        self._handle(some)
+        events, self._waiting = self._waiting, []
+        self._handle(events)
 
 
-answered = _Batched(_count_answers).add
-token_asked = _Batched(_count_token_requests).add  # a known grant type, or empty, and the outcome
+log_request = _Batched(_log_requests).add
+count_token_request = _Batched(_count_token_requests).add  # takes a known grant type, or "", and the outcome
 
 
-class Attempted(Line, tag="delivery.attempted"):
-    """An attempt that ended. The endpoint's URL is left out: it may be all that is needed to write to the receiver."""
+class AttemptLine(Line, tag="delivery.attempted"):
+    """A finished attempt. The endpoint's URL is left out: it may be the only secret that protects the receiver."""
 
     account: str
     endpoint: str
@@ -178,9 +178,9 @@ class Attempted(Line, tag="delivery.attempted"):
     trace: str = ""
 
 
-def attempted(some: Sequence[Attempted]) -> None:
-    """Count attempts that ended, and write a line for each."""
-    for (outcome, failure), count in CountOf((each.outcome, each.failure or "") for each in some).items():
+def log_attempts(lines: Sequence[AttemptLine]) -> None:
+    """Count finished attempts, and write a line for each."""
+    for (outcome, failure), count in CountOf((line.outcome, line.failure or "") for line in lines).items():
         attempt_counter(outcome, failure).inc(count)
-    if some:
-        _write(some)
+    if lines:
+        _write(lines)

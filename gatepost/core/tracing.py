@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry (an extra): a span for each request and each message, and one for each attempt to deliver.
+"""OpenTelemetry traces (an extra): a span for each request, each NATS message and each delivery attempt.
 
-All attempts of an event are in one trace. Its id follows from the event's, so that nothing has to be stored for it, and
-what published the event can link to attempts that another process makes, perhaps days later.
+All attempts for an event are in one trace. Its id is derived from the event's id. So nothing has to be stored for it,
+and the span that published the event can link to attempts that another process makes, perhaps days later.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, StatusCode, TraceFl
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gatepost import __version__
-from gatepost.core.logging import Attempted, log
+from gatepost.core.logging import AttemptLine, log
 
-Born = tuple[str, str]  # an event and a delivery of it
-_MOST_LINKS = 100
-_LEAVE = 2.0  # seconds to send the last spans
-_SAID_FOR = 60.0
+NewDelivery = tuple[str, str]  # the ids of an event and of a delivery for it
+_MAX_LINKS = 100
+_SHUTDOWN = 2.0  # seconds to export the last spans
+_WARN_EVERY = 60.0  # seconds
 
 
 def trace_of(event: str) -> int:
-    """Of all attempts of an event. A hash: who samples by trace ids expects every bit of them to be random."""
+    """The trace id of all attempts for an event. A hash: samplers expect every bit of a trace id to be random."""
     return int.from_bytes(hashlib.blake2b(event.encode(), digest_size=16).digest(), "big")
 
 
@@ -38,33 +38,33 @@ def span_of(delivery: str, attempt: int) -> int:
 
 
 def exporting() -> SpanProcessor:
-    """To the collector that OpenTelemetry's own variables name, and as they say."""
-    theirs = logging.getLogger("opentelemetry")
-    theirs.handlers, theirs.propagate = [_Warnings(logging.WARNING)], False
+    """A processor that exports to the collector named by the OTEL_EXPORTER_… environment variables."""
+    logger = logging.getLogger("opentelemetry")
+    logger.handlers, logger.propagate = [_Warnings(logging.WARNING)], False
     return BatchSpanProcessor(OTLPSpanExporter())
 
 
 class _Warnings(logging.Handler):
-    """What OpenTelemetry says, as of a collector that is away, in lines of our own log: one a minute is enough."""
+    """Writes OpenTelemetry's warnings, for example about an unreachable collector, to the log: at most one a minute."""
 
-    _said_at = -math.inf
+    _warned_at = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
-        if time.monotonic() - self._said_at > _SAID_FOR:
-            self._said_at = time.monotonic()
-            log.warning("traces", said=record.getMessage())
+        if time.monotonic() - self._warned_at > _WARN_EVERY:
+            self._warned_at = time.monotonic()
+            log.warning("exporting traces failed", error=record.getMessage())
 
 
 class _Ids(RandomIdGenerator):
-    """Random ones, but for the span of an attempt."""
+    """Random ids, except for the span of an attempt, whose trace id and span id are set here."""
 
-    given: tuple[int, int] | None = None
+    fixed: tuple[int, int] | None = None
 
     def generate_trace_id(self) -> int:
-        return self.given[0] if self.given else super().generate_trace_id()
+        return self.fixed[0] if self.fixed else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        return self.given[1] if self.given else super().generate_span_id()
+        return self.fixed[1] if self.fixed else super().generate_span_id()
 
 
 class Traces:
@@ -81,18 +81,20 @@ class Traces:
         self._propagator = TraceContextTextMapPropagator()
         self._open: dict[tuple[str, int], Span] = {}
 
-    # --- what comes in
+    # --- requests and messages
 
-    def request(self, headers: Iterable[tuple[bytes, bytes]], method: str, path: str) -> Span:
-        """The beginning of one; the caller's `traceparent` is its parent."""
-        context = ((name, value) for name, value in headers if name in _CONTEXT and len(value) <= _LONGEST_CONTEXT)
-        sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in context}
-        span = self._begin(f"{method} {path}".strip() or "HTTP", SpanKind.SERVER, sent)
+    def start_request(self, headers: Iterable[tuple[bytes, bytes]], method: str, path: str) -> Span:
+        """Start the span of a request. The caller's `traceparent` is its parent."""
+        context = ((name, value) for name, value in headers if name in _CONTEXT and len(value) <= _MAX_CONTEXT)
+        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in context}
+        span = self._start(f"{method} {path}".strip() or "HTTP", SpanKind.SERVER, carrier)
         span.set_attributes({"http.request.method": method or "_OTHER", **({"http.route": path} if path else {})})
         return span
 
-    def answered(self, span: Span, status: int, request: str, entry: str, published: Iterable[Born] = ()) -> str:
-        """Its end. Its trace, for the log."""
+    def end_request(
+        self, span: Span, status: int, request: str, entry: str, published: Iterable[NewDelivery] = ()
+    ) -> str:
+        """End the span of a request. Returns its trace id, for the log."""
         span.set_attributes({"http.response.status_code": status, "gatepost.request": request})
         if entry:
             span.set_attribute("gatepost.entry", entry)
@@ -100,70 +102,70 @@ class Traces:
             _fail(span, str(status))
         return _end(span, published)
 
-    def message(
-        self, headers: Mapping[str, str], stream: str, subject: str, published: Iterable[Born], error: str = ""
+    def record_message(
+        self, headers: Mapping[str, str], stream: str, subject: str, published: Iterable[NewDelivery], error: str = ""
     ) -> None:  # fmt: skip
-        """A message of a stream was published, or refused."""
-        sent = {name.lower(): value for name, value in headers.items() if len(value) <= _LONGEST_CONTEXT}
-        span = self._begin(f"process {stream}", SpanKind.CONSUMER, sent)
+        """Record a span for a message of a stream that was published or refused."""
+        carrier = {name.lower(): value for name, value in headers.items() if len(value) <= _MAX_CONTEXT}
+        span = self._start(f"process {stream}", SpanKind.CONSUMER, carrier)
         span.set_attributes({"messaging.system": "nats", "messaging.destination.name": subject})
         if error:
             _fail(span, error)
         _end(span, published)
 
-    def _begin(self, name: str, kind: SpanKind, sent: Mapping[str, str]) -> Span:
-        return self._tracer.start_span(name, context=self._propagator.extract(sent), kind=kind)
+    def _start(self, name: str, kind: SpanKind, carrier: Mapping[str, str]) -> Span:
+        return self._tracer.start_span(name, context=self._propagator.extract(carrier), kind=kind)
 
-    # --- what goes out
+    # --- delivery attempts
 
-    def attempt(self, event: str, type_: str, delivery: str, number: int) -> str:
-        """The beginning of an attempt: its `traceparent`. W3C Trace Context, section 3.2."""
-        self._ids.given = trace_of(event), span_of(delivery, number)
+    def start_attempt(self, event: str, type_: str, delivery: str, number: int) -> str:
+        """Start the span of an attempt. Returns its `traceparent` header (W3C Trace Context, section 3.2)."""
+        self._ids.fixed = trace_of(event), span_of(delivery, number)
         try:
             span = self._tracer.start_span(f"deliver {type_}", kind=SpanKind.CLIENT)
         finally:
-            self._ids.given = None
+            self._ids.fixed = None
         self._open[delivery, number] = span
-        found = span.get_span_context()
-        return f"traceparent: 00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+        context = span.get_span_context()
+        return f"traceparent: 00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
-    def attempted(self, each: Attempted, timings: Mapping[str, float]) -> str:
-        """Its end. Its trace, for the log; none if it could not even be prepared."""
-        span = self._open.pop((each.delivery, each.attempt), None)
+    def end_attempt(self, attempt: AttemptLine, timings: Mapping[str, float]) -> str:
+        """End the span of an attempt. Returns its trace id, for the log, or "" if the attempt was never started."""
+        span = self._open.pop((attempt.delivery, attempt.attempt), None)
         if span is None:
             return ""
-        told = {name: getattr(each, name) for name in _TOLD}
-        span.set_attributes({f"gatepost.{name}": value for name, value in (told | dict(timings)).items()})
+        attributes = {name: getattr(attempt, name) for name in _ATTRIBUTES} | dict(timings)
+        span.set_attributes({f"gatepost.{name}": value for name, value in attributes.items()})
         span.set_attribute("http.request.method", "POST")
-        if each.response_code is not None:
-            span.set_attribute("http.response.status_code", each.response_code)
-        if each.outcome != "succeeded":
-            _fail(span, each.failure or str(each.response_code))
+        if attempt.response_code is not None:
+            span.set_attribute("http.response.status_code", attempt.response_code)
+        if attempt.outcome != "succeeded":
+            _fail(span, attempt.failure or str(attempt.response_code))
         return _end(span)
 
     def close(self) -> None:
-        """Attempts that nobody waits for any more end here. What was not sent yet is sent, if it is taken soon."""
+        """End the spans of interrupted attempts, and give the exporter a moment to send the last spans."""
         for span in self._open.values():
             _fail(span, "interrupted")
             span.end()
-        ending = threading.Thread(target=self._provider.shutdown, daemon=True)  # which waits long for who is away
-        ending.start()
-        ending.join(_LEAVE)
+        shutdown = threading.Thread(target=self._provider.shutdown, daemon=True)  # waits long for a lost collector
+        shutdown.start()
+        shutdown.join(_SHUTDOWN)
 
 
 _CONTEXT = (b"traceparent", b"tracestate")
-_LONGEST_CONTEXT = 512  # W3C Trace Context, section 3.3.1.5: what is longer need not be propagated
-_TOLD = ("account", "endpoint", "delivery", "entry", "type", "attempt", "waited_for", "waited_ms")
+_MAX_CONTEXT = 512  # W3C Trace Context, section 3.3.1.5: longer values need not be propagated
+_ATTRIBUTES = ("account", "endpoint", "delivery", "entry", "type", "attempt", "waited_for", "waited_ms")
 
 
-def _fail(span: Span, why: str) -> None:
+def _fail(span: Span, error_type: str) -> None:
     span.set_status(StatusCode.ERROR)
-    span.set_attribute("error.type", why)
+    span.set_attribute("error.type", error_type)
 
 
-def _end(span: Span, published: Iterable[Born] = ()) -> str:
-    """With a link to the first attempt of each delivery, whenever and wherever that will be made."""
-    for _, (event, delivery) in zip(range(_MOST_LINKS), published, strict=False):
+def _end(span: Span, published: Iterable[NewDelivery] = ()) -> str:
+    """End a span, with a link to the first attempt of each delivery, which is made later."""
+    for _, (event, delivery) in zip(range(_MAX_LINKS), published, strict=False):
         sampled = TraceFlags(TraceFlags.SAMPLED)
         span.add_link(SpanContext(trace_of(event), span_of(delivery, 1), is_remote=True, trace_flags=sampled))
     span.end()

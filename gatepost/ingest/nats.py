@@ -327,7 +327,7 @@ class _Reader:
         if self._traces is None:
             return
         error, born = (outcome.code, []) if isinstance(outcome, Refusal) else ("", outcome.born)
-        self._traces.message(each.raw.headers or {}, self._stream, each.message.subject, born, error)
+        self._traces.record_message(each.raw.headers or {}, self._stream, each.message.subject, born, error)
 
     async def _settle_each(self, some: list[Taken], decide: Decide) -> int:
         """One by one, to keep back only what cannot be published; and that not for ever."""

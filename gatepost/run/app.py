@@ -17,7 +17,7 @@ from gatepost.accounts.administration import Created
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.core.logging import is_configured, log
-from gatepost.core.metrics import committed
+from gatepost.core.metrics import observe_commit
 from gatepost.core.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.jwks_cache import Foreign
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
     checkpoints: Path | None = None  # the file to write them to
 
 
-_watch = partial(committed, known=TYPES)
+_watch = partial(observe_commit, known=TYPES)
 
 
 def end_after_lost_write(error: BaseException) -> Never:

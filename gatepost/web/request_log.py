@@ -3,7 +3,7 @@
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gatepost.core.logging import Answered, answered
+from gatepost.core.logging import RequestLine, log_request
 from gatepost.web.requests import Scope
 from gatepost.web.responses import Reply
 
@@ -31,7 +31,7 @@ class Watch:
     def begin(self, scope: Scope, path: str) -> Begun:
         """`path` is empty where none of that name is served."""
         method = scope["method"] if scope["method"] in _METHODS else ""
-        span = self._traces.request(scope["headers"], method, path) if self._traces is not None else None
+        span = self._traces.start_request(scope["headers"], method, path) if self._traces is not None else None
         return Begun(perf_counter(), method, path, span)
 
     def end(self, begun: Begun, reply: Reply, request: str, source: str) -> None:
@@ -41,10 +41,10 @@ class Watch:
             entry = next((value for name, value in reply.headers if name == "gatepost-event"), "")
         trace = ""
         if self._traces is not None and begun.span is not None:
-            trace = self._traces.answered(begun.span, reply.status, request, entry, reply.published)
+            trace = self._traces.end_request(begun.span, reply.status, request, entry, reply.published)
         level = "info" if reply.status < 500 else "error"
-        answered(
-            Answered(
+        log_request(
+            RequestLine(
                 level, None, request, begun.method, begun.path, reply.status, ms, source, entry, error, account,
                 client, grant_type, trace,
             )

@@ -10,7 +10,7 @@ import msgspec
 
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64
-from gatepost.core.logging import log, token_asked
+from gatepost.core.logging import count_token_request, log
 from gatepost.core.metrics import UNKNOWN_CLIENTS
 from gatepost.core.secrets import digest
 from gatepost.ledger.service import Service
@@ -40,7 +40,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
             return found
     presented, asked = found
     if isinstance(asked, Refusal) and bearer.is_nonce_challenge(asked):
-        token_asked(("", asked.code))
+        count_token_request(("", asked.code))
         return oauth_error(asked)
     wants = None if isinstance(asked, Refusal) else token_endpoint.wants(presented, asked)
     outcome = await surface.run(
@@ -59,20 +59,20 @@ async def answer(surface: Surface, request: Request) -> Reply:
                 and token_endpoint.only_records(asked)
             ):
                 surface.remember(mark, (presented, asked))
-            token_asked((way, "issued"))
+            count_token_request((way, "issued"))
             signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
             members = outcome.members
             if outcome.identity is not None:
                 members = {**members, "id_token": id_token(surface, outcome.identity, signed)}
             return issued(outcome.token, signed, outcome.event, members, way)
         case Explained():
-            token_asked((way, "explained"))
+            count_token_request((way, "explained"))
             told = json(200, outcome.told, NO_STORE, ("preference-applied", "explain"))
             return told._replace(headers=(*told.headers, ("gatepost-event", outcome.event)))
         case Refused():
             if not outcome.authenticated:
                 note_failed_authentication(request, outcome.refusal)
-            token_asked((way, outcome.refusal.code))
+            count_token_request((way, outcome.refusal.code))
             return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
 
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
-from gatepost.core.logging import Attempted, attempted, log
-from gatepost.core.metrics import IN_FLIGHT, SHORTAGES, attempt_counter
-from gatepost.core.metrics import claimed as observe_claimed
+from gatepost.core.logging import AttemptLine, log, log_attempts
+from gatepost.core.metrics import IN_FLIGHT, SHORTAGES, attempt_counter, observe_claims
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.webhook_signature import Signer, signature
 from gatepost.egress.sender import Outgoing, Sender, Sent
@@ -78,7 +77,7 @@ class Worker:
             service.policy_for, self._finished, make=make_sender, refused=_log_refused, proxy=proxy, ca=ca
         )
         self._results: list[list[Over]] = [[] for _ in range(_HANDS[store.dialect])]
-        self._untold: list[Attempted] = []
+        self._untold: list[AttemptLine] = []
         self._cycles = 0  # under way
         self._woken = asyncio.Event()
         self._prepared: dict[tuple[str, object], Prepared] = {}
@@ -183,7 +182,7 @@ class Worker:
 
     async def _cycle(self, results: list[Over], turns: list[Turn]) -> None:
         untold, self._untold = self._untold, []
-        attempted(untold)
+        log_attempts(untold)
         now = self._now()
         well = self._schedule.well({each.result.claim.to for each in results if each.ending is not None}, now)
         ready = units.ready(results, well)
@@ -262,7 +261,7 @@ class Worker:
                 self._finished([Sent(claim, None, "send", words, None, {}, 0.0, None, b"")])
         if claimed.interrupted:
             attempt_counter("interrupted", "").inc(claimed.interrupted)
-        observe_claimed([(claim.opened.waited_for, claim.opened.waited_ms) for claim in claims])
+        observe_claims([(claim.opened.waited_for, claim.opened.waited_ms) for claim in claims])
         IN_FLIGHT.set(self._sender.in_flight)
 
     # --- sending
@@ -280,7 +279,7 @@ class Worker:
         signed = signature([prepared.signers[each] for each in claim.opened.signed_with], told.name, timestamp, body)
         headers = message.headers(prepared.headers, told.name, timestamp, signed)
         if self._traces is not None:
-            parent = self._traces.attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
+            parent = self._traces.start_attempt(told.name, told.type, ids.text("dlv", claim.queued.id), claim.number)
             if not any(each.lower().startswith("traceparent:") for each in prepared.headers):
                 headers.append(parent)
         outgoing = Outgoing(
@@ -340,15 +339,15 @@ class Worker:
         if until is not None:
             self._schedule.postpone(result.claim.to, until)
 
-    def _told(self, result: Result, *, well: bool) -> Attempted:
+    def _told(self, result: Result, *, well: bool) -> AttemptLine:
         claim, queued, opened = result.claim, result.claim.queued, result.claim.opened
-        made = Attempted(
+        made = AttemptLine(
             "info" if well else "warning", None, claim.account, claim.endpoint.id, ids.text("dlv", queued.id),
             _event(queued.event), claim.type, claim.number, "succeeded" if well else "failed", opened.waited_for,
             opened.waited_ms, self.name, result.code, result.failure, result.duration_ms,
         )  # fmt: skip
         if self._traces is not None:
-            made.trace = self._traces.attempted(made, result.timings)
+            made.trace = self._traces.end_attempt(made, result.timings)
         return made
 
     def _end(self, result: Result, *, well: bool, trouble: bool, now: int) -> None:

@@ -194,6 +194,6 @@ def test_a_collector_that_is_away_stops_nobody(tmp_path: Path, monkeypatch: pyte
     with service.running(tmp_path / "data") as running:
         _, client = running.account("acme")
         running.token(client, "gatepost:clients")
-        wait_until(lambda: bool(lines(running, "traces")), "a word about it")
+        wait_until(lambda: bool(lines(running, "exporting traces failed")), "a word about it")
         assert running.stop() == 0
-    assert {each["level"] for each in lines(running, "traces")} == {"warning"}
+    assert {each["level"] for each in lines(running, "exporting traces failed")} == {"warning"}

@@ -133,7 +133,7 @@ class Deployment:
                 (app, "open_store", self._open_store),
                 (logging._Log, "__getattr__", self._logger),
                 (request_log, "answered", lambda _answered: None),
-                (web_tokens, "token_asked", lambda _asked: None),
+                (web_tokens, "count_token_request", lambda _asked: None),
                 (clock, "now", self.now),
                 (rsa, "generate_private_key", self._rsa_key),
                 (serialization, "load_der_private_key", _loaded_key),

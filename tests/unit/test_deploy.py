@@ -5,17 +5,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pytest
 import yaml
-from prometheus_client.metrics import MetricWrapperBase
 
 from gatepost import settings
 from gatepost.cli.main import all_commands
-from gatepost.core.logging import Answered, Attempted
-from gatepost.core.metrics import OF_EVERY_PROCESS
+from gatepost.core.logging import AttemptLine, RequestLine
+from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram
 from gatepost.core.supervisor_metrics import OF_SUPERVISOR
 from gatepost.ledger.entries import TYPES
 from gatepost.oauth.grants import GRANTS
@@ -43,19 +42,25 @@ VALUES: dict[tuple[str, str], set[str]] = {
 }
 
 
-def exported() -> dict[str, MetricWrapperBase]:
+class Exported(NamedTuple):
+    type: str
+    labels: list[str]
+
+
+def exported() -> dict[str, Exported]:
     """Every metric, by the name of its family."""
-    found: dict[str, MetricWrapperBase] = {}
-    for each in (*OF_EVERY_PROCESS, *OF_SUPERVISOR):
-        [family] = each.collect()
-        found[family.name] = each
-    return found
+    families: dict[str, Exported] = {}
+    for metric in (*OF_EVERY_PROCESS, *OF_SUPERVISOR):
+        [family] = metric.collect()
+        labels = [metric.label] if isinstance(metric, BatchHistogram) else list(metric._labelnames)
+        families[family.name] = Exported(family.type, labels)
+    return families
 
 
 def series() -> dict[str, str]:
     """Every name that may be asked for, and the family that it is of."""
     return {
-        name + ending: name for name, metric in exported().items() for ending in KINDS[str(metric._type)]
+        name + ending: name for name, metric in exported().items() for ending in KINDS[metric.type]
     }  # fmt: skip
 
 
@@ -88,7 +93,7 @@ def test_what_is_asked_for_is_exported(query: str) -> None:
     for name, matched in selectors(query):
         assert name in known, name
         family = known[name]
-        has = set(exported()[family]._labelnames)
+        has = set(exported()[family].labels)
         labels |= has
         assert set(matched) <= has | OF_PROMETHEUS, matched
         for label, (how, value) in matched.items():
@@ -202,17 +207,17 @@ def test_the_unit_for_systemd() -> None:
 
 def test_the_reference_has_every_metric() -> None:
     told = {bare(row[0]): row for row in rows(PAGE, "metric", "kind", "labels")}
-    known = {name + ("_total" if metric._type == "counter" else ""): metric for name, metric in exported().items()}
+    known = {name + ("_total" if metric.type == "counter" else ""): metric for name, metric in exported().items()}
     assert set(told) == set(known)
     for name, (_, kind, labels, meaning) in told.items():
-        assert kind.partition(",")[0] == known[name]._type, name
-        assert re.findall(r"`(\w+)`", labels) == list(known[name]._labelnames), name
+        assert kind.partition(",")[0] == known[name].type, name
+        assert re.findall(r"`(\w+)`", labels) == known[name].labels, name
         assert meaning
 
 
 def test_the_reference_has_every_label() -> None:
     told = {row[0]: row[1] for row in rows(PAGE, "label", "values")}
-    assert {bare(name) for name in told} == {label for each in exported().values() for label in each._labelnames}
+    assert {bare(name) for name in told} == {label for each in exported().values() for label in each.labels}
     for (family, label), options in VALUES.items():
         which = {"gatepost_attempts": " of attempts"}.get(family, "") if label == "outcome" else ""
         named = set(re.findall(r"`([^`]+)`", told[f"`{label}`{which}"]))
@@ -222,7 +227,7 @@ def test_the_reference_has_every_label() -> None:
 
 def test_the_reference_has_every_field_of_a_line() -> None:
     told = {bare(row[0]): re.findall(r"`(\w+)`", row[1]) for row in rows(PAGE, "line", "fields")}
-    for name, line in (("request.answered", Answered), ("delivery.attempted", Attempted)):
+    for name, line in (("request.answered", RequestLine), ("delivery.attempted", AttemptLine)):
         assert told[name] == [each for each in line.__struct_fields__ if each not in ("level", "timestamp")]
     for shown in json_blocks(PAGE):
         assert set(shown) - {"event", "level", "timestamp"} <= set(told[shown["event"]])

@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 from prometheus_client import Histogram, Metric
 
 from gatepost.core import clock, logging, metrics, supervisor_metrics
-from gatepost.core.logging import Answered, Attempted, Line
+from gatepost.core.logging import AttemptLine, Line, RequestLine
+from gatepost.core.metrics import BatchHistogram
 from gatepost.web.ops import metrics as metrics_page
 
-ANSWERED = Answered(
+ANSWERED = RequestLine(
     "info", None, "req_1", "POST", "/oauth/tokens", 200, 1.23, "203.0.113.7", "evt_1", "", "acc_1", "cli_1",
     "client_credentials",
 )  # fmt: skip
-ATTEMPTED = Attempted(
+ATTEMPTED = AttemptLine(
     "warning", None, "acc_1", "ep_1", "dlv_1", "evt_1", "invoice.paid", 2, "failed", "plan", 3, "wrk_1", 503, None, 12.5
 )
 
@@ -34,12 +35,21 @@ ATTEMPTED = Attempted(
 
 @given(st.lists(st.sampled_from([0.0, 0.001, 0.0011, 0.5, 0.999, 1.0, 1.5, 2.0, 1e9]) | st.floats(0, 10), max_size=20))
 def test_observed_together_is_observed_each(amounts: list[float]) -> None:
-    each, together = (Histogram("h", "h", buckets=(0.001, 0.5, 1, 2), registry=None) for _ in range(2))
+    buckets = (0.001, 0.5, 1, 2)
+    one_by_one = Histogram("h", "words", ["path"], buckets=buckets, registry=None)
+    together = BatchHistogram("h", "words", "path", buckets)
     for amount in amounts:
-        each.observe(amount)
-    metrics.observe_all(together, amounts)
-    [one], [other] = each.collect(), together.collect()
-    assert [sample.value for sample in other.samples] == pytest.approx([sample.value for sample in one.samples])
+        one_by_one.labels("/").observe(amount)
+    together.observe_all("/", amounts)
+    if not amounts:
+        one_by_one.labels("/")
+    [expected], [histogram] = one_by_one.collect(), together.collect()
+    assert (histogram.name, histogram.type, histogram.documentation) == ("h", "histogram", "words")
+    assert values(histogram) == pytest.approx(values(expected))
+
+
+def values(family: Metric) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in family.samples}
 
 
 def families(*found: tuple[str, dict[str, str], float]) -> Iterator[Metric]:
@@ -50,7 +60,7 @@ def families(*found: tuple[str, dict[str, str], float]) -> Iterator[Metric]:
 
 
 def test_what_several_processes_counted_is_added_up() -> None:
-    one, other = metrics_page.added(
+    one, other = metrics_page.add_up(
         families(("a", {"x": "1", "y": "2"}, 1), ("b", {}, 5), ("a", {"y": "2", "x": "1"}, 2), ("a", {"x": "2"}, 4))
     )
     assert (one.name, other.name) == ("a", "b")
@@ -62,7 +72,7 @@ def test_histograms_of_several_processes_stay_histograms() -> None:
     made = [Histogram("s", "words", buckets=(1, 2), registry=None) for _ in range(2)]
     made[0].observe(0.5)
     made[1].observe(1.5)
-    [found] = metrics_page.added(family for each in made for family in each.collect())
+    [found] = metrics_page.add_up(family for each in made for family in each.collect())
     assert {(each.name, each.labels.get("le")): each.value for each in found.samples} == {
         ("s_bucket", "1.0"): 1, ("s_bucket", "2.0"): 2, ("s_bucket", "+Inf"): 2, ("s_count", None): 2,
         ("s_sum", None): 2,
@@ -81,7 +91,7 @@ def test_nothing_is_known_of_missing_deliveries_at_first() -> None:
 
 
 def test_what_nobody_knows_is_no_number() -> None:
-    metrics_page.show(metrics_page.UNKNOWN, clock.now())
+    metrics_page.set_gauges(metrics_page.UNKNOWN, clock.now())
     values = [
         sample.value
         for each in (supervisor_metrics.DELIVERIES, supervisor_metrics.QUEUE_AGE)
@@ -99,8 +109,8 @@ def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPat
     async def turns() -> None:
         for _ in range(2):
             for _ in range(3):
-                logging.answered(ANSWERED)
-                logging.token_asked(("client_credentials", "issued"))
+                logging.log_request(ANSWERED)
+                logging.count_token_request(("client_credentials", "issued"))
             await asyncio.sleep(0)
 
     def counted() -> tuple[float, float, float]:
@@ -186,7 +196,7 @@ def test_who_reads_decides_the_form(terminal: bool, how: Any, monkeypatch: pytes
 
 def test_no_line_has_room_for_a_secret() -> None:
     """What could hold one, as a URL, a header, a parameter or what a receiver answered, is no field of any line."""
-    fields = {*Answered.__struct_fields__, *Attempted.__struct_fields__}
+    fields = {*RequestLine.__struct_fields__, *AttemptLine.__struct_fields__}
     assert fields == {
         "level", "timestamp", "request", "method", "path", "status", "ms", "source", "entry", "error", "account",
         "client", "grant_type", "trace", "endpoint", "delivery", "type", "attempt", "outcome", "waited_for",

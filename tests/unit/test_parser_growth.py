@@ -382,10 +382,12 @@ PARSERS: dict[str, Parser] = {
     }),
     "Content-Type": Parser(lambda text: request(media_type=text).media_type(), MAX_HEADERS, WORDS),
     "Idempotency-Key": Parser(lambda text: idempotency_key(request(idempotency_key=text)), MAX_HEADERS, WORDS),
-    "traceparent": Parser(lambda text: TRACES.request([(b"traceparent", text.encode())], "GET", ""), MAX_HEADERS, {
+    "traceparent": Parser(lambda text: TRACES.start_request([
+        (b"traceparent", text.encode()),
+    ], "GET", ""), MAX_HEADERS, {
         **WORDS, "extended": text_of(repeated("-a", f"01-{'a' * 32}-{'b' * 16}-01")),
     }),
-    "tracestate": Parser(lambda text: TRACES.request([
+    "tracestate": Parser(lambda text: TRACES.start_request([
         (b"traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()), (b"tracestate", text.encode()),
     ], "GET", ""), MAX_HEADERS, WORDS),
     "Retry-After": Parser(lambda text: retry_after(text, NOW, 3600), MAX_HEADERS, TEXTS),

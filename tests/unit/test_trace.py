@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gatepost.core import ids, tracing
-from gatepost.core.logging import Attempted
+from gatepost.core.logging import AttemptLine
 from gatepost.core.tracing import Traces, span_of, trace_of
 from gatepost.run import app
 
@@ -44,8 +44,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
 
 def attempted(
     number: int = 1, outcome: str = "succeeded", code: int | None = 200, failure: str | None = None
-) -> Attempted:
-    return Attempted(
+) -> AttemptLine:
+    return AttemptLine(
         "info", None, "acc_1", "ep_1", DELIVERY, EVENT, "invoice.paid", number, outcome, "plan", 3, "wrk_1", code,
         failure, 12.5,
     )  # fmt: skip
@@ -55,8 +55,8 @@ def attempted(
 
 
 def test_a_request_is_a_child_of_its_callers_span(seen: Seen) -> None:
-    span = seen.traces.request([(b"host", b"x"), (b"traceparent", PARENT.encode())], "POST", "/oauth/tokens")
-    told = seen.traces.answered(span, 200, "req_1", "evt_9")
+    span = seen.traces.start_request([(b"host", b"x"), (b"traceparent", PARENT.encode())], "POST", "/oauth/tokens")
+    told = seen.traces.end_request(span, 200, "req_1", "evt_9")
     found = seen.only
     assert (found.name, found.kind) == ("POST /oauth/tokens", SpanKind.SERVER)
     assert found.parent is not None
@@ -73,13 +73,13 @@ def test_a_request_is_a_child_of_its_callers_span(seen: Seen) -> None:
     "sent", ["", "nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01"], ids=["none", "odd", "zeros"]
 )
 def test_without_a_parent_it_is_a_root(seen: Seen, sent: str) -> None:
-    span = seen.traces.request([(b"traceparent", sent.encode())] if sent else [], "GET", "/oauth/jwks")
-    seen.traces.answered(span, 200, "req_1", "")
+    span = seen.traces.start_request([(b"traceparent", sent.encode())] if sent else [], "GET", "/oauth/jwks")
+    seen.traces.end_request(span, 200, "req_1", "")
     assert seen.only.parent is None
 
 
 def test_what_a_stranger_made_up_is_not_repeated(seen: Seen) -> None:
-    seen.traces.answered(seen.traces.request([], "", ""), 404, "req_1", "")
+    seen.traces.end_request(seen.traces.start_request([], "", ""), 404, "req_1", "")
     assert seen.only.name == "HTTP"
     assert "http.route" not in (seen.only.attributes or {})
 
@@ -88,13 +88,13 @@ def test_what_a_stranger_made_up_is_not_repeated(seen: Seen) -> None:
     ("status", "code"), [(200, StatusCode.UNSET), (401, StatusCode.UNSET), (503, StatusCode.ERROR)]
 )
 def test_only_our_own_failures_are_errors(seen: Seen, status: int, code: StatusCode) -> None:
-    seen.traces.answered(seen.traces.request([], "POST", "/oauth/tokens"), status, "req_1", "")
+    seen.traces.end_request(seen.traces.start_request([], "POST", "/oauth/tokens"), status, "req_1", "")
     assert seen.only.status.status_code is code
 
 
 def test_a_message_is_a_child_of_its_publishers_span(seen: Seen) -> None:
-    seen.traces.message({"Traceparent": PARENT}, "events", "events.shop", [(EVENT, DELIVERY)])
-    seen.traces.message({}, "events", "events.shop", [], "not_found")
+    seen.traces.record_message({"Traceparent": PARENT}, "events", "events.shop", [(EVENT, DELIVERY)])
+    seen.traces.record_message({}, "events", "events.shop", [], "not_found")
     good, bad = seen.spans
     assert good.name == "process events"
     assert good.parent is not None
@@ -109,10 +109,10 @@ def test_a_message_is_a_child_of_its_publishers_span(seen: Seen) -> None:
 
 def test_publishing_links_to_the_first_attempt(seen: Seen) -> None:
     """Which another process makes later, knowing nothing but the ids."""
-    span = seen.traces.request([(b"traceparent", PARENT.encode())], "POST", "/events")
-    seen.traces.answered(span, 200, "req_1", EVENT, [(EVENT, DELIVERY), (EVENT, "dlv_2")])
-    header = seen.traces.attempt(EVENT, "invoice.paid", DELIVERY, 1)
-    seen.traces.attempted(attempted(), {"connect_ms": 0.5})
+    span = seen.traces.start_request([(b"traceparent", PARENT.encode())], "POST", "/events")
+    seen.traces.end_request(span, 200, "req_1", EVENT, [(EVENT, DELIVERY), (EVENT, "dlv_2")])
+    header = seen.traces.start_attempt(EVENT, "invoice.paid", DELIVERY, 1)
+    seen.traces.end_attempt(attempted(), {"connect_ms": 0.5})
     published, made = seen.spans
     [first, _] = published.links
     assert made.context is not None
@@ -124,10 +124,10 @@ def test_publishing_links_to_the_first_attempt(seen: Seen) -> None:
 
 def test_attempts_of_one_event_are_one_trace(seen: Seen) -> None:
     for number in (1, 2):
-        seen.traces.attempt(EVENT, "invoice.paid", DELIVERY, number)
+        seen.traces.start_attempt(EVENT, "invoice.paid", DELIVERY, number)
     told = [
-        seen.traces.attempted(attempted(1, "failed", 503), {}),
-        seen.traces.attempted(attempted(2, "failed", None, "timeout"), {"dns_ms": 0.1}),
+        seen.traces.end_attempt(attempted(1, "failed", 503), {}),
+        seen.traces.end_attempt(attempted(2, "failed", None, "timeout"), {"dns_ms": 0.1}),
     ]
     first, second = seen.spans
     assert first.context is not None
@@ -145,19 +145,19 @@ def test_attempts_of_one_event_are_one_trace(seen: Seen) -> None:
 
 
 def test_after_an_attempt_ids_are_random_again(seen: Seen) -> None:
-    seen.traces.attempt(EVENT, "invoice.paid", DELIVERY, 1)
-    seen.traces.answered(seen.traces.request([], "GET", "/oauth/jwks"), 200, "req_1", "")
+    seen.traces.start_attempt(EVENT, "invoice.paid", DELIVERY, 1)
+    seen.traces.end_request(seen.traces.start_request([], "GET", "/oauth/jwks"), 200, "req_1", "")
     assert seen.only.context is not None
     assert seen.only.context.trace_id != trace_of(EVENT)
 
 
 def test_an_attempt_that_was_never_begun_has_no_trace(seen: Seen) -> None:
-    assert seen.traces.attempted(attempted(), {}) == ""
+    assert seen.traces.end_attempt(attempted(), {}) == ""
 
 
 def test_attempts_that_nobody_waits_for_end_with_the_process() -> None:
     seen = Seen()
-    seen.traces.attempt(EVENT, "invoice.paid", DELIVERY, 1)
+    seen.traces.start_attempt(EVENT, "invoice.paid", DELIVERY, 1)
     seen.traces.close()
     assert (seen.only.attributes or {})["error.type"] == "interrupted"
 

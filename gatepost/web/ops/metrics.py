@@ -1,7 +1,7 @@
-"""The page /metrics: what all processes counted, what the supervisor alone knows, and what waits, each figure once.
+"""The page /metrics: the figures of all processes, of the supervisor alone, and of the queue, each of them once.
 
-The children count into files of one directory. The supervisor counts in memory, since it writes to the store as well:
-it records what is published over HTTP. Both are added up here. What waits is counted when somebody looks.
+The child processes count into files of one directory. The supervisor counts in memory: it writes to the store as well,
+since it records what is published over HTTP. Both are added up here. The queue is counted when the page is requested.
 """
 
 import asyncio
@@ -13,14 +13,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
-from gatepost.core.metrics import OF_EVERY_PROCESS, start_at_zero
+from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram, start_at_zero
 from gatepost.core.supervisor_metrics import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
 from gatepost.ledger.entries import TYPES
 from gatepost.store.interface import Store
@@ -29,9 +28,9 @@ from gatepost.store.webhooks import Lane
 from gatepost.webhooks.deliveries import FAILURES
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-COUNTED_FOR = 1.0  # seconds that a count serves, however many look
-PATIENCE = 3.0  # seconds for a count: who scrapes waits for ten
-MOST = 100_000  # deliveries counted, so that a large queue costs no more than that
+COUNTED_FOR = 1.0  # seconds for which a count of the queue is reused
+PATIENCE = 3.0  # seconds for a count of the queue: Prometheus waits for ten
+MOST = 100_000  # deliveries counted at most, which bounds the cost of a large queue
 
 
 class Page:
@@ -48,22 +47,22 @@ class Page:
                 await self._count()
                 self._counted_at = time.monotonic()
         registry = CollectorRegistry()
-        registry.register(_Everything(self._directory))
+        registry.register(_AllProcesses(self._directory))
         return generate_latest(registry)
 
     async def _count(self) -> None:
-        """Nothing is known of a store that does not answer."""
+        """The figures are unknown while the store does not answer."""
         try:
-            show(await asyncio.wait_for(self._store.read(waiting), PATIENCE), self._store.now())
+            set_gauges(await asyncio.wait_for(self._store.read(count_queue), PATIENCE), self._store.now())
         except (Unavailable, TimeoutError):
-            show(UNKNOWN, self._store.now())
+            set_gauges(UNKNOWN, self._store.now())
 
 
-# --- what waits
+# --- the queue
 
 
-class Waiting(NamedTuple):
-    """Deliveries that are not ended, by state; when the first one was due that could be sent; and the replays."""
+class QueueFigures(NamedTuple):
+    """Unfinished deliveries by state, when the first of those that may be sent was due, and the running replays."""
 
     states: dict[str, float]
     due: datetime | None
@@ -72,10 +71,10 @@ class Waiting(NamedTuple):
     made: float
 
 
-UNKNOWN = Waiting(dict.fromkeys(("pending", "held", "in_flight"), math.nan), None, math.nan, math.nan, math.nan)
+UNKNOWN = QueueFigures(dict.fromkeys(("pending", "held", "in_flight"), math.nan), None, math.nan, math.nan, math.nan)
 
 
-def waiting(tx: Tx) -> Waiting:
+def count_queue(tx: Tx) -> QueueFigures:
     states = dict.fromkeys(UNKNOWN.states, 0.0)
     for key, (number, in_flight) in tx.webhooks.count_waiting(MOST).items():
         states["in_flight"] += in_flight
@@ -84,7 +83,7 @@ def waiting(tx: Tx) -> Waiting:
     due = min(
         (max(each.due, not_before.get(each[:2], 0)) for each in _lanes(tx) if _is_sent_to(tx, *each[:2])), default=None
     )
-    return Waiting(states, None if due is None else clock.from_milliseconds(due), *tx.webhooks.count_replays())
+    return QueueFigures(states, None if due is None else clock.from_milliseconds(due), *tx.webhooks.count_replays())
 
 
 def _lanes(tx: Tx) -> Iterator[Lane]:
@@ -95,50 +94,59 @@ def _lanes(tx: Tx) -> Iterator[Lane]:
 
 
 def _is_sent_to(tx: Tx, account: bytes, endpoint: bytes) -> bool:
-    """Whether its deliveries are not held."""
+    """Whether the endpoint and its account are active. Otherwise their deliveries are held."""
     whose = ids.text("acc", account)
     owner, found = tx.account(whose), tx.webhooks.endpoint(whose, ids.text("ep", endpoint))
     return owner is not None and owner.active and found is not None and found.status == "active"
 
 
-def show(found: Waiting, now: datetime) -> None:
-    for state, number in found.states.items():
+def set_gauges(queue: QueueFigures, now: datetime) -> None:
+    for state, number in queue.states.items():
         DELIVERIES.labels(state).set(number)
-    age = 0.0 if found.due is None else max(0.0, (now - found.due).total_seconds())
-    QUEUE_AGE.set(math.nan if found is UNKNOWN else age)
-    REPLAYS.set(found.replays)
-    REPLAYED.labels("examined").set(found.examined)
-    REPLAYED.labels("made").set(found.made)
+    age = 0.0 if queue.due is None else max(0.0, (now - queue.due).total_seconds())
+    QUEUE_AGE.set(math.nan if queue is UNKNOWN else age)
+    REPLAYS.set(queue.replays)
+    REPLAYED.labels("examined").set(queue.examined)
+    REPLAYED.labels("made").set(queue.made)
 
 
-# --- what was counted
+# --- the figures of all processes
 
 
-class _Everything(Collector):
+class _AllProcesses(Collector):
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def collect(self) -> Iterator[Metric]:
-        children = MultiProcessCollector(None, self._directory).collect() if self._directory else []  # type: ignore[no-untyped-call]
-        yield from added(chain(_of(OF_EVERY_PROCESS), children))
-        yield from _of(OF_SUPERVISOR)
+        yield from add_up(chain(_collect(OF_EVERY_PROCESS), self._collect_children()))
+        yield from _collect(OF_SUPERVISOR)
+
+    def _collect_children(self) -> Iterator[Metric]:
+        if not self._directory:
+            return
+        families: list[Metric] = list(MultiProcessCollector(None, self._directory).collect())  # type: ignore[no-untyped-call]
+        for metric in OF_EVERY_PROCESS:
+            if isinstance(metric, BatchHistogram):
+                yield metric.build(family for family in families if metric.owns(family))
+                families = [family for family in families if not metric.owns(family)]
+        yield from families
 
 
-def _of(metrics: Iterable[MetricWrapperBase]) -> Iterator[Metric]:
-    for each in metrics:
-        yield from each.collect()
+def _collect(metrics: Iterable[Collector]) -> Iterator[Metric]:
+    for metric in metrics:
+        yield from metric.collect()
 
 
-def added(families: Iterable[Metric]) -> list[Metric]:
-    """One family for each name, with the sum of what has the same labels. All that is added up counts something."""
-    found: dict[str, Metric] = {}
+def add_up(families: Iterable[Metric]) -> list[Metric]:
+    """One family for each name, with the sum of the samples that have the same labels."""
+    totals: dict[str, Metric] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for family in families:
-        found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-        of_family = sums.setdefault(family.name, {})
+        totals.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+        sums_of_family = sums.setdefault(family.name, {})
         for sample in family.samples:
             key = sample.name, tuple(sorted(sample.labels.items()))
-            of_family[key] = of_family.get(key, 0.0) + sample.value
-    for name, family in found.items():
-        family.samples = [Sample(each, dict(labels), value) for (each, labels), value in sums[name].items()]
-    return list(found.values())
+            sums_of_family[key] = sums_of_family.get(key, 0.0) + sample.value
+    for name, family in totals.items():
+        family.samples = [Sample(series, dict(labels), value) for (series, labels), value in sums[name].items()]
+    return list(totals.values())
