@@ -23,10 +23,12 @@ import limits
 
 from gatepost import accounts, settings
 from gatepost.cli.main import all_commands
+from gatepost.core import json_schema
 from gatepost.core.errors import ERRORS
+from gatepost.core.members import MemberTable, default_text
 from gatepost.egress import address_guard, sender
 from gatepost.ledger import entries
-from gatepost.oauth import discovery
+from gatepost.oauth import discovery, scopes
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
 from gatepost.webhooks import claim_and_settle as units
@@ -35,6 +37,7 @@ from gatepost.webhooks import decide, deliveries, endpoints, plan, schedule, wor
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 CODE = DOCS.parent / "gatepost"
+MEMBER_TABLES = [scopes.MEMBERS]
 COMMON = ("data", "database", "config", "as_json")  # taken by nearly every command, and shown once
 _WITH_COMMON = all_commands().commands["doctor"]  # takes these and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -313,6 +316,31 @@ def _limits(name: str) -> Callable[[str], str]:
     return lambda _part: table(("limit", "value", "beyond it"), limits.LIMITS[name])
 
 
+def _members(members: MemberTable) -> Callable[[str], str]:
+    """The members that a request may have."""
+    rows = [
+        (
+            f"`{member.name}`",
+            _member_value(member.schema),
+            "required" if member.required else default_text(members, member) or "–",
+            member.description,
+        )
+        for member in members.request.values()
+    ]
+    return lambda _part: table(("member", "value", "default", "meaning"), rows)
+
+
+def _returned(members: MemberTable) -> Callable[[str], str]:
+    """The members that only a response has."""
+    rows = [(f"`{each.name}`", each.description) for each in members.members if each.direction == "response"]
+    return lambda _part: table(("member of the response", "meaning"), rows)
+
+
+def _member_value(schema: dict[str, Any]) -> str:
+    text = _names(schema["enum"]) if "enum" in schema else json_schema.words(schema)
+    return text.replace("|", "\\|")
+
+
 PARTS: dict[str, Callable[[str], str]] = {
     "service settings": service_settings,
     "account settings": account_settings,
@@ -334,6 +362,8 @@ PARTS: dict[str, Callable[[str], str]] = {
     "chores": chores,
     "code map": code_map,
 }
+PARTS |= {f"members of {members.noun}": _members(members) for members in MEMBER_TABLES}
+PARTS |= {f"response members of {members.noun}": _returned(members) for members in MEMBER_TABLES}
 PARTS |= {f"limits of {name}": _limits(name) for name in limits.LIMITS}
 
 

@@ -1,4 +1,4 @@
-"""Scopes: what a client may ask for, and the resource each one is for. Model and rules, no I/O."""
+"""Scopes: what a client may request, and the resource that each scope is for. Model and rules, no I/O."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from gatepost.core import clock
+from gatepost.core import json_schema as schema
 from gatepost.core.errors import Refusal
+from gatepost.core.members import Member, read, table
 from gatepost.oauth import resources
 
 SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749, section 3.3
@@ -29,7 +31,6 @@ BY_CODE = {
 }
 RESERVED_NAMES = BY_CODE | OPERATIONS  # no account defines a scope of its own under these
 
-MEMBERS = ("name", "description", "resource", "claims", "max_lifetime", "status", "redefine")
 STANDARD_CLAIMS = {  # OIDC Core 1.0, section 5.4
     "profile": [
         "name", "family_name", "given_name", "middle_name", "nickname", "preferred_username", "profile", "picture",
@@ -46,6 +47,14 @@ STANDARD = {
     "phone": "Your phone number.",
 }
 BUILT_IN = BY_CODE | STANDARD | OPERATIONS
+# Claims that only Gatepost itself sets, in any token.
+PROTOCOL_CLAIMS = frozenset(
+    {
+        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "account", "grant", "auth_time", "acr",
+        "amr", "azp", "nonce", "at_hash", "c_hash", "s_hash", "cnf", "act", "may_act", "sid", "events", "typ",
+        "token_type", "active", "username",
+    }
+)  # fmt: skip
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -63,6 +72,71 @@ class Scope(msgspec.Struct, frozen=True):
         """What makes two definitions the same: everything but the times."""
         whole = msgspec.structs.asdict(self)
         return {key: whole[key] for key in ("description", "resource", "claims", "max_lifetime", "status")}
+
+
+_SCOPE_CHARACTERS = "1 to 128 printable ASCII characters without space, quotation mark or backslash"
+SCOPE_NAME = schema.matching(SCOPE_TOKEN.pattern, expects=f"a scope name of {_SCOPE_CHARACTERS}")
+CLAIM_NAME = schema.string(
+    1,
+    128,
+    expects="a claim name of 1 to 128 characters that is not a claim of the token itself, such as iss or sub",
+    **{"not": {"enum": sorted(PROTOCOL_CLAIMS)}},
+)
+FIXED_CLAIMS = schema.mapping(CLAIM_NAME, {}, 20, expects="an object of at most 20 claims")
+RESOURCE = schema.string(
+    1,
+    resources.MOST_CHARACTERS,
+    expects="an absolute URI without fragment, such as https://api.example.com",
+    pattern=r"^[a-z][a-z0-9+.-]*:[!-\"$-~]+$",
+    examples=["https://api.example.com"],
+)
+MEMBERS = table(
+    "a scope",
+    Scope,
+    Member(
+        "name",
+        schema.matching(
+            SCOPE_TOKEN.pattern,
+            expects=f"{_SCOPE_CHARACTERS}; {', '.join(BY_CODE)} and the prefix {RESERVED} are reserved",
+            examples=["invoices:read"],
+            **{"not": {"anyOf": [{"pattern": f"^{RESERVED}"}, {"enum": list(BY_CODE)}]}},
+        ),
+        "What clients request. It identifies the scope within the account.",
+        required=True,
+        null=False,
+    ),
+    Member("description", schema.string(0, 500), "Shown to people who are asked for consent."),
+    Member(
+        "resource",
+        RESOURCE,
+        "The audience of tokens with this scope, in normal form.",
+        default_text="the account's own resource: `urn:gatepost:` and its id",
+    ),
+    Member(
+        "claims",
+        schema.array(CLAIM_NAME, maxItems=50),
+        "Names of the claims that the scope releases at userinfo, and in ID tokens of clients with `id_token_claims`.",
+        default_text="none; for `profile`, `email`, `address` and `phone` the claims of OpenID Connect",
+        rule=lambda value: "" if all(map(str.isprintable, value)) else "must be names of printable characters",
+    ),
+    Member(
+        "max_lifetime",
+        schema.integer(60, 86_400, unit="seconds"),
+        "The longest lifetime of access tokens with this scope.",
+    ),
+    Member("status", schema.one_of(["active", "retired"]), "A retired scope is no longer granted."),
+    Member(
+        "redefine",
+        schema.boolean(),
+        "Required to change the definition of a scope that exists.",
+        default_text="`false`",
+        null=False,
+        direction="request",
+    ),
+    Member("account", schema.identifier("acc"), "The account that the scope belongs to.", direction="response"),
+    Member("created_at", schema.DATE_TIME, "When the scope was created.", direction="response"),
+    Member("updated_at", schema.DATE_TIME, "When the scope was last changed.", direction="response"),
+)
 
 
 def shown(scope: Scope) -> dict[str, Any]:
@@ -94,100 +168,32 @@ def default_resource(account: str) -> str:
 
 
 def define(
-    sent: Mapping[str, Any], known: Scope | None, *, account: str, base_url: str, at: datetime
+    body: Mapping[str, Any], current: Scope | None, *, account: str, base_url: str, at: datetime
 ) -> Scope | Refusal:
-    """The scope that a body of POST /oauth/scopes defines; `known` is the one with that name."""
-    for member in sent:
-        if member not in MEMBERS:
-            return _bad(member, f"unknown member; a scope has {', '.join(MEMBERS)}")
-    name = sent.get("name")
-    if not isinstance(name, str) or not SCOPE_TOKEN.fullmatch(name):
-        return _bad("name", "must be 1 to 128 printable ASCII characters without space, quote or backslash")
-    if name in RESERVED_NAMES or name.startswith(RESERVED):
-        return _bad("name", f"{name} is built in; names with the prefix {RESERVED} are reserved")
-    base = known or Scope(account, name, default_resource(account), at, at, claims=STANDARD_CLAIMS.get(name, []))
-    fields: dict[str, Any] = {}
-    for member, check in _CHECKS.items():
-        if member not in sent:
-            continue
-        if sent[member] is None:
-            fields[member] = _without(member, account, name)
-            continue
-        problem = check(sent[member], base_url)
-        if problem:
-            return _bad(member, problem)
-        fields[member] = sent[member]
-    redefine = sent.get("redefine", False)
-    if not isinstance(redefine, bool):
-        return _bad("redefine", "must be true or false")
-    wanted = msgspec.structs.replace(base, **fields)
-    if known is None or wanted.definition() == known.definition():
-        return wanted
+    """The scope that a body of POST /oauth/scopes defines; `current` is the account's scope with that name."""
+    values = read(MEMBERS, body, creating=current is None)
+    if isinstance(values, Refusal):
+        return values
+    name, redefine = values.pop("name"), values.pop("redefine", False)
+    own_defaults: dict[str, Any] = {"resource": default_resource(account), "claims": STANDARD_CLAIMS.get(name, [])}
+    wrong = resources.problem(values["resource"], base_url) if values.get("resource") else ""
+    if wrong:
+        return MEMBERS.refusal("resource", wrong)
+    values |= {member: default for member, default in own_defaults.items() if body.get(member, default) is None}
+    base = current or Scope(account=account, name=name, created_at=at, updated_at=at, **own_defaults)
+    scope = msgspec.structs.replace(base, **values)
+    if current is None or scope.definition() == current.definition():
+        return scope
     if not redefine:
-        return Refusal(
-            "conflict", f"scope {name} exists with another definition; send redefine: true to replace it", "/name"
-        )
-    return msgspec.structs.replace(wanted, updated_at=at)
-
-
-def _bad(member: str, detail: str) -> Refusal:
-    return Refusal("invalid_request", f"{member[:64]}: {detail}", f"/{member[:64]}")
-
-
-def _without(member: str, account: str, name: str) -> Any:
-    return {
-        "description": "",
-        "resource": default_resource(account),
-        "claims": STANDARD_CLAIMS.get(name, []),
-        "max_lifetime": None,
-        "status": "active",
-    }[member]
-
-
-def _description(value: Any, _base_url: str) -> str:
-    return "" if isinstance(value, str) and len(value) <= 500 else "must be a text of at most 500 characters"
-
-
-def _claims(value: Any, _base_url: str) -> str:
-    names = isinstance(value, list) and len(value) <= 50 and all(isinstance(name, str) for name in value)
-    if not names or not all(0 < len(name) <= 128 and name.isprintable() for name in value):
-        return "must be a list of at most 50 claim names"
-    taken = sorted(PROTOCOL_CLAIMS.intersection(value))
-    return f"must not name protocol claims ({', '.join(taken)})" if taken else ""
-
-
-def _max_lifetime(value: Any, _base_url: str) -> str:
-    right = isinstance(value, int) and not isinstance(value, bool) and 60 <= value <= 86400
-    return "" if right else "must be a whole number of seconds from 60 to 86400"
-
-
-def _status(value: Any, _base_url: str) -> str:
-    return "" if value in ("active", "retired") else "must be active or retired"
-
-
-_CHECKS = {
-    "description": _description,
-    "resource": resources.problem,
-    "claims": _claims,
-    "max_lifetime": _max_lifetime,
-    "status": _status,
-}
-
-# Claims that only the service itself may set, in any token.
-PROTOCOL_CLAIMS = frozenset(
-    {
-        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "account", "grant", "auth_time", "acr",
-        "amr", "azp", "nonce", "at_hash", "c_hash", "s_hash", "cnf", "act", "may_act", "sid", "events", "typ",
-        "token_type", "active", "username",
-    }
-)  # fmt: skip
+        detail = f"scope {name} exists with another definition; send redefine: true to replace it"
+        return Refusal("conflict", detail, "/name")
+    return msgspec.structs.replace(scope, updated_at=at)
 
 
 def fixed_claims_problem(value: Any) -> str:
-    """What is wrong with claims that are the same in every token, in words; empty when nothing is."""
-    if not isinstance(value, dict) or len(value) > 20 or len(msgspec.json.encode(value)) > 4096:
-        return "must be an object of at most 20 claims and 4 KiB"
-    if not all(0 < len(name) <= 128 for name in value):
-        return "must have names of 1 to 128 characters"
-    taken = sorted(PROTOCOL_CLAIMS.intersection(value))
-    return f"must not set protocol claims ({', '.join(taken)})" if taken else ""
+    """What is wrong with claims that have the same value in every token; empty if nothing is."""
+    return schema.problem(FIXED_CLAIMS, value) or fixed_claims_size(value)
+
+
+def fixed_claims_size(claims: dict[str, Any]) -> str:
+    return "" if len(msgspec.json.encode(claims)) <= 4096 else "must have at most 4 KiB as JSON"

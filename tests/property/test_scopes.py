@@ -22,7 +22,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
 }
 BODY = st.one_of(
     st.fixed_dictionaries({}, optional={name: st.none() | likely for name, likely in LIKELY.items()}),
-    st.fixed_dictionaries({}, optional=dict.fromkeys([*scopes.MEMBERS, "x"], JSON)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys([*scopes.MEMBERS.request, "x"], JSON)),
 )
 
 

@@ -1,5 +1,6 @@
 """Scopes: every member right and wrong, what may be redefined, and which resources a scope may be for."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -112,12 +113,12 @@ class TestMembers:
     def test_wrong(self, member: str, value: Any) -> None:
         found = refused({member: value})
         assert (found.code, found.pointer) == ("invalid_request", f"/{member}")
-        assert found.detail.startswith(f"{member}: must ")
+        assert re.match(rf"{member}: (item \d+ )?must ", found.detail)
 
     @pytest.mark.parametrize("claim", sorted(PROTOCOL_CLAIMS))
     def test_protocol_claims_are_the_services_own(self, claim: str) -> None:
         found = refused({"claims": ["email", claim]})
-        assert found.detail == f"claims: must not name protocol claims ({claim})"
+        assert found.detail.startswith("claims: item 2 must be a claim name")
 
     def test_what_tokens_hold_is_protocol(self) -> None:
         """RFC 9068 section 2.2, RFC 7662 section 2.2, OIDC Core section 2, and ours."""

@@ -6,15 +6,16 @@
 import json
 
 from gatepost.core.errors import ERRORS
+from gatepost.core.json_schema import Json, published
 from gatepost.oauth import scopes
 from gatepost.web.app import ROUTES
 from gatepost.web.openapi import deliveries, oauth, webhooks
-from gatepost.web.openapi.oauth import CLIENT, GRANT, SCOPE
+from gatepost.web.openapi.oauth import CLIENT, GRANT
 from gatepost.web.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, PROOF, Operation
-from gatepost.web.openapi.parts import Json, ref
+from gatepost.web.openapi.parts import ref
 from gatepost.web.responses import VERSION
 
-__all__ = ["CLIENT", "GRANT", "OPERATIONS", "SCOPE", "document", "text"]
+__all__ = ["CLIENT", "GRANT", "OPERATIONS", "document", "text"]
 
 
 def document() -> Json:
@@ -22,7 +23,7 @@ def document() -> Json:
     for path, route in ROUTES.items():
         if route.surface == "six":
             paths[path] = {method.lower(): _operation(path, OPERATIONS[(method, path)]) for method in route.methods}
-    return {
+    found: Json = {
         "openapi": "3.1.0",
         "info": {
             "title": "Gatepost",
@@ -47,6 +48,7 @@ def document() -> Json:
             },
         },
     }
+    return published(found)
 
 
 def _operation(path: str, operation: Operation) -> Json:

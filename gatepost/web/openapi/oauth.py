@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from gatepost.core.jose import RSA_KEYS
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.core.members import request_schemas, response_schemas
 from gatepost.oauth import clients, scopes
 from gatepost.oauth.clients import EXCHANGES, GRANT_TYPES, JWT_BEARER, SECRET_METHODS, TOKEN_EXCHANGE, WEB_PAGE
 from gatepost.oauth.grants import GRANTS
@@ -110,23 +111,6 @@ GRANT: dict[str, Json] = {
     "refresh_token_lifetime": _REFRESH_LIFETIME,
     "status": _ACTIVE,
     "exchange": among(list(EXCHANGES), "Of a token exchange, and of no other. The default is delegation."),
-}
-SCOPE: dict[str, Json] = {
-    "name": {
-        "type": "string",
-        "pattern": f"^{scopes.SCOPE_TOKEN.pattern}$",
-        "not": {"anyOf": [{"pattern": f"^{scopes.RESERVED}"}, {"enum": list(scopes.BY_CODE)}]},
-        "description": "What clients ask for. It identifies the scope within the account.",
-        "examples": ["invoices:read"],
-    },
-    "description": {"type": "string", "maxLength": 500, "description": "For people who are asked to consent."},
-    "resource": _RESOURCE | {"description": "The audience of its tokens; the default is the account's own."},
-    "claims": listed(
-        _CLAIM, "Names released at userinfo, and in the ID token of a client with id_token_claims.", maxItems=50
-    ),
-    "max_lifetime": whole(60, 86_400, "No access token with this scope lives longer."),
-    "status": among(["active", "retired"], "A retired scope is not granted."),
-    "redefine": flag("Needed to replace the definition of a name that exists."),
 }
 _ROTATE_SECRET = rotate_secret(int(clients.MAX_OVERLAP.total_seconds()))
 
@@ -248,12 +232,6 @@ def _client() -> Json:
     }
 
 
-def _scope() -> Json:
-    members = {name: schema for name, schema in SCOPE.items() if name != "redefine"}
-    members |= {"resource": text(512), "max_lifetime": or_null(SCOPE["max_lifetime"])}
-    return shown(members | {"account": identifier("acc"), "created_at": INSTANT, "updated_at": INSTANT})
-
-
 _TOKEN = text(16_384)
 # grant type → its own parameters, and those of them that must be there.
 FORMS: dict[str, tuple[dict[str, Json], tuple[str, ...]]] = {
@@ -318,7 +296,6 @@ def _token_request() -> Json:
 
 
 def schemas() -> dict[str, Json]:
-    nullable = {name: schema if name in ("name", "redefine") else or_null(schema) for name, schema in SCOPE.items()}
     plain = {"type": "string", "pattern": r"^[ !#-\[\]-~]*$"}
     token = {
         "access_token": text(16_384, description="A JWT as RFC 9068 has it."),
@@ -335,8 +312,8 @@ def schemas() -> dict[str, Json]:
         "ClientRegistration": _registration(),
         "ClientRedefinition": _redefinition(),
         "Client": _client(),
-        "ScopeDefinition": sent(nullable, "name"),
-        "Scope": _scope(),
+        "ScopeDefinition": sent(request_schemas(scopes.MEMBERS), "name"),
+        "Scope": shown(response_schemas(scopes.MEMBERS)),
         "TokenRequest": _token_request(),
         "Token": shown(token, "refresh_token", "id_token", "issued_token_type"),
         "OAuthError": shown({"error": text(64), "error_description": plain, "error_uri": text(500)}, "error_uri"),
