@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test simulate soak check lint types bench openapi console docs lock clean
+.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,11 @@ demo: setup  ## a token and webhooks to three receivers, watched live, in a temp
 
 test: setup-test  ## run the tests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup
+
+# The folders whose tests start no process and no server and need no database.
+FAST := tests/unit tests/property $(wildcard tests/test_*.py)
+test-fast: setup-test  ## run the pure tests, in under a minute; one topic: make test-fast K=refresh
+	@$(BIN)/python -m pytest -q -p no:schemathesis $(FAST) $(if $(K),-k '$(K)',-n 2)
 
 SEED ?= 1
 DAYS ?= 100

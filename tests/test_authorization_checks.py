@@ -30,7 +30,7 @@ PROOFS = "tests/unit/test_dpop.py"
 FAMILIES = "tests/unit/test_families.py"
 OWN = "tests/unit/test_own_tokens.py"
 JWS = "tests/unit/test_jws.py"
-FETCH = "tests/unit/test_fetch.py"
+FETCH = "tests/flows/test_fetch.py"
 REDIRECTS = "tests/unit/test_redirect_uris.py"
 
 REDIRECTING: dict[str, tuple[str, ...]] = {

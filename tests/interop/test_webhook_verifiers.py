@@ -1,6 +1,8 @@
 """Other people's libraries verify what we sign, byte for byte, also while secrets rotate, and refuse the rest."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -136,3 +138,16 @@ def test_what_they_sign_we_verify(body: bytes) -> None:
     theirs = standardwebhooks.Webhook(secret).sign("msg_1", at, body.decode())
     headers = {"Webhook-Id": "msg_1", "Webhook-Timestamp": str(int(at.timestamp())), "Webhook-Signature": theirs}
     assert verify(secret, headers, body) == json.loads(body)
+
+
+def test_importing_verify_imports_neither_the_service_nor_its_libraries() -> None:
+    """A receiver needs only the standard library to verify an HMAC signature."""
+    secret = new_secret("v1")
+    script = f"""
+import sys
+from gatepost.verify import verify
+verify({secret.shown!r}, {signed(b"{}", secret)!r}, b"{{}}")
+print(*sorted(name for name in sys.modules if name.split(".")[0] in ("gatepost", "cryptography", "msgspec", "joserfc")))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["gatepost", "gatepost.core", "gatepost.core.clock", "gatepost.verify"]

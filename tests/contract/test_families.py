@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -365,9 +365,10 @@ def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int
         def __init__(self) -> None:
             super().__init__(stores, watch)
 
-    run_state_machine_as_test(
-        OnThese, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
-    )  # fmt: skip
+    how = settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    run_state_machine_as_test(OnThese, settings=how)
 
 
 def test_anything_on_sqlite(tmp_path: Path) -> None:
