@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs lock clean
+.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs wheel lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +67,15 @@ openapi: setup  ## write openapi.json from the code
 docs: setup  ## write the generated parts of the pages, and build the site into build/site
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/site.py
+
+wheel: setup  ## build the wheel into dist, and check it in a new environment
+	@rm -rf build/lib build/wheel dist && mkdir -p dist
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@$(PYTHON) -m venv build/wheel
+	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes -r requirements/run.txt
+	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install --no-deps dist/*.whl
+	@cd build/wheel && bin/gatepost --version && timeout 30 bin/gatepost serve --dev --data data --port 48080 --ops-port 49090 | grep -m 1 '^ready'
+	@ls dist/*.whl
 
 console:  ## build the console's pages; the only target that needs Node
 	@cd console && npm ci --silent --no-audit --no-fund && npm run --silent build
