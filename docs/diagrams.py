@@ -83,20 +83,20 @@ def _picture(width: int, height: int, title: str, parts: Iterable[str]) -> str:
 
 _STATES = {
     "pending": Box(70, 140, 170, 56, (Words("pending", "name"), Words("due, or waiting", "small"))),
-    "held": Box(70, 232, 170, 56, (Words("held", "name"), Words("pending, standing still", "small")), "box dashed"),
-    "in_flight": Box(420, 140, 160, 56, (Words("in_flight", "name"), Words("an attempt is open", "small"))),
+    "held": Box(70, 232, 170, 56, (Words("held", "name"), Words("pending, not sent", "small")), "box dashed"),
+    "in_flight": Box(420, 140, 160, 56, (Words("in_flight", "name"), Words("attempt in progress", "small"))),
     "failed": Box(770, 30, 130, 50, (Words("failed", "name"),), "end"),
     "succeeded": Box(770, 143, 130, 50, (Words("succeeded", "name"),), "end"),
     "cancelled": Box(770, 256, 130, 50, (Words("cancelled", "name"),), "end"),
 }
 _MOVES: dict[tuple[str, str], tuple[str, tuple[int, int, str]]] = {
     ("pending", "in_flight"): ("M240 158H416", (328, 150, "a worker claims it")),
-    ("in_flight", "pending"): ("M420 180H244", (332, 198, "not taken: again later")),
+    ("in_flight", "pending"): ("M420 180H244", (332, 198, "failed: retry later")),
     ("in_flight", "succeeded"): ("M580 168H766", (672, 160, "2xx")),
     ("in_flight", "failed"): ("M520 140 C545 96 660 68 766 62", (652, 108, "last attempt, or 410")),
-    ("in_flight", "cancelled"): ("M520 196 C545 244 660 268 766 274", (668, 236, "no longer wanted")),
+    ("in_flight", "cancelled"): ("M520 196 C545 244 660 268 766 274", (668, 236, "no longer needed")),
     ("pending", "failed"): ("M140 140 C150 40 460 34 766 46", (400, 34, "held for too long")),
-    ("pending", "cancelled"): ("M232 196 C270 300 520 318 766 294", (420, 322, "no longer wanted")),
+    ("pending", "cancelled"): ("M232 196 C270 300 520 318 766 294", (420, 322, "no longer needed")),
 }
 
 
@@ -110,7 +110,7 @@ def delivery_states() -> str:
         path, (x, y, words) = _MOVES[state, to]
         parts += [_arrow(path, f"{state}-{to}"), _text(x, y, Words(words, "small")) + "\n"]
     parts += [_STATES[state].drawn() for state in deliveries.TRANSITIONS]
-    return _picture(930, 340, "The states of a delivery, and where each goes", parts)
+    return _picture(930, 340, "The states of a delivery and their transitions", parts)
 
 
 # --- an authorization, check by check
@@ -118,7 +118,7 @@ def delivery_states() -> str:
 
 _SENT = "with a signed interaction; a cookie binds it to this browser"
 _BACK = "and sends the browser back with a signed handoff"
-_DONE = "the consent and its ledger entry are committed before"
+_DONE = "the consent and its ledger entry are committed first"
 
 
 def authorize() -> str:
@@ -128,30 +128,30 @@ def authorize() -> str:
     half = (len(listed) + 1) // 2
     tall = 56 + 21 * half
     checks = f'<rect class="box" x="40" y="176" width="560" height="{tall}" rx="6"/>'
-    checks += _text(320, 200, Words("what is asked, one check after the other", "name"))
+    checks += _text(320, 200, Words("checks of the request, in order", "name"))
     for number, line in enumerate(listed):
         column, row = divmod(number, half)
         checks += _text(56 + 275 * column, 226 + 21 * row, line, "start")
     y = 176 + tall + 34
     steps = [
-        Box(40, 16, 560, 44, (Words("the browser comes to /oauth/authorize", "name"),)),
-        Box(40, 94, 560, 48, (Words("who asks, and where the answer goes", "name"),)),
+        Box(40, 16, 560, 44, (Words("the browser requests /oauth/authorize", "name"),)),
+        Box(40, 94, 560, 48, (Words("client_id and redirect_uri", "name"),)),
         Box(40, y, 560, 62, (Words("303 to the account's login_url", "name"), _SENT)),
-        Box(40, y + 96, 560, 62, (Words("the account's own application signs the person in", "name"), _BACK)),
-        Box(40, y + 192, 560, 48, (Words("the handoff: browser, signature, times, scope, person", "name"),)),
+        Box(40, y + 96, 560, 62, (Words("the login application signs the person in", "name"), _BACK)),
+        Box(40, y + 192, 560, 48, (Words("check of the handoff: browser, signature, times, scope, person", "name"),)),
         Box(40, y + 274, 560, 62, (Words("303 to the client with code, state and iss", "name"), _DONE), "end"),
     ]
     ends = [
-        (118, ("400, and nobody is", "redirected")),
+        (118, ("400, without a", "redirect")),
         (176 + tall // 2, ("back to redirect_uri", "with error, state, iss")),
-        (y + 216, ("400: a fault of the", "login application")),
+        (y + 216, ("400: error of the", "login application")),
     ]
     tops = [60, 142, 176 + tall, y + 62, y + 158, y + 240]
     parts = [*(_arrow(f"M320 {top}V{top + 30}") for top in tops), checks + "\n", *(step.drawn() for step in steps)]
     for height, words in ends:
         parts.append(_arrow(f"M600 {height}H646", dashed=True))
         parts.append(Box(650, height - 29, 190, 58, words).drawn())
-    return _picture(860, y + 352, "How an authorization is checked, and where it goes", parts)
+    return _picture(860, y + 352, "The checks of an authorization request and its outcomes", parts)
 
 
 # --- processes
@@ -187,21 +187,21 @@ def processes() -> str:
         "web": ("web process × workers", f"public listener at {settings.host}:{settings.port}"),
         "deliveries": ("delivery process", "claims, signs and sends webhooks"),
     }
-    above = Box(210, 16, 590, 44, ("operators, Prometheus, and you at the console",))
+    above = Box(210, 16, 590, 44, ("operators, Prometheus and the console",))
     parts = [above.drawn(), _arrow("M505 60V92"), parent.drawn()]
     for number, kind in enumerate(kinds):
         x = 210 + 310 * number
         name, does = told[kind]
-        started = _text(x + 150, 234, Words("starts it, and again", "small"), "start") + "\n"
+        started = _text(x + 150, 234, Words("starts and restarts it", "small"), "start") + "\n"
         parts += [_arrow(f"M{x + 140} 200V256", dashed=True), started]
         parts += [Box(x, 260, 280, 66, (Words(name, "name"), does)).drawn(), _arrow(f"M{x + 140} 326V380")]
-    words = ("the store: SQLite in the data directory, or PostgreSQL", "what belongs together shares a commit")
+    words = ("the store: SQLite in the data directory, or PostgreSQL", "related changes share one commit")
     parts += [
         Box(210, 384, 590, 60, (Words(words[0], "name"), words[1]), "end").drawn(),
         Box(16, 260, 140, 66, ("clients, APIs", "and browsers")).drawn(), _arrow("M156 293H206"),
         _arrow("M800 293H850"), Box(854, 260, 140, 66, ("receivers of", "webhooks")).drawn(),
     ]  # fmt: skip
-    return _picture(1010, 460, "The processes of one Gatepost, and the store they share", parts)
+    return _picture(1010, 460, "The processes of a Gatepost service and their store", parts)
 
 
 PICTURES: dict[str, Callable[[], str]] = {

@@ -130,30 +130,33 @@ def special_addresses(_part: str) -> str:
     for each in address_guard.SPECIAL:
         networks.setdefault((each.what, each.in_dev), []).append(f"`{each.network}`")
     rows = [(what, ", ".join(found), "yes" if in_dev else "no") for (what, in_dev), found in networks.items()]
-    return table(("what", "networks", "allowed with --dev"), rows)
+    return table(("what", "networks", "permitted with --dev"), rows)
 
 
 def delivery_numbers(_part: str) -> str:
     slots, hours = schedule.SLOTS, int(endpoints.DISABLE_AFTER.total_seconds()) // 3600
     rows = [
-        ("attempts under way in one worker", f"{slots}"),
-        ("of these, for one endpoint", f"its window, at most {slots // 2}"),
-        ("for one account", f"{slots * 3 // 4}"),
-        ("for first attempts, and for retries", f"{slots * 3 // 4} each: a quarter is always left for the other"),
-        ("for all endpoints whose window is 1", f"{slots // 4} together, {slots // 8} of one account"),
-        ("claimed in one commit", f"{schedule.BATCH}"),
-        ("lease", f"the endpoint's `timeout` and {_duration(int(units.LEASE.total_seconds()))}"),
-        ("jitter", f"{plan._JITTER:.0%} either way"),
-        ("longest `Retry-After`, unless the endpoint sets `max_retry_after`", _duration(endpoints.MAX_RETRY_AFTER)),
-        ("interruptions in a row that use up an attempt", f"{decide.INTERRUPTIONS}"),
-        ("failing without a success until disabled", f"{hours}h"),
-        ("a worker beats every", f"{worker.BEAT_EVERY:g}s"),
-        ("and is taken for dead after", f"{worker.DEAD_AFTER // 1000}s"),
-        ("a worker looks at the whole queue every", f"{worker.LOOK_EVERY:g}s"),
-        ("a worker that is told to stop waits for", f"the longest attempt under way, and {worker.SETTLE_FOR:g}s"),
-        ("read of an answer's body", f"{sender.MAX_READ // 1024} KiB"),
-        ("kept of it", f"{sender.MAX_KEPT // 1024} KiB"),
-        ("addresses of a host name are used for", f"{sender.NAME_KEPT}s"),
+        ("concurrent attempts in one worker", f"{slots}"),
+        ("of these, to one endpoint", f"its window, at most {slots // 2}"),
+        ("of these, for one account", f"{slots * 3 // 4}"),
+        (
+            "of these, for first attempts and for retries",
+            f"{slots * 3 // 4} each, so that a quarter is always left for the other",
+        ),
+        ("of these, to all endpoints whose window is 1", f"{slots // 4} in total, {slots // 8} for one account"),
+        ("deliveries claimed in one commit", f"{schedule.BATCH}"),
+        ("lease", f"the endpoint's `timeout` plus {_duration(int(units.LEASE.total_seconds()))}"),
+        ("jitter", f"{plan._JITTER:.0%} in either direction"),
+        ("longest `Retry-After`, if the endpoint does not set `max_retry_after`", _duration(endpoints.MAX_RETRY_AFTER)),
+        ("consecutive interruptions that count as an attempt", f"{decide.INTERRUPTIONS}"),
+        ("time without a success until an endpoint is disabled", f"{hours}h"),
+        ("heartbeat interval of a worker", f"{worker.BEAT_EVERY:g}s"),
+        ("time without a heartbeat after which a worker is considered dead", f"{worker.DEAD_AFTER // 1000}s"),
+        ("polling interval of the queue", f"{worker.LOOK_EVERY:g}s"),
+        ("time that a stopping worker waits", f"for the longest attempt in progress, plus {worker.SETTLE_FOR:g}s"),
+        ("response body that is read", f"{sender.MAX_READ // 1024} KiB"),
+        ("response body that is stored", f"{sender.MAX_KEPT // 1024} KiB"),
+        ("cache time of resolved addresses", f"{sender.NAME_KEPT}s"),
     ]
     return table(("number", "value"), rows)
 
@@ -187,7 +190,7 @@ def checks(_part: str) -> str:
         (str(number), f"`{check.__name__}`", _first_words(check), _names(_codes(check)) or "–")
         for number, check in enumerate(request.CHECKS, 1)
     ]
-    return table(("place", "check", "what holds", "else"), rows)
+    return table(("order", "check", "condition", "error"), rows)
 
 
 def _codes(function: Callable[..., Any]) -> list[str]:
@@ -218,7 +221,7 @@ def rules(_part: str) -> str:
         asked = [short[way] for way, found in GRANTS.items() if rule in found.rules]
         of = "all" if len(asked) == len(GRANTS) else _names(asked)
         rows.append((f"`{name}`", _first_words(rule), _names(_codes(rule)) or "–", of))
-    return table(("rule", "what holds", "else", "asked for"), rows)
+    return table(("rule", "condition", "error", "grant types"), rows)
 
 
 def openid_configuration(_part: str) -> str:
@@ -255,7 +258,7 @@ def code_map(_part: str) -> str:
             rows.append((f"`{path.name}/`", _first_sentence(path / "__init__.py")))
         elif path.suffix == ".py" and not path.name.startswith("__"):
             rows.append((f"`{path.name}`", _first_sentence(path)))
-    return table(("in `gatepost/`", "what lives there"), rows)
+    return table(("in `gatepost/`", "contents"), rows)
 
 
 def _first_sentence(path: Path) -> str:
@@ -313,7 +316,7 @@ def _longest(option: click.Parameter) -> str:
 
 
 def _limits(name: str) -> Callable[[str], str]:
-    return lambda _part: table(("limit", "value", "beyond it"), limits.LIMITS[name])
+    return lambda _part: table(("limit", "value", "if exceeded"), limits.LIMITS[name])
 
 
 def _members(members: MemberTable) -> Callable[[str], str]:

@@ -1,4 +1,4 @@
-"""Every limit with its value, from the constants of the code; `docs/generate.py` prints the tables."""
+"""All limits with their values, from the constants of the code; `docs/generate.py` writes the tables."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ Row = tuple[str, str, str]
 _BODY, _SERVICE = body.BodyLimits(), settings.Settings()
 _REFUSED = "refused"
 _WRONG = "400 `invalid_request`"
-_OLDEST = "the oldest makes room"
+_OLDEST = "the oldest is discarded"
 _LARGE = "413 `request_too_large`"
 
 
@@ -37,14 +37,18 @@ def _time(length: timedelta | float) -> str:
 
 
 def _setting(name: str, words: str, beyond: str) -> Row:
-    """A limit that an operator sets for an account: its default, and how far it goes."""
+    """A limit that is an account setting, with its default and bounds."""
     setting = accounts.SETTINGS[name]
     default = setting.default if name.startswith("max_") else _time(setting.default)
     return words, f"{default} ([`{name}`](settings.md#account-settings): {setting.bounds})", beyond
 
 
 def _overlap(noun: str, usual: timedelta, most: timedelta) -> Row:
-    return f"two secrets of one {noun}, while rotating", f"{_time(usual)}, at most {_time(most)}", "the old one ends"
+    return (
+        f"overlap of two secrets of one {noun} during a rotation",
+        f"{_time(usual)}, at most {_time(most)}",
+        "the old secret expires",
+    )
 
 
 LIMITS: dict[str, list[Row]] = {
@@ -53,11 +57,11 @@ LIMITS: dict[str, list[Row]] = {
         ("body of `POST /events`", f"{_size(http.MAX_BODY)}, {http.MOST} events", _LARGE),
         (
             "time for a body to arrive",
-            f"{_time(_BODY.patience)} and 1 s for each {_size(_BODY.rate)} received, {_time(_BODY.seconds)} at most",
+            f"{_time(_BODY.patience)} plus 1 s for each {_size(_BODY.rate)} received, at most {_time(_BODY.seconds)}",
             "408 `request_timeout`, and the connection is closed",
         ),
         (
-            "time for the header of a request, also of the next one on a connection that is kept open",
+            "time for the header of a request, also of the next request on a kept connection",
             _time(listen.HEADER_TIMEOUT),
             "the connection is closed",
         ),
@@ -66,91 +70,91 @@ LIMITS: dict[str, list[Row]] = {
             f"{_SERVICE.max_requests_per_address} ([`max_requests_per_address`](settings.md#service-settings))",
             "429 `too_many_requests`; a trusted proxy itself is not limited",
         ),
-        ("open connections of one process", f"{listen.MOST_CONNECTIONS}", "further ones wait"),
+        ("open connections of one process", f"{listen.MOST_CONNECTIONS}", "further connections wait"),
         ("parameters of a form or a query", f"{requests._MOST_PARAMETERS}", _WRONG),
-        ("nesting of JSON", f"{strict_json._DEEPEST} deep", _WRONG),
+        ("nesting of JSON", f"{strict_json._DEEPEST} levels", _WRONG),
         ("a JWT: token, assertion, proof", _size(jose.MAX_BYTES), _REFUSED),
-        ("`Idempotency-Key`", "255 characters, kept 24 h", _WRONG),
+        ("`Idempotency-Key`", "255 characters, stored for 24 h", _WRONG),
         (
             "failed authentications of one client from one address",
             f"{refusals.LIMIT} in {_time(refusals.WINDOW)}",
-            "429 `too_many_failures` for further failures of that pair; correct credentials pass",
+            "429 `too_many_failures` for further failures of that pair; correct credentials are accepted",
         ),
         (
-            "refusals of one public client from one address that are ledgered",
+            "individually recorded refusals of one public client from one address",
             f"{refusals.LIMIT} in {_time(refusals.WINDOW)}",
-            "the rest of the minute is one entry with a `count`; the answers stay the same",
+            "further refusals of that minute are one entry with a `count`; the responses are the same",
         ),
-        ("a value in the entry of a refusal", f"{entries.MAX_REPEATED} characters", "it is cut"),
-        ("waiting for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
+        ("a value in the ledger entry of a refusal", f"{entries.MAX_REPEATED} characters", "the value is truncated"),
+        ("wait for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
     ],
     "accounts": [
         _setting("max_clients", "clients", "409 `limit_reached`"),
         _setting("max_scopes", "scopes", "409 `limit_reached`"),
-        _setting("max_endpoints", "endpoints that are not removed", "409 `limit_reached`"),
-        _setting("max_subscriptions", "subscriptions that are not removed", "409 `limit_reached`"),
-        _setting("retention", "deliveries, attempts and platform events are kept", "they are pruned"),
-        _setting("audit_retention", "the service's own entries are kept", "they are pruned"),
-        _setting("hold_limit", "a delivery is held", "it ends as `held_too_long`"),
+        _setting("max_endpoints", "endpoints, without removed ones", "409 `limit_reached`"),
+        _setting("max_subscriptions", "subscriptions, without removed ones", "409 `limit_reached`"),
+        _setting("retention", "retention of deliveries, attempts and platform events", "they are pruned"),
+        _setting("audit_retention", "retention of Gatepost's own entries", "they are pruned"),
+        _setting("hold_limit", "time for which a delivery is held", "it ends as `held_too_long`"),
     ],
     "tokens": [
-        _setting("access_token_lifetime", "life of an access token", "it expires"),
-        _setting("id_token_lifetime", "life of an ID token", "it expires"),
-        _setting("refresh_token_lifetime", "a refresh token that is not used", "`invalid_grant`"),
-        _setting("refresh_token_max_age", "a refresh token and its descendants, in all", "`invalid_grant`"),
-        _setting("refresh_grace", "the refresh token before, shown again", "reuse: its family ends"),
+        _setting("access_token_lifetime", "lifetime of an access token", "it expires"),
+        _setting("id_token_lifetime", "lifetime of an ID token", "it expires"),
+        _setting("refresh_token_lifetime", "lifetime of an unused refresh token", "`invalid_grant`"),
+        _setting("refresh_token_max_age", "age of a token family", "`invalid_grant`"),
+        _setting("refresh_grace", "repeated use of the previous refresh token", "reuse: the token family ends"),
         _overlap("client", clients.OVERLAP, clients.MAX_OVERLAP),
         ("keys in a client's `jwks`", "20", "400 `invalid_client_metadata`"),
-        ("a client's assertion, from its `iat`", _time(client_authentication.ASSERTION_LIFE), "401 `invalid_client`"),
-        ("`iat` and `nbf` of somebody else's JWT ahead of our clock", _time(jose.AHEAD), _REFUSED),
-        ("life of an assertion for jwt-bearer", _time(jwt_bearer.LONGEST), "`invalid_grant`"),
+        ("age of a client assertion since `iat`", _time(client_authentication.ASSERTION_LIFE), "401 `invalid_client`"),
+        ("`iat` and `nbf` of a received JWT ahead of Gatepost's clock", _time(jose.AHEAD), _REFUSED),
+        ("lifetime of an assertion for jwt-bearer", _time(jwt_bearer.LONGEST), "`invalid_grant`"),
         ("exchanges in a chain of tokens", f"{provenance.LONGEST_CHAIN}", "400 `invalid_request`"),
-        ("life of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
+        ("lifetime of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
         ("age of a DPoP proof", _time(dpop.OLDEST), "`invalid_dpop_proof`"),
-        ("a key set of others is used without asking again", _time(jwks_cache.FRESH), "it is fetched"),
-        ("the same, while nobody answers there", _time(jwks_cache.STALE), _REFUSED),
-        ("fetching one", f"{_size(remote_jwks.MAX_BYTES)}, {_time(remote_jwks.TIMEOUT)}", _REFUSED),
-        ("our own key set may be kept", _time(signing_keys.JWKS_MAX_AGE), "fetch it again"),
+        ("cache time of a remote key set", _time(jwks_cache.FRESH), "the key set is fetched again"),
+        ("the same while its URL is unavailable", _time(jwks_cache.STALE), _REFUSED),
+        ("fetching a remote key set", f"{_size(remote_jwks.MAX_BYTES)}, {_time(remote_jwks.TIMEOUT)}", _REFUSED),
+        ("cache time of Gatepost's key set", _time(signing_keys.JWKS_MAX_AGE), "verifiers fetch it again"),
     ],
     "signing in": [
         *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.LONGEST.items()),
-        ("a pushed request, until its authorization is complete", _time(flow.PUSHED_LIFE), _WRONG),
-        ("an interaction, until its handoff", _time(handoff.INTERACTION_LIFE), "400: start again"),
+        ("time from a pushed request to the end of its authorization", _time(flow.PUSHED_LIFE), _WRONG),
+        ("time from an interaction to its handoff", _time(handoff.INTERACTION_LIFE), "400; restart the authorization"),
         ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),
         ("size of a handoff", _size(handoff.MAX_HANDOFF), _WRONG),
-        ("life of a handoff", _time(handoff.HANDOFF_LIFE), _WRONG),
-        ("interactions open for one browser", f"{flow.MAX_PER_BROWSER}", _OLDEST),
+        ("lifetime of a handoff", _time(handoff.HANDOFF_LIFE), _WRONG),
+        ("open interactions of one browser", f"{flow.MAX_PER_BROWSER}", _OLDEST),
         (
-            "interactions open for one client and address",
-            f"{flow.MAX_FIRST_VISITS} of browsers without our cookie, {flow.MAX_RETURNING} of those with it",
+            "open interactions of one client and address",
+            f"{flow.MAX_FIRST_VISITS} for browsers without the cookie, {flow.MAX_RETURNING} for browsers with it",
             _OLDEST,
         ),
         (
-            "pushed requests open for one client and address",
-            f"{flow.MAX_PUSHED}, or {flow.MAX_PUSHED_AUTHENTICATED} of a client that authenticates",
+            "open pushed requests of one client and address",
+            f"{flow.MAX_PUSHED}, or {flow.MAX_PUSHED_AUTHENTICATED} for a client that authenticates",
             _OLDEST,
         ),
-        _setting("authorization_code_lifetime", "life of a code", "`invalid_grant`"),
+        _setting("authorization_code_lifetime", "lifetime of an authorization code", "`invalid_grant`"),
         ("the same under `fapi2`", f"at most {_time(flow.STRICT_CODE_LIFE)}", "`invalid_grant`"),
     ],
     "webhooks": [
         ("`data` of an event", _size(entries.MAX_DATA), _LARGE),
-        ("name of a type", f"{publishable._LONGEST_TYPE} characters", _WRONG),
-        ("id that a publisher gives", f"{publishable._LONGEST_ID} characters", _WRONG),
+        ("name of an event type", f"{publishable._LONGEST_TYPE} characters", _WRONG),
+        ("event ID of a publisher", f"{publishable._LONGEST_ID} characters", _WRONG),
         ("URL of an endpoint", f"{address_guard.MAX_URL} characters", _WRONG),
         ("one attempt, from start to the last byte", "15 s, at most 30 s (`timeout`)", "the attempt fails: `timeout`"),
-        ("an answer's body", f"read to {_size(sender.MAX_READ)}, kept to {_size(sender.MAX_KEPT)}", "the rest is left"),
+        ("response body", f"{_size(sender.MAX_READ)} read, {_size(sender.MAX_KEPT)} stored", "the rest is ignored"),
         (
-            "`Retry-After` that is honoured",
+            "`Retry-After` that is honored",
             f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.MOST_MAX_RETRY_AFTER)} (`max_retry_after`)",
-            "it counts as that",
+            "the maximum applies",
         ),
-        ("lease of an attempt", f"the endpoint's `timeout` and {_time(units.LEASE)}", "another worker may take it"),
-        ("failing without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
+        ("lease of an attempt", f"the endpoint's `timeout` plus {_time(units.LEASE)}", "another worker can take over"),
+        ("failures without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
         _overlap("endpoint", endpoints.OVERLAP, timedelta(seconds=endpoints._WEEK)),
         ("deliveries on a page", f"{pages.LIMIT}, at most {pages.MOST}", _WRONG),
-        ("records that a page examines", f"{listing.EXAMINED}", "go on with `next_cursor`"),
-        ("payloads on a page", _size(pages.MOST_PAYLOAD), "go on with `next_cursor`"),
+        ("records that a page examines", f"{listing.EXAMINED}", "continue with `next_cursor`"),
+        ("payloads on a page", _size(pages.MOST_PAYLOAD), "continue with `next_cursor`"),
         ("intervals of a summary", f"{summary.MOST}", _WRONG),
     ],
 }  # fmt: skip

@@ -171,7 +171,7 @@ def test_event_types() -> None:
 
 
 def test_paths() -> None:
-    six = rows(HTTP, "method", "path", "what it is", "the token must hold")
+    six = rows(HTTP, "method", "path", "what it is", "required scope")
     rest = rows(HTTP, "method", "path", "what it is", "who may call it")
     told = {bare(row[1]): row[0].split(", ") for row in [*six, *rest]}
     assert told == {path: list(route.methods) for path, route in ROUTES.items()}
@@ -181,12 +181,12 @@ def test_paths() -> None:
     needed = {bare(row[3]) for row in six if "`" in row[3]}
     assert needed == {*(each.scope for each in operations), web_deliveries.SCOPE}
     assert needed | {http.SCOPE} == set(scopes.OPERATIONS)
-    assert first_column(HTTP, "scope", "lets its holder") == list(scopes.OPERATIONS)
+    assert first_column(HTTP, "scope", "permits the holder to") == list(scopes.OPERATIONS)
     assert first_column(ROOT / "README.md", "operation", "for") == [f"{row[0]} {bare(row[1])}" for row in six]
 
 
 def test_operations_plane_paths() -> None:
-    told = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "what it is there for")}
+    told = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "purpose")}
     source = Path(plane.__file__).read_text()
     served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_always)', source), "GET")
     taken = re.findall(r'"(/[a-z./]+)": intake', Path(supervisor.__file__).read_text())
@@ -245,7 +245,7 @@ def test_member_defaults() -> None:
 
 
 def test_rules() -> None:
-    told = first_column(HTTP, "rule", "what holds")
+    told = first_column(HTTP, "rule", "condition")
     rules = GRANTS["client_credentials"].rules
     names = [rule.__name__ for rule in rules]
     assert [name for name in told if name in names] == names
@@ -315,7 +315,7 @@ def test_chores() -> None:
     told = {bare(row[0]): row for row in rows(page, "chore", "every", "does")}
     assert told["seal"][1] == f"{chores.SEAL_EVERY} s"
     assert all(row[2] for row in told.values()), "say what a chore does"
-    assert all(row[1] for row in rows(page, "in `gatepost/`", "what lives there")), "say what lives there"
+    assert all(row[1] for row in rows(page, "in `gatepost/`", "contents")), "describe each folder and file"
     assert sqlite.MOST_UNITS == 200
     assert sqlite.LONGEST == 0.010
     assert web_process.WRITE_USES_EVERY < 60, "last_used_at is exact to the minute"

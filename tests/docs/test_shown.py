@@ -275,7 +275,7 @@ def test_answers_are_as_shown(seen: Seen) -> None:
     issued = {"decision", "rules", "grant", "scope", "expires_in", "header", "claims"}
     assert set(seen.explained) == issued
     asked = [rule["rule"] for rule in seen.explained["rules"]]
-    assert [name for name in first_column(page, "rule", "what holds") if name in asked] == asked
+    assert [name for name in first_column(page, "rule", "condition") if name in asked] == asked
     claims = jwt.decode(seen.token["access_token"], options={"verify_signature": False})
     assert list(claims) == first_column(page, "claim", "value")
     header = jwt.get_unverified_header(seen.token["access_token"])

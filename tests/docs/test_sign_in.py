@@ -129,9 +129,11 @@ def test_answers_are_as_shown(answers: Answers) -> None:
 
 
 def test_members_are_as_told(answers: Answers) -> None:
-    told = [name for row in rows(HTTP, "member of the answer", "there when") for name in re.findall(r"`(\w+)`", row[0])]
+    told = [
+        name for row in rows(HTTP, "member of the response", "present when") for name in re.findall(r"`(\w+)`", row[0])
+    ]
     assert set(answers.tokens) | {"issued_token_type"} == set(told)
-    [refresh] = [row for row in rows(HTTP, "of", "it says", "to") if "refresh" in row[0]]
+    [refresh] = [row for row in rows(HTTP, "token", "response", "available to") if "refresh" in row[0]]
     assert list(answers.refresh) == re.findall(r"`(\w+)`", refresh[1])
 
 
@@ -150,7 +152,7 @@ def test_claims_are_as_told(answers: Answers) -> None:
 
 def test_a_browser_is_answered_as_told(answers: Answers) -> None:
     headers = {name.lower() for name in answers.begun.headers}
-    table = section(HTTP, "Headers").partition("Of answers:")[2]
+    table = section(HTTP, "Headers").partition("Response headers:")[2]
     told = {
         name.lower()
         for cell in re.findall(r"^\| (.+?) \|", table, re.MULTILINE)

@@ -152,7 +152,7 @@ def test_words_that_follow_from_constants() -> None:
     assert default == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
     assert "5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h: ten attempts over about 76 hours" in text
     assert round(sum(default) / 3600) == 76
-    assert "at most the endpoint's `max_retry_after`: 1 hour, unless it sets another from 1 second to 24 hours" in text
+    assert "at most the endpoint's `max_retry_after`: 1 hour by default, configurable from 1 second to 24 hours" in text
     assert (endpoints.MAX_RETRY_AFTER, endpoints.LEAST_MAX_RETRY_AFTER, endpoints.MOST_MAX_RETRY_AFTER) == (
         3600, 1, 86_400,
     )  # fmt: skip
