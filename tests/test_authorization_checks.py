@@ -189,7 +189,8 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
     "secrets longer than a hash function looks at": (f"{SECRETS}::test_only_the_whole_secret_works",),
     "registration with what only the service decides": (
         f"{BAD_DEFINITIONS}::test_a_client_member",
-        f"{BAD_DEFINITIONS}::test_a_whole_client",
+        "tests/unit/test_bad_definitions.py::test_a_client_member_is_refused_by_name",
+        "tests/unit/test_bad_definitions.py::test_members_that_do_not_fit_together_are_refused",
         f"{BAD_DEFINITIONS}::test_a_client_id_is_never_chosen_by_the_caller",
     ),
     "http redirects, and addresses with a user in them": (
