@@ -376,7 +376,8 @@ def current(text: str) -> str:
 
 
 def pages() -> list[Path]:
-    return sorted(page for page in DOCS.rglob("*.md") if "<!-- generated: " in page.read_text("utf-8"))
+    every = [DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+    return [page for page in every if "<!-- generated: " in page.read_text("utf-8")]
 
 
 def main() -> None:
@@ -385,7 +386,7 @@ def main() -> None:
     for file, text in fresh.items():
         if not file.exists() or file.read_text("utf-8") != text:
             file.write_text(text, "utf-8")
-            sys.stdout.write(f"rewrote {file.relative_to(DOCS)}\n")
+            sys.stdout.write(f"rewrote {file.relative_to(DOCS.parent)}\n")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ INDEX = DOCS / "index.md"
 OUTSIDE_DOCS = {  # pages that are not in docs/, and where they are in the site
     ROOT / "README.md": "readme.html",
     ROOT / "CHANGELOG.md": "changelog.html",
+    ROOT / "CONTRIBUTING.md": "contributing.html",
+    ROOT / "SECURITY.md": "security-policy.html",
     ROOT / "examples" / "README.md": "examples/index.html",
     api_reference.OPENAPI: "reference/api.html",
 }

@@ -17,7 +17,9 @@ DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 HOW_TO = DOCS / "how-to"
 EXAMPLES = ROOT / "examples"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", EXAMPLES / "README.md", *sorted(DOCS.rglob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+AT_THE_ROOT = [ROOT / "README.md", ROOT / "CHANGELOG.md", CONTRIBUTING, ROOT / "SECURITY.md"]
+PAGES = [*AT_THE_ROOT, EXAMPLES / "README.md", *sorted(DOCS.rglob("*.md"))]
 DEFAULT_URL = settings.Settings().issuer
 DEFAULT_OPS = f"http://{settings.Settings().ops_host}:{settings.Settings().ops_port}"
 
