@@ -173,7 +173,7 @@ def test_words_that_follow_from_constants() -> None:
     assert timedelta(seconds=30) == units.LEASE
     assert (worker.BEAT_EVERY, worker.DEAD_AFTER, worker.LOOK_EVERY, worker.SETTLE_FOR) == (2.0, 10_000, 1.0, 5.0)
     for words in (
-        "timeout and 30 seconds",
+        "timeout plus 30 seconds",
         "beat every 2 seconds",
         "has sent none for 10 seconds",
         "once a second",
