@@ -1,7 +1,7 @@
-"""Draws the diagrams from the code's own tables, as SVG text: `.venv/bin/python docs/generate.py` writes them.
+"""Draws the diagrams of the pages as SVG from the tables of the code. `make docs` writes them.
 
-What is drawn comes from the code; where it stands on the paper is said here. A state or an arrow that the code gains
-and nobody has placed is an error, so that no diagram tells less than the table.
+States, transitions, checks and chores come from the code; their positions are defined here. A state or a transition
+without a position is an error, so a diagram is never incomplete.
 """
 
 import ast
@@ -28,7 +28,7 @@ _STYLE = """
 
 
 class Words(NamedTuple):
-    """A line of text; `kind` is its class."""
+    """A line of text; `kind` is its CSS class."""
 
     text: str
     kind: str = ""
@@ -46,14 +46,14 @@ class Box(NamedTuple):
     kind: str = "box"
     left: bool = False
 
-    def drawn(self) -> str:
+    def svg(self) -> str:
         place = f'x="{self.x}" y="{self.y}" width="{self.width}" height="{self.height}"'
-        found = f'<rect class="{self.kind}" {place} rx="6"/>'
+        drawing = f'<rect class="{self.kind}" {place} rx="6"/>'
         top = self.y + self.height / 2 - 9.5 * (len(self.lines) - 1) + 5
         x, anchor = (self.x + 14, "start") if self.left else (self.x + self.width // 2, "middle")
         for number, line in enumerate(self.lines):
-            found += _text(x, top + 19 * number, line, anchor)
-        return found + "\n"
+            drawing += _text(x, top + 19 * number, line, anchor)
+        return drawing + "\n"
 
 
 def _text(x: float, y: float, line: Line, anchor: str = "middle") -> str:
@@ -63,7 +63,7 @@ def _text(x: float, y: float, line: Line, anchor: str = "middle") -> str:
 
 
 def _arrow(path: str, name: str = "", *, dashed: bool = False) -> str:
-    """`name` says from where to where, for who reads the file."""
+    """Draw an arrow. `name` tells tests which transition it shows."""
     kind = "line dashed" if dashed else "line"
     named = f' data-arrow="{name}"' if name else ""
     return f'<path class="{kind}" d="{path}" marker-end="url(#head)"{named}/>\n'
@@ -101,7 +101,7 @@ _MOVES: dict[tuple[str, str], tuple[str, tuple[int, int, str]]] = {
 
 
 def delivery_states() -> str:
-    """From TRANSITIONS. `held` is how `pending` is shown, so it has no arrows of its own."""
+    """Draw TRANSITIONS. `held` is how a stopped `pending` delivery is shown, so it has no arrows of its own."""
     moves = [
         (state, to) for state, others in deliveries.TRANSITIONS.items() if state != "held" for to in sorted(others)
     ]
@@ -109,7 +109,7 @@ def delivery_states() -> str:
     for state, to in moves:
         path, (x, y, words) = _MOVES[state, to]
         parts += [_arrow(path, f"{state}-{to}"), _text(x, y, Words(words, "small")) + "\n"]
-    parts += [_STATES[state].drawn() for state in deliveries.TRANSITIONS]
+    parts += [_STATES[state].svg() for state in deliveries.TRANSITIONS]
     return _picture(930, 340, "The states of a delivery and their transitions", parts)
 
 
@@ -122,7 +122,7 @@ _DONE = "the consent and its ledger entry are committed first"
 
 
 def authorize() -> str:
-    """From CHECKS: what stands before them sends nobody anywhere, what stands in them answers the client."""
+    """Draw CHECKS. An error before them is not redirected; an error in them goes back to the client."""
     names = [check.__name__ for check in request.CHECKS]
     listed = [Words(f"{number}. {name}", "code") for number, name in enumerate(names, 1)]
     half = (len(listed) + 1) // 2
@@ -147,10 +147,10 @@ def authorize() -> str:
         (y + 216, ("400: error of the", "login application")),
     ]
     tops = [60, 142, 176 + tall, y + 62, y + 158, y + 240]
-    parts = [*(_arrow(f"M320 {top}V{top + 30}") for top in tops), checks + "\n", *(step.drawn() for step in steps)]
+    parts = [*(_arrow(f"M320 {top}V{top + 30}") for top in tops), checks + "\n", *(step.svg() for step in steps)]
     for height, words in ends:
         parts.append(_arrow(f"M600 {height}H646", dashed=True))
-        parts.append(Box(650, height - 29, 190, 58, words).drawn())
+        parts.append(Box(650, height - 29, 190, 58, words).svg())
     return _picture(860, y + 352, "The checks of an authorization request and its outcomes", parts)
 
 
@@ -158,18 +158,19 @@ def authorize() -> str:
 
 
 def every_chore() -> list[tuple[str, float]]:
-    """What the supervisor does by itself, and how often: as the table in `chores.run` has it."""
-    [loop] = [each for each in ast.walk(ast.parse(inspect.getsource(chores.run))) if isinstance(each, ast.For)]
-    found = []
+    """Return the name and the interval of each chore, from the table in `chores.run`."""
+    nodes = ast.walk(ast.parse(inspect.getsource(chores.run)))
+    [loop] = [node for node in nodes if isinstance(node, ast.For)]
+    intervals = []
     for pair in loop.iter.elts:  # type: ignore[attr-defined]
         every, what = pair.elts
         seconds = every.value if isinstance(every, ast.Constant) else getattr(chores, ast.unparse(every))
-        found.append((ast.unparse(what).partition("(")[0].lower().replace("_", " "), float(str(seconds))))
-    return found
+        intervals.append((ast.unparse(what).partition("(")[0].lower().replace("_", " "), float(str(seconds))))
+    return intervals
 
 
 def processes() -> str:
-    """From what the supervisor starts, its chores, and the addresses of the settings."""
+    """Draw the supervisor with its chores, the processes that it starts, and the default addresses."""
     settings = Settings()
     kinds = [child.kind for child in supervisor._children(settings, "")]
     names = [name for name, _ in every_chore()]
@@ -183,23 +184,23 @@ def processes() -> str:
             Words(", ".join(names[cut:]), "small"),
         ),
     )  # fmt: skip
-    told = {
+    labels = {
         "web": ("web process × workers", f"public listener at {settings.host}:{settings.port}"),
         "deliveries": ("delivery process", "claims, signs and sends webhooks"),
     }
     above = Box(210, 16, 590, 44, ("operators, Prometheus and the console",))
-    parts = [above.drawn(), _arrow("M505 60V92"), parent.drawn()]
+    parts = [above.svg(), _arrow("M505 60V92"), parent.svg()]
     for number, kind in enumerate(kinds):
         x = 210 + 310 * number
-        name, does = told[kind]
+        name, does = labels[kind]
         started = _text(x + 150, 234, Words("starts and restarts it", "small"), "start") + "\n"
         parts += [_arrow(f"M{x + 140} 200V256", dashed=True), started]
-        parts += [Box(x, 260, 280, 66, (Words(name, "name"), does)).drawn(), _arrow(f"M{x + 140} 326V380")]
+        parts += [Box(x, 260, 280, 66, (Words(name, "name"), does)).svg(), _arrow(f"M{x + 140} 326V380")]
     words = ("the store: SQLite in the data directory, or PostgreSQL", "related changes share one commit")
     parts += [
-        Box(210, 384, 590, 60, (Words(words[0], "name"), words[1]), "end").drawn(),
-        Box(16, 260, 140, 66, ("clients, APIs", "and browsers")).drawn(), _arrow("M156 293H206"),
-        _arrow("M800 293H850"), Box(854, 260, 140, 66, ("receivers of", "webhooks")).drawn(),
+        Box(210, 384, 590, 60, (Words(words[0], "name"), words[1]), "end").svg(),
+        Box(16, 260, 140, 66, ("clients, APIs", "and browsers")).svg(), _arrow("M156 293H206"),
+        _arrow("M800 293H850"), Box(854, 260, 140, 66, ("receivers of", "webhooks")).svg(),
     ]  # fmt: skip
     return _picture(1010, 460, "The processes of a Gatepost service and their store", parts)
 

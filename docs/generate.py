@@ -1,7 +1,7 @@
-"""Rewrites the generated parts of the pages, and the diagrams, from the code: `.venv/bin/python docs/generate.py`.
+"""Writes the generated parts of the pages, the page of standards and the diagrams: `make docs` runs it.
 
-Names, defaults, bounds and flags come from the code. Meanings are prose and stay where they are, in the pages;
-a row that is new has none until somebody writes it, and a test asks for it.
+Names, defaults, bounds and flags come from the code. Some meanings are written in the pages and are kept; a new row has
+an empty meaning until someone writes it, and a test fails until then.
 """
 
 import ast
@@ -20,6 +20,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parent))
 import diagrams
 import limits
+import standards
 
 from gatepost import accounts, settings
 from gatepost.cli.main import all_commands
@@ -38,8 +39,8 @@ DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 CODE = DOCS.parent / "gatepost"
 MEMBER_TABLES = [scopes.MEMBERS]
-COMMON = ("data", "database", "config", "as_json")  # taken by nearly every command, and shown once
-_WITH_COMMON = all_commands().commands["doctor"]  # takes these and no other
+COMMON = ("data", "database", "config", "as_json")  # options of nearly every command, described once
+_WITH_COMMON = all_commands().commands["doctor"]  # has these options and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -50,7 +51,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def meanings(part: str) -> dict[str, str]:
-    """The last column of a table as it stands, by the name in the first."""
+    """Return the last column of the table in the page, by the name in its first column."""
     rows = [re.split(r"(?<!\\)\|", line.strip())[1:-1] for line in part.splitlines() if line.startswith("| `")]
     return {row[0].strip("` "): row[-1].strip() for row in rows}
 
@@ -76,7 +77,7 @@ def account_settings(part: str) -> str:
 
 
 def _written(name: str, setting: accounts.Setting) -> Any:
-    """The default as an operator would write it: in the largest unit that fits, if the bounds are durations."""
+    """Return the default as an operator would write it: a duration in the largest unit that fits."""
     if name == "retry_schedule":
         return ",".join(_duration(delay) for delay in setting.default)
     timed = re.search(r"\d[smhd]\b", setting.bounds)
@@ -125,11 +126,11 @@ def failures(part: str) -> str:
 
 
 def special_addresses(_part: str) -> str:
-    """Networks by what they are, in the order in which they are looked at."""
+    """Group the networks by purpose, in the order in which the guard checks them."""
     networks: dict[tuple[str, bool], list[str]] = {}
-    for each in address_guard.SPECIAL:
-        networks.setdefault((each.what, each.in_dev), []).append(f"`{each.network}`")
-    rows = [(what, ", ".join(found), "yes" if in_dev else "no") for (what, in_dev), found in networks.items()]
+    for special in address_guard.SPECIAL:
+        networks.setdefault((special.what, special.in_dev), []).append(f"`{special.network}`")
+    rows = [(what, ", ".join(names), "yes" if in_dev else "no") for (what, in_dev), names in networks.items()]
     return table(("what", "networks", "permitted with --dev"), rows)
 
 
@@ -162,7 +163,7 @@ def delivery_numbers(_part: str) -> str:
 
 
 def events(part: str) -> str:
-    """What each is about, and when it is written, is prose; its name is an anchor."""
+    """List the event types with an anchor each. The other two columns are written in the page."""
     rows = {cells[0]: cells[1:] for cells in _table_rows(part)}
     return table(
         ("type", "about", "written when"),
@@ -171,7 +172,7 @@ def events(part: str) -> str:
 
 
 def _table_rows(part: str) -> Iterator[list[str]]:
-    """The rows of a table as it stands, the first cell without its anchor and marks."""
+    """Yield the rows of the table in the page, the first cell without its anchor and backticks."""
     for line in part.splitlines():
         first, *rest = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]] or [""]
         named = re.search(r"`([^`]+)`", first)
@@ -185,7 +186,7 @@ def event_data(_part: str) -> str:
 
 
 def checks(_part: str) -> str:
-    """The checks of an authorization request, in their order, with the codes that they refuse with."""
+    """List the checks of an authorization request in order, with their error codes."""
     rows = [
         (str(number), f"`{check.__name__}`", _first_words(check), _names(_codes(check)) or "–")
         for number, check in enumerate(request.CHECKS, 1)
@@ -194,7 +195,7 @@ def checks(_part: str) -> str:
 
 
 def _codes(function: Callable[..., Any]) -> list[str]:
-    """The errors that a function of ours refuses with, as its text has them."""
+    """Return the error codes that the source of a check or rule names."""
     source = inspect.getsource(function)
     found = re.findall(r'Refusal\(\s*"(\w+)"', source)
     found += ["invalid_request"] * ("_bad(" in source or "asked.hint" in source)
@@ -207,20 +208,20 @@ def _first_words(thing: Any) -> str:
 
 
 def rules(_part: str) -> str:
-    """The rules of all grant types in one table, in the order in which they are asked."""
+    """List the rules of all grant types in one table, in the order in which they are applied."""
     short = {name: name.rpartition(":")[2] for name in GRANTS}
     named: dict[str, Any] = {}
-    for way in GRANTS.values():
-        for place, rule in enumerate(way.rules):
-            before = list(named).index(way.rules[place - 1].__name__) + 1 if place else 0
+    for grant in GRANTS.values():
+        for place, rule in enumerate(grant.rules):
+            before = list(named).index(grant.rules[place - 1].__name__) + 1 if place else 0
             if rule.__name__ not in named:
                 listed = list(named.items())
                 named = dict([*listed[:before], (rule.__name__, rule), *listed[before:]])
     rows = []
     for name, rule in named.items():
-        asked = [short[way] for way, found in GRANTS.items() if rule in found.rules]
-        of = "all" if len(asked) == len(GRANTS) else _names(asked)
-        rows.append((f"`{name}`", _first_words(rule), _names(_codes(rule)) or "–", of))
+        grants = [short[grant_type] for grant_type, grant in GRANTS.items() if rule in grant.rules]
+        applies_to = "all" if len(grants) == len(GRANTS) else _names(grants)
+        rows.append((f"`{name}`", _first_words(rule), _names(_codes(rule)) or "–", applies_to))
     return table(("rule", "condition", "error", "grant types"), rows)
 
 
@@ -232,10 +233,10 @@ def protected_resource(_part: str) -> str:
     return _document(discovery.protected_resource(settings.Settings().issuer))
 
 
-def _document(found: dict[str, Any]) -> str:
-    """JSON with a member to a line, and lists that are long in several."""
+def _document(document: dict[str, Any]) -> str:
+    """Format JSON with one member per line; a long list takes several lines."""
     lines = []
-    for name, value in found.items():
+    for name, value in document.items():
         text = json.dumps(value)
         if isinstance(value, list) and len(text) > 80:
             inner = textwrap.wrap(text[1:-1], 92, break_on_hyphens=False, break_long_words=False)
@@ -251,19 +252,19 @@ def chores(part: str) -> str:
 
 
 def code_map(_part: str) -> str:
-    """Folders and files, each by its own first sentence."""
+    """Describe the folders and files of the package by the first paragraph of their docstrings."""
     rows = []
-    for path in sorted(CODE.iterdir(), key=lambda each: (each.is_file(), each.name)):
+    for path in sorted(CODE.iterdir(), key=lambda entry: (entry.is_file(), entry.name)):
         if (path / "__init__.py").is_file():
-            rows.append((f"`{path.name}/`", _first_sentence(path / "__init__.py")))
+            rows.append((f"`{path.name}/`", _first_paragraph(path / "__init__.py")))
         elif path.suffix == ".py" and not path.name.startswith("__"):
-            rows.append((f"`{path.name}`", _first_sentence(path)))
+            rows.append((f"`{path.name}`", _first_paragraph(path)))
     return table(("in `gatepost/`", "contents"), rows)
 
 
-def _first_sentence(path: Path) -> str:
-    told = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    return " ".join(told.split("\n\n")[0].split())
+def _first_paragraph(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
 
 
 def _names(names: Iterable[str]) -> str:
@@ -275,7 +276,7 @@ def command_pages(_part: str) -> str:
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, with its whole name."""
+    """Yield every command that is not a group, with its full name."""
     for name, command in sorted(all_commands().commands.items()):
         if isinstance(command, click.Group):
             for inner in command.commands:
@@ -287,23 +288,25 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
 def _command_page(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=f"gatepost {name}")
     usage = " ".join([f"gatepost {name}", *command.collect_usage_pieces(context)])
-    told = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")).replace("gatepost:", "`gatepost:`")
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    own = [_option_row(each, context) for each in options if not _is_common(each)]
-    common = ", ".join(f"`{_longest(each)}`" for each in options if _is_common(each))
-    parts = [f"## {name}", f"```text\n{usage}\n```", told, table(("option", "meaning"), own).strip() if own else ""]
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")).replace("gatepost:", "`gatepost:`")
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    own = [_option_row(option, context) for option in options if not _is_common(option)]
+    common = ", ".join(f"`{_longest(option)}`" for option in options if _is_common(option))
+    parts = [f"## {name}", f"```text\n{usage}\n```", text, table(("option", "meaning"), own).strip() if own else ""]
     return "\n\n".join(part for part in [*parts, f"Common options: {common}."] if part) + "\n"
 
 
 def common_options(_part: str) -> str:
     context = click.Context(_WITH_COMMON)
-    found = {each.name: each for each in _WITH_COMMON.params if isinstance(each, click.Option)}
-    return table(("option", "meaning"), [_option_row(found[name], context) for name in COMMON])
+    options = {option.name: option for option in _WITH_COMMON.params if isinstance(option, click.Option)}
+    return table(("option", "meaning"), [_option_row(options[name], context) for name in COMMON])
 
 
 def _is_common(option: click.Option) -> bool:
-    """By what it says too: `--data` of an event is not that of the store."""
-    return any(option.name == each.name and option.help == getattr(each, "help", "") for each in _WITH_COMMON.params)
+    """Compare the help text too: `--data` of `event publish` is another option."""
+    return any(
+        option.name == common.name and option.help == getattr(common, "help", "") for common in _WITH_COMMON.params
+    )
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
@@ -320,7 +323,7 @@ def _limits(name: str) -> Callable[[str], str]:
 
 
 def _members(members: MemberTable) -> Callable[[str], str]:
-    """The members that a request may have."""
+    """Describe the members that a request may have."""
     rows = [
         (
             f"`{member.name}`",
@@ -334,8 +337,8 @@ def _members(members: MemberTable) -> Callable[[str], str]:
 
 
 def _returned(members: MemberTable) -> Callable[[str], str]:
-    """The members that only a response has."""
-    rows = [(f"`{each.name}`", each.description) for each in members.members if each.direction == "response"]
+    """Describe the members that only a response has."""
+    rows = [(f"`{member.name}`", member.description) for member in members.members if member.direction == "response"]
     return lambda _part: table(("member of the response", "meaning"), rows)
 
 
@@ -371,8 +374,8 @@ PARTS |= {f"limits of {name}": _limits(name) for name in limits.LIMITS}
 
 
 def current(text: str) -> str:
-    """A page with its generated parts as the code has them now."""
-    return _PART.sub(lambda found: found[1] + PARTS[found[2]](found[3]) + found[4], text)
+    """Return the text of a page with its generated parts up to date."""
+    return _PART.sub(lambda part: part[1] + PARTS[part[2]](part[3]) + part[4], text)
 
 
 def pages() -> list[Path]:
@@ -383,6 +386,7 @@ def pages() -> list[Path]:
 def main() -> None:
     fresh = {page: current(page.read_text("utf-8")) for page in pages()}
     fresh |= {IMAGES / f"{name}.svg": draw() for name, draw in diagrams.PICTURES.items()}
+    fresh[standards.PAGE] = standards.page()
     for file, text in fresh.items():
         if not file.exists() or file.read_text("utf-8") != text:
             file.write_text(text, "utf-8")

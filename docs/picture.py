@@ -1,6 +1,6 @@
-"""Runs `make demo` and keeps what a terminal shows of it: `.venv/bin/python docs/picture.py` writes images/demo.svg.
+"""Runs `make demo` and saves its output as images/demo.svg: `.venv/bin/python docs/picture.py`.
 
-The table that is redrawn while one watches is kept as it is in the end. The picture needs nothing from elsewhere.
+The table that the demo redraws is saved as it is at the end. The picture loads no font.
 """
 
 import io
@@ -32,40 +32,42 @@ _DARK, _LIGHT, _GREY, _WHITE = (20, 24, 29), (222, 228, 234), (125, 135, 146), (
 _THEME = TerminalTheme(_DARK, _LIGHT, [_DARK, *_COLOURS, _LIGHT], [_GREY, *_COLOURS, _WHITE])
 
 
-class Last:
-    """In place of a live display: only what it shows in the end."""
+class LastFrame:
+    """Replaces a live display and prints only what it shows last."""
 
     def __init__(self, console: Console, **_: Any) -> None:
-        self._console, self._shown = console, Text()
+        self._console, self._frame = console, Text()
 
     def __enter__(self) -> Self:
         return self
 
-    def update(self, shown: Any, **_: Any) -> None:
-        self._shown = shown
+    def update(self, frame: Any, **_: Any) -> None:
+        self._frame = frame
 
     def __exit__(self, *_: object) -> None:
-        self._console.print(self._shown)
+        self._console.print(self._frame)
 
 
 def main() -> None:
-    kept = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    recording = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
 
     def command(environment: Mapping[str, str], title: str, *arguments: str) -> None:
-        kept.print(f"\n[bold]{title}[/]  [dim]gatepost {' '.join(arguments)}[/]")
-        seen = dict(environment) | {"FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
-        done = subprocess.run(  # noqa: S603 (our own command)
-            [sys.executable, "-m", "gatepost", *arguments], env=seen, check=True, capture_output=True, text=True
+        recording.print(f"\n[bold]{title}[/]  [dim]gatepost {' '.join(arguments)}[/]")
+        colored = dict(environment) | {"FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
+        finished = subprocess.run(  # noqa: S603 (a fixed command)
+            [sys.executable, "-m", "gatepost", *arguments], env=colored, check=True, capture_output=True, text=True
         )
-        kept.print(Text.from_ansi(done.stdout.strip()))
+        recording.print(Text.from_ansi(finished.stdout.strip()))
 
     os.chdir(DOCS.parent)
-    kept.print("[green]$[/] make demo\n")
-    demo.console, demo.Live, demo.command = kept, Last, command  # type: ignore[assignment,attr-defined]
+    recording.print("[green]$[/] make demo\n")
+    demo.console, demo.Live, demo.command = recording, LastFrame, command  # type: ignore[assignment,attr-defined]
     demo.main()
-    kept.print()
+    recording.print()
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(kept.export_svg(title="make demo", theme=_THEME, code_format=_FORMAT, unique_id="demo"), "utf-8")
+    PICTURE.write_text(
+        recording.export_svg(title="make demo", theme=_THEME, code_format=_FORMAT, unique_id="demo"), "utf-8"
+    )
 
 
 if __name__ == "__main__":

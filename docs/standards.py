@@ -1,6 +1,5 @@
-"""Writes the page of standards from docs/standards.toml: `.venv/bin/python docs/standards.py`."""
+"""The page of standards, from docs/standards.toml. `make docs` writes it."""
 
-import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +9,9 @@ TABLE = DOCS / "standards.toml"
 PAGE = DOCS / "reference" / "standards.md"
 _HEAD = """# Standards
 
-What Gatepost claims of each document, clause by clause: the file that obeys it, and a test that shows it.
-A test of its own keeps this table true: the files cite the document, the tests exist, and nothing that the code cites
-is missing here. How the whole behaves beside another server is in [differences](differences.md).
+The standards that Gatepost implements, clause by clause, with the file that implements each clause and a test that
+covers it. A test checks this page: the files cite the document, the tests exist, and every document that the code cites
+is listed. [Differences](differences.md) compares the responses to invalid requests with another server.
 """
 
 
@@ -36,14 +35,14 @@ def documents() -> list[Document]:
     return [
         Document(
             name,
-            told["title"],
-            tuple(told.get("cited", [name])),
+            entry["title"],
+            tuple(entry.get("cited", [name])),
             tuple(
                 Clause(name, section, does, f"gatepost/{file}", f"tests/{test}")
-                for section, does, file, test in told["clauses"]
+                for section, does, file, test in entry["clauses"]
             ),
         )
-        for name, told in table.items()
+        for name, entry in table.items()
     ]
 
 
@@ -51,12 +50,7 @@ def page() -> str:
     text = _HEAD
     for document in documents():
         title = document.title if document.title.startswith(document.name) else f"{document.name}: {document.title}"
-        text += f"\n## {title}\n\n| section | what Gatepost does | where | shown by |\n| --- | --- | --- | --- |\n"
-        for each in document.clauses:
-            text += f"| {each.section} | {each.does} | `{each.file}` | `{each.test}` |\n"
+        text += f"\n## {title}\n\n| section | what Gatepost does | where | tested by |\n| --- | --- | --- | --- |\n"
+        for clause in document.clauses:
+            text += f"| {clause.section} | {clause.does} | `{clause.file}` | `{clause.test}` |\n"
     return text
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
-    sys.stdout.write(f"wrote {PAGE.name}\n")

@@ -37,7 +37,7 @@ def test_every_change_is_checked() -> None:
 def test_every_folder_of_the_package_is_on_the_map() -> None:
     package = ROOT / "gatepost"
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
-    assert folders <= set(first_column(CONTRIBUTING, "in `gatepost/`", "what lives there"))
+    assert folders <= set(first_column(CONTRIBUTING, "in `gatepost/`", "contents"))
 
 
 def test_every_folder_of_the_tests_is_on_the_map() -> None:
