@@ -15,7 +15,8 @@ from gatepost.core.errors import Refusal
 from gatepost.core.logging import configure_logs
 from gatepost.core.secrets import Box, digest, random_bytes, same
 from gatepost.oauth import scopes, signing_keys
-from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.client_grants import Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.token_rules import Draft, Request, mint
 from gatepost.run.tuning import collect_rarely
 from gatepost.web import app, tokens

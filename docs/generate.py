@@ -29,7 +29,7 @@ from gatepost.core.errors import ERRORS
 from gatepost.core.members import MemberTable, default_text
 from gatepost.egress import address_guard, sender
 from gatepost.ledger import entries
-from gatepost.oauth import discovery, scopes
+from gatepost.oauth import client_grants, clients, discovery, scopes
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
 from gatepost.webhooks import claim_and_settle as units
@@ -38,7 +38,7 @@ from gatepost.webhooks import decide, deliveries, endpoints, plan, schedule, wor
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 CODE = DOCS.parent / "gatepost"
-MEMBER_TABLES = [scopes.MEMBERS]
+MEMBER_TABLES = [clients.MEMBERS, client_grants.GRANT_MEMBERS, scopes.MEMBERS]
 COMMON = ("data", "database", "config", "as_json")  # options of nearly every command, described once
 _WITH_COMMON = all_commands().commands["doctor"]  # has these options and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -369,7 +369,11 @@ PARTS: dict[str, Callable[[str], str]] = {
     "code map": code_map,
 }
 PARTS |= {f"members of {members.noun}": _members(members) for members in MEMBER_TABLES}
-PARTS |= {f"response members of {members.noun}": _returned(members) for members in MEMBER_TABLES}
+PARTS |= {
+    f"response members of {members.noun}": _returned(members)
+    for members in MEMBER_TABLES
+    if any(member.direction == "response" for member in members.members)
+}
 PARTS |= {f"limits of {name}": _limits(name) for name in limits.LIMITS}
 
 

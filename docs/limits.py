@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from gatepost import accounts, settings
-from gatepost.core import jose, strict_json
+from gatepost.core import jose, secret_rotation, strict_json
 from gatepost.egress import address_guard, jwks_cache, remote_jwks, sender
 from gatepost.ingest import http
 from gatepost.ledger import entries, publishable
@@ -103,7 +103,7 @@ LIMITS: dict[str, list[Row]] = {
         _setting("refresh_token_lifetime", "lifetime of an unused refresh token", "`invalid_grant`"),
         _setting("refresh_token_max_age", "age of a token family", "`invalid_grant`"),
         _setting("refresh_grace", "repeated use of the previous refresh token", "reuse: the token family ends"),
-        _overlap("client", clients.OVERLAP, clients.MAX_OVERLAP),
+        _overlap("client", secret_rotation.OVERLAP, clients.MAX_OVERLAP),
         ("keys in a client's `jwks`", "20", "400 `invalid_client_metadata`"),
         ("age of a client assertion since `iat`", _time(client_authentication.ASSERTION_LIFE), "401 `invalid_client`"),
         ("`iat` and `nbf` of a received JWT ahead of Gatepost's clock", _time(jose.AHEAD), _REFUSED),

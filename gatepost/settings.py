@@ -14,8 +14,8 @@ import msgspec
 
 from gatepost.accounts import NAME
 from gatepost.core.errors import BadSetting
+from gatepost.core.json_schema import HOST
 from gatepost.oauth import shared_resources
-from gatepost.oauth.redirect_uris import HOST
 from gatepost.oauth.shared_resources import SharedResource
 
 PREFIX = "GATEPOST_"

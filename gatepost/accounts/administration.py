@@ -14,7 +14,7 @@ from gatepost.ledger import chain_upkeep
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.service import Service, operator, record
 from gatepost.ledger.upkeep import Reader
-from gatepost.oauth import clients, definitions, scopes
+from gatepost.oauth import client_rules, clients, definitions, scopes
 from gatepost.oauth.clients import Client
 from gatepost.oauth.definitions import Call
 from gatepost.oauth.scopes import Scope
@@ -89,7 +89,7 @@ def _check_profile(tx: Tx, account: Account) -> None:
     after = LOWEST
     while page := tx.clients(account.id, after, _PAGE):
         for client in page:
-            wrong = clients.unfit(client) if client.active else None
+            wrong = client_rules.fapi2_violation(client) if client.active else None
             if wrong:
                 raise BadSetting(f"profile=fapi2: client {client.id} does not comply: {wrong[0]} {wrong[1]}")
         after = ids.raw(page[-1].id)
@@ -183,4 +183,4 @@ def redefine_client(tx: Tx, service: Service, client: str, changes: dict[str, An
 
 
 def shown_client(tx: Tx, client: Client) -> dict[str, Any]:
-    return clients.shown(client, tx.secrets_used(client))
+    return clients.render(client, tx.secrets_used(client))

@@ -9,7 +9,8 @@ from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, duration, json_option, with_store
 from gatepost.core.errors import BadSetting
-from gatepost.oauth.clients import MAX_OVERLAP, OVERLAP
+from gatepost.core.secret_rotation import OVERLAP
+from gatepost.oauth.clients import MAX_OVERLAP
 from gatepost.run.app import Opened
 
 

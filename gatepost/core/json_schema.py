@@ -15,6 +15,8 @@ Json = dict[str, Any]
 
 EXPECTS = "x-expects"
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
+HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"  # a name or an address, and a port
+PATH_AND_QUERY = r"(?:[/?][!-\"$-\[\]-~]*)?"  # printable ASCII without fragment and backslash
 
 
 def string(least: int, most: int, *, expects: str = "", **keywords: Any) -> Json:

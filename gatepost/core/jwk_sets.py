@@ -6,6 +6,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from gatepost.core.jose import PRIVATE_PARTS, RSA_KEYS, is_rsa_key
+from gatepost.core.json_schema import Json, array, response_object
 
 ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA", "Ed25519")
 STRICT_ALGORITHMS = tuple(name for name in ASSERTION_ALGORITHMS if name != "RS256")
@@ -42,3 +43,27 @@ def usable_keys(jwks: Any) -> list[dict[str, Any]] | None:
         return None
     signing = [key for key in keys[:100] if isinstance(key, dict) and key.get("use", "sig") == "sig"]
     return [key for key in signing if not jwks_problem({"keys": [key]})]
+
+
+def jwks_schema() -> Json:
+    """What JSON Schema can express of the rules above."""
+    part = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+    modulus = part | {"minLength": 342, "maxLength": 1366}
+    kinds = [
+        _kind("P-256", ["crv", "x", "y"], kty={"const": "EC"}, crv={"const": "P-256"}, x=part, y=part),
+        _kind("Ed25519", ["crv", "x"], kty={"const": "OKP"}, crv={"const": "Ed25519"}, x=part),
+        _kind(RSA_KEYS, ["n", "e"], kty={"const": "RSA"}, n=modulus, e=part),
+    ]
+    key: Json = {
+        "type": "object",
+        "required": ["kty"],
+        "properties": {"kid": {"type": "string"}, "alg": {"enum": [None, *ASSERTION_ALGORITHMS]}},
+        "anyOf": kinds,
+        "not": {"anyOf": [{"required": [member]} for member in PRIVATE_PARTS]},
+    }
+    keys = array(key, minItems=1, maxItems=20)
+    return response_object({"keys": keys}, description="A JWK set of public keys. Several keys need a kid each.")
+
+
+def _kind(description: str, required: list[str], **members: Json) -> Json:
+    return {"description": description, "required": required, "properties": members}

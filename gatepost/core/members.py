@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gatepost.core.errors import Refusal
-from gatepost.core.json_schema import Json, nullable, problem
+from gatepost.core.json_schema import Json, mapping, nullable, problem, string
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -40,6 +40,11 @@ class MemberTable(NamedTuple):
     @property
     def response(self) -> dict[str, Member]:
         return {member.name: member for member in self.members if member.direction != "request"}
+
+    def problem(self, name: str, value: Any) -> str:
+        """What is wrong with the value of a member; empty if nothing is."""
+        member = self.request[name]
+        return problem(member.schema, value) or (member.rule(value) if member.rule else "")
 
     def refusal(self, name: str, detail: str) -> Refusal:
         member = self.request.get(name)
@@ -78,16 +83,11 @@ def read(
         if value is None and member.null:
             values[name] = table.defaults.get(name)
         elif not member.is_reference:
-            wrong = member_problem(member, value)
+            wrong = table.problem(name, value)
             if wrong:
                 return table.refusal(name, wrong)
             values[name] = value
     return values
-
-
-def member_problem(member: Member, value: Any) -> str:
-    """What is wrong with the value of a member; empty if nothing is."""
-    return problem(member.schema, value) or (member.rule(value) if member.rule else "")
 
 
 def request_schemas(table: MemberTable, occasion: Literal["any", "create", "change"] = "any") -> dict[str, Json]:
@@ -101,11 +101,11 @@ def request_schemas(table: MemberTable, occasion: Literal["any", "create", "chan
     return found
 
 
-def response_schemas(table: MemberTable) -> dict[str, Json]:
-    """The schema of each member in a response; a member that is None by default may be null there."""
+def response_schemas(table: MemberTable, *, omits_none: bool = False) -> dict[str, Json]:
+    """The schema of each member in a response, where a member that is None is null unless it is omitted."""
     found = {}
     for name, member in table.response.items():
-        may_be_null = table.defaults.get(name, ...) is None
+        may_be_null = table.defaults.get(name, ...) is None and not omits_none
         found[name] = _described(nullable(member.schema) if may_be_null else member.schema, member.description)
     return found
 
@@ -122,3 +122,15 @@ def default_text(table: MemberTable, member: Member) -> str:
     if default in (None, "", [], {}):
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+METADATA = Member(
+    "metadata",
+    mapping(
+        string(1, 64),
+        string(0, 512),
+        50,
+        expects="an object of at most 50 strings: names of 1 to 64 characters, values of at most 512",
+    ),
+    "Data of your own. Gatepost stores and returns it.",
+)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
+from gatepost.core.json_schema import HOST, PATH_AND_QUERY, string
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
@@ -73,6 +75,12 @@ METADATA_NAMES = {
 PRIVATE_NAMES = ("internal", "local", "localdomain", "home.arpa")  # RFC 6762, RFC 8375, and what ICANN set aside
 
 MAX_URL = 2048
+URL_SCHEMA = string(
+    1,
+    MAX_URL,
+    expects=f"an https URL of at most {MAX_URL} printable ASCII characters, without user, fragment or backslash",
+    pattern=f"^https?://{HOST}{PATH_AND_QUERY}$",
+)
 _URL = re.compile(r"(https?)://([^/?]*)(?:[/?].*)?")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")

@@ -1,56 +1,30 @@
-"""Clients: their metadata as RFC 7591 has it, their secrets, and their grants. Model and rules, no I/O."""
+"""Clients: their metadata (RFC 7591), their secrets and their grants. The model and its members, no I/O.
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+`client_rules` has the rules between members and defines a client from a request.
+"""
+
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gatepost.core import clock, ids
-from gatepost.core.errors import Refusal
-from gatepost.core.jwk_sets import STRICT_ALGORITHMS, jwks_problem
-from gatepost.oauth import redirect_uris, resources, scopes
-from gatepost.oauth.redirect_uris import HOST
+from gatepost.core import json_schema as schema
+from gatepost.core.json_schema import EXPECTS, HOST
+from gatepost.core.jwk_sets import KEYS, jwks_problem
+from gatepost.core.members import METADATA, Member, table
+from gatepost.core.secret_rotation import rotate_secret_schema, rotated
+from gatepost.egress import address_guard
+from gatepost.oauth import client_grants, resources, scopes
+from gatepost.oauth.client_grants import GRANT_TYPES, Grant
 
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 (a name, not a secret)
 SECRET_METHODS = ("client_secret_basic", "client_secret_post")
-OVERLAP = timedelta(hours=24)
 MAX_OVERLAP = timedelta(days=30)
 
 
-class GrantType(NamedTuple):
-    """What holds for every client that is configured for this way of obtaining tokens."""
-
-    confidential: bool
-    redirects: bool
-    by_code: bool  # a person allowed it: openid and offline_access make sense, gatepost: scopes do not
-
-
-GRANT_TYPES: dict[str, GrantType] = {
-    "client_credentials": GrantType(confidential=True, redirects=False, by_code=False),
-    "authorization_code": GrantType(confidential=False, redirects=True, by_code=True),
-    "refresh_token": GrantType(confidential=False, redirects=False, by_code=True),
-    JWT_BEARER: GrantType(confidential=False, redirects=False, by_code=False),
-    TOKEN_EXCHANGE: GrantType(confidential=True, redirects=False, by_code=False),
-}
-
-
-class Grant(msgspec.Struct, frozen=True):
-    """This client may obtain these scopes, by this grant type, with these lifetimes."""
-
-    id: str
-    grant_type: str
-    scopes: list[str]
-    access_token_lifetime: int | None = None
-    refresh_token_lifetime: int | None = None
-    status: Literal["active", "disabled"] = "active"
-    exchange: Literal["delegation", "impersonation"] | None = None  # of a token exchange
-
-
 class StoredSecret(msgspec.Struct, frozen=True):
-    """A client secret as it is kept: an HMAC under the server's key, never the secret."""
+    """A client secret as it is stored: an HMAC under the server's key, never the secret itself."""
 
     id: str
     hash: bytes
@@ -62,7 +36,7 @@ class StoredSecret(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One client. Members below `grants` are those of RFC 7591 and ours, with the names they have on the wire."""
+    """One client. The fields below `explicit_grants` have the names and defaults of the members in requests."""
 
     id: str
     account: str
@@ -108,407 +82,253 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.token_endpoint_auth_method == "none"  # noqa: S105 (a name, not a secret)
 
     def operations(self) -> set[str]:
-        """The `gatepost:` scopes it can obtain."""
+        """The `gatepost:` scopes that it can obtain."""
         return set(scopes.OPERATIONS).intersection(scopes.split(self.scope))
 
     def grant(self, grant_type: str) -> Grant | None:
-        return next((each for each in self.grants if each.grant_type == grant_type and each.status == "active"), None)
+        """The active grant of this type."""
+        return next(
+            (grant for grant in self.grants if grant.grant_type == grant_type and grant.status == "active"), None
+        )
 
 
-class Definition(NamedTuple):
-    """What a body of POST /oauth/clients asks for, checked."""
-
-    client: Client
-    wants_secret: bool
-    overlap: timedelta
-
-
-def define(
-    sent: Mapping[str, Any], known: Client | None, *, account: str, base_url: str, at: datetime, strict: bool = False
-) -> Definition | Refusal:
-    """The client that the body defines: a new one, or `known` with the members sent changed."""
-    fields = _read(sent, known)
-    if isinstance(fields, Refusal):
-        return fields
-    overlap = _overlap(sent.get("rotate_secret"))
-    if overlap is None:
-        return _bad("rotate_secret", 'must be true or {"overlap": seconds}, at most 30 days')
-    base = known or Client(ids.new("cli"), account, at, at)
-    if strict and sent.get("id_token_signed_response_alg", None if known is None else "") is None:
-        fields["id_token_signed_response_alg"] = STRICT_ALGORITHMS[0]
-    client = _with_defaults(msgspec.structs.replace(base, **fields), sent)
-    configured = _configure_grants(client, sent)
-    if isinstance(configured, Refusal):
-        return configured
-    problem_with = _whole(configured, base_url) or (unfit(configured) if strict else None)
-    if problem_with:
-        return _bad(*problem_with)
-    uses_secret = configured.token_endpoint_auth_method in SECRET_METHODS
-    if not uses_secret:
-        if sent.get("rotate_secret"):
-            return _bad("rotate_secret", f"a {configured.token_endpoint_auth_method} client has no secret")
-        configured = msgspec.structs.replace(configured, secrets=[])
-    wants = uses_secret and (bool(sent.get("rotate_secret")) or not any(each.live(at) for each in configured.secrets))
-    return Definition(configured, wants, overlap)
+def _page(member: str, description: str) -> Member:
+    page = schema.string(
+        1,
+        2048,
+        expects="an http or https URL of at most 2048 characters",
+        pattern=rf"^https?://{HOST}(?:[/?#][!-~]*)?$",
+    )
+    return Member(member, page, description)
 
 
-def _read(sent: Mapping[str, Any], known: Client | None) -> dict[str, Any] | Refusal:
-    """The members sent, each checked by itself; null means the default."""
-    fields: dict[str, Any] = {}
-    for member, value in sent.items():
-        check = MEMBERS.get(member)
-        if member in ("client_id", "rotate_secret", "grants"):
-            continue
-        if check is None:
-            if known is None:
-                continue  # RFC 7591, section 2: unknown members of a registration are ignored
-            return _bad(member, f"unknown member; a client has {', '.join([*MEMBERS, 'rotate_secret', 'grants'])}")
-        problem = "" if value is None else check(value)
-        if problem:
-            return _bad(member, problem)
-        fields[member] = _DEFAULTS[member] if value is None else value
-    return fields
+def _scope_names_differ(scope: str) -> str:
+    names = scope.split(" ")
+    return "" if len(set(names)) == len(names) else "must not contain a scope name twice"
 
 
-def with_secret(client: Client, digest: bytes, overlap: timedelta, at: datetime) -> Client:
-    """The client with one more secret. The one before lives on for the overlap; any older one ends now."""
-    before = [each for each in client.secrets if each.live(at)][-1:] if overlap else []
-    ending = [
-        msgspec.structs.replace(each, expires_at=min(each.expires_at or at + overlap, at + overlap)) for each in before
-    ]
-    return msgspec.structs.replace(client, secrets=[*ending, StoredSecret(ids.new("sec"), digest, at)])
+def _served_resources(serves: list[str]) -> str:
+    """Whose default resource may be served is a rule of the whole client."""
+    named = [resource for resource in serves if not resource.startswith(scopes.default_resource(""))]
+    return next((wrong for resource in named if (wrong := resources.problem(resource, ""))), "")
 
 
-def shown(client: Client, last_used: Mapping[str, datetime]) -> dict[str, Any]:
-    """The answer of POST /oauth/clients: everything registered, never a secret."""
-    answer: dict[str, Any] = {
+_SECRET = {
+    "id": schema.identifier("sec"),
+    "created_at": schema.DATE_TIME,
+    "expires_at": schema.nullable(schema.DATE_TIME),
+    "last_used_at": schema.nullable(schema.DATE_TIME),
+}
+# The names and meanings of RFC 7591, section 2, and Gatepost's own.
+MEMBERS = table(
+    "a client",
+    Client,
+    Member(
+        "client_id",
+        schema.identifier("cli"),
+        "Identifies the client to change or read. Leave it out to create a client.",
+        null=False,
+        occasion="change",
+        is_reference=True,
+    ),
+    Member("client_name", schema.string(1, 200), "The name that people see."),
+    Member(
+        "redirect_uris",
+        schema.array(
+            schema.string(1, 2048),
+            expects="a list of at most 50 different URIs",
+            maxItems=50,
+            uniqueItems=True,
+            examples=[["https://app.example.com/callback"]],
+        ),
+        "https, http on loopback, or for native clients a private-use scheme with a dot. Required for "
+        "`authorization_code`.",
+        error="invalid_redirect_uri",
+    ),
+    Member(
+        "grant_types",
+        schema.array(schema.one_of(GRANT_TYPES), expects="a list of grant types", minItems=1, uniqueItems=True),
+        "How the client obtains tokens. Send `client_credentials` for a machine.",
+        default_text="`authorization_code`",
+    ),
+    Member(
+        "response_types",
+        schema.array(schema.one_of(["code"]), expects='["code"] or []', minItems=0, uniqueItems=True),
+        "Always set to what the grant types need.",
+        default_text="`code` for `authorization_code`, otherwise none",
+    ),
+    Member(
+        "scope",
+        schema.string(
+            0,
+            16_000,
+            expects="scope names separated by single spaces",
+            pattern=f"^(?:{scopes.SCOPE_TOKEN.pattern}(?: {scopes.SCOPE_TOKEN.pattern})*)?$",
+            examples=["gatepost:clients"],
+        ),
+        "The scopes of the account that the client may obtain, each once.",
+        rule=_scope_names_differ,
+    ),
+    Member(
+        "token_endpoint_auth_method",
+        schema.one_of([*SECRET_METHODS, "private_key_jwt", "none"]),
+        "The only method by which this client may authenticate.",
+    ),
+    Member(
+        "jwks",
+        schema.ref("KeySet") | {EXPECTS: f"a JWK set of 1 to 20 public keys: {KEYS}"},
+        "The client's public keys. `private_key_jwt` requires this or `jwks_uri`.",
+        rule=jwks_problem,
+    ),
+    Member(
+        "jwks_uri",
+        address_guard.URL_SCHEMA | {"examples": ["https://app.example.com/jwks"]},
+        "Where the client publishes its key set, instead of `jwks`. http is accepted only with `--dev`.",
+    ),
+    Member(
+        "contacts",
+        schema.array(schema.string(1, 320), expects="a list of at most 20 strings of 1 to 320 characters", maxItems=20),
+        "Email addresses of people who are responsible for the client.",
+    ),
+    _page("client_uri", "A page about the client."),
+    _page("logo_uri", "The client's logo."),
+    _page("tos_uri", "The terms of service."),
+    _page("policy_uri", "The privacy policy."),
+    Member("software_id", schema.string(1, 200), "Identifies the client software."),
+    Member("software_version", schema.string(1, 200), "The version of the client software."),
+    Member(
+        "application_type", schema.one_of(["web", "native"]), "A native client may register private-use redirect URIs."
+    ),
+    Member(
+        "id_token_signed_response_alg",
+        schema.one_of(["RS256", "ES256", "EdDSA"]),
+        "The algorithm that ID tokens are signed with.",
+        default_text="`RS256`; `ES256` if the account's profile is `fapi2`",
+    ),
+    Member(
+        "id_token_claims",
+        schema.boolean(),
+        "Whether ID tokens contain all claims that the scopes release, or only those that the `claims` parameter "
+        "requests.",
+        default_text="`false`; `true` for clients created before this member existed",
+    ),
+    Member(
+        "dpop_bound_access_tokens", schema.boolean(), "Whether the client gets only tokens bound to a key (RFC 9449)."
+    ),
+    Member(
+        "access_token_lifetime",
+        client_grants.ACCESS_TOKEN_LIFETIME,
+        "Limits the lifetime of access tokens. The shortest limit of account, client, grant and scopes applies.",
+        default_text="the account's",
+    ),
+    Member(
+        "refresh_token_lifetime",
+        client_grants.REFRESH_TOKEN_LIFETIME,
+        "How long a refresh token may stay unused.",
+        default_text="the account's",
+    ),
+    Member(
+        "serves",
+        schema.array(scopes.RESOURCE, expects="a list of at most 50 resources", maxItems=50),
+        "Resources of the account that this client is: it may introspect and exchange tokens for them.",
+        rule=_served_resources,
+    ),
+    Member(
+        "claims",
+        scopes.FIXED_CLAIMS,
+        "Fixed claims in the client's tokens from `client_credentials`, at most 4 KiB as JSON.",
+        rule=scopes.fixed_claims_size,
+    ),
+    Member(
+        "require_pkce",
+        schema.boolean(),
+        "Whether authorization requests need PKCE. May be false only for a client that authenticates.",
+    ),
+    Member(
+        "require_nonce",
+        schema.boolean(),
+        "Whether an authorization request without PKCE needs a `nonce`. May be false only if `require_pkce` is false.",
+    ),
+    Member(
+        "status",
+        schema.one_of(["active", "disabled"]),
+        "A disabled client gets no tokens, and Gatepost no longer accepts its tokens.",
+    ),
+    METADATA,
+    Member(
+        "grants",
+        client_grants.GRANTS,
+        "Which scopes the client may obtain by which grant type.",
+        default_text="built from `grant_types` and `scope`",
+    ),
+    Member(
+        "rotate_secret",
+        rotate_secret_schema(MAX_OVERLAP),
+        "Creates another secret. The previous one stays valid for the overlap, 24 hours unless you set it.",
+        direction="request",
+    ),
+    Member(
+        "client_id_issued_at",
+        {"type": "integer"},
+        "When the client was created, in seconds since 1970.",
+        direction="response",
+    ),
+    Member("account", schema.identifier("acc"), "The account that the client belongs to.", direction="response"),
+    Member(
+        "client_secret",
+        schema.string(1, 100),
+        "The secret, only in the response that created it.",
+        direction="response",
+    ),
+    Member(
+        "client_secret_expires_at",
+        {"type": "integer", "enum": [0]},
+        "0 if the client has a secret: it does not expire by itself.",
+        direction="response",
+    ),
+    Member(
+        "secrets",
+        schema.array(schema.response_object(_SECRET)),
+        "The valid secrets, with `id`, `created_at`, `expires_at` and `last_used_at`, never with the secret itself.",
+        direction="response",
+    ),
+    error="invalid_client_metadata",
+)
+_ALWAYS_RENDERED = ("grant_types", "redirect_uris")
+_STORED = [name for name in MEMBERS.request if name in MEMBERS.defaults and name != "grants"]
+SOMETIMES_RENDERED = [
+    *(name for name in _STORED if MEMBERS.defaults[name] in (None, [], {}) and name not in _ALWAYS_RENDERED),
+    *("client_secret", "client_secret_expires_at", "secrets"),
+]
+
+
+def render(client: Client, last_used: Mapping[str, datetime]) -> dict[str, Any]:
+    """The response of POST /oauth/clients: everything that is registered, never a secret."""
+    rendered: dict[str, Any] = {
         "client_id": client.id,
         "client_id_issued_at": clock.seconds(client.created_at),
         "account": client.account,
     }
-    for member in MEMBERS:
-        value = getattr(client, member)
-        if value not in (None, [], {}) or member in ("grant_types", "redirect_uris"):
-            answer[member] = value
-    answer["grants"] = [_shown_grant(grant) for grant in client.grants]
+    for name in _STORED:
+        value = getattr(client, name)
+        if value not in (None, [], {}) or name in _ALWAYS_RENDERED:
+            rendered[name] = value
+    rendered["grants"] = [client_grants.render(grant) for grant in client.grants]
     if client.secrets:
-        answer["client_secret_expires_at"] = 0
-        answer["secrets"] = [
+        rendered["client_secret_expires_at"] = 0
+        rendered["secrets"] = [
             {
-                "id": each.id,
-                "created_at": clock.rfc3339(each.created_at),
-                "expires_at": clock.rfc3339(each.expires_at) if each.expires_at else None,
-                "last_used_at": clock.rfc3339(last_used[each.id]) if each.id in last_used else None,
+                "id": secret.id,
+                "created_at": clock.rfc3339(secret.created_at),
+                "expires_at": clock.rfc3339(secret.expires_at) if secret.expires_at else None,
+                "last_used_at": clock.rfc3339(last_used[secret.id]) if secret.id in last_used else None,
             }
-            for each in client.secrets
+            for secret in client.secrets
         ]
-    return answer
+    return rendered
 
 
-def _shown_grant(grant: Grant) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(grant)
-    if grant.grant_type == TOKEN_EXCHANGE:
-        told["exchange"] = grant.exchange or EXCHANGES[0]
-    else:
-        del told["exchange"]
-    return told
-
-
-# --- the whole client
-
-
-def _with_defaults(client: Client, sent: Mapping[str, Any]) -> Client:
-    """RFC 7591, section 2: what is left out at registration."""
-    grant_types, listed = client.grant_types, sent.get("grants")
-    if not grant_types or (listed is not None and "grant_types" not in sent):
-        entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        named = [each.get("grant_type") for each in entries]
-        grant_types = [each for each in GRANT_TYPES if each in named] or ["authorization_code"]
-    response_types = ["code"] if "authorization_code" in grant_types else []  # section 2.1: never inconsistent
-    return msgspec.structs.replace(client, grant_types=grant_types, response_types=response_types)
-
-
-def _configure_grants(client: Client, sent: Mapping[str, Any]) -> Client | Refusal:
-    """Grants as given, else each grant type with the scopes that make sense for it. Ids stay with their type."""
-    given = sent.get("grants")
-    if client.explicit_grants and "grants" not in sent:
-        return _keep_grants(client)
-    known = {each.grant_type: each for each in client.grants}
-    if given is not None:
-        parsed = _parse_grants(given, known)
-        if isinstance(parsed, str):
-            return _bad("grants", parsed)
-        allowed = scopes.split(client.scope) or list(dict.fromkeys(name for each in parsed for name in each.scopes))
-        if "grant_types" not in sent:
-            client = msgspec.structs.replace(client, grant_types=[each.grant_type for each in parsed])
-        if {each.grant_type for each in parsed} != set(client.grant_types):
-            return _bad("grants", "must have one entry for each of grant_types")
-        beyond = [name for each in parsed for name in each.scopes if name not in allowed]
-        if beyond:
-            return _bad("grants", f"{beyond[0]} is not in the client's scope")
-        return msgspec.structs.replace(client, grants=parsed, explicit_grants=True, scope=" ".join(allowed))
-    built = []
-    for grant_type in client.grant_types:
-        fitting = [name for name in scopes.split(client.scope) if fits(grant_type, name)]
-        before = known.get(grant_type) or Grant(ids.new("grt"), grant_type, [])
-        if "grants" in sent:  # as null: of what was given only the id stays
-            before = Grant(before.id, grant_type, [])
-        built.append(msgspec.structs.replace(before, scopes=fitting))
-    return msgspec.structs.replace(client, grants=built, explicit_grants=False)
-
-
-def _keep_grants(client: Client) -> Client | Refusal:
-    """Explicit grants stay as they are, less what the client's scope no longer has: nothing is added unasked."""
-    if {each.grant_type for each in client.grants} != set(client.grant_types):
-        return _bad("grant_types", "this client's grants are explicit; send grants too, or grants: null to build them")
-    allowed = scopes.split(client.scope)
-    trimmed = [
-        msgspec.structs.replace(each, scopes=[name for name in each.scopes if name in allowed])
-        for each in client.grants
-    ]
-    return msgspec.structs.replace(client, grants=trimmed)
-
-
-def fits(grant_type: str, scope: str) -> bool:
-    """Whether a scope can come by this grant type at all."""
-    if scope in scopes.OPERATIONS:
-        return grant_type == "client_credentials"
-    return scope not in scopes.BY_CODE or GRANT_TYPES[grant_type].by_code
-
-
-GRANT_MEMBERS = ("id", "grant_type", "scopes", "access_token_lifetime", "refresh_token_lifetime", "status", "exchange")
-EXCHANGES = ("delegation", "impersonation")
-
-
-def _parse_grants(given: Any, known: Mapping[str, Grant]) -> list[Grant] | str:
-    if not isinstance(given, list) or not 1 <= len(given) <= len(GRANT_TYPES):
-        return "must be a list of grants, one for each grant type"
-    parsed: dict[str, Grant] = {}
-    for each in given:
-        unknown = sorted(set(each) - set(GRANT_MEMBERS)) if isinstance(each, dict) else []
-        if not isinstance(each, dict) or unknown:
-            return f"each grant has {', '.join(GRANT_MEMBERS)}" + (f", not {unknown[0][:64]}" if unknown else "")
-        grant_type, names = each.get("grant_type"), each.get("scopes")
-        if grant_type not in list(GRANT_TYPES) or grant_type in parsed:
-            return "grant_type must be a supported grant type, each at most once"
-        if not isinstance(names, list) or not all(
-            isinstance(name, str) and scopes.SCOPE_TOKEN.fullmatch(name) for name in names
-        ):
-            return "scopes must be a list of scope names"
-        misfit = [name for name in names if not fits(grant_type, name)]
-        if misfit:
-            return f"{misfit[0]} cannot be obtained by {grant_type}"
-        lifetimes = {key: each.get(key) for key in ("access_token_lifetime", "refresh_token_lifetime")}
-        for key, value in lifetimes.items():
-            problem = MEMBERS[key](value) if value is not None else ""
-            if problem:
-                return f"{key} {problem}"
-        if each.get("status", "active") not in ("active", "disabled"):
-            return "status must be active or disabled"
-        exchange = each.get("exchange")
-        if exchange is not None and (grant_type != TOKEN_EXCHANGE or exchange not in EXCHANGES):
-            return f"exchange must be {' or '.join(EXCHANGES)}, and only for {TOKEN_EXCHANGE}"
-        before = known.get(grant_type)
-        if each.get("id") is not None and (before is None or each["id"] != before.id):
-            return f"id must be left out, or the id that the {grant_type} grant has"
-        parsed[grant_type] = Grant(
-            before.id if before else ids.new("grt"),
-            grant_type,
-            list(dict.fromkeys(names)),
-            status=each.get("status", "active"),
-            exchange=None if exchange == EXCHANGES[0] else exchange,  # said or not, the default is the same grant
-            **lifetimes,
-        )
-    return list(parsed.values())
-
-
-def _whole(client: Client, base_url: str) -> tuple[str, str] | None:
-    """What must hold for the client as a whole, whatever member was sent: the member at fault and why."""
-    method = client.token_endpoint_auth_method
-    for grant_type in client.grant_types:
-        rules = GRANT_TYPES[grant_type]
-        if rules.confidential and client.public:
-            return "grant_types", f"{grant_type} needs a client that authenticates; token_endpoint_auth_method is none"
-        if rules.redirects and not client.redirect_uris:
-            return "redirect_uris", f"needed for {grant_type} (the default); for a machine send client_credentials"
-    if client.jwks is not None and client.jwks_uri is not None:
-        return "jwks_uri", "send jwks or jwks_uri, not both"
-    if method == "private_key_jwt" and client.jwks is None and client.jwks_uri is None:
-        return "jwks", "needed for private_key_jwt, or jwks_uri"
-    for uri in client.redirect_uris:
-        problem = redirect_uris.problem(uri, native=client.application_type == "native")
-        if problem:
-            return "redirect_uris", f"{uri[:200]!r} {problem}"
-    if not client.require_pkce and client.public:
-        return "require_pkce", "may be false only for a client that authenticates"
-    if not client.require_nonce and client.require_pkce:
-        return "require_nonce", "may be false only beside require_pkce: false; with PKCE no nonce is needed"
-    if any(_is_not_its_to_serve(client, each, base_url) for each in client.serves):
-        return "serves", "must not be the service's own base URL, nor the default resource of another account"
-    unobtainable = [
-        name for name in scopes.split(client.scope) if not any(name in each.scopes for each in client.grants)
-    ]
-    if unobtainable:
-        return "scope", f"{unobtainable[0]} cannot be obtained by {', '.join(client.grant_types)}"
-    return None
-
-
-def unfit(client: Client) -> tuple[str, str] | None:
-    """What keeps a client from being used under the FAPI 2.0 security profile: the member at fault and why."""
-    if client.token_endpoint_auth_method != "private_key_jwt":  # noqa: S105 (a name, not a secret)
-        return "token_endpoint_auth_method", "must be private_key_jwt: the account's profile is fapi2"
-    signs_in = "authorization_code" in client.grant_types
-    if signs_in and client.id_token_signed_response_alg == "RS256":  # noqa: S105 (a name, not a secret)
-        return "id_token_signed_response_alg", "must be ES256 or EdDSA in fapi2"
-    if any(key.get("alg") == "RS256" for key in (client.jwks or {}).get("keys", [])):
-        return "jwks", "must have no key for RS256 in fapi2: use PS256, ES256 or EdDSA"
-    if not client.require_pkce:
-        return "require_pkce", "must be true in fapi2"
-    if any(uri.startswith("http:") for uri in client.redirect_uris):
-        return "redirect_uris", "must be https in fapi2"
-    return None
-
-
-def _is_not_its_to_serve(client: Client, resource: str, base_url: str) -> bool:
-    is_default = resource.startswith(scopes.default_resource(""))
-    own = resource == scopes.default_resource(client.account)
-    return resources.is_base_url(resource, base_url) or (is_default and not own)
-
-
-# --- single members
-
-
-def _bad(member: str, detail: str) -> Refusal:
-    code = "invalid_redirect_uri" if member == "redirect_uris" else "invalid_client_metadata"
-    return Refusal(code, f"{member[:64]}: {detail}", f"/{member[:64]}")
-
-
-def _overlap(value: Any) -> timedelta | None:
-    if value is None or value is True or value is False:
-        return OVERLAP
-    if isinstance(value, dict) and set(value) == {"overlap"} and _whole_number(value["overlap"]):
-        return timedelta(seconds=value["overlap"]) if 0 <= value["overlap"] <= MAX_OVERLAP.total_seconds() else None
-    return None
-
-
-def _whole_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-Check = Callable[[Any], str]
-
-
-def _text(limit: int) -> Check:
-    return lambda value: (
-        "" if isinstance(value, str) and 0 < len(value) <= limit else f"must be a text of 1 to {limit} characters"
-    )
-
-
-def _texts(count: int, limit: int) -> Check:
-    def check(value: Any) -> str:
-        right = isinstance(value, list) and len(value) <= count
-        right = right and all(isinstance(each, str) and 0 < len(each) <= limit for each in value)
-        return "" if right else f"must be a list of at most {count} texts of 1 to {limit} characters"
-
-    return check
-
-
-def _among(choices: Iterable[Any]) -> Check:
-    listed = list(choices)
-    right = f"must be one of {', '.join(str(each) for each in listed)}"
-    # The type too: in Python 0 equals False, and what is stored as 0 does not read back as a truth value.
-    return lambda value: "" if value in listed and type(value) is type(listed[0]) else right
-
-
-def _several(choices: Iterable[str], *, least: int = 1) -> Check:
-    listed = list(choices)
-
-    def check(value: Any) -> str:
-        right = isinstance(value, list) and len(value) >= least and all(each in listed for each in value)
-        right = right and len(set(value)) == len(value)
-        return "" if right else f"must be a list, each once, of {', '.join(listed)}"
-
-    return check
-
-
-def _flag(value: Any) -> str:
-    return "" if isinstance(value, bool) else "must be true or false"
-
-
-def _seconds(low: int, high: int) -> Check:
-    return lambda value: (
-        ""
-        if _whole_number(value) and low <= value <= high
-        else f"must be a whole number of seconds from {low} to {high}"
-    )
-
-
-WEB_PAGE = rf"https?://{HOST}(?:[/?#][!-~]*)?"
-
-
-def _web_page(value: Any) -> str:
-    right = isinstance(value, str) and len(value) <= 2048 and re.fullmatch(WEB_PAGE, value)
-    return "" if right else "must be a web address"
-
-
-def _scope(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 16_000:
-        return "must be scope names separated by single spaces"
-    names = value.split(" ") if value else []
-    if not all(scopes.SCOPE_TOKEN.fullmatch(name) for name in names) or len(set(names)) != len(names):
-        return "must be scope names separated by single spaces, each once"
-    return ""
-
-
-def _resources(value: Any) -> str:
-    """The account's own default resource may be served too: whose it is, the whole client tells."""
-    problem = _texts(50, 512)(value)
-    named = [] if problem else [each for each in value if not each.startswith(scopes.default_resource(""))]
-    return problem or next((found for each in named if (found := resources.problem(each, ""))), "")
-
-
-def _pairs(value: Any) -> str:
-    right = isinstance(value, dict) and len(value) <= 50
-    right = right and all(
-        0 < len(key) <= 64 and isinstance(text, str) and len(text) <= 512 for key, text in value.items()
-    )
-    return "" if right else "must be at most 50 pairs of text, names up to 64 and values up to 512 characters"
-
-
-def _redirect_uris(value: Any) -> str:
-    problem = _texts(50, 2048)(value)
-    return problem or ("" if len(set(value)) == len(value) else "must be all different")
-
-
-# member → its check: an empty text, or what would be right. The names are those of RFC 7591 and ours.
-MEMBERS: dict[str, Check] = {
-    "client_name": _text(200),
-    "redirect_uris": _redirect_uris,
-    "grant_types": _several(GRANT_TYPES),
-    "response_types": _several(["code"], least=0),
-    "scope": _scope,
-    "token_endpoint_auth_method": _among([*SECRET_METHODS, "private_key_jwt", "none"]),
-    "jwks": jwks_problem,
-    "jwks_uri": _text(2048),
-    "contacts": _texts(20, 320),
-    "client_uri": _web_page,
-    "logo_uri": _web_page,
-    "tos_uri": _web_page,
-    "policy_uri": _web_page,
-    "software_id": _text(200),
-    "software_version": _text(200),
-    "application_type": _among(["web", "native"]),
-    "id_token_signed_response_alg": _among(["RS256", "ES256", "EdDSA"]),
-    "id_token_claims": _flag,
-    "dpop_bound_access_tokens": _flag,
-    "access_token_lifetime": _seconds(60, 86_400),
-    "refresh_token_lifetime": _seconds(3600, 365 * 86_400),
-    "serves": _resources,
-    "claims": scopes.fixed_claims_problem,
-    "require_pkce": _flag,
-    "require_nonce": _flag,
-    "status": _among(["active", "disabled"]),
-    "metadata": _pairs,
-}
-_NO_CLIENT = Client("", "", clock.EPOCH, clock.EPOCH)
-_DEFAULTS: dict[str, Any] = {member: getattr(_NO_CLIENT, member) for member in MEMBERS}
+def with_secret(client: Client, digest: bytes, overlap: timedelta, at: datetime) -> Client:
+    """The client with another secret. The previous one stays valid for the overlap; any older one ends now."""
+    new = StoredSecret(ids.new("sec"), digest, at)
+    return msgspec.structs.replace(client, secrets=rotated(client.secrets, new, overlap, at))

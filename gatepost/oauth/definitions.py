@@ -12,7 +12,7 @@ from gatepost.core.secrets import Secret, digest, new_client_secret
 from gatepost.egress.address_guard import url_problem
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.service import Answer, Caller, Service, record, refused
-from gatepost.oauth import clients, resources, scopes
+from gatepost.oauth import client_rules, clients, resources, scopes
 from gatepost.oauth.clients import Client
 from gatepost.oauth.scopes import Scope
 from gatepost.store.tx import Tx
@@ -80,11 +80,11 @@ def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         if beyond:
             return _refuse_client(tx, account, call, beyond)
         if len(call.body) == 1:
-            return Answer(200, clients.shown(known, tx.secrets_used(known)), None)
+            return Answer(200, clients.render(known, tx.secrets_used(known)), None)
     elif tx.count_clients(account.id) >= account["max_clients"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_clients']} clients (max_clients)")
         return _refuse_client(tx, account, call, limit)
-    defined = clients.define(
+    defined = client_rules.define(
         call.body, known, account=account.id, base_url=service.base_url, at=tx.at, strict=account.strict
     )  # fmt: skip
     if isinstance(defined, Refusal):
@@ -98,7 +98,7 @@ def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     if problem:
         return _refuse_client(tx, account, call, problem)
     made, secret = defined.client, None
-    if defined.wants_secret:
+    if defined.needs_secret:
         secret = new_client_secret()
         made = clients.with_secret(made, digest(service.keys.hash, secret.reveal()), defined.overlap, tx.at)
     return _keep_client(tx, account, call, known, made, secret)
@@ -116,12 +116,12 @@ def _keep_client(
     else:
         changed = changes(known, made)
         if not changed:
-            return Answer(200, clients.shown(known, tx.secrets_used(known)), None)
+            return Answer(200, clients.render(known, tx.secrets_used(known)), None)
         made = msgspec.structs.replace(made, updated_at=tx.at)
         tx.put_client(made)
         data = {"changed": changed, "status": made.status, "scope": made.scope}
         entry = record(tx, account, "oauth.client.changed", call.origin, made.id, data)
-    body = clients.shown(made, tx.secrets_used(made))
+    body = clients.render(made, tx.secrets_used(made))
     if secret is not None:
         body["client_secret"] = secret.reveal()
     return Answer(200 if known else 201, body, entry.name, secret=secret is not None)

@@ -17,7 +17,7 @@ from gatepost.ledger.entries import Origin
 from gatepost.ledger.service import Service, record
 from gatepost.oauth import access_tokens, consents, refresh_tokens, revocation, scopes
 from gatepost.oauth.client_authentication import Known
-from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.grants import authorization_code, jwt_bearer, token_exchange
 from gatepost.oauth.grants.authorization_code import Bound

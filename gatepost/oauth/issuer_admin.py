@@ -6,7 +6,7 @@ from gatepost.egress.address_guard import url_problem
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.service import Service, record
 from gatepost.oauth import issuers, scopes
-from gatepost.oauth.clients import JWT_BEARER
+from gatepost.oauth.client_grants import JWT_BEARER
 from gatepost.oauth.issuers import Issuer
 from gatepost.store.tx import Tx
 

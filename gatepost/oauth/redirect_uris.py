@@ -1,14 +1,21 @@
-"""Redirect URIs: which may be registered, and which registered one a request names. Rules, no I/O."""
+"""Redirect URIs: which ones may be registered, and whether a request names a registered one. Rules, no I/O."""
 
 import re
 from urllib.parse import urlsplit
 
-HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+from gatepost.core.json_schema import HOST, PATH_AND_QUERY
+
+# What JSON Schema can express of the rules: for web clients, and what native clients may register besides.
+WEB_PATTERN = (
+    rf"^https://{HOST}{PATH_AND_QUERY}$"
+    rf"|^http://(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{{1,5}})?{PATH_AND_QUERY}$"
+)
+NATIVE_PATTERN = r"^[a-z][a-z0-9+-]*\.[a-z0-9+.-]*:/?(?:[!-\"$-.0-\[\]-~][!-\"$-\[\]-~]*)?$"
 _LOOPBACK = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]|localhost))(?::([0-9]{1,5}))?([/?].*)?")
 
 
 def problem(uri: str, *, native: bool) -> str:
-    """What is wrong with a redirect URI; empty when nothing is. RFC 9700, section 4.1; RFC 8252, section 7."""
+    """What is wrong with a redirect URI; empty if nothing is. RFC 9700, section 4.1; RFC 8252, section 7."""
     try:
         parts = urlsplit(uri)
         _ = parts.port
@@ -21,7 +28,7 @@ def problem(uri: str, *, native: bool) -> str:
     if "@" in parts.netloc:
         return "must have no user or password"
     if not uri.startswith(parts.scheme + ":"):
-        return "must have its scheme in lower case: it is compared as it is"
+        return "must have its scheme in lower case, since redirect URIs are compared as strings"
     if parts.scheme in ("https", "http") and not re.fullmatch(HOST, parts.netloc):
         return "must have a host: a name or an address, without wildcards"
     if parts.scheme == "https":
@@ -31,18 +38,20 @@ def problem(uri: str, *, native: bool) -> str:
         return "" if loopback else "must be https, or http on loopback"
     if native and "." in parts.scheme:
         return ""
-    return "must be https, http on loopback, or (native) a private-use scheme with a dot, as com.example.app:/callback"
+    return (
+        "must be https, http on loopback, or (native) a private-use scheme with a dot, like com.example.app:/callback"
+    )
 
 
 def matches(sent: str, registered: str) -> bool:
     """Whether the two are the same string. On http loopback the port may differ: RFC 8252, section 7.3.
 
     `localhost` is treated like the loopback addresses, because many development tools register it and listen on a
-    port that they choose at start. It never matches an address, nor an address it.
+    port that they choose at start. `localhost` and an address never match each other.
     """
     if sent == registered:
         return True
-    known, found = _LOOPBACK.fullmatch(registered), _LOOPBACK.fullmatch(sent)
-    if known is None or found is None or int(found[2] or 80) > 65535:
+    registered_parts, sent_parts = _LOOPBACK.fullmatch(registered), _LOOPBACK.fullmatch(sent)
+    if registered_parts is None or sent_parts is None or int(sent_parts[2] or 80) > 65535:
         return False
-    return known[1] == found[1] and known[3] == found[3]
+    return registered_parts[1] == sent_parts[1] and registered_parts[3] == sent_parts[3]

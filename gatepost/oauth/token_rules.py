@@ -13,7 +13,8 @@ from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.oauth import scopes
-from gatepost.oauth.clients import GRANT_TYPES, Client, Grant
+from gatepost.oauth.client_grants import GRANT_TYPES, Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof, too_weak
 from gatepost.oauth.resources import MOST_CHARACTERS, normal_form
 from gatepost.oauth.scopes import Scope

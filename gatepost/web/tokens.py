@@ -16,7 +16,7 @@ from gatepost.core.secrets import digest
 from gatepost.ledger.service import Service
 from gatepost.oauth import scopes, token_endpoint, token_rules
 from gatepost.oauth.client_authentication import UNKNOWN, Presented, client_named_in
-from gatepost.oauth.clients import TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.token_endpoint import Explained, Identity, Issued, Refused
 from gatepost.oauth.token_rules import Token

@@ -27,7 +27,8 @@ from gatepost.ledger.entries import Origin
 from gatepost.ledger.service import Service
 from gatepost.oauth import introspection, refresh_tokens, revocation, signing_keys, token_endpoint
 from gatepost.oauth.client_authentication import Known, Presented
-from gatepost.oauth.clients import Client, Grant, StoredSecret
+from gatepost.oauth.client_grants import Grant
+from gatepost.oauth.clients import Client, StoredSecret
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.grant_contexts import code_id

@@ -9,7 +9,7 @@ from typing import Any
 
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import b64
 from tests.differential.shape import (

@@ -15,7 +15,7 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from gatepost.core import jwk_sets
-from gatepost.oauth import clients, dpop
+from gatepost.oauth import client_grants, clients, dpop
 from gatepost.oauth.authorize import handoff, request
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.provenance import LONGEST_CHAIN
@@ -211,7 +211,7 @@ def test_exchanging_tokens(reader: Reader, known: str) -> None:
     assert example["act"]["sub"] == example["client_id"]
     assert f"at most {LONGEST_CHAIN} exchanges" in prose(EXCHANGE)
     modes = [bare(row[0]) for row in rows(EXCHANGE, "`exchange` of the grant", "the new token says")]
-    assert tuple(modes) == clients.EXCHANGES
+    assert tuple(modes) == client_grants.EXCHANGES
     sent = [bare(row[0]) for row in rows(EXCHANGE, "parameter", "description")]
     assert {"subject_token", "subject_token_type", "requested_token_type"} <= set(sent)
 

@@ -14,7 +14,7 @@ from gatepost.accounts import administration as account_units
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import issuer_admin as issuer_units
-from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.grant_contexts import code_id
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN
 from tests.assertions import right_claims, signed

@@ -24,7 +24,7 @@ from gatepost.core.errors import BadSetting
 from gatepost.egress.jwks_cache import PATIENCE
 from gatepost.egress.remote_jwks import KeyFetcher
 from gatepost.oauth import issuer_admin
-from gatepost.oauth.clients import JWT_BEARER
+from gatepost.oauth.client_grants import JWT_BEARER
 from gatepost.web import tokens
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request

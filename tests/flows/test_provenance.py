@@ -10,7 +10,7 @@ import pytest
 from gatepost.accounts import Account, administration
 from gatepost.core import clock, ids
 from gatepost.oauth import issuer_admin
-from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.provenance import LONGEST_CHAIN
 from gatepost.store.tx import Tx
 from tests.assertions import signed

@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, Key
 
 from gatepost.accounts import administration
 from gatepost.core import ids
-from gatepost.oauth.clients import TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from tests import service
 from tests.assertions import b64, signed
 from tests.login import Platform, opened

@@ -16,7 +16,7 @@ from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.service import record
 from gatepost.oauth import token_admin
-from gatepost.oauth.clients import TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.token_admin import Which
 from gatepost.store.sqlite import SqliteStore

@@ -12,7 +12,7 @@ import requests
 from joserfc.jwk import ECKey
 
 from gatepost.core import ids
-from gatepost.oauth.clients import JWT_BEARER, TOKEN_EXCHANGE
+from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.token_endpoint import active_key
 from tests import service
 from tests.assertions import signed

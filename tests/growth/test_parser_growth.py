@@ -27,7 +27,7 @@ from gatepost.core.tracing import Traces
 from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.ingest import http
 from gatepost.ledger.service import Service
-from gatepost.oauth import clients, dpop, scopes
+from gatepost.oauth import client_rules, dpop, scopes
 from gatepost.oauth.signing_keys import Ring, Wrapped, generate
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
@@ -253,7 +253,7 @@ def cursor(text: str) -> object:
 
 
 def define_client(body: dict[str, Any]) -> object:
-    return clients.define(body, None, account="acc_1", base_url=BASE_URL, at=NOW)
+    return client_rules.define(body, None, account="acc_1", base_url=BASE_URL, at=NOW)
 
 
 def define_scope(body: dict[str, Any]) -> object:

@@ -6,9 +6,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatepost.core import secret_rotation
 from gatepost.core.errors import ERRORS, Refusal
-from gatepost.oauth import clients, redirect_uris, scopes
-from gatepost.oauth.clients import GRANT_TYPES, Client, Definition, with_secret
+from gatepost.oauth import client_grants, clients, redirect_uris, scopes
+from gatepost.oauth.client_grants import GRANT_TYPES
+from gatepost.oauth.client_rules import ClientDefinition
+from gatepost.oauth.clients import Client, with_secret
 from tests.unit.clients import KEY, MACHINE, NOW, PUBLIC, WEB, define, defined
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -50,7 +53,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
 }
 BODY = st.one_of(
     st.fixed_dictionaries({}, optional={name: st.none() | likely for name, likely in LIKELY.items()}),
-    st.fixed_dictionaries({}, optional=dict.fromkeys([*clients.MEMBERS, "grants", "rotate_secret"], JSON)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(clients.MEMBERS.request, JSON)),
     st.dictionaries(TEXT, JSON, max_size=3).map(lambda sent: MACHINE | sent),
 )
 KNOWN = st.sampled_from(
@@ -67,10 +70,10 @@ def test_a_body_is_a_client_or_a_refusal(sent: dict[str, Any], known: Client | N
         assert found.pointer.startswith("/")
         return
     check_whole(found.client)
-    assert found.wants_secret <= (found.client.token_endpoint_auth_method in clients.SECRET_METHODS)
+    assert found.needs_secret <= (found.client.token_endpoint_auth_method in clients.SECRET_METHODS)
     assert msgspec.json.decode(msgspec.json.encode(found.client), type=Client) == found.client
     again = define({}, found.client)
-    assert isinstance(again, Definition)
+    assert isinstance(again, ClientDefinition)
     assert again.client == found.client, "nothing sent changes nothing"
 
 
@@ -84,12 +87,14 @@ def check_whole(client: Client) -> None:
         by_person = grant.grant_type in ("authorization_code", "refresh_token")
         assert by_person or not {"openid", "offline_access"} & set(grant.scopes)
         assert grant.grant_type == "client_credentials" or not set(scopes.OPERATIONS) & set(grant.scopes)
-        assert not client.public or by_person or grant.grant_type == clients.JWT_BEARER, "who asks is shown otherwise"
+        assert not client.public or by_person or grant.grant_type == client_grants.JWT_BEARER, (
+            "who asks is shown otherwise"
+        )
     assert client.redirect_uris or "authorization_code" not in client.grant_types
     assert client.jwks or client.jwks_uri or client.token_endpoint_auth_method != "private_key_jwt"
     assert client.jwks is None or client.jwks_uri is None
-    for shown in clients.shown(client, {})["grants"]:
-        exchanges = shown["grant_type"] == clients.TOKEN_EXCHANGE
+    for shown in clients.render(client, {})["grants"]:
+        exchanges = shown["grant_type"] == client_grants.TOKEN_EXCHANGE
         assert shown.get("exchange") in (["delegation", "impersonation"] if exchanges else [None])
     assert client.require_pkce or not client.public
     assert client.require_nonce or not client.require_pkce
@@ -135,7 +140,7 @@ def test_no_redirect_uri_is_a_surprise(uri: str, native: bool) -> None:
 def test_at_most_two_secrets_live_and_the_newest_does(rotations: list[tuple[Any, int]]) -> None:
     client, at = defined(MACHINE), NOW
     for number, (overlap, seconds) in enumerate(rotations):
-        at += seconds * clients.OVERLAP / 86_400
+        at += seconds * secret_rotation.OVERLAP / 86_400
         before = {secret.id: secret for secret in client.secrets}
         client = with_secret(client, bytes([number % 256]), overlap, at)
         live = [secret for secret in client.secrets if secret.live(at)]

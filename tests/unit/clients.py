@@ -6,8 +6,9 @@ from typing import Any
 from joserfc.jwk import ECKey
 
 from gatepost.core.errors import Refusal
-from gatepost.oauth import clients
-from gatepost.oauth.clients import Client, Definition
+from gatepost.oauth import client_rules
+from gatepost.oauth.client_rules import ClientDefinition
+from gatepost.oauth.clients import MEMBERS, Client
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"
@@ -20,18 +21,20 @@ PUBLIC: dict[str, Any] = WEB | {"token_endpoint_auth_method": "none"}
 KEY: dict[str, Any] = dict(ECKey.generate_key("P-256").as_dict(private=False))
 KEYED: dict[str, Any] = MACHINE | {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [KEY]}}
 
+PLAIN_MEMBERS = set(MEMBERS.request) - {"client_id", "grants", "rotate_secret"}
+
 
 def define(
     sent: dict[str, Any], known: Client | None = None, at: datetime = NOW, *, strict: bool = False
-) -> Definition | Refusal:
-    return clients.define(sent, known, account=ACCOUNT, base_url=BASE_URL, at=at, strict=strict)
+) -> ClientDefinition | Refusal:
+    return client_rules.define(sent, known, account=ACCOUNT, base_url=BASE_URL, at=at, strict=strict)
 
 
 def definition(
     sent: dict[str, Any], known: Client | None = None, at: datetime = NOW, *, strict: bool = False
-) -> Definition:
+) -> ClientDefinition:
     found = define(sent, known, at, strict=strict)
-    assert isinstance(found, Definition), found
+    assert isinstance(found, ClientDefinition), found
     return found
 
 

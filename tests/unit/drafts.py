@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gatepost.accounts import Account
-from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.client_grants import Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.token_rules import Basis, Draft, Request

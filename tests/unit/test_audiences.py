@@ -5,7 +5,8 @@ import pytest
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
 from gatepost.oauth import scopes
-from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.client_grants import Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.grants.authorization_code import RULES
 from gatepost.oauth.token_rules import Basis, Draft, Request, decide
 from tests.unit.drafts import ACCOUNT, API, BASE_URL, NOW, OTHER, Defined, scope

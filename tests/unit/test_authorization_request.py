@@ -14,7 +14,8 @@ from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64
 from gatepost.oauth.authorize import request
 from gatepost.oauth.authorize.request import CHECKS, LONGEST, Asked, Authorization, addressee
-from gatepost.oauth.clients import Client, Grant
+from gatepost.oauth.client_grants import Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.redirect_uris import matches
 from tests.unit.drafts import ACCOUNT, API, NOW, OTHER, SCOPES
 

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gatepost.core.secret_rotation import OVERLAP
 from gatepost.core.secrets import digest, new_client_secret
 from gatepost.oauth import clients
-from gatepost.oauth.clients import MAX_OVERLAP, OVERLAP, Client, with_secret
+from gatepost.oauth.clients import MAX_OVERLAP, Client, with_secret
 from tests.unit.clients import KEYED, MACHINE, NOW, PUBLIC, defined, definition, refused
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -85,7 +86,7 @@ class TestAsking:
     def test_forms(self, value: Any, wanted: bool, overlap: timedelta) -> None:
         known = client((b"1", OVERLAP, NOW))
         found = definition({"rotate_secret": value}, known)
-        assert (found.wants_secret, found.overlap) == (wanted, overlap)
+        assert (found.needs_secret, found.overlap) == (wanted, overlap)
         assert found.client == known
 
     @pytest.mark.parametrize(
@@ -102,17 +103,17 @@ class TestAsking:
             assert (found.code, found.pointer) == ("invalid_client_metadata", "/rotate_secret")
 
     def test_without_a_live_secret_one_is_made_unasked(self) -> None:
-        assert definition({"client_name": "x"}, defined(MACHINE)).wants_secret
+        assert definition({"client_name": "x"}, defined(MACHINE)).needs_secret
         ended = client((b"1", OVERLAP, NOW), (b"2", HOUR, NOW))
         ended = msgspec.structs.replace(ended, secrets=ended.secrets[:1])
-        assert not definition({"client_name": "x"}, ended, NOW).wants_secret
-        assert definition({"client_name": "x"}, ended, NOW + HOUR).wants_secret
+        assert not definition({"client_name": "x"}, ended, NOW).needs_secret
+        assert definition({"client_name": "x"}, ended, NOW + HOUR).needs_secret
 
     @pytest.mark.parametrize("body", [PUBLIC, KEYED])
     def test_who_has_no_secret_cannot_rotate_one(self, body: dict[str, Any]) -> None:
         for value in (True, {"overlap": 0}):
             assert refused(body | {"rotate_secret": value}).pointer == "/rotate_secret"
-        assert not definition(body | {"rotate_secret": False}).wants_secret
+        assert not definition(body | {"rotate_secret": False}).needs_secret
 
 
 class TestShown:
@@ -120,7 +121,7 @@ class TestShown:
         secret = new_client_secret()
         hashed = digest(b"k" * 32, secret.reveal())
         found = with_secret(defined(MACHINE), hashed, OVERLAP, NOW)
-        shown = msgspec.json.encode(clients.shown(found, {found.secrets[0].id: NOW})).decode()
+        shown = msgspec.json.encode(clients.render(found, {found.secrets[0].id: NOW})).decode()
         for kept in (
             secret.reveal(),
             secret.reveal()[4:],
@@ -135,7 +136,7 @@ class TestShown:
     def test_when_each_was_made_ends_and_was_used(self) -> None:
         found = client((b"1", OVERLAP, NOW), (b"2", HOUR, NOW))
         one, two = found.secrets
-        shown = clients.shown(found, {one.id: NOW + HOUR})
+        shown = clients.render(found, {one.id: NOW + HOUR})
         assert shown["client_secret_expires_at"] == 0
         assert shown["secrets"] == [
             {
@@ -148,4 +149,4 @@ class TestShown:
         ]
 
     def test_a_client_without_secrets_shows_none(self) -> None:
-        assert {"secrets", "client_secret_expires_at"}.isdisjoint(clients.shown(defined(KEYED), {}))
+        assert {"secrets", "client_secret_expires_at"}.isdisjoint(clients.render(defined(KEYED), {}))

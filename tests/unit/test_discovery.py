@@ -7,7 +7,8 @@ import pytest
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.oauth import discovery
 from gatepost.oauth.authorize import request
-from gatepost.oauth.clients import GRANT_TYPES, MEMBERS, SECRET_METHODS
+from gatepost.oauth.client_grants import GRANT_TYPES
+from gatepost.oauth.clients import MEMBERS, SECRET_METHODS
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.scopes import BUILT_IN, OPERATIONS
 from gatepost.oauth.signing_keys import ALGORITHMS
@@ -91,9 +92,9 @@ class TestAuthorizationServer:
             assert document["dpop_signing_alg_values_supported"] == list(ASSERTION_ALGORITHMS)
             assert [*SECRET_METHODS, "private_key_jwt"] == document["token_endpoint_auth_methods_supported"][:3]
         for method in SERVER["token_endpoint_auth_methods_supported"]:
-            assert MEMBERS["token_endpoint_auth_method"](method) == ""
+            assert MEMBERS.problem("token_endpoint_auth_method", method) == ""
         for method in ("client_secret_jwt", "tls_client_auth"):
-            assert MEMBERS["token_endpoint_auth_method"](method) != ""
+            assert MEMBERS.problem("token_endpoint_auth_method", method) != ""
 
     def test_who_introspects_authenticates(self) -> None:
         assert "none" not in SERVER["introspection_endpoint_auth_methods_supported"]
@@ -131,7 +132,7 @@ class TestOpenidConfiguration:
     def test_it_follows_the_tables(self) -> None:
         assert set(OPENID["id_token_signing_alg_values_supported"]) == set(ALGORITHMS)
         for alg in OPENID["id_token_signing_alg_values_supported"]:
-            assert MEMBERS["id_token_signed_response_alg"](alg) == ""
+            assert MEMBERS.problem("id_token_signed_response_alg", alg) == ""
         assert OPENID["display_values_supported"] == list(request.DISPLAYS)
 
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gatepost.core.errors import Refusal
-from gatepost.oauth.clients import TOKEN_EXCHANGE, Client, Grant
+from gatepost.oauth.client_grants import TOKEN_EXCHANGE, Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.grants import GRANTS, token_exchange
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT, extended, problem, rest_on
 from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken

@@ -7,7 +7,8 @@ import pytest
 
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
-from gatepost.oauth.clients import JWT_BEARER, Client
+from gatepost.oauth.client_grants import JWT_BEARER
+from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.grants import BY_CODE, GRANTS, authorization_code, client_credentials
 from gatepost.oauth.scopes import OPERATIONS

@@ -7,7 +7,8 @@ import pytest
 
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable
-from gatepost.oauth.clients import JWT_BEARER, Client, Grant
+from gatepost.oauth.client_grants import JWT_BEARER, Grant
+from gatepost.oauth.clients import Client
 from gatepost.oauth.grants import GRANTS, jwt_bearer
 from gatepost.oauth.grants.jwt_bearer import LONGEST, rest_on
 from gatepost.oauth.issuers import Issuer

@@ -10,7 +10,7 @@ from gatepost.core import json_schema as schema
 from gatepost.core.errors import Refusal
 from gatepost.core.json_schema import Json, problem, published
 from gatepost.core.members import Member, MemberTable, read, request_schemas, response_schemas, table
-from gatepost.oauth import scopes
+from gatepost.oauth import client_grants, clients, scopes
 
 NAME = schema.matching("[a-z]+", expects="lower-case letters")
 SCHEMAS: dict[str, Json] = {
@@ -153,7 +153,7 @@ INTERPRETED = {
     "pattern", "not", "anyOf", "items", "uniqueItems", "properties", "propertyNames", "additionalProperties",
 }  # fmt: skip
 OTHERS = {"description", "examples", schema.EXPECTS, "format", "$ref", "if", "then", "else"}
-TABLES: list[MemberTable] = [scopes.MEMBERS]
+TABLES: list[MemberTable] = [scopes.MEMBERS, clients.MEMBERS, client_grants.GRANT_MEMBERS]
 
 
 def keywords(found: Json) -> set[str]:

@@ -7,7 +7,8 @@ import msgspec
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import audiences
 from gatepost.oauth import scopes
-from gatepost.oauth.clients import TOKEN_EXCHANGE, Client
+from gatepost.oauth.client_grants import TOKEN_EXCHANGE
+from gatepost.oauth.clients import Client
 from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken
 from gatepost.oauth.resources import owned_as
 from gatepost.oauth.token_rules import SHARED, Basis, Definitions, Draft, client_is_confidential

@@ -10,12 +10,11 @@ from gatepost.core.json_schema import Json, published
 from gatepost.oauth import scopes
 from gatepost.web.app import ROUTES
 from gatepost.web.openapi import deliveries, oauth, webhooks
-from gatepost.web.openapi.oauth import CLIENT, GRANT
 from gatepost.web.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, PROOF, Operation
 from gatepost.web.openapi.parts import ref
 from gatepost.web.responses import VERSION
 
-__all__ = ["CLIENT", "GRANT", "OPERATIONS", "document", "text"]
+__all__ = ["OPERATIONS", "document", "text"]
 
 
 def document() -> Json:

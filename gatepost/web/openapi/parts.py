@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from gatepost.core.json_schema import HOST
 from gatepost.egress.address_guard import MAX_URL
-from gatepost.oauth.redirect_uris import HOST
 
 Json = dict[str, Any]
 
