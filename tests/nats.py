@@ -21,10 +21,11 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext, api
 
 from tests.service import free_ports
+from tests.waiting import LIMIT
 
 T = TypeVar("T")
 Signal = Literal["TERM", "KILL"]
-LONG = 40.0  # seconds: never reached unless something is wrong
+LONG = LIMIT
 
 # Starts the server and waits for the name of a signal to end it with. The end of the pipe means that whoever holds it
 # was killed: then nothing is left behind.

@@ -23,6 +23,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.waiting import LIMIT
+
 Answer = tuple[int, dict[str, str], bytes]
 OK: Answer = (200, {}, b"ok")
 
@@ -161,7 +163,7 @@ class Receiver:
         shown = name or (f"[{host}]" if ":" in host else host)
         self.url = f"{'https' if tls else 'http'}://{shown}:{self.port}/hooks"
 
-    def wait_for(self, count: int, timeout: float = 20.0) -> list[Request]:
+    def wait_for(self, count: int, timeout: float = LIMIT) -> list[Request]:
         """Until so many requests have come."""
         with self._changed:
             came = self._changed.wait_for(lambda: len(self.requests) >= count, timeout)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
 
-from tests.flows.test_delivery import wait_until
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDE = (1280, 860)

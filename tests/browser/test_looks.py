@@ -4,7 +4,7 @@ import pytest
 
 from tests.browser.conftest import Account, Opener
 from tests.browser.look import PHONE, Look
-from tests.flows.test_delivery import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -8,8 +8,9 @@ from gatepost.core import clock, ids
 from gatepost.web.deliveries import VIEWS
 from tests.browser.conftest import Account, Opener
 from tests.browser.look import Look
-from tests.flows.test_delivery import Json, Platform, wait_until
+from tests.flows.test_delivery import Json, Platform
 from tests.service import Service
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -2,9 +2,7 @@
 
 import json
 import threading
-import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import requests
@@ -13,8 +11,9 @@ from gatepost.core import ids
 from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Entry
 from tests.service import Client, Service
+from tests.waiting import LIMIT, wait_until
 
-LONG = 40.0  # seconds: never reached unless something is wrong
+LONG = LIMIT
 SCOPE = "gatepost:deliveries"
 
 
@@ -86,13 +85,6 @@ def claims(token: str) -> dict[str, Any]:
     part = token.split(".")[1]
     found: dict[str, Any] = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     return found
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        time.sleep(0.005)
 
 
 def check_ledger(service: Service, load: Load) -> None:

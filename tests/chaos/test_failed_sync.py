@@ -11,6 +11,7 @@ import requests
 
 from gatepost.store.lost import LOST_CODE
 from tests import service
+from tests.waiting import LIMIT, wait_until
 
 # Python runs this at the start of every process of the service: the disk fails once for a process of the kind that the
 # file names.
@@ -61,7 +62,7 @@ def test_a_web_process_is_started_again(gatepost: service.Service, flag: Path) -
             f"{gatepost.url}/oauth/tokens", headers={"Authorization": gatepost.first.basic},
             data={"grant_type": "client_credentials", "scope": "gatepost:clients"}, timeout=60,
         )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT
     while True:
         try:
             gatepost.token(gatepost.first, "gatepost:clients")
@@ -80,10 +81,7 @@ def test_a_supervisor_ends_and_takes_its_children_along(gatepost: service.Servic
     fail(flag, "supervisor")
     gatepost.token(gatepost.first, "gatepost:clients")  # the supervisor seals the entry
     assert gatepost.process.wait(60) == LOST_CODE
-    deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), "the children to end")
 
 
 def test_a_command_says_so_and_fails(gatepost: service.Service, flag: Path) -> None:

@@ -19,9 +19,10 @@ from gatepost.core import clock
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.tx import Tx
 from tests import postgres, service
-from tests.chaos.load import LONG, SCOPE, Load, check_ledger, wait_until
+from tests.chaos.load import LONG, SCOPE, Load, check_ledger
 from tests.contract import things
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("chaos")
 

@@ -32,8 +32,8 @@ from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.worker import Cycle, Worker
 from tests import postgres, service
 from tests.chaos import nursery
-from tests.chaos.load import wait_until
 from tests.receiver import OK, Answer, Receiver, Request, receiver
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("chaos-workers")
 

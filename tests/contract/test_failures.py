@@ -31,6 +31,7 @@ from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
 from tests import postgres
 from tests.contract import things, together
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
+from tests.waiting import LIMIT
 
 SOON = timedelta(milliseconds=200)
 
@@ -81,7 +82,7 @@ def all_unavailable(store: Store, account: str, size: int = 0) -> None:
 
 def mends(store: Store, account: str, name: str) -> None:
     """Without any hand: the next units work, at the latest after a few seconds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT
     while True:
         try:
             assert store.run_now(writing(account, name)) == name

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from gatepost.store.interface import Store
 from gatepost.store.tx import Tx, Unit
+from tests.waiting import LIMIT
 
 T = TypeVar("T")
-LONG = 30.0  # seconds: never reached unless something hangs
+LONG = LIMIT
 
 
 def run(stores: Store | Sequence[Store], units: Iterable[Unit[T]], *, records_only: bool = False) -> list[Any]:

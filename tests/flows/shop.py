@@ -2,8 +2,7 @@
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -21,8 +20,7 @@ from gatepost.webhooks.listing import Query
 from gatepost.webhooks.publish import Published
 from tests.receiver import OK, Behaviour, Receiver, receiver
 from tests.service import Service
-
-DEADLINE = 20.0  # seconds: never reached unless something hangs
+from tests.waiting import wait_until
 
 
 class Shop(NamedTuple):
@@ -74,13 +72,6 @@ class Shop(NamedTuple):
 
     def explain(self, delivery: str) -> list[str]:
         return self.cli("delivery", "explain", delivery).stdout.splitlines()
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to this"
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tests.flows import shop
 from tests.login import Platform
 from tests.receiver import OK
 from tests.service import Service
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_unfinished_deliveries_are_sent_after_a_restore(data: Path, tmp_path: Pa
         assert done["unfinished_deliveries"] == 1
         with service.running(data) as again:
             again.cli("endpoint", "enable", "--account", "acme", open_shop.endpoint)
-            shop.wait_until(
+            wait_until(
                 lambda: again.cli_json("delivery", "show", "--account", "acme", waiting)["status"] == "succeeded"
             )
 
@@ -213,5 +214,5 @@ def test_after_a_restore_by_other_means_every_token_ends(
         assert people.refresh(tokens["refresh_token"]).status_code == 400
         new = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
         assert not old & new
-        shop.wait_until(lambda: published(gatepost) == new)  # the key set is served from memory, and renewed
+        wait_until(lambda: published(gatepost) == new)  # the key set is served from memory, and renewed
         assert people.introspect(people.tokens()["access_token"])["active"] is True

@@ -6,7 +6,6 @@
 import itertools
 import json
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,17 +23,10 @@ from gatepost.verify import VerificationError, verify
 from gatepost.webhooks import publish
 from tests.receiver import OK, Raw, Request, hangs_up, receiver, says
 from tests.service import Service
+from tests.waiting import wait_until
 
-DEADLINE = 30.0  # seconds: never reached unless something is wrong
 Json = dict[str, Any]
 _numbers = itertools.count(1)
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        time.sleep(0.02)
 
 
 def instant(text: str) -> datetime:

@@ -13,9 +13,10 @@ import pytest
 import requests
 
 from tests import postgres, service
-from tests.flows.test_delivery import Json, Platform, wait_until
+from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("drain")
 

@@ -13,9 +13,10 @@ from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.oauth.scopes import OPERATIONS
 from gatepost.webhooks import definitions
-from tests.flows.test_delivery import Json, Platform, wait_until
+from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
+from tests.waiting import wait_until
 from tests.wire import check_refusal
 
 NOWHERE = "http://127.0.0.1:9999/hooks"

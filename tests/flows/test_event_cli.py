@@ -18,8 +18,9 @@ from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.run.app import Opened
 from gatepost.store.tx import Tx
-from tests.flows.shop import DEADLINE, Shop, lines, opening, platform, refusal
+from tests.flows.shop import Shop, lines, opening, platform, refusal
 from tests.service import Service
+from tests.waiting import LIMIT
 
 # --- publishing one
 
@@ -143,7 +144,7 @@ def following(shop: Shop, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         assert process.stderr.readline().startswith(f"following {shop.name}")
         yield process
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=DEADLINE)
+        rest, errors = process.communicate(timeout=LIMIT)
         assert (process.returncode, rest, errors) == (0, "", "")
     finally:
         process.kill()
@@ -156,7 +157,7 @@ def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     reading = threading.Thread(target=lambda out: found.append(out.readline()), args=(process.stdout,), daemon=True)
     reading.start()
-    reading.join(DEADLINE)
+    reading.join(LIMIT)
     assert found, "it printed nothing"
     return found[0]
 

@@ -9,9 +9,10 @@ import apsw
 import psycopg
 import pytest
 
-from tests.flows.test_delivery import Platform, wait_until
+from tests.flows.test_delivery import Platform
 from tests.receiver import OK, Answer, Raw, Receiver, Request, receiver, silent
 from tests.service import Service
+from tests.waiting import wait_until
 
 
 @pytest.fixture

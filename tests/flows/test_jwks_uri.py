@@ -1,15 +1,18 @@
 """Clients whose keys are published at a URL: fetched when needed, changed at any time, and never from a wrong place."""
 
 import asyncio
+import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 import requests
@@ -24,8 +27,9 @@ from gatepost.web.app import Application
 from gatepost.web.context import Surface
 from tests import service
 from tests.assertions import assertion, form, right_claims, signed
-from tests.receiver import Answer, Behaviour, Raw, Receiver, receiver, silent
+from tests.receiver import Answer, Behaviour, Raw, Receiver, Request, receiver, silent
 from tests.service import Service
+from tests.waiting import LIMIT
 from tests.wire import check_refusal, elsewhere
 
 SCOPE = "things.read"
@@ -131,9 +135,22 @@ def test_a_server_that_never_answers(sqlite_gatepost: Service, account_name: str
 
 
 def test_many_at_once_fetch_once(sqlite_gatepost: Service, account_name: str) -> None:
-    with published(sqlite_gatepost, account_name, jwks(KEY)) as there, ThreadPoolExecutor(20) as pool:
-        statuses = [answer.status_code for answer in pool.map(lambda _: there.ask(), range(20))]
-        assert statuses == [200] * 20
+    """All requests are sent before the key set is answered, and by one thread: it needs no time that could run out."""
+    sent = threading.Event()
+
+    def answer(_request: Request) -> Answer:
+        sent.wait(LIMIT)
+        return jwks(KEY)
+
+    with published(sqlite_gatepost, account_name, answer) as there, contextlib.ExitStack() as stack:
+        forms = [urlencode(form(SCOPE, assertion(KEY, there.client, sqlite_gatepost.url))) for _ in range(20)]
+        host = urlsplit(sqlite_gatepost.url)
+        connections = [stack.enter_context(closing(HTTPConnection(host.netloc, timeout=LIMIT))) for _ in forms]
+        for connection, body in zip(connections, forms, strict=True):
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            connection.request("POST", "/oauth/tokens", body, headers)
+        sent.set()
+        assert [connection.getresponse().status for connection in connections] == [200] * 20
         assert len(there.server.requests) == 1
 
 

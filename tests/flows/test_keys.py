@@ -17,8 +17,8 @@ from gatepost.oauth.signing_keys import ANNOUNCE
 from gatepost.run import app
 from tests import command, service
 from tests.command import Alone
-from tests.flows.shop import wait_until
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 SCOPE = "gatepost:scopes"
 

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.flows.test_delivery import Platform, wait_until
+from tests.flows.test_delivery import Platform
 from tests.receiver import receiver
 from tests.service import Service
+from tests.waiting import wait_until
 
 
 @pytest.fixture

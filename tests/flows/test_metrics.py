@@ -24,9 +24,10 @@ from gatepost.run import chores
 from gatepost.webhooks import replay
 from tests import login, postgres, service
 from tests.figures import Figures, labels, read
-from tests.flows.test_delivery import Platform, wait_until
+from tests.flows.test_delivery import Platform
 from tests.receiver import OK, Raw, hangs_up, receiver, silent
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 STORES = [pytest.param(each, marks=pytest.mark.xdist_group(f"metrics-{each}")) for each in ("sqlite", "postgres")]
 

@@ -31,11 +31,11 @@ from gatepost.run.app import Opened
 from gatepost.webhooks import publish
 from tests import nats as server_of
 from tests import service
-from tests.chaos.load import wait_until
 from tests.docs.pages import HOW_TO, blocks, first_column
 from tests.nats import Server
 from tests.receiver import Authority, receiver
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 STREAM = "events"
 

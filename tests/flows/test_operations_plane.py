@@ -1,12 +1,12 @@
 """The operations plane: health, readiness, metrics and the interface's description; only under its own name."""
 
-import time
 from pathlib import Path
 
 import pytest
 
 from gatepost.web.responses import VERSION
 from tests.service import Client, Service, running
+from tests.waiting import wait_until
 
 
 def test_health_and_readiness(gatepost: Service) -> None:
@@ -74,8 +74,5 @@ def test_metrics_count_what_happened(gatepost: Service, account_name: str) -> No
     gatepost.token_answer(Client("cli_nobody", "x"), "read")
     assert value(issued) == before + 1
     assert value("gatepost_unknown_client_total") == unknown + 1
-    deadline = time.monotonic() + 10
-    while value("gatepost_sealed_entries_total") <= sealed and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert value("gatepost_sealed_entries_total") > sealed
+    wait_until(lambda: value("gatepost_sealed_entries_total") > sealed, "a sealed entry")
     assert "gatepost_unsealed_age_seconds" in gatepost.session.get(f"{gatepost.ops}/metrics").text

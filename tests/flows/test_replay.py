@@ -6,9 +6,10 @@ from collections import Counter
 import pytest
 
 from gatepost.core import clock, ids
-from tests.flows.test_delivery import Json, Platform, wait_until
+from tests.flows.test_delivery import Json, Platform
 from tests.receiver import Answer, Receiver, Request, receiver
 from tests.service import Service
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from gatepost.verify import VerificationError, verify
 from tests import command, service
-from tests.flows.test_delivery import Json, Platform, instant, wait_until
+from tests.flows.test_delivery import Json, Platform, instant
 from tests.receiver import OK, Receiver, Request, receiver
 from tests.service import Service
+from tests.waiting import wait_until
 
 GIVEN = "whsec_" + b64encode(bytes(range(32))).decode()
 

@@ -27,6 +27,7 @@ from gatepost.webhooks import publish as units
 from gatepost.webhooks.publish import Published
 from tests.receiver import OK, receiver
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 Case = schemathesis.Case[Any]
 ACCOUNT = "schemathesis"
@@ -302,7 +303,7 @@ def _read(service: Service, token: str, **query: str) -> dict[str, Any]:
 def _when_tried(service: Service, token: str) -> dict[str, Any]:
     """The deliveries, once each that is not held has had its attempt."""
     wanted = [("failed", 1), ("held", 0), ("pending", 1), ("succeeded", 1)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT
     while True:
         page = _read(service, token, include="payload,responses")
         seen = sorted((each["status"], len(each["attempts"])) for each in page["data"])

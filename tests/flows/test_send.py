@@ -38,6 +38,7 @@ from tests.receiver import (
     says_and_waits,
     silent,
 )  # fmt: skip
+from tests.waiting import LIMIT
 
 DEV = Policy(dev=True)
 HERE = Policy(allow_networks=(ip_network("127.0.0.1/32"),))  # as in production, with one internal network
@@ -105,8 +106,8 @@ def post(url: str, policy: Policy = DEV, *, timeout: float = 10.0, **options: An
     return run(story())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

@@ -22,6 +22,7 @@ from gatepost.egress.sender import Outgoing, Sender, Sent
 from gatepost.egress.senders import Senders
 from tests.flows.test_send import BODY, DEV, HEADERS, HERE, ORDER, at, free_port, post, posting, run, until
 from tests.receiver import OK, Answer, Authority, Connection, Raw, Request, receiver, silent
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -492,10 +493,7 @@ class TestLife:
             run(story(r.port, hung.url))
             before = _open_files()
             run(story(r.port, hung.url))
-            deadline = time.monotonic() + 20
-            while _open_files() > before and time.monotonic() < deadline:
-                hung.ended.wait(0.05)
-            assert _open_files() <= before
+            wait_until(lambda: _open_files() <= before, "the sockets to be closed")
 
     def test_numbers_of_sockets_beyond_1024(self) -> None:
         with contextlib.ExitStack() as stack:

@@ -1,7 +1,6 @@
 """A store that stands still, is gone, full or read-only: the key set is served, and /readyz says what is wrong."""
 
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import requests
 
 from tests.service import Service, running
+from tests.waiting import wait_until
 
 DOCUMENTS = (
     "/oauth/jwks",
@@ -104,11 +104,8 @@ def readiness(own: Service) -> tuple[int, dict[str, Any]]:
 
 def until(own: Service, status: int) -> dict[str, Any]:
     """What /readyz says once it has this status."""
-    deadline = time.monotonic() + 60
-    while (found := readiness(own))[0] != status:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return found[1]
+    wait_until(lambda: readiness(own)[0] == status, f"/readyz to have the status {status}")
+    return readiness(own)[1]
 
 
 @pytest.mark.parametrize("fault", [gone, locked, not_writable])
@@ -128,7 +125,4 @@ def test_a_changed_key_set_is_served_soon(own: Service) -> None:
 
     before = kids()
     own.cli("key", "rotate", "--now", "--alg", "ES256")
-    deadline = time.monotonic() + 60
-    while kids() == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: kids() != before, "the new key set")

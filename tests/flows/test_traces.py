@@ -11,9 +11,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests import nats, service
-from tests.flows.test_delivery import Platform, wait_until
+from tests.flows.test_delivery import Platform
 from tests.receiver import OK, Receiver, receiver
 from tests.service import Service, free_ports
+from tests.waiting import wait_until
 
 STREAM = "traced"
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -27,9 +27,10 @@ from gatepost.webhooks import deliveries
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
 from tests import command
-from tests.flows.shop import DEADLINE, Shop, lines, opening, refusal, wait_until
+from tests.flows.shop import Shop, lines, opening, refusal
 from tests.receiver import OK, Behaviour, Raw, silent
 from tests.service import Service
+from tests.waiting import LIMIT, wait_until
 
 
 def test_every_command_is_there_and_says_what_it_is_for() -> None:
@@ -263,7 +264,7 @@ def test_watch_draws_until_it_is_interrupted(shop: Shop) -> None:
 
     def wait_for(text: str) -> None:
         nonlocal drawn
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + LIMIT
         while text.encode() not in drawn:
             assert time.monotonic() < deadline, drawn
             if select.select([screen], [], [], 1.0)[0]:
@@ -274,7 +275,7 @@ def test_watch_draws_until_it_is_interrupted(shop: Shop) -> None:
         second = shop.publish()
         wait_for(second)
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE) == 0
+        assert process.wait(LIMIT) == 0
     finally:
         process.kill()
         process.wait()

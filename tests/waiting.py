@@ -1,0 +1,14 @@
+"""Waiting until a condition holds, with a limit that only a defect reaches."""
+
+import time
+from collections.abc import Callable
+
+# Seconds. A busy machine takes several times as long as an idle one, and only a failing test waits until this limit.
+LIMIT = 120.0
+
+
+def wait_until(condition: Callable[[], bool], what: str = "the condition") -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        time.sleep(0.01)
