@@ -27,12 +27,11 @@ from bench.grow import Target, ended, put, waiting
 from bench.peers import procrastinate
 from bench.peers.process import free_port
 from bench.publisher import ACCOUNTS, TYPES
-from gatepost.accounts import administration
+from gatepost.accounts import account_rows, administration
 from gatepost.core import ids
-from gatepost.ledger.service import operator
+from gatepost.ledger.operations import Call, operator
 from gatepost.oauth import definitions as oauth_definitions
-from gatepost.oauth.definitions import Call
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.webhooks import definitions as webhook_definitions
 from tests import postgres
 from tests.service import Client, Service
@@ -258,7 +257,7 @@ PAGES = (
 def pages(gatepost: Service, rounds: int) -> float:
     """The 99th percentile of reading a page of any kind, first pages and those that follow, in milliseconds."""
     account, endpoint, subscription, _ = targets(gatepost)[0]
-    name = gatepost.opened.store.read_now(lambda tx: tx.account(ids.text("acc", account)))
+    name = gatepost.opened.store.read_now(lambda tx: account_rows.load(tx, ids.text("acc", account)))
     if name is None:
         raise LookupError(account.hex())
     token = reader_token(gatepost, name.name)
@@ -289,7 +288,7 @@ def reader_token(gatepost: Service, name: str) -> str:
 
 
 def _reader(tx: Tx, gatepost: Service, name: str) -> tuple[str, str]:
-    account = tx.lock_account(administration.named(tx, name).id)
+    account = account_rows.lock(tx, administration.named(tx, name).id)
     if account is None:
         raise LookupError(name)
     body = {"grant_types": ["client_credentials"], "scope": "gatepost:deliveries"}
@@ -357,7 +356,7 @@ def define_many(gatepost: Service, url: str, count: int) -> list[list[Target]]:
         name, _ = gatepost.account(f"crowd-{number}")
 
         def unit(tx: Tx, name: str = name) -> list[Target]:
-            account = tx.lock_account(name)
+            account = account_rows.lock(tx, name)
             if account is None:
                 raise LookupError(name)
             made = []

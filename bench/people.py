@@ -7,9 +7,9 @@ from bench.load import Target
 from bench.ours import MEDIA
 from gatepost.core import ids
 from gatepost.core.secrets import random_bytes
-from gatepost.oauth import refresh_tokens
+from gatepost.oauth import family_rows, refresh_tokens
 from gatepost.oauth.refresh_tokens import Family
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.login import Platform, opened
 from tests.service import Service
 
@@ -38,7 +38,7 @@ class People:
         first, account = shown, opened(self._tokens["access_token"])[1]["account"]
 
         def more(tx: Tx) -> list[str]:
-            known = tx.flows.family(account, first.family)
+            known = family_rows.load(tx, account, first.family)
             if known is None:
                 raise RuntimeError("there is no family to copy")
             return [refresh_tokens.text(service.keys.refresh, _another(tx, known)) for _ in range(count)]
@@ -51,9 +51,10 @@ class People:
 def _another(tx: Tx, known: Family) -> refresh_tokens.Shown:
     token = refresh_tokens.first(ids.new("fam"), random_bytes(32))
     ends_at = tx.at + timedelta(days=1)
-    tx.flows.add_family(
+    family_rows.add(
+        tx,
         known._replace(
             id=token.family, number=0, leaf=refresh_tokens.leaf(token), idle_ends_at=ends_at, ends_at=ends_at
-        )
+        ),
     )
     return token

@@ -20,7 +20,7 @@ from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
 from gatepost.run import app
 from gatepost.settings import load
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import APPEND_ONLY, Tx
 from gatepost.webhooks import publish
 
 ACCOUNTS, TYPES = 10, 10
@@ -44,7 +44,7 @@ async def fast(opened: app.Opened, accounts: list[Account], count: int) -> None:
         for place, account in enumerate(accounts):
             numbers = range(start + place, min(count, start + 100 * ACCOUNTS), ACCOUNTS)
             unit = _several(account, [event(number) for number in numbers])
-            await opened.store.run(unit, records_only=True)
+            await opened.store.run(unit, hints=APPEND_ONLY)
 
 
 async def paced(opened: app.Opened, accounts: list[Account], count: int, rate: float) -> None:
@@ -55,7 +55,7 @@ async def paced(opened: app.Opened, accounts: list[Account], count: int, rate: f
         if wait > 0:
             await asyncio.sleep(wait)
         unit = _several(accounts[number % ACCOUNTS], [event(number)])
-        task = asyncio.ensure_future(opened.store.run(unit, records_only=True))
+        task = asyncio.ensure_future(opened.store.run(unit, hints=APPEND_ONLY))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
     await asyncio.gather(*under_way)

@@ -8,30 +8,32 @@ from pathlib import Path
 import uvloop
 
 from gatepost.core import clock, ids
-from gatepost.ledger.entries import Entry, Origin, new
+from gatepost.ledger.entries import Origin, new
+from gatepost.ledger.record import append_entry
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import APPEND_ONLY, Tx
+from gatepost.webhooks.fanout import create_deliveries
 
 TASKS = 64
 
 
 async def write(directory: Path) -> None:
-    store = SqliteStore(directory / "gatepost.db", clock.now)
+    store = SqliteStore(directory / "gatepost.db", clock.now, create_deliveries)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stopping.set)
     account = ids.new("acc")
     written = 0
 
-    def unit(tx: Tx) -> Entry:
+    def unit(tx: Tx) -> None:
         origin = Origin("bench")
-        return tx.record(
-            new("bench.written", account=account, origin=origin, subject="", data={"n": 1}, at=tx.at, keep_days=30)
+        append_entry(
+            tx, new("bench.written", account=account, origin=origin, subject="", data={"n": 1}, at=tx.at, keep_days=30)
         )
 
     async def one() -> None:
         nonlocal written
         while not stopping.is_set():
-            await store.run(unit, records_only=True)
+            await store.run(unit, hints=APPEND_ONLY)
             written += 1
 
     await asyncio.gather(*[one() for _ in range(TASKS)])

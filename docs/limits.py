@@ -10,11 +10,12 @@ from gatepost.ledger import entries, publishable
 from gatepost.oauth import client_authentication, clients, dpop, provenance, refusals, signing_keys
 from gatepost.oauth.authorize import flow, handoff, request
 from gatepost.oauth.grants import jwt_bearer
-from gatepost.store import listing, work
+from gatepost.store import work
 from gatepost.web import body, listen, requests
 from gatepost.webhooks import claim_and_settle as units
 from gatepost.webhooks import endpoints, summary
 from gatepost.webhooks import listing as pages
+from gatepost.webhooks import listing_query as listing
 
 Row = tuple[str, str, str]
 _BODY, _SERVICE = body.BodyLimits(), settings.Settings()

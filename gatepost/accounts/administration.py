@@ -6,19 +6,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gatepost import accounts
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.core.secrets import Secret
-from gatepost.ledger import chain_upkeep
+from gatepost.ledger import chain_upkeep, operations
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.ledger.service import Service, operator, record
+from gatepost.ledger.operations import Call, operator
+from gatepost.ledger.record import record
 from gatepost.ledger.upkeep import Reader
-from gatepost.oauth import client_rules, clients, definitions, scopes
+from gatepost.oauth import client_rows, client_rules, clients, definitions, scope_rows
 from gatepost.oauth.clients import Client
-from gatepost.oauth.definitions import Call
 from gatepost.oauth.scopes import Scope
-from gatepost.store.tx import LOWEST, Tx
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import LOWEST, Tx
 
 _ORIGIN = Origin(OPERATOR)
 _PAGE = 200
@@ -39,14 +40,14 @@ def create(
         raise BadSetting("profile=fapi2: the first client needs a key instead of a secret; give it with --jwks @file")
     if account.strict:
         _check_profile(tx, account)
-    if not tx.add_account(account):
+    if not account_rows.add(tx, account):
         raise BadSetting(f"there is an account {name} already: choose another name, or `gatepost account show {name}`")
     chain_upkeep.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
     body: dict[str, Any] = {
         "client_name": "first client",
         "grant_types": ["client_credentials"],
-        "scope": " ".join(scopes.OPERATIONS),
+        "scope": " ".join(operations.OPERATIONS),
     }
     if jwks is not None:
         body |= {"token_endpoint_auth_method": "private_key_jwt", "jwks": jwks}
@@ -59,11 +60,11 @@ def create(
 
 def create_operator(tx: Tx, service: Service) -> Account:
     """The reserved account whose ledger holds the facts about the service itself."""
-    known = tx.account_named(accounts.OPERATOR)
+    known = account_rows.load_named(tx, accounts.OPERATOR)
     if known is not None:
         return known
     account = accounts.new(accounts.OPERATOR, tx.at)
-    tx.add_account(account)
+    account_rows.add(tx, account)
     chain_upkeep.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": account.name})
     return account
@@ -76,7 +77,7 @@ def change(tx: Tx, service: Service, name: str, changes: Mapping[str, str]) -> A
         return account
     if changed.strict:
         _check_profile(tx, changed)
-    tx.put_account(changed)
+    account_rows.update(tx, changed)
     told = {key: changed.settings.get(key) for key in changes}
     record(tx, changed, "account.changed", _ORIGIN, account.id, {"settings": told})
     return changed
@@ -87,7 +88,7 @@ def _check_profile(tx: Tx, account: Account) -> None:
     if account["signing_alg"] == "RS256":
         raise BadSetting("profile=fapi2: access tokens must not be signed with RS256; set signing_alg=ES256 or EdDSA")
     after = LOWEST
-    while page := tx.clients(account.id, after, _PAGE):
+    while page := client_rows.page(tx, account.id, after, _PAGE):
         for client in page:
             wrong = client_rules.fapi2_violation(client) if client.active else None
             if wrong:
@@ -111,7 +112,7 @@ def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> 
         return account
     since = tx.at if status == "suspended" else None
     changed = msgspec.structs.replace(account, status=status, suspended_at=since)
-    tx.put_account(changed)
+    account_rows.update(tx, changed)
     event = "account.suspended" if status == "suspended" else "account.resumed"
     record(tx, changed, event, _ORIGIN, account.id, data)
     return changed
@@ -126,16 +127,16 @@ def named(tx: Tx, name: str) -> Account:
 
 
 def find(tx: Tx, name: str) -> Account | None:
-    found = tx.account(name) if ids.parse("acc", name) else None
+    found = account_rows.load(tx, name) if ids.parse("acc", name) else None
     if found is None and accounts.NAME.fullmatch(name):
-        found = tx.account_named(name)
+        found = account_rows.load_named(tx, name)
     return found
 
 
 def every(store: Reader) -> Iterator[Account]:
     """All accounts by name, page by page."""
     after = ""
-    while page := store.read_now(lambda tx, after=after: tx.accounts(after, _PAGE)):  # type: ignore[misc]
+    while page := store.read_now(lambda tx, after=after: account_rows.page(tx, after, _PAGE)):  # type: ignore[misc]
         yield from page
         after = page[-1].name
 
@@ -143,7 +144,7 @@ def every(store: Reader) -> Iterator[Account]:
 def clients_of(store: Reader, account: str) -> Iterator[Client]:
     """All clients of the account, oldest first."""
     after = LOWEST
-    while page := store.read_now(lambda tx, after=after: tx.clients(account, after, _PAGE)):  # type: ignore[misc]
+    while page := store.read_now(lambda tx, after=after: client_rows.page(tx, account, after, _PAGE)):  # type: ignore[misc]
         yield from page
         after = ids.raw(page[-1].id)
 
@@ -151,20 +152,20 @@ def clients_of(store: Reader, account: str) -> Iterator[Client]:
 def scopes_of(store: Reader, account: str) -> Iterator[Scope]:
     """All scopes that the account defined, by name."""
     after = ""
-    while page := store.read_now(lambda tx, after=after: tx.scopes(account, after, _PAGE)):  # type: ignore[misc]
+    while page := store.read_now(lambda tx, after=after: scope_rows.page(tx, account, after, _PAGE)):  # type: ignore[misc]
         yield from page
         after = page[-1].name
 
 
 def _locked(tx: Tx, name: str) -> Account:
-    found = tx.lock_account(named(tx, name).id)
+    found = account_rows.lock(tx, named(tx, name).id)
     if found is None:
         raise BadSetting(f"there is no account {name}")
     return found
 
 
 def client_of(tx: Tx, client: str) -> Client:
-    found = tx.client(client)
+    found = client_rows.load(tx, client)
     if found is None:
         raise BadSetting(f"there is no client {client}; `gatepost client list --account NAME` shows those there are")
     return found
@@ -173,7 +174,7 @@ def client_of(tx: Tx, client: str) -> Client:
 def redefine_client(tx: Tx, service: Service, client: str, changes: dict[str, Any]) -> dict[str, Any]:
     """What the commands `client disable` and `client rotate-secret` do: the operation itself, as the operator."""
     found = client_of(tx, client)
-    account = tx.lock_account(found.account)
+    account = account_rows.lock(tx, found.account)
     if account is None:
         raise LookupError(found.account)
     answer = definitions.client(tx, service, account, Call(operator(account.id), {"client_id": client} | changes))
@@ -183,4 +184,4 @@ def redefine_client(tx: Tx, service: Service, client: str, changes: dict[str, An
 
 
 def shown_client(tx: Tx, client: Client) -> dict[str, Any]:
-    return clients.render(client, tx.secrets_used(client))
+    return clients.render(client, client_rows.secrets_used(tx, client))

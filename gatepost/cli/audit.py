@@ -10,19 +10,19 @@ from typing import Any, BinaryIO, TextIO
 import click
 import msgspec
 
-from gatepost.accounts import OPERATOR, Account, administration
+from gatepost.accounts import OPERATOR, Account, account_rows, administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, instant, json_option, with_store
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import chain_upkeep, checkpoint, entries, proofs, receipt, seal, upkeep
+from gatepost.ledger import chain_upkeep, checkpoint, entries, entry_rows, proofs, receipt, seal, seal_rows, upkeep
 from gatepost.ledger.checkpoint import Checkpoint, open_note, parse_verifier
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
 from gatepost.ledger.upkeep import Verdict, Wanted
 from gatepost.oauth import reports, token_admin
 from gatepost.run.app import Opened
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 since_option = click.option(
     "--since", type=instant, metavar="WHEN", help="From then on: RFC 3339, or 1h for an hour ago."
@@ -147,7 +147,7 @@ def heads_problems(opened: Opened, only: Account | None = None) -> dict[str, str
     """What the heads in the operator's ledger show, by account. For one account, that ledger is verified as well."""
     store, key = opened.store, opened.service.keys.seal
     found = chain_upkeep.check_heads(store, key, only.id if only else None)
-    operator = store.read_now(lambda tx: tx.account_named(OPERATOR))
+    operator = store.read_now(lambda tx: account_rows.load_named(tx, OPERATOR))
     if only is None or operator is None or only.id == operator.id:
         return found
     problem = upkeep.verify(store, key, operator.id).problem or found.get(operator.id)
@@ -163,7 +163,7 @@ def _opened_checkpoint(opened: Opened, account: Account, kept: TextIO | None) ->
 
 
 def check(opened: Opened, account: Account, expected: Head | None = None, kept: Checkpoint | None = None) -> Verdict:
-    total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
+    total = opened.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     with show.progress(account.name, total) as passed:
         return upkeep.verify(opened.store, opened.service.keys.seal, account.id, expected, passed, kept)
 
@@ -195,7 +195,7 @@ def export(opened: Opened, name: str, since: datetime | None, until: datetime | 
     Everything exported is sealed under that head: `audit verify --head` shows later if any of it was cut off.
     """
     account = opened.store.read_now(lambda tx: administration.named(tx, name))
-    total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
+    total = opened.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     last: Entry | None = None
     with _written(output) as file, show.progress(account.name, total) as passed:
         for entry in upkeep.oldest(opened.store, account.id, Wanted(since=since, until=until)):
@@ -211,11 +211,11 @@ def _seal_up_to(opened: Opened, account: str, last: Entry | None) -> Head:
     """The head once every entry up to `last` is sealed. What comes in meanwhile may wait for its own."""
 
     def unit(tx: Tx) -> Head | None:
-        waiting = tx.unsealed(account, 1)
+        waiting = seal_rows.unsealed(tx, account, 1)
         if waiting and last is not None and waiting[0].id <= last.id:
             upkeep.seal_some(tx, opened.service.keys.seal, account)
             return None
-        return tx.last_seal(account) or Head(0, seal.START)
+        return seal_rows.last(tx, account) or Head(0, seal.START)
 
     while (head := opened.store.run_now(unit)) is None:
         pass
@@ -271,7 +271,7 @@ def prove(opened: Opened, event: str, name: str) -> None:
     seal_key = opened.service.keys.seal
     found = opened.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
     if found is None:
-        _seal_up_to(opened, account.id, opened.store.read_now(lambda tx: tx.entry(account.id, raw_id)))
+        _seal_up_to(opened, account.id, opened.store.read_now(lambda tx: entry_rows.load(tx, account.id, raw_id)))
         _record_heads(opened)
         found = opened.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
     if found is None:
@@ -281,7 +281,7 @@ def prove(opened: Opened, event: str, name: str) -> None:
 
 def _account_with(opened: Opened, raw_id: bytes) -> Account:
     for each in administration.every(opened.store):
-        if opened.store.read_now(lambda tx, account=each.id: tx.entry(account, raw_id)) is not None:  # type: ignore[misc]
+        if opened.store.read_now(lambda tx, account=each.id: entry_rows.load(tx, account, raw_id)) is not None:  # type: ignore[misc]
             return each
     raise BadSetting(f"no account has an entry {ids.text('evt', raw_id)}; it may have been pruned")
 

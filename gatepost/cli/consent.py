@@ -10,10 +10,10 @@ from gatepost.cli.options import account_option, json_option, with_store
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.oauth import consents, revocation, token_admin
+from gatepost.oauth import consent_rows, consents, revocation, token_admin
 from gatepost.oauth.token_admin import Which
 from gatepost.run.app import Opened
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 
 @click.group()
@@ -60,7 +60,7 @@ def revoke(opened: Opened, consent_id: str, name: str, as_json: bool) -> None:
 
     def unit(tx: Tx) -> bool:
         account = administration.named(tx, name)
-        known = ids.parse("con", consent_id) and tx.flows.consent(account.id, consent_id, opened.service.keys.data)
+        known = ids.parse("con", consent_id) and consent_rows.load(tx, account.id, consent_id, opened.service.keys.data)
         if not known:
             raise BadSetting(f"there is no consent {consent_id} in {account.name}; `gatepost consent list` shows them")
         return revocation.end_consent(tx, account, consent_id, token_admin.REASON, Origin(OPERATOR))

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, account_rows, administration
 from gatepost.cli import show
 from gatepost.cli.audit import since_option, until_option
 from gatepost.cli.event import plain
@@ -21,13 +21,13 @@ from gatepost.cli.simulate import span
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.run.app import Opened
-from gatepost.store.listing import Wanted
-from gatepost.store.tx import Tx, Unit
+from gatepost.store.transaction import Tx, Unit
 from gatepost.webhooks import claim_and_settle as units
 from gatepost.webhooks import definitions, listing
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, TRANSITIONS
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing import Query
+from gatepost.webhooks.listing_query import Wanted
 
 Record = dict[str, Any]
 REDRAW_EVERY = 1.0  # seconds
@@ -95,7 +95,7 @@ def _deliveries(opened: Opened, account: Account, wanted: Wanted, limit: int) ->
 
 def _page(opened: Opened, account: Account, query: Query) -> Unit[dict[str, Any]]:
     def unit(tx: Tx) -> dict[str, Any]:
-        found = listing.page(tx, opened.service, tx.account(account.id) or account, query)
+        found = listing.page(tx, opened.service, account_rows.load(tx, account.id) or account, query)
         if isinstance(found, Refusal):
             raise BadSetting(found.detail)
         return found.body

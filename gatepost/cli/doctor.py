@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from gatepost.accounts import administration
+from gatepost.accounts import account_rows, administration, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import chosen, json_option, settings_options
 from gatepost.cli.show import Check
@@ -20,12 +20,12 @@ from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.core.secrets import Box
 from gatepost.oauth import key_lifecycle as key_units
-from gatepost.oauth import resources, shared_resources
+from gatepost.oauth import key_rows, resources, shared_resources
 from gatepost.run import app
 from gatepost.settings import LOOPBACK, Settings
 from gatepost.store.interface import Store
 from gatepost.store.schema_check import schema_problem
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_headers
 
 FEW_FILES = 4096  # that a process may have open
@@ -182,7 +182,7 @@ def _check_opens(settings: Settings, store: Store) -> Check:
 
     def unit(tx: Tx) -> set[bytes]:
         key_units.open_server_keys(tx, master, make=False)
-        return {master.closed_by(wrapped) for wrapped in tx.server_keys().values()}
+        return {master.closed_by(wrapped) for wrapped in server_keys.load(tx).values()}
 
     try:
         under = store.read_now(unit)
@@ -203,7 +203,7 @@ def _check_hidden_headers(store: Store) -> Check:
 
 def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]:
     for name, networks in settings.allow_networks.items():
-        if store.read_now(lambda tx, name=name: tx.account_named(name)) is None:  # type: ignore[misc]
+        if store.read_now(lambda tx, name=name: account_rows.load_named(tx, name)) is None:  # type: ignore[misc]
             do = "name an account that `gatepost account list` shows"
             yield Check("allow_networks", "warning", f"there is no account {name}", do)
         else:
@@ -247,7 +247,7 @@ def _identity(settings: Settings) -> Identity | None:
     except (GatepostError, OSError):
         return None
     try:
-        keys = opened.store.read_now(lambda tx: frozenset(each.key.id for each in tx.signing_keys()))
+        keys = opened.store.read_now(lambda tx: frozenset(each.key.id for each in key_rows.load(tx)))
         return Identity(opened.service.keys.instance, keys)
     except GatepostError:
         return None

@@ -10,8 +10,8 @@ from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
 from gatepost.core import ids
 from gatepost.run.app import Opened
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.webhooks import definitions
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import definitions, endpoint_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
 
 _PAGE = 200
@@ -49,7 +49,7 @@ def _endpoints(opened: Opened, account: Account) -> Iterator[dict[str, Any]]:
     after = LOWEST
 
     def unit(tx: Tx) -> list[tuple[Endpoint, dict[str, Any]]]:
-        page = tx.webhooks.endpoints(account.id, after, _PAGE)
+        page = endpoint_rows.page(tx, account.id, after, _PAGE)
         return [(each, definitions.shown_endpoint(tx, account, each)) for each in page]
 
     while page := opened.store.read_now(unit):
@@ -68,7 +68,7 @@ def show_endpoint(opened: Opened, endpoint_id: str, name: str, as_json: bool) ->
     def unit(tx: Tx) -> dict[str, Any]:
         account = administration.named(tx, name)
         found = definitions.named_endpoint(tx, account, endpoint_id)
-        subscriptions = tx.webhooks.subscriptions_of(account.id, found.id)
+        subscriptions = subscription_rows.of_endpoint(tx, account.id, found.id)
         told = [definitions.shown_subscription(tx, each) for each in subscriptions]
         return definitions.shown_endpoint(tx, account, found) | {"subscriptions": told}
 

@@ -19,13 +19,13 @@ from gatepost.cli.options import account_option, chosen, contents, json_option, 
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
 from gatepost.core.strict_json import read_json
-from gatepost.ledger import entries
+from gatepost.ledger import entries, entry_rows
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.publishable import Event
 from gatepost.ledger.upkeep import Wanted
 from gatepost.run.app import Opened, open_for_use
-from gatepost.store.tx import HIGHEST, Tx
+from gatepost.store.transaction import HIGHEST, Tx
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Published
 
@@ -240,10 +240,10 @@ def _unseen(account: str, looked: datetime, seen: set[bytes]) -> Callable[[Tx], 
 def unseen(tx: Tx, account: str, looked: datetime, seen: set[bytes]) -> list[Entry]:
     """Entries that were not there at the last look, oldest first."""
     after, fresh = _back(looked), list[bytes]()
-    while page := tx.entry_keeps(account, after, HIGHEST, _PAGE):
+    while page := entry_rows.retention_page(tx, account, after, HIGHEST, _PAGE):
         fresh += [raw_id for raw_id, _ in page if raw_id not in seen]
         after = page[-1][0]
-    found = tx.webhooks.entries((ids.raw(account), raw_id) for raw_id in fresh)
+    found = entry_rows.load_many(tx, ((ids.raw(account), raw_id) for raw_id in fresh))
     return sorted(found.values(), key=lambda entry: entry.id)
 
 

@@ -5,7 +5,7 @@ import click
 from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_option, json_option, with_store
-from gatepost.oauth import issuer_admin
+from gatepost.oauth import issuer_admin, issuer_rows
 from gatepost.run.app import Opened
 
 
@@ -45,7 +45,7 @@ def add(
 @json_option
 def list_issuers(opened: Opened, name: str, as_json: bool) -> None:
     """The issuers that an account trusts, by name."""
-    found = opened.store.read_now(lambda tx: tx.flows.issuers(administration.named(tx, name).id))
+    found = opened.store.read_now(lambda tx: issuer_rows.load(tx, administration.named(tx, name).id))
     if as_json:
         show.document([each.shown() for each in found])
         return

@@ -9,18 +9,19 @@ from typing import Any
 
 import click
 
+from gatepost.accounts import account_rows
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import Box, new_master_key
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.oauth import key_lifecycle as key_units
-from gatepost.oauth import signing_keys
+from gatepost.oauth import key_rows, signing_keys
 from gatepost.oauth.signing_keys import Change, SigningKey
 from gatepost.run import app
 from gatepost.run.app import Opened
 from gatepost.settings import PREFIX, Settings
-from gatepost.store.tx import LOWEST, Tx
+from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import endpoint_headers
 
 _ORIGIN = Origin(OPERATOR)
@@ -119,7 +120,7 @@ def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
 def _encrypt_headers(opened: Opened) -> int:
     """What is encrypted rests on the server keys, so only what an earlier release stored in clear is to be done."""
     count, name, box = 0, "", opened.service.keys.data
-    while some := opened.store.read_now(lambda tx, name=name: tx.accounts(name, 100)):  # type: ignore[misc]
+    while some := opened.store.read_now(lambda tx, name=name: account_rows.page(tx, name, 100)):  # type: ignore[misc]
         name = some[-1].name
         for account in some:
             after: bytes | None = LOWEST
@@ -175,7 +176,7 @@ def _next_step(settings: Settings, left_out: int, *, own_file: bool) -> str:
 
 
 def _stored(opened: Opened) -> list[SigningKey]:
-    return [each.key for each in opened.store.read_now(lambda tx: tx.signing_keys_as_stored())]
+    return [each.key for each in opened.store.read_now(key_rows.load_uncached)]
 
 
 def _after(changes: list[Change]) -> list[SigningKey]:

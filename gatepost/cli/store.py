@@ -17,6 +17,7 @@ from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.cli.show import Check
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
+from gatepost.ledger import entry_rows, seal_rows
 from gatepost.run import app, backups
 from gatepost.run.app import Opened
 from gatepost.run.backups import PutBack
@@ -94,7 +95,7 @@ def _check_database(looking: Store) -> Iterator[Check]:
 
 
 def _check_sealing(opened: Store) -> Check:
-    oldest = opened.read_now(lambda tx: tx.oldest_unsealed())
+    oldest = opened.read_now(seal_rows.oldest_unsealed)
     age = clock.now() - oldest if oldest else timedelta()
     if age > SEALED_WITHIN:
         return Check("sealing", "warning", f"an entry has waited {age} for its seal", "start the service: it seals")
@@ -131,7 +132,7 @@ def _check_deliveries(opened: Opened) -> Iterator[Check]:
 
 
 def _recount(opened: Opened, account: Account) -> Recount:
-    total = opened.store.read_now(lambda tx: tx.count_entries(account.id))
+    total = opened.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     with show.progress(account.name, total) as passed:
         return pruning.recount(opened.store, account.id, passed)
 

@@ -48,3 +48,7 @@ def parse_rfc3339(text: str) -> datetime | None:
         return instant.astimezone(UTC) if instant.tzinfo else None
     except (ValueError, OverflowError):  # OverflowError: at either end of the calendar, with an offset beyond it
         return None
+
+
+def optional_from_milliseconds(stored: int | None) -> datetime | None:
+    return None if stored is None else from_milliseconds(stored)

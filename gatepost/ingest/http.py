@@ -7,14 +7,15 @@ checked and not kept: an entry has the time at which it was recorded.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gatepost.accounts import account_rows
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
 from gatepost.ledger import publishable as rules
+from gatepost.ledger.operations import Answer, Caller, refused
 from gatepost.ledger.publishable import Event
-from gatepost.ledger.service import Answer, Caller, refused
 from gatepost.oauth import client_authentication
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.web import bearer, definitions
 from gatepost.web.body import BodyLimits
 from gatepost.web.context import Surface
@@ -80,7 +81,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
     told = [_shown(each) for each in outcome.events]
     answer = json(200, {"data": told} if isinstance(sent, Refusal) or sent.batch else told[0])
     said = Said(entry=told[0]["id"] if len(told) == 1 else "", account=outcome.account)
-    return answer._replace(said=said, published=[each for one in outcome.events for each in one.born])
+    return answer._replace(said=said, published=[each for one in outcome.events for each in one.created])
 
 
 class _Undone(Exception):
@@ -92,7 +93,7 @@ class _Undone(Exception):
 
 
 def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> Accepted:
-    account = tx.account(caller.account)
+    account = account_rows.load(tx, caller.account)
     if account is None:
         raise LookupError(caller.account)
     found = publish.several(tx, account, sent.events, caller.origin(request.id, request.source))
@@ -103,7 +104,7 @@ def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> Accepted:
 
 
 def _refuse(tx: Tx, caller: Caller, request: Request, refusal: Refusal) -> Answer:
-    account = tx.account(caller.account)
+    account = account_rows.load(tx, caller.account)
     if account is None:
         raise LookupError(caller.account)
     return refused(tx, account, "webhook.event.refused", caller.origin(request.id, request.source), refusal)

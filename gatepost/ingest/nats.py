@@ -23,14 +23,15 @@ from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.core.logging import log
 from gatepost.core.strict_json import read_json
-from gatepost.ledger import entries
+from gatepost.ledger import entries, published_ids
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import MAX_DATA, Origin
 from gatepost.ledger.publishable import Event
+from gatepost.ledger.record import append_entry
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.webhooks import publish
-from gatepost.webhooks.publish import Published
+from gatepost.webhooks.publish import Earlier, Published
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
@@ -112,12 +113,16 @@ Decide = Callable[[Tx, list[Message]], list[Refusal | Published]]
 def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     """Publish each, or record why not. Fewer are told of than were given when there is enough for one commit."""
     told: list[Refusal | Published] = []
+    earlier: Earlier = {}
+    deliveries = 0
     for message in messages:
-        outcome = _publish(tx, message)
+        outcome = _publish(tx, message, earlier)
         if isinstance(outcome, Refusal):
             _record(tx, message, outcome)
+        else:
+            deliveries += len(outcome.created)
         told.append(outcome)
-        if len(tx.effects.births) >= MOST_BIRTHS:
+        if deliveries >= MOST_BIRTHS:
             break
     return told
 
@@ -129,20 +134,20 @@ def give_up(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     return [refusal] * len(messages)
 
 
-def _publish(tx: Tx, message: Message) -> Refusal | Published:
+def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
     if isinstance(message.event, Refusal):
         return message.event
     account = administration.find(tx, message.account)
     if account is None:
         return Refusal("not_found", f"account: there is no account {message.account[:64]}", "/account")
-    return publish.one(tx, account, message.event, _ORIGIN)
+    return publish.one(tx, account, message.event, _ORIGIN, earlier)
 
 
 def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
     """In the operator's ledger. The insert decides: a message that comes again is not recorded again."""
     operator, raw, place = administration.named(tx, OPERATOR), ids.fresh(), message.place
     name = hashlib.sha256(f"refused\0{place.stream}\0{place.sequence}\0{place.stored_at}".encode()).digest()
-    if not tx.webhooks.add_published(operator.id, name, raw, name):
+    if not published_ids.add(tx, operator.id, name, raw, name):
         return
     data = {
         "error": refusal.code,
@@ -153,7 +158,8 @@ def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
     }
     if refusal.pointer:
         data["member"] = refusal.pointer.lstrip("/")
-    tx.record(
+    append_entry(
+        tx,
         entries.new(
             "webhook.event.refused",
             account=operator.id,
@@ -163,7 +169,7 @@ def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
             at=tx.at,
             keep_days=operator.seconds("audit_retention") // 86400,
             raw_id=raw,
-        )
+        ),
     )
 
 
@@ -326,7 +332,7 @@ class _Reader:
     def _trace(self, each: Taken, outcome: Refusal | Published) -> None:
         if self._traces is None:
             return
-        error, born = (outcome.code, []) if isinstance(outcome, Refusal) else ("", outcome.born)
+        error, born = (outcome.code, []) if isinstance(outcome, Refusal) else ("", outcome.created)
         self._traces.record_message(each.raw.headers or {}, self._stream, each.message.subject, born, error)
 
     async def _settle_each(self, some: list[Taken], decide: Decide) -> int:

@@ -2,29 +2,29 @@
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import chain, checkpoint, merkle, receipt
+from gatepost.ledger import chain, checkpoint, checkpoint_rows, entry_rows, merkle, receipt, seal_rows, tree_rows
 from gatepost.ledger.chain import STORED, PrunedTree
 from gatepost.ledger.checkpoint import Proof
 from gatepost.ledger.seal import Seal
 from gatepost.ledger.upkeep import FITS
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 _SEALS = 20
 
 
 def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
     """The proof of an entry against the last checkpoint; None if the entry is newer than that."""
-    entry = tx.entry(account, raw_id)
+    entry = entry_rows.load(tx, account, raw_id)
     if entry is None:
         raise BadSetting(
             f"there is no entry {ids.text('evt', raw_id)} in this account; `gatepost audit list` shows them"
         )
-    recorded = tx.chains.recorded(key, account)
+    recorded = checkpoint_rows.load(tx, key, account)
     found = _find(tx, account, raw_id)
     if recorded is None or found is None:
         return None
     of, offset = found
-    first = tx.chains.first_leaf(account, of.number)
+    first = tree_rows.first_leaf(tx, account, of.number)
     if first is None or first + offset >= recorded.size:
         return None
     index = first + offset
@@ -39,9 +39,9 @@ def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
 
 def _find(tx: Tx, account: str, raw_id: bytes) -> tuple[Seal, int] | None:
     """The seal of an entry, and its place there."""
-    since = tx.chains.first_seal_since(account, clock.milliseconds(ids.made_at(raw_id) - FITS))
+    since = seal_rows.first_since(tx, account, clock.milliseconds(ids.made_at(raw_id) - FITS))
     after = (since or 1) - 1
-    while page := tx.seals(account, after, _SEALS):
+    while page := seal_rows.page(tx, account, after, _SEALS):
         for each in page:
             for place, leaf in enumerate(chain.entry_leaves(each.leaves)):
                 if leaf.id == raw_id:
@@ -56,7 +56,7 @@ class _StoredTree:
     def __init__(self, tx: Tx, key: bytes, account: str) -> None:
         self._tx, self._key, self._account = tx, key, account
         self._leaves: dict[int, bytes] = {}
-        self._pruned = tx.chains.pruned_tree(key, account, tx.anchor(account)) or PrunedTree()
+        self._pruned = tree_rows.load_pruned(tx, key, account, seal_rows.anchor(tx, account)) or PrunedTree()
         self._before: dict[tuple[int, int], bytes] = {}
         start, size = 0, self._pruned.tree.size
         levels = [level for level in range(size.bit_length(), -1, -1) if size >> level & 1]
@@ -72,13 +72,13 @@ class _StoredTree:
         if start < self._pruned.tree.size:
             return self._before.get((level, position))
         if level >= STORED:
-            return self._tx.chains.node(self._account, level, position)
+            return tree_rows.node(self._tx, self._account, level, position)
         return self._leaf(start) if level == 0 else None
 
     def _leaf(self, index: int) -> bytes | None:
         if index not in self._leaves:
-            where = self._tx.chains.seal_with(self._account, index)
-            for of in self._tx.seals(self._account, where[0] - 1, 1) if where else ():
+            where = tree_rows.seal_with(self._tx, self._account, index)
+            for of in seal_rows.page(self._tx, self._account, where[0] - 1, 1) if where else ():
                 hashes = chain.tree_leaves(self._key, chain.entry_leaves(of.leaves))
                 self._leaves |= {(where[1] if where else 0) + place: found for place, found in enumerate(hashes)}
         return self._leaves.get(index)

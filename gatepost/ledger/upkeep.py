@@ -5,16 +5,28 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
 from gatepost import accounts
-from gatepost.accounts import RETENTION_DAYS
+from gatepost.accounts import RETENTION_DAYS, account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import chain, chain_upkeep, checkpoint, merkle, seal
+from gatepost.ledger import (
+    chain,
+    chain_rows,
+    chain_upkeep,
+    checkpoint,
+    checkpoint_rows,
+    entry_rows,
+    merkle,
+    published_ids,
+    seal,
+    seal_rows,
+    tree_rows,
+)
 from gatepost.ledger.chain import BrokenChain, Chain, Next, PrunedTree, Recorded
 from gatepost.ledger.checkpoint import Checkpoint
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.merkle import Tree
 from gatepost.ledger.seal import Anchor, Head, Leaf, Seal
-from gatepost.store.effects import Again
-from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
+from gatepost.store.pending import Again
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx, Unit
 
 T = TypeVar("T")
 _PAGE = 500
@@ -44,9 +56,9 @@ def prepare_seal(tx: Tx, key: bytes, account: str) -> Prepared | None:
     The chain is read before the entries: were it the other way round, a sealer could take entries that another
     sealed in between, and its number would be free.
     """
-    stored = tx.chains.chain(key, account)
+    stored = chain_rows.load(tx, key, account)
     now = chain_upkeep.current(tx, key, account)
-    entries = tx.unsealed(account, seal.BATCH)
+    entries = seal_rows.unsealed(tx, account, seal.BATCH)
     if not entries or stored is None:
         return None
     operator = chain_upkeep.operator_head(tx, key, account)
@@ -56,12 +68,12 @@ def prepare_seal(tx: Tx, key: bytes, account: str) -> Prepared | None:
 def add_seal(tx: Tx, account: str, prepared: Prepared) -> int:
     """How many entries this sealed: none if another sealer was first. The update of the chain decides between two."""
     new = prepared.next
-    if not tx.chains.move(prepared.key, account, prepared.stored, new.chain):
+    if not chain_rows.move(tx, prepared.key, account, prepared.stored, new.chain):
         return 0
-    if not tx.add_seal(account, new.seal, prepared.entries):
+    if not seal_rows.add(tx, account, new.seal, prepared.entries):
         raise Again("another sealer was first")
     if new.first is not None:
-        tx.chains.put_tree(account, new.seal.number, new.first, new.nodes)
+        tree_rows.add_seal(tx, account, new.seal.number, new.first, new.nodes)
     return len(prepared.entries)
 
 
@@ -73,7 +85,10 @@ def seal_some(tx: Tx, key: bytes, account: str) -> int:
 
 def prune_is_due(tx: Tx, key: bytes, account: str) -> bool:
     """Whether an entry's time is over, or all of the oldest seal's."""
-    due = any(tx.entry_keeps(account, tx.pruned_up_to(account, days), too_old(tx, days), 1) for days in RETENTION_DAYS)
+    due = any(
+        entry_rows.retention_page(tx, account, entry_rows.pruned_up_to(tx, account, days), too_old(tx, days), 1)
+        for days in RETENTION_DAYS
+    )
     return due or _ended_seal(tx, key, account) is not None
 
 
@@ -85,33 +100,35 @@ def prune_some(tx: Tx, key: bytes, account: str) -> int:
     The last seal deleted becomes the anchor, from which verification starts.
     """
     for days in RETENTION_DAYS:
-        page = tx.entry_keeps(account, tx.pruned_up_to(account, days), too_old(tx, days), _SLICE)
+        page = entry_rows.retention_page(
+            tx, account, entry_rows.pruned_up_to(tx, account, days), too_old(tx, days), _SLICE
+        )
         if page:
             drop_finished(tx, account, [raw_id for raw_id, keep_days in page if keep_days == days])
-            tx.put_pruned_up_to(account, days, page[-1][0])
+            entry_rows.set_pruned_up_to(tx, account, days, page[-1][0])
             return len(page)
     ended = _ended_seal(tx, key, account)
     if ended is None:
         return 0
     _drop(tx, account, _leaves(ended))  # an entry may have come with an id older than the mark
-    pruned = tx.chains.pruned_tree(key, account, tx.anchor(account))
-    if tx.drop_seal(account, seal.anchor(key, account, ended)) and pruned is not None:
+    pruned = tree_rows.load_pruned(tx, key, account, seal_rows.anchor(tx, account))
+    if seal_rows.delete_oldest(tx, account, seal.anchor(key, account, ended)) and pruned is not None:
         tree, _ = chain.grow(key, pruned.tree, ended)
-        tx.chains.put_pruned_tree(key, account, PrunedTree(ended.number, tree))
+        tree_rows.save_pruned(tx, key, account, PrunedTree(ended.number, tree))
     return 1
 
 
 def drop_finished(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
     """Delete these entries, but for those with unfinished deliveries."""
     those = list(raw_ids)
-    unfinished = tx.webhooks.unfinished_of(account, those)
+    unfinished = entry_rows.undelivered(tx, account, those)
     _drop(tx, account, [raw_id for raw_id in those if raw_id not in unfinished])
 
 
 def _drop(tx: Tx, account: str, raw_ids: list[bytes]) -> None:
     """The entries go, and the ids that publishers gave them: what comes again is new."""
-    tx.drop_entries(account, raw_ids)
-    tx.webhooks.forget_published((ids.raw(account), raw_id) for raw_id in raw_ids)
+    entry_rows.delete(tx, account, raw_ids)
+    published_ids.delete(tx, ((ids.raw(account), raw_id) for raw_id in raw_ids))
 
 
 def too_old(tx: Tx, days: int) -> bytes:
@@ -125,17 +142,17 @@ def _ended_seal(tx: Tx, key: bytes, account: str) -> Seal | None:
     One that was altered stays, for verification to name.
     """
     now = clock.milliseconds(tx.at)
-    previous = tx.anchor(account)
+    previous = seal_rows.anchor(tx, account)
     try:
-        stored = tx.chains.chain(key, account)
+        stored = chain_rows.load(tx, key, account)
     except BrokenChain:
         return None
     grown = stored.grown if stored else 0
-    for each in tx.seals(account, 0, 1):
+    for each in seal_rows.page(tx, account, 0, 1):
         before = previous.mac if previous else seal.START
         genuine = each.mac == seal.mac(key, account, before, each.number, each.at, each.leaves)
         over = genuine and each.number <= grown and all(leaf.kept_until() <= now for leaf in seal.unpack(each.leaves))
-        if over and not tx.webhooks.unfinished_of(account, _leaves(each)):
+        if over and not entry_rows.undelivered(tx, account, _leaves(each)):
             return each
     return None
 
@@ -205,7 +222,7 @@ def newest(store: Reader, account: str, wanted: Wanted, limit: int) -> Iterator[
 
 
 def _newest_page(account: str, before: bytes, since: bytes) -> Callable[[Tx], list[Entry]]:
-    return lambda tx: tx.newest_entries(account, before, since, _PAGE)
+    return lambda tx: entry_rows.newest(tx, account, before, since, _PAGE)
 
 
 def oldest(store: Reader, account: str, wanted: Wanted) -> Iterator[Entry]:
@@ -220,7 +237,7 @@ def oldest(store: Reader, account: str, wanted: Wanted) -> Iterator[Entry]:
 
 
 def _oldest_page(account: str, after: bytes, before: bytes) -> Callable[[Tx], list[Entry]]:
-    return lambda tx: tx.oldest_entries(account, after, before, _PAGE)
+    return lambda tx: entry_rows.oldest(tx, account, after, before, _PAGE)
 
 
 # --- verifying
@@ -251,7 +268,7 @@ def verify(
     """
     walk = _Walk(store, key, account, expected, passed, kept)
     problem = walk.run()
-    unsealed = store.read_now(lambda tx: tx.count_unsealed(account))
+    unsealed = store.read_now(lambda tx: seal_rows.count_unsealed(tx, account))
     return Verdict(walk.seals, walk.entries, walk.pruned, unsealed, walk.head, problem)
 
 
@@ -270,22 +287,21 @@ class _Start(NamedTuple):
 def _start(tx: Tx, key: bytes, account: str) -> _Start:
     found, broken = None, ""
     try:
-        found = tx.chains.chain(key, account)
+        found = chain_rows.load(tx, key, account)
         if found is None:
             broken = "there is no chain record: it was removed, or the service has not started since the upgrade"
     except BrokenChain as error:
         broken = str(error)
-    recorded = tx.chains.recorded(key, account)
+    recorded = checkpoint_rows.load(tx, key, account)
     problem = ""
-    if recorded is None and tx.chains.has_recorded(account):
+    if recorded is None and checkpoint_rows.exists(tx, account):
         problem = "the checkpoint record was altered"
-    for days, mark in tx.chains.marks(account):
+    for days, mark in entry_rows.pruned_marks(tx, account):
         if ids.made_at(mark) + timedelta(days=days) > tx.at + FITS:
             problem = problem or f"the mark of pruning after {days} days is ahead of its time"
-    operator = tx.account_named(accounts.OPERATOR)
+    operator = account_rows.load_named(tx, accounts.OPERATOR)
     return _Start(
-        clock.milliseconds(tx.at), found, broken, tx.last_seal(account), recorded, operator.id if operator else None,
-        problem,
+        tx.now, found, broken, seal_rows.last(tx, account), recorded, operator.id if operator else None, problem,
     )  # fmt: skip
 
 
@@ -313,7 +329,7 @@ class _Walk:
         problem = self._follow(end.number) or self._check_end()
         if problem:
             return problem
-        counts = self._store.read_now(lambda tx: tx.ledger_counts(self._account, self.head.number))
+        counts = self._store.read_now(lambda tx: entry_rows.ledger_counts(tx, self._account, self.head.number))
         if counts.lost is not None:
             return f"entry {ids.text('evt', counts.lost)} was removed before it was sealed"
         if counts.not_waiting > self.entries + counts.sealed_since:
@@ -368,8 +384,12 @@ class _Walk:
         return ""
 
     def _page(self, tx: Tx, after: int) -> tuple[list[Seal], Anchor | None, PrunedTree | None]:
-        anchor = tx.anchor(self._account)
-        return tx.seals(self._account, after, _SEALS), anchor, tx.chains.pruned_tree(self._key, self._account, anchor)
+        anchor = seal_rows.anchor(tx, self._account)
+        return (
+            seal_rows.page(tx, self._account, after, _SEALS),
+            anchor,
+            tree_rows.load_pruned(tx, self._key, self._account, anchor),
+        )
 
     def _start_from(self, anchor: Anchor, pruned: PrunedTree | None) -> str:
         if anchor != seal.anchor(self._key, self._account, anchor):
@@ -406,7 +426,7 @@ class _Walk:
             return f"seal {each.number} was altered, or the chain before it was"
         leaves = chain.entry_leaves(each.leaves)
         at, found = self._store.read_now(
-            lambda tx: (tx.at, {leaf.id: tx.entry(self._account, leaf.id) for leaf in leaves})
+            lambda tx: (tx.at, {leaf.id: entry_rows.load(tx, self._account, leaf.id) for leaf in leaves})
         )
         for leaf in leaves:
             entry = found[leaf.id]
@@ -457,7 +477,7 @@ class _Walk:
         if operator is None:
             return f"seal {each.number} names the operator's seal {named.number}, but there is no operator's account"
         there, anchor = self._store.read_now(
-            lambda tx: (tx.chains.seal_macs([(operator, named.number)]), tx.anchor(operator))
+            lambda tx: (seal_rows.macs(tx, [(operator, named.number)]), seal_rows.anchor(tx, operator))
         )
         if there.get((operator, named.number)) == named.mac or (
             anchor and seal.is_pruned(self._key, operator, anchor, named)
@@ -478,7 +498,10 @@ class _Walk:
         if self._kept and self._kept.size == self._tree.size:
             self._roots[self._tree.size] = self._tree.root()
         known, there = self._store.read_now(
-            lambda tx: (tx.chains.first_leaf(self._account, each.number), tx.chains.nodes_like(self._account, nodes))
+            lambda tx: (
+                tree_rows.first_leaf(tx, self._account, each.number),
+                tree_rows.nodes_at(tx, self._account, nodes),
+            )
         )
         if known != first and self._is_there(each.number):
             return f"the place of seal {each.number} in the tree was altered"
@@ -488,7 +511,7 @@ class _Walk:
 
     def _is_there(self, number: int) -> bool:
         """Whether a seal is still stored: pruning takes its place in the tree along with it."""
-        return bool(self._store.read_now(lambda tx: tx.chains.seal_macs([(self._account, number)])))
+        return bool(self._store.read_now(lambda tx: seal_rows.macs(tx, [(self._account, number)])))
 
     def _find_stray(self) -> str:
         """An entry that is neither sealed nor waiting to be: put there by somebody else."""
@@ -503,11 +526,11 @@ class _Walk:
         return ""
 
     def _collect(self, sealed: set[bytes], after: int) -> int:
-        while page := self._store.read_now(lambda tx, after=after: tx.seals(self._account, after, _SEALS)):  # type: ignore[misc]
+        while page := self._store.read_now(lambda tx, after=after: seal_rows.page(tx, self._account, after, _SEALS)):  # type: ignore[misc]
             sealed.update(leaf.id for each in page for leaf in seal.unpack(each.leaves))
             after = page[-1].number
         return after
 
 
 def _is_unsealed(entry: Entry) -> Callable[[Tx], bool]:
-    return lambda tx: tx.is_unsealed(entry.account, entry.id)
+    return lambda tx: seal_rows.is_unsealed(tx, entry.account, entry.id)

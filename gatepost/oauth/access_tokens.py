@@ -2,18 +2,19 @@
 
 from typing import Any, NamedTuple
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, is_live
-from gatepost.ledger.service import Service
+from gatepost.oauth import client_rows, key_rows, revoked_tokens
 from gatepost.oauth import provenance_check as origins
 from gatepost.oauth.clients import Client
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.provenance import NOTHING, Provenance
 from gatepost.oauth.provenance_check import Ended
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import PUBLISHED
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 
 class Live(NamedTuple):
@@ -42,7 +43,7 @@ _GONE = Refusal("invalid_token", "the access token no longer works")
 def access_token(tx: Tx, service: Service, token: str) -> Live | Refusal:
     """A token shown again is not verified again, until anything at all is ended or a definition changes."""
     try:
-        standing = tx.standing(("token", token), lambda: _standing(tx, service, token))
+        standing = tx.valid(("token", token), lambda: _standing(tx, service, token))
     except Unreadable:
         return _NOT_OURS
     if standing is None:
@@ -50,8 +51,8 @@ def access_token(tx: Tx, service: Service, token: str) -> Live | Refusal:
     claims, consent, provenance = standing
     if claims.get("iss") != service.base_url or not is_live(claims, tx.at):
         return _TOO_LATE
-    client = tx.client(str(claims.get("client_id")))
-    account = tx.account(client.account) if client else None
+    client = client_rows.load(tx, str(claims.get("client_id")))
+    account = account_rows.load(tx, client.account) if client else None
     if client is None or account is None or not client.active or not account.active:
         return _GONE
     if consent is not None and not consent.live(tx.at):
@@ -67,7 +68,7 @@ def _standing(tx: Tx, service: Service, token: str) -> Standing | None:
 def _judged(tx: Tx, service: Service, token: str) -> Standing | Ended:
     claims = _verified(tx, service, token)
     account, raw_id = str(claims["account"]), ids.raw(claims["jti"])
-    if tx.flows.is_revoked(account, raw_id):
+    if revoked_tokens.contains(tx, account, raw_id):
         return Ended("revoked")
     if _is_a_machines_own(tx, claims):
         return Standing(claims)
@@ -79,7 +80,7 @@ def _judged(tx: Tx, service: Service, token: str) -> Standing | Ended:
 
 
 def _verified(tx: Tx, service: Service, token: str) -> dict[str, Any]:
-    published = [each.key for each in tx.signing_keys() if each.key.status in PUBLISHED]
+    published = [each.key for each in key_rows.load(tx) if each.key.status in PUBLISHED]
     return service.ring.read(token, published, "at+jwt")
 
 
@@ -88,7 +89,7 @@ def _is_a_machines_own(tx: Tx, claims: dict[str, Any]) -> bool:
 
     A grant's id keeps its type. A token of a grant that the client no longer has is looked up like any other.
     """
-    client = tx.client(str(claims.get("client_id")))
+    client = client_rows.load(tx, str(claims.get("client_id")))
     grant = client.grant("client_credentials") if client else None
     return grant is not None and grant.id == claims.get("grant")
 

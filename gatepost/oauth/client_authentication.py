@@ -6,20 +6,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, audiences, instant, is_live, peek, read
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, STRICT_ALGORITHMS
 from gatepost.core.secrets import same
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import Caller, Service, record
+from gatepost.ledger.operations import Caller
+from gatepost.ledger.record import record
 from gatepost.oauth import access_tokens as live_units
-from gatepost.oauth import refusals
+from gatepost.oauth import client_rows, refusal_counts, refusals, used_assertions
 from gatepost.oauth.access_tokens import Live
 from gatepost.oauth.clients import SECRET_METHODS, Client
 from gatepost.oauth.dpop import KEPT, Proof, too_weak
-from gatepost.store.refusals import RefusalCount
-from gatepost.store.tx import Tx
+from gatepost.oauth.refusal_counts import RefusalCount
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
 
 UNKNOWN = "unknown"
 ASSERTION_LIFE = timedelta(minutes=5)
@@ -61,8 +63,8 @@ def client(tx: Tx, service: Service, presented: Presented, origin: Origin) -> Kn
     Credentials are always checked: the throttle changes only the answer to further failures. So nobody who guesses can
     lock out a client that has the right credentials and the same address.
     """
-    found = tx.client(presented.client)
-    account = tx.account(found.account) if found else None
+    found = client_rows.load(tx, presented.client)
+    account = account_rows.load(tx, found.account) if found else None
     reason = UNKNOWN
     if found and account:
         checked = _check(tx, service, found, account, presented)
@@ -71,7 +73,7 @@ def client(tx: Tx, service: Service, presented: Presented, origin: Origin) -> Kn
         reason = checked
     pair = refusals.pair(presented.client, origin.source)
     failure = RefusalCount(pair, account.id if account else None, found.id if found else "", origin.source)
-    counted = tx.refusals.count_failure(failure, refusals.WINDOW)
+    counted = refusal_counts.count_failure(tx, failure, refusals.WINDOW)
     refusals.sum_up(tx, counted.ended)
     throttled = counted.number > refusals.LIMIT
     if account and not throttled:
@@ -86,8 +88,8 @@ def client(tx: Tx, service: Service, presented: Presented, origin: Origin) -> Kn
 
 def by_secret(tx: Tx, presented: Presented) -> Known | None:
     """The client whose secret was shown, with nothing counted or recorded when it is not."""
-    found = tx.client(presented.client) if presented.method in SECRET_METHODS else None
-    account = tx.account(found.account) if found else None
+    found = client_rows.load(tx, presented.client) if presented.method in SECRET_METHODS else None
+    account = account_rows.load(tx, found.account) if found else None
     checked = _check_secret(tx, found, account, presented) if found and account else None
     return checked if isinstance(checked, Known) and not _stopped(checked.client, checked.account) else None
 
@@ -146,7 +148,9 @@ def _check_assertion(
     assertion_id = claims.get("jti")
     if not isinstance(assertion_id, str) or not 0 < len(assertion_id) <= 256:
         return "", "assertion_without_jti"
-    if not tx.use_assertion(found.id, "client assertion", assertion_id, tx.at + timedelta(seconds=ends - now + 60)):
+    if not used_assertions.use(
+        tx, found.id, "client assertion", assertion_id, tx.at + timedelta(seconds=ends - now + 60)
+    ):
         return "", "assertion_replayed"
     return "private_key_jwt", ""
 
@@ -196,7 +200,7 @@ REPLAYED = Refusal("invalid_dpop_proof", "DPoP: this proof was used before", "DP
 def use_proof(tx: Tx, client: str, proof: Proof) -> bool:
     """True for the first use: RFC 9449, section 11.1."""
     until = tx.at + timedelta(seconds=KEPT)
-    return tx.use_assertion(client, f"dpop {proof.thumbprint}", proof.id, until)
+    return used_assertions.use(tx, client, f"dpop {proof.thumbprint}", proof.id, until)
 
 
 def client_named_in(assertion: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from gatepost.core import ids
 from gatepost.core import json_schema as schema
 from gatepost.core.members import Member, request_schemas, table
+from gatepost.ledger import operations
 from gatepost.oauth import scopes
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -86,7 +87,7 @@ GRANTS = schema.array(
 
 def fits(grant_type: str, scope: str) -> bool:
     """Whether a scope can be obtained by this grant type at all."""
-    if scope in scopes.OPERATIONS:
+    if scope in operations.OPERATIONS:
         return grant_type == "client_credentials"
     return scope not in scopes.BY_CODE or GRANT_TYPES[grant_type].by_code
 

@@ -16,6 +16,7 @@ from gatepost.core.jwk_sets import KEYS, jwks_problem
 from gatepost.core.members import METADATA, Member, table
 from gatepost.core.secret_rotation import rotate_secret_schema, rotated
 from gatepost.egress import address_guard
+from gatepost.ledger import operations
 from gatepost.oauth import client_grants, resources, scopes
 from gatepost.oauth.client_grants import GRANT_TYPES, Grant
 
@@ -83,7 +84,7 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def operations(self) -> set[str]:
         """The `gatepost:` scopes that it can obtain."""
-        return set(scopes.OPERATIONS).intersection(scopes.split(self.scope))
+        return set(operations.OPERATIONS).intersection(scopes.split(self.scope))
 
     def grant(self, grant_type: str) -> Grant | None:
         """The active grant of this type."""

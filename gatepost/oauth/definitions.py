@@ -1,8 +1,6 @@
-"""Defining clients and scopes, and what all operations that create and redefine share: their Idempotency-Keys."""
+"""Defining clients and scopes: POST /oauth/clients and POST /oauth/scopes."""
 
-import hashlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -10,62 +8,14 @@ from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
 from gatepost.core.secrets import Secret, digest, new_client_secret
 from gatepost.egress.address_guard import url_problem
-from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import Answer, Caller, Service, record, refused
-from gatepost.oauth import client_rules, clients, resources, scopes
+from gatepost.ledger import operations
+from gatepost.ledger.operations import Answer, Call, Caller, changed_members, refused
+from gatepost.ledger.record import record
+from gatepost.oauth import client_rows, client_rules, clients, resources, scope_rows, scopes
 from gatepost.oauth.clients import Client
 from gatepost.oauth.scopes import Scope
-from gatepost.store.tx import Tx
-
-
-class Call(NamedTuple):
-    """One call of a defining operation by somebody already authorized."""
-
-    caller: Caller
-    body: dict[str, Any]
-    request: str = ""
-    source: str = ""
-    idempotency_key: str = ""
-    body_bytes: bytes = b""
-
-    @property
-    def origin(self) -> Origin:
-        return self.caller.origin(self.request, self.source)
-
-
-_SECRETS = ("client_secret", "secret")
-
-Define = Callable[[Tx, Service, Account, Call], Answer]
-
-
-def once(tx: Tx, service: Service, call: Call, operation: str, define: Define) -> Answer:
-    """Run the definition, or repeat the answer kept for the same Idempotency-Key, without its secret.
-
-    A kept answer is a read of the resource: the caller's token must still allow it.
-    """
-    account = tx.lock_account(call.caller.account)
-    if account is None:
-        raise LookupError(call.caller.account)
-    if not call.idempotency_key:
-        return define(tx, service, account, call)
-    key = hashlib.sha256(call.idempotency_key.encode()).digest()
-    body = hashlib.sha256(call.body_bytes).digest()
-    kept = tx.answer(account.id, call.caller.client, operation, key)
-    if kept is not None:
-        if kept[0] != body:
-            refusal = Refusal("idempotency_key_reused", "this Idempotency-Key was used with another body")
-            return refused(tx, account, f"{operation}.refused", call.origin, refusal)
-        told = msgspec.json.decode(kept[2])
-        beyond = _kept_escalation(tx, call.caller, told["body"]) if define is client else None
-        if beyond is not None:
-            return refused(tx, account, f"{operation}.refused", call.origin, beyond)
-        return Answer(kept[1], told["body"], told["event"])
-    answer = define(tx, service, account, call)
-    if answer.refusal is None:
-        public = {name: value for name, value in answer.body.items() if name not in _SECRETS}
-        document = msgspec.json.encode({"body": public, "event": answer.event}).decode()
-        tx.keep_answer(account.id, call.caller.client, operation, key, body, answer.status, document)
-    return answer
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
 
 
 def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
@@ -73,15 +23,15 @@ def client(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     known: Client | None = None
     if "client_id" in call.body:
         wanted = call.body["client_id"]
-        known = tx.client_as_stored(wanted) if isinstance(wanted, str) else None
+        known = client_rows.load_uncached(tx, wanted) if isinstance(wanted, str) else None
         if known is None or known.account != account.id:
             return _refuse_client(tx, account, call, Refusal("not_found", "client_id: no such client", "/client_id"))
         beyond = _escalation(known, call.caller)
         if beyond:
             return _refuse_client(tx, account, call, beyond)
         if len(call.body) == 1:
-            return Answer(200, clients.render(known, tx.secrets_used(known)), None)
-    elif tx.count_clients(account.id) >= account["max_clients"]:
+            return Answer(200, clients.render(known, client_rows.secrets_used(tx, known)), None)
+    elif client_rows.count(tx, account.id) >= account["max_clients"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_clients']} clients (max_clients)")
         return _refuse_client(tx, account, call, limit)
     defined = client_rules.define(
@@ -108,20 +58,20 @@ def _keep_client(
     tx: Tx, account: Account, call: Call, known: Client | None, made: Client, secret: Secret | None
 ) -> Answer:
     if known is None:
-        tx.add_client(made)
+        client_rows.add(tx, made)
         data: dict[str, Any] = {"scope": made.scope, "grant_types": made.grant_types, "status": made.status}
         if made.client_name:
             data["client_name"] = made.client_name
         entry = record(tx, account, "oauth.client.created", call.origin, made.id, data)
     else:
-        changed = changes(known, made)
+        changed = changed_members(known, made)
         if not changed:
-            return Answer(200, clients.render(known, tx.secrets_used(known)), None)
+            return Answer(200, clients.render(known, client_rows.secrets_used(tx, known)), None)
         made = msgspec.structs.replace(made, updated_at=tx.at)
-        tx.put_client(made)
+        client_rows.update(tx, made)
         data = {"changed": changed, "status": made.status, "scope": made.scope}
         entry = record(tx, account, "oauth.client.changed", call.origin, made.id, data)
-    body = clients.render(made, tx.secrets_used(made))
+    body = clients.render(made, client_rows.secrets_used(tx, made))
     if secret is not None:
         body["client_secret"] = secret.reveal()
     return Answer(200 if known else 201, body, entry.name, secret=secret is not None)
@@ -131,21 +81,15 @@ def _refuse_client(tx: Tx, account: Account, call: Call, refusal: Refusal) -> An
     return refused(tx, account, "oauth.client.refused", call.origin, refusal)
 
 
-def changes(before: Any, after: Any) -> list[str]:
-    """The members in which two definitions differ."""
-    one, other = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
-    return [name for name in one if one[name] != other[name] and name not in ("updated_at", "explicit_grants")]
-
-
 def _escalation(client: Client, caller: Caller) -> Refusal | None:
     """Nobody creates, changes, rotates or reads a client that can do more with the service than the caller can."""
     return _beyond(client.operations(), caller)
 
 
-def _kept_escalation(tx: Tx, caller: Caller, answer: dict[str, Any]) -> Refusal | None:
+def check_repeated(tx: Tx, caller: Caller, answer: dict[str, Any]) -> Refusal | None:
     """The same rule for a kept answer: for the client as it was then, which the answer shows, and as it is now."""
-    current = tx.client_as_stored(answer["client_id"])
-    then = scopes.OPERATIONS.keys() & scopes.split(answer.get("scope", ""))
+    current = client_rows.load_uncached(tx, answer["client_id"])
+    then = operations.OPERATIONS.keys() & scopes.split(answer.get("scope", ""))
     return _beyond(then | (current.operations() if current else set()), caller)
 
 
@@ -166,7 +110,7 @@ def _unknown_scope(tx: Tx, service: Service, client: Client) -> Refusal | None:
 def _not_ours(tx: Tx, service: Service, client: Client) -> Refusal | None:
     for resource in client.serves:
         own = _needs_no_owner(service, client.account, resource)
-        if not own and tx.resource_owner(resources.owned_as(resource)) != client.account:
+        if not own and scope_rows.resource_owner(tx, resources.owned_as(resource)) != client.account:
             return Refusal("invalid_client_metadata", f"serves: {resource} is not a resource of the account", "/serves")
     return None
 
@@ -185,28 +129,28 @@ def _needs_no_owner(service: Service, account: str, resource: str) -> bool:
 def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     """POST /oauth/scopes."""
     name = call.body.get("name")
-    known = tx.scope_as_stored(account.id, name) if isinstance(name, str) and "\0" not in name else None
+    known = scope_rows.load_uncached(tx, account.id, name) if isinstance(name, str) and "\0" not in name else None
     defined = scopes.define(call.body, known, account=account.id, base_url=service.base_url, at=tx.at)
     if isinstance(defined, Refusal):
         return _refuse_scope(tx, account, call, defined)
-    if known is None and tx.count_scopes(account.id) >= account["max_scopes"]:
+    if known is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
         return _refuse_scope(tx, account, call, limit)
     shared = _of_a_shared_resource(service, known, defined)
     if shared is not None:
         return _refuse_scope(tx, account, call, shared)
     own = _needs_no_owner(service, account.id, defined.resource)
-    if not own and not tx.claim_resource(resources.owned_as(defined.resource), account.id):
+    if not own and not scope_rows.claim_resource(tx, resources.owned_as(defined.resource), account.id):
         taken = Refusal("invalid_request", "resource: belongs to another account", "/resource")
         return _refuse_scope(tx, account, call, taken)
     if known is None:
-        tx.add_scope(defined)
+        scope_rows.add(tx, defined)
         entry = record(tx, account, "oauth.scope.created", call.origin, defined.name, {"resource": defined.resource})
         return Answer(201, scopes.shown(defined), entry.name)
-    changed = changes(known, defined)
+    changed = changed_members(known, defined)
     if not changed:
         return Answer(200, scopes.shown(known), None)
-    tx.put_scope(defined)
+    scope_rows.update(tx, defined)
     data = {"changed": changed, "resource": defined.resource, "status": defined.status}
     entry = record(tx, account, "oauth.scope.changed", call.origin, defined.name, data)
     return Answer(200, scopes.shown(defined), entry.name)
@@ -214,7 +158,7 @@ def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
 
 def _of_a_shared_resource(service: Service, known: Scope | None, defined: Scope) -> Refusal | None:
     """Its scopes are the operator's. One that an account defined before can still be retired or given up."""
-    shared, changed = service.shared_resources, known is None or bool(changes(known, defined))
+    shared, changed = service.shared_resources, known is None or bool(changed_members(known, defined))
     if changed and defined.status == "active" and shared.includes(defined.resource):
         words = f"resource: {defined.resource} is shared by all accounts; its scopes are defined by the operator"
         return Refusal("invalid_request", words, "/resource")

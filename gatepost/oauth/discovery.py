@@ -3,10 +3,11 @@
 from typing import Any, Literal
 
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth.authorize.request import DISPLAYS, PROMPTS, RESPONSE_MODES
 from gatepost.oauth.clients import SECRET_METHODS
 from gatepost.oauth.grants import BY_CODE, GRANTS
-from gatepost.oauth.scopes import BUILT_IN, OPERATIONS, STANDARD_CLAIMS
+from gatepost.oauth.scopes import BUILT_IN, STANDARD_CLAIMS
 from gatepost.oauth.signing_keys import ALGORITHMS
 
 _TOKEN_CLAIMS = ("sub", "iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "at_hash")

@@ -14,8 +14,19 @@ from gatepost.core.jose import Unreadable, peek, read
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import random_bytes
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import Service, record
-from gatepost.oauth import access_tokens, consents, refresh_tokens, revocation, scopes
+from gatepost.ledger.record import record
+from gatepost.oauth import (
+    access_tokens,
+    consent_rows,
+    consents,
+    family_rows,
+    issuer_rows,
+    refresh_tokens,
+    revocation,
+    scopes,
+    used_assertions,
+)
+from gatepost.oauth.authorize import codes
 from gatepost.oauth.client_authentication import Known
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.consents import Consent
@@ -23,9 +34,10 @@ from gatepost.oauth.grants import authorization_code, jwt_bearer, token_exchange
 from gatepost.oauth.grants.authorization_code import Bound
 from gatepost.oauth.issuers import Issuer
 from gatepost.oauth.refresh_tokens import Ended, Family, Repeat, Reused, Rotate, Stay
+from gatepost.oauth.service import Service
 from gatepost.oauth.token_rules import Basis, Draft, Request
-from gatepost.store.effects import Again
-from gatepost.store.tx import Tx
+from gatepost.store.pending import Again
+from gatepost.store.transaction import Tx
 
 _bound = msgspec.json.Decoder(Bound)
 
@@ -63,7 +75,7 @@ def by_code(tx: Tx, service: Service, known: Known, asked: Request, origin: Orig
     if not asked.parameter("code"):
         return Refusal("invalid_request", "code: missing", "code")
     account, raw_id = known.account, code_id(asked.parameter("code"))
-    code = tx.flows.code(account.id, raw_id)
+    code = codes.load(tx, account.id, raw_id)
     if code is None or code.client != known.client.id:
         return _bad_code("unknown, or not of this client")
     if code.spent_at is not None:
@@ -80,12 +92,12 @@ def by_code(tx: Tx, service: Service, known: Known, asked: Request, origin: Orig
     )  # fmt: skip
     if problem is not None:
         return problem
-    consent = tx.flows.consent(account.id, code.consent, service.keys.data)
+    consent = consent_rows.load(tx, account.id, code.consent, service.keys.data)
     if consent is None or not consent.live(tx.at):
         return _bad_code("the consent has ended")
 
     def keep(draft: Draft) -> Kept:
-        if not tx.flows.spend_code(account.id, raw_id):
+        if not codes.spend(tx, account.id, raw_id):
             raise Again("the code was spent meanwhile")
         kept = Kept({}, {"consent": consent.id}, _identity(tx, service, draft, consent, bound.nonce))
         refresh = known.client.grant("refresh_token")
@@ -93,7 +105,7 @@ def by_code(tx: Tx, service: Service, known: Known, asked: Request, origin: Orig
             return kept
         token = refresh_tokens.first(ids.new("fam"), random_bytes(32))
         ends_at = tx.at + timedelta(seconds=account.seconds("refresh_token_max_age"))
-        tx.flows.add_family(
+        family_rows.add(tx,
             Family(
                 account.id, token.family, known.client.id, consent.id, token.number, refresh_tokens.leaf(token),
                 asked.thumbprint, tx.at, _idle_end(known, ends_at, tx.at), ends_at,
@@ -153,7 +165,7 @@ def by_refresh_token(tx: Tx, service: Service, known: Known, asked: Request, ori
         return Refusal("invalid_request", "refresh_token: missing", "refresh_token")
     account, key = known.account, service.keys.refresh
     shown = refresh_tokens.read(key, asked.parameter("refresh_token"))
-    found = tx.flows.family_and_consent(account.id, shown.family, service.keys.data) if shown else None
+    found = family_rows.load_with_consent(tx, account.id, shown.family, service.keys.data) if shown else None
     if shown is None or found is None or found[0].client != known.client.id:
         return _bad_refresh("unknown, or not of this client")
     family, consent = found
@@ -185,12 +197,12 @@ def _keeping(
         stands, answer = True, asked.parameter("refresh_token")
         match decided:
             case Rotate(successor):
-                stands = tx.flows.rotate_family(family, refresh_tokens.leaf(successor), asked.thumbprint, idle)
+                stands = family_rows.rotate(tx, family, refresh_tokens.leaf(successor), asked.thumbprint, idle)
                 answer = refresh_tokens.text(service.keys.refresh, successor)
             case Repeat(successor):
                 answer = refresh_tokens.text(service.keys.refresh, successor)
             case Stay():
-                stands = tx.flows.keep_family(family, idle)
+                stands = family_rows.extend(tx, family, idle)
         if not stands:
             raise Again("the family moved on meanwhile")
         facts = {"consent": consent.id, "family": family.id}
@@ -213,7 +225,9 @@ def by_assertion(tx: Tx, service: Service, known: Known, asked: Request, _origin
         return Refusal("invalid_request", "assertion: missing", "assertion")
     named = peek(assertion)[1].get("iss")
     trusted = [
-        each for each in tx.flows.issuers(known.account.id) if each.issuer == named and each.client == known.client.id
+        each
+        for each in issuer_rows.load(tx, known.account.id)
+        if each.issuer == named and each.client == known.client.id
     ]
     why = Refusal("invalid_grant", "assertion: not of an issuer that is trusted for this client", "assertion")
     for issuer in trusted:
@@ -236,11 +250,13 @@ def by_assertion(tx: Tx, service: Service, known: Known, asked: Request, _origin
 def _once(tx: Tx, issuer: Issuer, basis: Basis, claims: dict[str, Any]) -> Rest | Refusal:
     """The insert decides, in the commit that issues the token: what was refused or explained may be shown again."""
     used = (issuer.account, f"assertion of {issuer.issuer}", jwt_bearer.token_id(claims))
-    if tx.is_assertion_used(*used):
+    if used_assertions.is_used(tx, *used):
         return Refusal("invalid_grant", "assertion: it was used before, and is accepted once", "assertion")
 
     def keep(_draft: Draft) -> Kept:
-        if not tx.use_assertion(*used, tx.at + timedelta(seconds=jwt_bearer.LONGEST + 60)):  # it has expired by then
+        if not used_assertions.use(
+            tx, *used, tx.at + timedelta(seconds=jwt_bearer.LONGEST + 60)
+        ):  # it has expired by then
             raise Again("the assertion was used meanwhile")
         return Kept()
 

@@ -5,10 +5,10 @@ from typing import Any
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import audiences
-from gatepost.ledger.service import Service
-from gatepost.oauth import access_tokens, consents, refresh_tokens, scopes
+from gatepost.oauth import access_tokens, consents, family_rows, refresh_tokens, scopes
 from gatepost.oauth.client_authentication import Known, Shown, live_token
-from gatepost.store.tx import Tx
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
 
 INACTIVE: dict[str, Any] = {"active": False}
 
@@ -29,7 +29,7 @@ def introspect(tx: Tx, service: Service, known: Known, token: str) -> dict[str, 
 
 
 def _refresh_token(tx: Tx, service: Service, known: Known, shown: refresh_tokens.Shown) -> dict[str, Any]:
-    found = tx.flows.family_and_consent(known.account.id, shown.family, service.keys.data)
+    found = family_rows.load_with_consent(tx, known.account.id, shown.family, service.keys.data)
     if found is None or found[0].client != known.client.id:
         return INACTIVE
     row, consent = found

@@ -4,11 +4,12 @@ from gatepost.accounts import Account, administration
 from gatepost.core.errors import BadSetting
 from gatepost.egress.address_guard import url_problem
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.ledger.service import Service, record
-from gatepost.oauth import issuers, scopes
+from gatepost.ledger.record import record
+from gatepost.oauth import issuer_rows, issuers, scopes
 from gatepost.oauth.client_grants import JWT_BEARER
 from gatepost.oauth.issuers import Issuer
-from gatepost.store.tx import Tx
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
 
 
 def add(
@@ -31,7 +32,7 @@ def add(
     for each in made.scope:
         if each not in grant.scopes or each in scopes.RESERVED_NAMES:
             raise BadSetting(f"--scope: {each} is not in the client's grant {JWT_BEARER}")
-    if not tx.flows.add_issuer(made):
+    if not issuer_rows.add(tx, made):
         raise BadSetting(
             f"there is an issuer {name} in {account.name} already; choose another name, or remove it first"
         )
@@ -42,7 +43,7 @@ def add(
 
 
 def named(tx: Tx, account: Account, name: str) -> Issuer:
-    found = next((each for each in tx.flows.issuers(account.id) if each.name == name), None)
+    found = next((each for each in issuer_rows.load(tx, account.id) if each.name == name), None)
     if found is None:
         raise _unknown(account, name)
     return found
@@ -53,6 +54,6 @@ def _unknown(account: Account, name: str) -> BadSetting:
 
 
 def remove(tx: Tx, account: Account, name: str) -> None:
-    if not tx.flows.remove_issuer(account.id, name):
+    if not issuer_rows.remove(tx, account.id, name):
         raise _unknown(account, name)
     record(tx, account, "account.changed", Origin(OPERATOR), account.id, {"issuer_removed": name})

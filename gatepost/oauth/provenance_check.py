@@ -4,12 +4,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gatepost.core import clock, ids
-from gatepost.ledger.service import Service
+from gatepost.ledger import entry_rows
+from gatepost.oauth import client_rows, consent_rows, family_rows, issuer_rows, key_rows, revoked_tokens
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.provenance import Provenance, SubjectToken, recorded
 from gatepost.oauth.refresh_tokens import Family
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import PUBLISHED
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 _LONGEST_WALK = 100  # exchanges in a row that a previous release could have recorded
 
@@ -33,7 +35,7 @@ class Origins(NamedTuple):
 
 def load(tx: Tx, account: str, raw_id: bytes) -> Origins | None:
     """From the entry that recorded the token; None where that is gone or its data was erased."""
-    entry = tx.entry(account, raw_id)
+    entry = entry_rows.load(tx, account, raw_id)
     if entry is None or not entry.data:
         return None
     found = recorded(entry.data)
@@ -48,7 +50,7 @@ def _walk(tx: Tx, account: str, subject_token: str, *, consent: str, family: str
     chain: list[SubjectToken] = []
     while len(chain) < _LONGEST_WALK:
         raw = ids.parse("tok", subject_token)
-        entry = tx.entry(account, raw) if raw else None
+        entry = entry_rows.load(tx, account, raw) if raw else None
         if entry is None or not entry.data:
             return None
         found = recorded(entry.data)
@@ -68,11 +70,11 @@ def check(tx: Tx, service: Service, account: str, origins: Origins) -> Consent |
         return ended
     if provenance.issuer and not _issuer_remains(tx, account, provenance, since):
         return Ended("issuer removed")
-    if provenance.family and not is_open(tx.flows.family(account, provenance.family)):
+    if provenance.family and not is_open(family_rows.load(tx, account, provenance.family)):
         return Ended("family ended")
     if not provenance.consent:
         return ended
-    consent = tx.flows.consent(account, provenance.consent, service.keys.data)
+    consent = consent_rows.load(tx, account, provenance.consent, service.keys.data)
     if consent is None or consent.ended_at is not None:
         return Ended("consent ended")
     return ended or consent
@@ -87,21 +89,21 @@ def _subject_tokens(tx: Tx, account: str, chain: tuple[SubjectToken, ...]) -> En
     """A subject token expires no earlier than what it was exchanged for, so its row is kept for long enough."""
     if not chain:
         return None
-    if tx.flows.any_revoked(account, [ids.raw(each.token) for each in chain]):
+    if revoked_tokens.contains_any(tx, account, [ids.raw(each.token) for each in chain]):
         return Ended("subject token revoked")
     if not {each.kid for each in chain} <= published_keys(tx):
         return Ended("subject token's key revoked")
-    clients = (tx.client(each.client) for each in chain)
+    clients = (client_rows.load(tx, each.client) for each in chain)
     return None if all(client is not None and client.active for client in clients) else CLIENT_DISABLED
 
 
 def published_keys(tx: Tx) -> set[str]:
-    return {each.key.id for each in tx.signing_keys() if each.key.status in PUBLISHED}
+    return {each.key.id for each in key_rows.load(tx) if each.key.status in PUBLISHED}
 
 
 def _issuer_remains(tx: Tx, account: str, provenance: Provenance, since: datetime) -> bool:
     """The same entry, not another of that name. Records of a previous release name no entry: the time decides."""
-    entry = next((each for each in tx.flows.issuers(account) if each.name == provenance.issuer), None)
+    entry = next((each for each in issuer_rows.load(tx, account) if each.name == provenance.issuer), None)
     if entry is None:
         return False
     return provenance.issuer_entry == entry.identity if provenance.issuer_entry else entry.created_at <= since

@@ -5,12 +5,13 @@ import ipaddress
 from datetime import timedelta
 from typing import Any
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import record
+from gatepost.ledger.record import record
+from gatepost.oauth import refusal_counts
 from gatepost.oauth.clients import Client
-from gatepost.store.refusals import RefusalCount
-from gatepost.store.tx import Tx
+from gatepost.oauth.refusal_counts import RefusalCount
+from gatepost.store.transaction import Tx
 
 LIMIT = 10  # for one client and address in a window
 WINDOW = timedelta(minutes=1)
@@ -44,7 +45,7 @@ def ledger(tx: Tx, account: Account, client: Client, type_: str, origin: Origin,
     if client.public:
         key = pair(client.id, origin.source, type_)
         refusal = RefusalCount(key, account.id, client.id, origin.source, type_, str(data["error"]))
-        counted = tx.refusals.count_refusal(refusal, WINDOW)
+        counted = refusal_counts.count_refusal(tx, refusal, WINDOW)
         sum_up(tx, counted.ended)
         if counted.number > LIMIT:
             return None
@@ -54,7 +55,7 @@ def ledger(tx: Tx, account: Account, client: Client, type_: str, origin: Origin,
 def sum_up(tx: Tx, ended: list[RefusalCount]) -> None:
     """Write one entry with the number of refusals beyond the limit, for each window that ended."""
     for window in ended:
-        account = tx.account(window.account) if window.account else None
+        account = account_rows.load(tx, window.account) if window.account else None
         if account and window.count > LIMIT:
             data = {"error": window.error, "rule": "throttled", "count": window.count - LIMIT}
             record(tx, account, window.type, Origin(window.client, "", window.source), window.client, data)

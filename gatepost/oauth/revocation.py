@@ -3,18 +3,19 @@
 from datetime import datetime
 from typing import Any
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, peek, read
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import digest
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import Service, record
-from gatepost.oauth import access_tokens, refresh_tokens
+from gatepost.ledger.record import record
+from gatepost.oauth import access_tokens, consent_rows, family_rows, refresh_tokens, revoked_tokens, used_assertions
 from gatepost.oauth.authorize.handoff import REVOKE_TYPE, signed_by
 from gatepost.oauth.client_authentication import Known
-from gatepost.store.tx import Tx
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
 
 _AT_ONCE = 200  # consents in a slice
 
@@ -26,18 +27,18 @@ def person(service: Service, account: str, subject: str) -> bytes:
 
 def end_consent(tx: Tx, account: Account, consent: str, reason: str, origin: Origin) -> bool:
     """A consent and its families; access tokens that rest on it stop working with it. False when it had ended."""
-    client = tx.flows.end_consent(account.id, consent, reason)
+    client = consent_rows.end(tx, account.id, consent, reason)
     if client is None:
         return False
-    for family in tx.flows.families_of(account.id, consent):
-        tx.flows.end_family(account.id, family, reason)
+    for family in family_rows.of_consent(tx, account.id, consent):
+        family_rows.end(tx, account.id, family, reason)
     record(tx, account, "oauth.consent.ended", origin, consent, {"client": client, "reason": reason})
     return True
 
 
 def end_family(tx: Tx, account: Account, family: str, reason: str, origin: Origin, **data: Any) -> bool:
     """A refresh token, its descendants, and the access tokens that came of them. False when it had ended."""
-    if not tx.flows.end_family(account.id, family, reason):
+    if not family_rows.end(tx, account.id, family, reason):
         return False
     record(tx, account, "oauth.token.revoked", origin, family, {"reason": reason} | data)
     return True
@@ -47,7 +48,7 @@ def end_token(
     tx: Tx, account: Account, token: str, expires_at: datetime, reason: str, origin: Origin, **data: Any
 ) -> bool:
     """One access token. False when it was revoked before."""
-    if not tx.flows.revoke(account.id, ids.raw(token), expires_at):
+    if not revoked_tokens.add(tx, account.id, ids.raw(token), expires_at):
         return False
     record(tx, account, "oauth.token.revoked", origin, token, {"reason": reason} | data)
     return True
@@ -58,7 +59,7 @@ def by_client(tx: Tx, service: Service, known: Known, token: str, origin: Origin
     account, client = known.account, known.client.id
     shown = refresh_tokens.read(service.keys.refresh, token)
     if shown is not None:
-        family = tx.flows.family(account.id, shown.family)
+        family = family_rows.load(tx, account.id, shown.family)
         if family is not None and family.client == client:
             end_family(tx, account, family.id, "revoked_by_client", origin, client=client)
         return
@@ -67,7 +68,7 @@ def by_client(tx: Tx, service: Service, known: Known, token: str, origin: Origin
     if claims is None or claims["client_id"] != client:
         return
     named = "" if isinstance(found, Refusal) else found.provenance.family
-    family = tx.flows.family(account.id, named) if named else None
+    family = family_rows.load(tx, account.id, named) if named else None
     if family is not None and family.client == client:  # what was exchanged rests on the family of another
         end_family(tx, account, family.id, "revoked_by_client", origin, client=client)
     expires_at = clock.from_milliseconds(claims["exp"] * 1000)
@@ -82,7 +83,7 @@ def by_login_application(tx: Tx, service: Service, token: str, request: str, sou
     """Off-boarding: the application that logs people in ends what a person allowed. Says how many consents ended."""
     _, unverified = peek(token)
     name = str(unverified.get("iss"))
-    account = tx.account(name) if ids.parse("acc", name) else None
+    account = account_rows.load(tx, name) if ids.parse("acc", name) else None
     if account is None or not account.active:
         return _bad("iss must be the account's id")
     try:
@@ -100,7 +101,7 @@ def by_login_application(tx: Tx, service: Service, token: str, request: str, sou
         return 0
     subject = subject.removeprefix(f"{account.id}.")  # as tokens have it
     until = clock.from_milliseconds(int(claims["exp"] * 1000) + 60_000)
-    if not tx.use_assertion(account.id, "revocation", claims["jti"], until):
+    if not used_assertions.use(tx, account.id, "revocation", claims["jti"], until):
         return 0
     origin = Origin("login application", request, source)
     return end_consents(
@@ -122,7 +123,7 @@ def end_some(
     tx: Tx, account: Account, reason: str, origin: Origin, *, person: bytes | None, client: str | None
 ) -> int | None:  # fmt: skip
     """A slice of them, for who has many: how many ended, or None when none was left."""
-    those = tx.flows.consents_of(account.id, person=person, client=client, limit=_AT_ONCE)
+    those = consent_rows.active_of(tx, account.id, person=person, client=client, limit=_AT_ONCE)
     return sum(end_consent(tx, account, each, reason, origin) for each in those) if those else None
 
 

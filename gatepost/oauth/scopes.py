@@ -11,18 +11,11 @@ from gatepost.core import clock
 from gatepost.core import json_schema as schema
 from gatepost.core.errors import Refusal
 from gatepost.core.members import Member, read, table
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth import resources
 
 SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749, section 3.3
 RESERVED = "gatepost:"
-OPERATIONS = {
-    "gatepost:clients": "Create and redefine clients. The admin scope: its holder can obtain every other scope.",
-    "gatepost:scopes": "Create and redefine scopes.",
-    "gatepost:endpoints": "Create and redefine webhook endpoints.",
-    "gatepost:subscriptions": "Create and redefine webhook subscriptions, and replay events.",
-    "gatepost:deliveries": "Read webhook deliveries.",
-    "gatepost:events": "Publish events through the operations plane.",
-}
 OPENID = "openid"
 OFFLINE = "offline_access"
 BY_CODE = {

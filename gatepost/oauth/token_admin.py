@@ -7,16 +7,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, account_rows, administration
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import upkeep
+from gatepost.ledger import entry_rows, upkeep
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
-from gatepost.ledger.service import Service
 from gatepost.ledger.upkeep import Wanted
-from gatepost.oauth import provenance_check, revocation
+from gatepost.oauth import client_rows, consent_rows, family_rows, provenance_check, revocation, revoked_tokens
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
-from gatepost.store.tx import LOWEST, Tx, Unit
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import LOWEST, Tx, Unit
 
 T = TypeVar("T")
 _ORIGIN = Origin(OPERATOR)
@@ -79,13 +79,15 @@ def account_in(subject: str) -> str:
 
 def _has(account: Account, which: Which) -> Callable[[Tx], bool]:
     return lambda tx: (
-        _entry(tx, account, which.id) is not None if which.id else tx.flows.family(account.id, which.family) is not None
+        _entry(tx, account, which.id) is not None
+        if which.id
+        else family_rows.load(tx, account.id, which.family) is not None
     )
 
 
 def _entry(tx: Tx, account: Account, token: str) -> Entry | None:
     raw = ids.parse("tok", token)
-    found = tx.entry(account.id, raw) if raw else None
+    found = entry_rows.load(tx, account.id, raw) if raw else None
     return found if found is not None and found.type == "oauth.token.issued" else None
 
 
@@ -119,7 +121,7 @@ def _issued(store: Store, account: Account, which: Which) -> Iterator[Entry]:
 def consents_of(store: Store, service: Service, account: Account) -> Iterator[Consent]:
     """All consents of an account, ended ones too, oldest first."""
     box, after = service.keys.data, LOWEST
-    while page := store.read_now(lambda tx, after=after: tx.flows.consents(account.id, after, _PAGE, box)):  # type: ignore[misc]
+    while page := store.read_now(lambda tx, after=after: consent_rows.page(tx, account.id, after, _PAGE, box)):  # type: ignore[misc]
         yield from page
         after = ids.raw(page[-1].id)
 
@@ -146,10 +148,10 @@ def _shown(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
 
 def _state(tx: Tx, service: Service, entry: Entry, data: dict[str, Any]) -> str:
     """Why the token would not work now, or that it would."""
-    account, client = tx.account(entry.account), tx.client(entry.actor)
+    account, client = account_rows.load(tx, entry.account), client_rows.load(tx, entry.actor)
     if data.get("expires_at", 0) <= clock.seconds(tx.at):
         return "expired"
-    if tx.flows.is_revoked(entry.account, entry.id):
+    if revoked_tokens.contains(tx, entry.account, entry.id):
         return "revoked"
     if "kid" in data and data["kid"] not in provenance_check.published_keys(tx):
         return "key revoked"
@@ -173,11 +175,11 @@ def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
     found = provenance_check.load(tx, account, entry.id)
     told = []
     for each in found.provenance.chain if found else ():
-        client = tx.client(each.client)
+        client = client_rows.load(tx, each.client)
         state = "client disabled" if client is None or not client.active else "not ended"
         if each.kid not in provenance_check.published_keys(tx):
             state = "key revoked"
-        if tx.flows.is_revoked(account, ids.raw(each.token)):
+        if revoked_tokens.contains(tx, account, ids.raw(each.token)):
             state = "revoked"
         told.append({"token": each.token, "client_id": each.client, "state": state})
     return told
@@ -205,7 +207,7 @@ def revoke(store: Store, service: Service, account: Account, which: Which) -> En
 
 
 def _end_family(tx: Tx, account: Account, name: str) -> int:
-    family = tx.flows.family(account.id, name)
+    family = family_rows.load(tx, account.id, name)
     client = family.client if family else ""
     return int(revocation.end_family(tx, account, name, REASON, _ORIGIN, client=client))
 

@@ -9,14 +9,15 @@ import msgspec
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin, new, refusal_data
-from gatepost.ledger.service import Service, record
-from gatepost.oauth import client_authentication, refresh_tokens, refusals
+from gatepost.ledger.record import append_entry, record
+from gatepost.oauth import client_authentication, client_rows, family_rows, key_rows, refresh_tokens, refusals
 from gatepost.oauth.client_authentication import Known, Presented
 from gatepost.oauth.grant_contexts import BASES, Kept, Rest
 from gatepost.oauth.grants import GRANTS
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import SigningKey
 from gatepost.oauth.token_rules import Basis, Draft, Request, Token, decide, explain, mint
-from gatepost.store.tx import Tx, Wants
+from gatepost.store.transaction import APPEND_ONLY, NO_HINTS, Hints, Prefetch, Tx
 
 
 class Identity(NamedTuple):
@@ -91,24 +92,24 @@ def answer(
     return issued._replace(identity=Identity(kept.identity, key))
 
 
-def only_records(asked: Request | Refusal) -> bool:
+def only_appends(asked: Request | Refusal) -> bool:
     """Whether the answer most likely follows from definitions, and the entry is all that is written."""
     return isinstance(asked, Refusal) or (asked.grant_type not in BASES and asked.proof is None)
 
 
-def wants(presented: Presented, asked: Request) -> Wants | None:
-    """What such a request will ask the store for, where many ask for the same kind of thing at once."""
-    if asked.grant_type != "refresh_token":
-        return None
-    named = refresh_tokens.family_in(asked.parameter("refresh_token"))
-    if named is None:
-        return None
+def hints(presented: Presented, asked: Request | Refusal) -> Hints:
+    """How the store may run such a request faster."""
+    if isinstance(asked, Refusal) or asked.grant_type != "refresh_token":
+        return APPEND_ONLY if only_appends(asked) else NO_HINTS
+    family = refresh_tokens.family_in(asked.parameter("refresh_token"))
+    if family is None:
+        return NO_HINTS
 
-    def family(tx: Tx) -> tuple[bytes, bytes] | None:
-        client = tx.client(presented.client)
-        return (ids.raw(client.account), named) if client else None
+    def wanted(tx: Tx) -> Prefetch | None:
+        client = client_rows.load(tx, presented.client)
+        return family_rows.wanted(client.account, family) if client else None
 
-    return family
+    return Hints(append_only=True, prefetch=wanted)
 
 
 _NOTHING = Kept()
@@ -156,7 +157,8 @@ def _issue(tx: Tx, standing: Standing, origin: Origin, kept: Kept) -> Issued:
     raw = ids.fresh()
     token = mint(standing.draft, standing.key, token=raw, subject=standing.subject, extra=standing.extra, at=tx.at)
     facts = {} if basis is None else {**basis.facts, **kept.facts}
-    tx.record(
+    append_entry(
+        tx,
         new(
             "oauth.token.issued",
             account=account.id,
@@ -176,13 +178,13 @@ def _issue(tx: Tx, standing: Standing, origin: Origin, kept: Kept) -> Issued:
             at=tx.at,
             keep_days=account.seconds("audit_retention") // 86400,
             raw_id=raw,
-        )
+        ),
     )
     return Issued(token, ids.retitle("evt", token.id), (account.id, known.by), kept.members)
 
 
 def active_key(tx: Tx, service: Service, alg: str) -> SigningKey:
-    for wrapped in tx.signing_keys():
+    for wrapped in key_rows.load(tx):
         if wrapped.key.alg == alg and wrapped.key.status == "active":
             service.ring.take(wrapped)
             return wrapped.key

@@ -12,6 +12,7 @@ import msgspec
 from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
+from gatepost.ledger import operations
 from gatepost.oauth import scopes
 from gatepost.oauth.client_grants import GRANT_TYPES, Grant
 from gatepost.oauth.clients import Client
@@ -211,7 +212,7 @@ def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal
     for name in draft.scope:
         if by_person and name in scopes.BY_CODE:
             continue
-        if name in scopes.OPERATIONS:
+        if name in operations.OPERATIONS:
             resource_of[name] = draft.base_url
             continue
         scope = definitions.scope(draft.account.id, name)

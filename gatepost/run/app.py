@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.accounts import administration as account_units
 from gatepost.accounts.administration import Created
 from gatepost.core import clock
@@ -23,8 +24,8 @@ from gatepost.egress.address_guard import Policy
 from gatepost.egress.jwks_cache import Foreign
 from gatepost.ledger import chain_upkeep
 from gatepost.ledger.entries import TYPES
-from gatepost.ledger.service import Service
 from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth.service import Service
 from gatepost.oauth.shared_resources import index
 from gatepost.oauth.signing_keys import Ring
 from gatepost.settings import PREFIX, Settings
@@ -33,7 +34,8 @@ from gatepost.store.interface import Store
 from gatepost.store.lost import LOST, LOST_CODE, end_process
 from gatepost.store.schema_check import schema_problem
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.fanout import create_deliveries
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
@@ -67,8 +69,8 @@ def open_store(settings: Settings) -> Store:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
             raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now, follow=True, watch=_watch)
-    return SqliteStore(settings.sqlite_file, clock.now, watch=_watch, lost=end_after_lost_write)
+        return PostgresStore(settings.database, clock.now, create_deliveries, follow=True, watch=_watch)
+    return SqliteStore(settings.sqlite_file, clock.now, create_deliveries, watch=_watch, lost=end_after_lost_write)
 
 
 def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:
@@ -166,7 +168,7 @@ def is_empty(file: Path) -> bool:
     """Whether there is no store: no file, or one in which nothing was ever made."""
     if not file.exists() or not file.stat().st_size:
         return True
-    store = SqliteStore(file, clock.now)
+    store = SqliteStore(file, clock.now, create_deliveries)
     try:
         return not store.applied()
     finally:
@@ -185,7 +187,7 @@ def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
     for account in chain_upkeep.adopt(tx, service.keys.seal):
         log.error("the chain record of an account was removed; its ledger is not sealed", account=account)
     key_units.keep(tx, service, key_units.by_service())
-    if not make or len(tx.accounts("", 2)) > 1:
+    if not make or len(account_rows.page(tx, "", 2)) > 1:
         return None
     return account_units.create(tx, service, accounts.FIRST, {})
 

@@ -16,6 +16,7 @@ from gatepost.run.restore import Restored
 from gatepost.settings import Settings
 from gatepost.store import backup, marker, presence
 from gatepost.store.sqlite import SqliteStore
+from gatepost.webhooks.fanout import create_deliveries
 
 Passed = Callable[[int, int], None]
 
@@ -103,7 +104,7 @@ def _finish(
     ended: Callable[[int], None],
 ) -> Restored:  # fmt: skip
     master = Box(app.master_keys(settings, first_start=False))
-    store = SqliteStore(fresh, clock.now)
+    store = SqliteStore(fresh, clock.now, create_deliveries)
     try:
         store.migrate()
         server_keys = store.read_now(lambda tx: key_units.open_server_keys(tx, master, make=False))

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import msgspec
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock
 from gatepost.core.logging import log
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
-from gatepost.ledger import chain_upkeep, upkeep
+from gatepost.ledger import chain_rows, chain_upkeep, checkpoint_rows, idempotency, seal_rows, upkeep
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.chain_upkeep import Due
 from gatepost.ledger.seal import BATCH
-from gatepost.ledger.service import Service
 from gatepost.ledger.upkeep import Prepared
+from gatepost.oauth import expiry, refusal_counts, refusals
 from gatepost.oauth import key_lifecycle as key_units
-from gatepost.oauth import refusals
+from gatepost.oauth.service import Service
 from gatepost.run.app import Opened
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.webhooks import pruning
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import pruning, tallies
 from gatepost.webhooks.pruning import Place
 
 SEAL_EVERY = 0.5
@@ -66,7 +66,7 @@ async def run(opened: Opened, chores: Chores | None = None) -> None:
 
 async def seal(opened: Opened) -> None:
     store = opened.store
-    for account in await store.read(lambda tx: tx.unsealed_accounts()):
+    for account in await store.read(seal_rows.unsealed_accounts):
         try:
             while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
                 SEALED.inc(await store.run(_add(account, prepared)))
@@ -75,14 +75,14 @@ async def seal(opened: Opened) -> None:
                     break
         except BrokenChain as error:  # the others are sealed all the same
             log.error("ledger not sealed", account=account, error=str(error))
-    oldest = await store.read(lambda tx: tx.oldest_unsealed())
+    oldest = await store.read(seal_rows.oldest_unsealed)
     UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
 
 
 async def grow_trees(opened: Opened) -> None:
     """Only after an upgrade: the tree of a ledger that was sealed before there were trees is built in slices."""
     key = opened.service.keys.seal
-    for account in await opened.store.read(lambda tx: tx.chains.behind(100)):
+    for account in await opened.store.read(lambda tx: chain_rows.behind(tx, 100)):
         try:
             while await opened.store.run(_grow(key, account)):
                 await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def _write_checkpoints(opened: Opened, path: Path) -> None:
 
 
 def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
-    return lambda tx: [each for each in tx.chains.notes(after, 500) if each[2]]
+    return lambda tx: [each for each in checkpoint_rows.notes(tx, after, 500) if each[2]]
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -174,13 +174,17 @@ async def prune(opened: Opened) -> None:
 
 async def forget(opened: Opened) -> None:
     """Delete expired rows in slices. Callers without credentials can add some, so this does not wait for pruning."""
-    while await opened.store.run(lambda tx: tx.forget()) >= 200:
+    while await opened.store.run(_delete_expired) >= 200:
         progress()
         await asyncio.sleep(0)
 
 
+def _delete_expired(tx: Tx) -> int:
+    return max(expiry.delete_expired(tx), idempotency.delete_expired(tx), tx.delete_old_changes())
+
+
 def _accounts(after: str) -> Callable[[Tx], list[Account]]:
-    return lambda tx: tx.accounts(after, 100)
+    return lambda tx: account_rows.page(tx, after, 100)
 
 
 def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[str]]:
@@ -191,18 +195,18 @@ async def roll_up(opened: Opened) -> None:
     """Counts by the minute become counts by the hour, and those are forgotten in the end."""
     now = opened.store.now()
     hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
-    while await opened.store.run(lambda tx: tx.webhooks.roll_up(hour, _TALLIES)) == _TALLIES:
+    while await opened.store.run(lambda tx: tallies.roll_up(tx, hour, _TALLIES)) == _TALLIES:
         progress()
         await asyncio.sleep(0)
     last = clock.seconds(now - HOURS_KEPT)
-    while await opened.store.run(lambda tx: tx.webhooks.forget_tallies(last, _TALLIES)) == _TALLIES:
+    while await opened.store.run(lambda tx: tallies.delete_before(tx, last, _TALLIES)) == _TALLIES:
         progress()
         await asyncio.sleep(0)
 
 
 async def sum_up_refusals(opened: Opened) -> None:
     def unit(tx: Tx) -> int:
-        ended = tx.refusals.end(tx.at - refusals.WINDOW)
+        ended = refusal_counts.end(tx, tx.at - refusals.WINDOW)
         refusals.sum_up(tx, ended)
         return len(ended)
 
@@ -245,7 +249,7 @@ class Recounting:
 def _every_account(tx: Tx) -> list[str]:
     found: list[str] = []
     after = ""
-    while page := tx.accounts(after, 200):
+    while page := account_rows.page(tx, after, 200):
         found += [each.id for each in page]
         after = page[-1].name
     return found

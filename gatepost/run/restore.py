@@ -10,14 +10,17 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gatepost import accounts
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.accounts import administration as account_units
 from gatepost.core import clock, ids
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.ledger.service import Service, record
+from gatepost.ledger.record import record
+from gatepost.oauth import consent_rows, revocation
 from gatepost.oauth import key_lifecycle as key_units
-from gatepost.oauth import revocation
-from gatepost.store.tx import LOWEST, Tx, Unit
+from gatepost.oauth.authorize import interactions
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import LOWEST, Tx, Unit
+from gatepost.webhooks import queue_rows
 
 T = TypeVar("T")
 REASON = "store_restored"
@@ -60,18 +63,18 @@ def finish(
 
 def unfinished(tx: Tx) -> int:
     """Deliveries that have not ended."""
-    return sum(int(number) for number, _ in tx.webhooks.count_waiting(_EVERY).values())
+    return sum(int(number) for number, _ in queue_rows.count_by_endpoint(tx, _EVERY).values())
 
 
 def _begin(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool) -> None:
     """One commit: the entry, the new signing keys, and the end of authorizations that are under way."""
-    account = tx.account_named(accounts.OPERATOR)
+    account = account_rows.load_named(tx, accounts.OPERATOR)
     if account is None:
         raise LookupError(accounts.OPERATOR)
     record(tx, account, "account.store.restored", _ORIGIN, account.id, data)
     if not keep_tokens:
         key_units.revoke_all(tx, service, REASON, _ORIGIN)
-        tx.flows.forget_authorizations()
+        interactions.delete_all(tx)
 
 
 def _end_consents(store: Store, account: Account, before: datetime, passed: Callable[[int], None]) -> int:
@@ -85,7 +88,7 @@ def _end_consents(store: Store, account: Account, before: datetime, passed: Call
 
 def _end_page(account: Account, after: bytes, before: datetime) -> Callable[[Tx], list[bytes]]:
     def unit(tx: Tx) -> list[bytes]:
-        page = tx.flows.open_consents(account.id, after, before, _SLICE)
+        page = consent_rows.active_given_before(tx, account.id, after, before, _SLICE)
         for raw_id in page:
             revocation.end_consent(tx, account, ids.text("con", raw_id), REASON, _ORIGIN)
         return page

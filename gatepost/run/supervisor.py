@@ -19,6 +19,7 @@ import msgspec
 import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 
+from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.core.logging import configure_logs, log
@@ -81,7 +82,9 @@ def _greet(settings: Settings, opened: app.Opened) -> None:
         log.info("first client", client=opened.created and opened.created.client, secret_in=str(kept_in))
     else:
         print(app.welcome(opened.created), end="", flush=True)
-    if settings.database and len(opened.store.read_now(lambda tx: tx.accounts("", 2))) < 2:  # the operator's own
+    if (
+        settings.database and len(opened.store.read_now(lambda tx: account_rows.page(tx, "", 2))) < 2
+    ):  # the operator's own
         log.info("no account yet", create_one="gatepost account create NAME")
 
 

@@ -11,7 +11,7 @@ import psycopg
 
 from gatepost.core.errors import GatepostError
 from gatepost.core.secrets import Box, WrongKey
-from gatepost.store.effects import Awaited
+from gatepost.store.pending import Key
 from gatepost.store.wakeup import Heard, packed, unpacked
 
 CHANNEL = "gatepost_deliveries"
@@ -37,11 +37,11 @@ class Herald:
 
     def __init__(self, open_: Open) -> None:
         self._open = open_
-        self._told: SimpleQueue[set[Awaited] | None] = SimpleQueue()
+        self._told: SimpleQueue[set[Key] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def tell(self, awaited: set[Awaited]) -> None:
+    def tell(self, awaited: set[Key]) -> None:
         self._told.put(awaited)
         with self._starting:
             if self._thread is None:

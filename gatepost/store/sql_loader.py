@@ -1,20 +1,26 @@
-"""The SQL: one named text per statement, shared by both stores, and the numbered migrations."""
+"""Loads the SQL: the named statements in the `.sql` files beside the modules that use them, and the migrations.
+
+Both stores share one text. `/*sqlite: … */` and `/*postgres: … */` mark what is for one of them.
+"""
 
 import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gatepost.core.errors import BadSetting
 
 Dialect = Literal["sqlite", "postgres"]
 
+_PACKAGE = Path(__file__).parents[1]
+_MIGRATIONS = Path(__file__).parent / "migrations"
 _NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
 _GIVEN = re.compile(r"/\*given: (.*?) \*/")
 _EACH = re.compile(r"/\*each: (.*?) \*/\s*")
+_INSERT = re.compile(r"/\*given: .*? \*/\s*INSERT INTO (\w+) \(([\w\s,]+)\)\s+SELECT ([\w\s,]+?)\s+FROM given")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -28,13 +34,15 @@ class Migration(NamedTuple):
 def statements(dialect: Dialect) -> dict[str, str]:
     """name → text. A PostgreSQL text has psycopg's placeholders.
 
-    A statement about many rows starts with their columns, as in `/*given: account bytea, id bytea */`: its text can use
-    them as the table `given`. PostgreSQL gets an array for each column; SQLite's text is finished by `for_rows`.
-    One that is asked for several things at once starts with its parameters, as in `/*each: account bytea */`:
-    PostgreSQL gets them in such a table too, and says first, from 1 on, for which of them a row is.
+    A statement about many rows begins with their columns, as in `/*given: account bytea, id bytea */`, and can use them
+    as the table `given`. PostgreSQL gets an array for each column; `for_rows` finishes SQLite's text.
+    A statement that runs for several sets of parameters begins with them, as in `/*each: account bytea */`. PostgreSQL
+    gets them as such a table, and the first column of a result is the number of its set, from 1.
     """
     found: dict[str, str] = {}
-    for file in sorted(files("gatepost.store").joinpath("sql").iterdir(), key=lambda each: each.name):
+    for file in sorted(_PACKAGE.rglob("*.sql")):
+        if file.parent == _MIGRATIONS:
+            continue
         _, *parts = _NAMED.split(file.read_text("utf-8"))
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in found:
@@ -71,23 +79,31 @@ def _for_each(listed: str, text: str) -> str:
 
 @cache
 def given_columns(statement: str) -> list[str]:
-    """The names of the columns that a statement of `sql/` is given, from its own text."""
+    """The columns of the table `given`, from the text of the statement."""
     found = _GIVEN.search(statement) or re.search(r"WITH given \((.*?)\)", statement)
     if found is None:
         raise ValueError(f"this statement is given no rows: {statement}")
     return [column.split()[0] for column in found[1].split(", ")]
 
 
+@cache
+def is_insert(statement: str) -> bool:
+    """Whether an SQLite statement only inserts the rows that it is given."""
+    return _INSERT.fullmatch(statement) is not None
+
+
 def for_rows(statement: str, count: int) -> str:
-    """SQLite's text of a statement about so many rows."""
+    """SQLite's text of a statement for a number of rows."""
     columns = given_columns(statement)
     row = f"({', '.join('?' * len(columns))})"
-    given = f"WITH given ({', '.join(columns)}) AS (VALUES {', '.join([row] * count)})"
-    return _GIVEN.sub(lambda _: given, statement)
+    rows = f"VALUES {', '.join([row] * count)}"
+    if is_insert(statement):  # which is faster without the table
+        return f"INSERT INTO {_INSERT.fullmatch(statement)[1]} ({', '.join(columns)}) {rows}"  # type: ignore[index]
+    return _GIVEN.sub(lambda _: f"WITH given ({', '.join(columns)}) AS ({rows})", statement)
 
 
 def for_each(statement: str, names: tuple[str, ...], count: int) -> str:
-    """SQLite's text of a statement that is asked for so many things at once; each row begins with which, from 0 on."""
+    """SQLite's text for several sets of parameters. The first column of a result is the number of its set, from 0."""
     numbered = _PARAMETER.sub(lambda match: f"?{{{match[1]}}}", statement)
     parts = []
     for nth in range(count):
@@ -98,9 +114,7 @@ def for_each(statement: str, names: tuple[str, ...], count: int) -> str:
 
 def migrations(dialect: Dialect) -> list[Migration]:
     found = []
-    for file in sorted(files("gatepost.store").joinpath("migrations").iterdir(), key=lambda each: each.name):
-        if not file.name.endswith(".sql"):
-            continue
+    for file in sorted(_MIGRATIONS.glob("*.sql")):
         text = file.read_text("utf-8")
         number, _, name = file.name.removesuffix(".sql").partition("_")
         checksum = hashlib.sha256(text.encode()).hexdigest()
@@ -109,7 +123,7 @@ def migrations(dialect: Dialect) -> list[Migration]:
 
 
 def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
-    """What is to be applied to a store on which `done` (number → checksum) was; refused where we do not fit it."""
+    """The migrations that a store lacks, given those it has (number → checksum). Raises if they do not fit."""
     known = migrations(dialect)
     newest = max(migration.number for migration in known)
     if max(done, default=0) > newest:

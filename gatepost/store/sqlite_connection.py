@@ -1,4 +1,4 @@
-"""One connection to an SQLite file: how it is opened, and how it runs the statements of `sql/`."""
+"""One connection to an SQLite file: how it is opened, and how it runs the statements of the `.sql` files."""
 
 from datetime import timedelta
 from itertools import chain
@@ -9,16 +9,18 @@ import apsw
 
 from gatepost.core.errors import Unavailable
 from gatepost.store import sql_loader
-from gatepost.store.tx import NO_WRITING
+from gatepost.store.transaction import READ_ONLY
 
 MOST_ROWS = 208
-WAL_LIMIT = 64 * 1024 * 1024  # bytes that the write-ahead log keeps when nobody needs them: two checkpoints
-_STEP = 16  # rows: a statement is about so many times this, or about fewer
-_MOST_EACH = 32  # things that one statement is asked for
-_STATEMENTS = 2 * MOST_ROWS + 500  # kept prepared: an insertion for each number of rows, and all the others
+WAL_LIMIT = 64 * 1024 * 1024  # bytes that the write-ahead log may keep when they are not needed: two checkpoints
+_STEP = 16  # a statement is prepared for a multiple of so many rows, or for fewer
+_MOST_EACH = 32  # sets of parameters of one statement
+_STATEMENTS = (
+    2 * MOST_ROWS + 500
+)  # that stay prepared: the two most frequent inserts for each number of rows, and others
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000", "temp_store=MEMORY")
 
-# Memory is not counted: that would take a lock for each piece. Said here, before anything is opened.
+# SQLite must not count its memory: that takes a lock for each allocation. This has to be set before it is used.
 apsw.shutdown()
 apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, 0)
 apsw.initialize()
@@ -28,7 +30,7 @@ def connect(path: Path, *, create: bool, busy: timedelta, wal_limit: int = WAL_L
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     database = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENTS)
     database.set_busy_timeout(busy // timedelta(milliseconds=1))
-    # Plans do not depend on values: else many statements would be prepared anew each time they are given some.
+    # Plans must not depend on values: otherwise many statements would be prepared again for each set of values.
     database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     for pragma in (*_PRAGMAS, f"journal_size_limit={wal_limit}"):
         database.execute(f"PRAGMA {pragma}")
@@ -42,7 +44,7 @@ def unavailable(error: BaseException) -> Unavailable:
 
 
 class SqliteConnection:
-    """A connection as `Tx` sees it. Writing opens the unit's savepoint; units that only record need none."""
+    """A connection as `Tx` uses it. The first write of a unit opens its savepoint; pending writes need none."""
 
     def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
         self.database = database
@@ -71,12 +73,12 @@ class SqliteConnection:
         return found
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """In pieces of few sizes: some dozens of prepared texts serve every number of rows."""
+        """Run a statement in parts of a few sizes, so that some dozens of prepared texts serve every number of rows."""
         found: list[tuple[Any, ...]] = []
-        start = 0
+        text, start = self._statements[statement], 0
         while start < len(rows):
             left = len(rows) - start
-            size = min(left // _STEP * _STEP or left, MOST_ROWS)
+            size = min(left if sql_loader.is_insert(text) else left // _STEP * _STEP or left, MOST_ROWS)
             values = list(chain.from_iterable(rows[start : start + size]))
             found += self.database.execute(self._for_rows(statement, size), values).fetchall()
             start += size
@@ -100,7 +102,7 @@ class SqliteConnection:
 
     def save(self) -> None:
         if not self._writing:
-            raise TypeError(NO_WRITING)
+            raise TypeError(READ_ONLY)
         if not self.saved:
             self.database.execute("SAVEPOINT unit")
             self.saved = True

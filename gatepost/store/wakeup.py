@@ -10,20 +10,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from gatepost.core import clock
-from gatepost.store.effects import Awaited
+from gatepost.store.pending import Key
 
-Heard = Callable[[list[Awaited]], None]  # an empty list: look everywhere
+Heard = Callable[[list[Key]], None]  # an empty list: look everywhere
 
 MOST = 100  # named in one ring
 _STALE = 60.0  # seconds: a worker renews its file more often
 
 
-def packed(awaited: Iterable[Awaited]) -> bytes:
+def packed(awaited: Iterable[Key]) -> bytes:
     found = list(awaited)
     return b"".join(account + endpoint for account, endpoint in found) if len(found) <= MOST else b""
 
 
-def unpacked(payload: bytes) -> list[Awaited]:
+def unpacked(payload: bytes) -> list[Key]:
     if len(payload) % 32:
         return []
     return [(payload[start : start + 16], payload[start + 16 : start + 32]) for start in range(0, len(payload), 32)]
@@ -37,7 +37,7 @@ class Ringer:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
-    def ring(self, awaited: Iterable[Awaited]) -> None:
+    def ring(self, awaited: Iterable[Key]) -> None:
         payload = packed(awaited)
         with suppress(OSError):
             for file in self._directory.iterdir():

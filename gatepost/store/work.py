@@ -1,4 +1,4 @@
-"""Work: one unit on its way to a commit, and how its caller learns the outcome. Shared by both stores."""
+"""Work: a unit on its way to a commit, and how its caller learns the outcome. Shared by both stores."""
 
 import asyncio
 import threading
@@ -7,38 +7,38 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from gatepost.core.errors import Unavailable
-from gatepost.store.tx import Ahead, Unit, Wants
+from gatepost.store.transaction import NO_HINTS, Hints, Precomputed, Unit
 
 T = TypeVar("T")
-Watch = Callable[[int, float, list[str]], None]  # told of each commit: its units, its seconds, its entries' types
+Watch = Callable[[int, float, list[str]], None]  # called after each commit: units, seconds, labels of what it appended
 
 
 def not_watched(_units: int, _seconds: float, _types: list[str]) -> None: ...
 
 
-PATIENCE = 10.0  # seconds a caller waits for its commit
-ENOUGH = 200  # units: no more are waited for
+PATIENCE = 10.0  # seconds that a caller waits for its commit
+ENOUGH = 200  # units: with so many, a commit starts without waiting for more
 
 
 class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
-    __slots__ = ("ahead", "done", "error", "future", "last_of", "left", "loop", "result", "unit", "wants")
+    __slots__ = ("done", "error", "future", "hints", "last_of", "left", "loop", "precomputed", "result", "unit")
 
-    def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None) -> None:
+    def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None, hints: Hints = NO_HINTS) -> None:
         self.unit = unit
+        self.hints = hints
         self.future = future
         self.loop = future.get_loop() if future else None
         self.done = None if future else threading.Event()
-        self.left = False  # the caller went away: a unit not yet begun is not run
-        self.ahead: Ahead | None = None
-        self.wants: Wants | None = None  # what it will ask for, to be read for many at once
+        self.left = False  # the caller no longer waits: if the unit has not begun, it is not run
+        self.precomputed: Precomputed | None = None
         self.last_of: Gathering | None = None
         self.result: Any = None
         self.error: Exception | None = None
 
     def fail(self, error: BaseException) -> None:
-        """What the caller will see raised. No future takes a StopIteration, and no unit ends the caller's process."""
+        """Set the error that the caller gets. A future takes no StopIteration, and a unit must not end the process."""
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             self.error = error
         else:
@@ -47,7 +47,7 @@ class Work:
 
 
 def settle(works: Iterable[Work]) -> None:
-    """Tell every caller. One call into each event loop, however many of its units were in the commit."""
+    """Wake every caller, with one call for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
     for work in works:
         if work.done is not None:
@@ -55,12 +55,12 @@ def settle(works: Iterable[Work]) -> None:
         elif work.loop is not None:
             by_loop.setdefault(work.loop, []).append(work)
     for loop, settled in by_loop.items():
-        with suppress(RuntimeError):  # a loop that was closed: nobody waits there any more
+        with suppress(RuntimeError):  # the loop was closed, so nothing waits there
             loop.call_soon_threadsafe(resolve, settled)
 
 
 def resolve(works: list[Work]) -> None:
-    """In the event loop itself."""
+    """Resolve futures. Runs in their event loop."""
     for work in works:
         future = work.future
         if future is not None and not future.done():
@@ -74,10 +74,10 @@ def resolve(works: list[Work]) -> None:
 
 
 class Gathering:
-    """Collects the units of one event loop while the batch before is being committed, and hands them over together.
+    """Collects the units of one event loop while the previous batch commits, and then hands them over together.
 
-    Threads of one process share one interpreter lock: a commit of many units costs it little more than one of few.
-    Whatever becomes of a batch, its last unit must be settled: nothing more is handed over before.
+    A commit of many units costs little more than one of a few. The next batch starts when the last unit of the previous
+    one is settled, so every batch must be settled to its end.
     """
 
     def __init__(self, hand_over: Callable[[list[Work]], None], loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -89,7 +89,7 @@ class Gathering:
         self._timer: asyncio.TimerHandle | None = None
 
     def of(self, loop: asyncio.AbstractEventLoop) -> "Gathering":
-        """This one, or a new one for another loop: one that ended with units under way will not hear of their end."""
+        """This one, or a new one if it belongs to another loop, which may have been closed with units under way."""
         return self if loop is self._loop else Gathering(self._hand_over, loop)
 
     def add(self, work: Work) -> None:
@@ -100,7 +100,7 @@ class Gathering:
                 self._loop.call_soon(self._wait_for_more, self._loop, 0)
 
     def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
-        """As long as each turn of the loop brings some: nobody who is alone waits for more than one turn."""
+        """Wait as long as each turn of the loop brings more units. A single unit waits for one turn."""
         if before < len(self._waiting) < ENOUGH:
             loop.call_soon(self._wait_for_more, loop, len(self._waiting))
         else:
@@ -114,7 +114,7 @@ class Gathering:
             self._hand_over(self._under_way)
 
     def ended(self) -> None:
-        """Called in the event loop when the last unit of the batch is settled, and nearly always all of them."""
+        """Called in the event loop when the last unit of the batch is settled. Nearly always all of them are."""
         if self._timer is not None and all(work.future is None or work.future.done() for work in self._under_way):
             self._timer.cancel()
         self._under_way = []
@@ -122,7 +122,7 @@ class Gathering:
             self._loop.call_soon(self._wait_for_more, self._loop, 0)
 
     def _give_up(self, works: list[Work]) -> None:
-        """These waited long enough. If they were not even handed over, who comes next waits anew."""
+        """Fail units that waited for too long, and drop them if they were not handed over yet."""
         if works is self._waiting:
             self._waiting = []
         _expire(works)
@@ -135,9 +135,9 @@ def _expire(works: Iterable[Work]) -> None:
 
 
 async def waited(work: Work) -> Any:
-    """The result of a gathered unit, or `Unavailable` when the commit takes too long."""
+    """The result of a unit that was added to a `Gathering`. Raises `Unavailable` if the commit takes too long."""
     if work.future is None:
-        raise TypeError("this work has no event loop")
+        raise TypeError("this work was created without an event loop")
     try:
         return await work.future
     finally:
@@ -145,7 +145,7 @@ async def waited(work: Work) -> Any:
 
 
 async def waited_alone(work: Work) -> Any:
-    """The same for a unit that was not gathered."""
+    """The same for a unit that was handed over by itself."""
     timer = asyncio.get_running_loop().call_later(PATIENCE, _expire, [work])
     try:
         return await waited(work)
@@ -154,9 +154,9 @@ async def waited_alone(work: Work) -> Any:
 
 
 def waited_here(work: Work) -> Any:
-    """The same for a plain thread."""
+    """The same for a caller that is a thread."""
     if work.done is None:
-        raise TypeError("this work has an event loop")
+        raise TypeError("this work belongs to an event loop")
     if not work.done.wait(PATIENCE):
         work.left = True
         raise Unavailable("the store did not answer in time")

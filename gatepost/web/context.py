@@ -7,10 +7,10 @@ from typing import Any, Literal, Protocol, TypeVar
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.egress.jwks_cache import KeysWanted, Wanted
-from gatepost.ledger.service import Service
-from gatepost.oauth import client_authentication, signing_keys
+from gatepost.oauth import client_authentication, client_rows, key_rows, signing_keys
 from gatepost.oauth.client_authentication import Shown
-from gatepost.store.tx import Tx, Unit, Wants
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import NO_HINTS, SHORT, Hints, Tx, Unit
 
 T = TypeVar("T")
 _MOST_REMEMBERED = 10_000
@@ -23,8 +23,8 @@ class Fetcher(Protocol):
 
 
 class Store(Protocol):
-    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T: ...
-    async def read(self, unit: Unit[T], *, quick: bool = False) -> T: ...
+    async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
+    async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
 
 
 class Surface:
@@ -53,7 +53,7 @@ class Surface:
         if shown.token in self._accepted and not isinstance(shown.proof, Refusal):
             return None
         found = await self.store.read(
-            lambda tx: client_authentication.bearer(tx, self.service, shown, use_up=False), quick=True
+            lambda tx: client_authentication.bearer(tx, self.service, shown, use_up=False), SHORT
         )  # fmt: skip
         if isinstance(found, Refusal):
             return found
@@ -66,11 +66,11 @@ class Surface:
         """The unit did not accept this token: look it up again when it is next sent."""
         self._accepted.pop(shown.token, None)
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Wants | None = None) -> T:
+    async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run a unit that may want key sets of others: each is fetched, and the unit run again."""
         for _ in range(_MOST_FETCHES):
             try:
-                result = await self.store.run(unit, records_only=records_only, wants=wants)
+                result = await self.store.run(unit, hints)
             except KeysWanted as error:
                 if self._fetcher is None:
                     raise
@@ -83,7 +83,7 @@ class Surface:
                     self._fetcher.refresh()
                 return result
         try:
-            return await self.store.run(unit, records_only=records_only, wants=wants)
+            return await self.store.run(unit, hints)
         except KeysWanted as error:  # more sets than one request may wait for
             raise Unavailable(f"the key set {error.wanted.url} is not here yet") from None
 
@@ -99,7 +99,7 @@ class Surface:
 
     async def load_keys(self) -> None:
         """Read the key set from the store. A web process does so when it starts, and then in the background."""
-        found = await self.store.read(lambda tx: [wrapped.key for wrapped in tx.signing_keys()])
+        found = await self.store.read(lambda tx: [wrapped.key for wrapped in key_rows.load(tx)])
         self._jwks = signing_keys.jwks(found)
 
     async def jwks(self) -> dict[str, object]:
@@ -113,6 +113,6 @@ def _uses(used: list[tuple[str, str]], at: datetime) -> Callable[[Tx], None]:
     def unit(tx: Tx) -> None:
         for account, secret in used:
             if secret.startswith("sec_"):
-                tx.use_secret(account, secret, at)
+                client_rows.mark_secret_used(tx, account, secret, at)
 
     return unit

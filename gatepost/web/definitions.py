@@ -4,12 +4,14 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from gatepost.accounts import account_rows
 from gatepost.core.errors import Refusal
-from gatepost.ledger.service import Answer, Caller, refused
+from gatepost.ledger import operations
+from gatepost.ledger.operations import Answer, Call, Caller, CheckRepeated, Define, refused
 from gatepost.oauth import client_authentication
 from gatepost.oauth import definitions as oauth_definitions
-from gatepost.oauth.definitions import Call, Define
-from gatepost.store.tx import Tx
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
 from gatepost.web import bearer
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request, json_object
@@ -20,10 +22,11 @@ from gatepost.webhooks import definitions as webhook_definitions
 class Operation(NamedTuple):
     noun: str  # the ledger's word: what is refused is `<noun>.refused`
     scope: str
-    define: Define
+    define: Define[Service]
+    check_repeated: CheckRepeated | None = None
 
 
-CLIENTS = Operation("oauth.client", "gatepost:clients", oauth_definitions.client)
+CLIENTS = Operation("oauth.client", "gatepost:clients", oauth_definitions.client, oauth_definitions.check_repeated)
 SCOPES = Operation("oauth.scope", "gatepost:scopes", oauth_definitions.scope)
 ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", webhook_definitions.endpoint)
 SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", webhook_definitions.subscription)
@@ -69,7 +72,7 @@ def _answer(
     tx: Tx, surface: Surface, operation: Operation, caller: Caller, request: Request,
     body: dict[str, object] | Refusal, key: str,
 ) -> Answer:  # fmt: skip
-    account = tx.account(caller.account)
+    account = account_rows.load(tx, caller.account)
     if account is None:
         raise LookupError(caller.account)
     if operation.scope not in caller.scopes:
@@ -78,7 +81,7 @@ def _answer(
         why = body
     else:
         call = Call(caller, body, request.id, request.source, key, request.body)
-        return oauth_definitions.once(tx, surface.service, call, operation.noun, operation.define)
+        return operations.once(tx, surface.service, call, operation.noun, operation.define, operation.check_repeated)
     return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import PLATFORM_TYPE
-from gatepost.ledger.service import Answer, Caller, refused
+from gatepost.ledger.operations import Answer, Caller, refused
 from gatepost.oauth import client_authentication
-from gatepost.store.listing import Wanted
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import APPEND_ONLY, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Surface
 from gatepost.web.definitions import reply
@@ -20,6 +20,7 @@ from gatepost.web.responses import Reply
 from gatepost.webhooks import listing
 from gatepost.webhooks.deliveries import FAILURES, Status
 from gatepost.webhooks.listing import MOST, Query
+from gatepost.webhooks.listing_query import Wanted
 from gatepost.webhooks.render import INCLUDES
 from gatepost.webhooks.summary import SECONDS
 
@@ -46,7 +47,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
             return caller
         if SCOPE not in caller.scopes:
             return Denied(caller, Refusal("insufficient_scope", f"this operation needs the scope {SCOPE}", SCOPE))
-        account = tx.account(caller.account)
+        account = account_rows.load(tx, caller.account)
         if account is None:
             raise LookupError(caller.account)
         return asked if isinstance(asked, Refusal) else listing.answer(tx, surface.service, account, asked)
@@ -56,12 +57,12 @@ async def answer(surface: Surface, request: Request) -> Reply:
         denied = outcome
 
         def tell(tx: Tx) -> Answer:
-            account = tx.account(denied.caller.account)
+            account = account_rows.load(tx, denied.caller.account)
             if account is None:
                 raise LookupError(denied.caller.account)
             return refused(tx, account, _REFUSED, denied.caller.origin(request.id, request.source), denied.why)
 
-        outcome = await surface.store.run(tell, records_only=True)
+        outcome = await surface.store.run(tell, APPEND_ONLY)
     return reply(surface, request, SCOPE, outcome)
 
 

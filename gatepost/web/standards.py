@@ -8,7 +8,7 @@ from gatepost.ledger.entries import Origin
 from gatepost.oauth import client_authentication, introspection, revocation
 from gatepost.oauth.authorize.flow import Rejected, rejected
 from gatepost.oauth.client_authentication import Known, Presented
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import SHORT, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request, form
@@ -29,7 +29,7 @@ async def introspect(surface: Surface, request: Request) -> Reply:
             return None
         return known, introspection.introspect(tx, surface.service, known, token)
 
-    seen = await surface.store.read(look, quick=True)
+    seen = await surface.store.read(look, SHORT)
     if seen is not None:
         known, told = seen
         surface.note_use(known.account.id, known.by)
@@ -113,7 +113,7 @@ async def userinfo(surface: Surface, request: Request) -> Reply:
     def unit(tx: Tx) -> dict[str, Any] | Refusal:
         return introspection.userinfo(tx, surface.service, sent)
 
-    outcome = await (surface.store.read(unit, quick=True) if sent.proof is None else surface.store.run(unit))
+    outcome = await (surface.store.read(unit, SHORT) if sent.proof is None else surface.store.run(unit))
     if isinstance(outcome, Refusal):
         return oauth_error(outcome, bearer.challenged(surface, request, outcome, "openid"))
     return json(200, outcome, NO_STORE)

@@ -13,11 +13,11 @@ from gatepost.core.jose import b64
 from gatepost.core.logging import count_token_request, log
 from gatepost.core.metrics import UNKNOWN_CLIENTS
 from gatepost.core.secrets import digest
-from gatepost.ledger.service import Service
 from gatepost.oauth import scopes, token_endpoint, token_rules
 from gatepost.oauth.client_authentication import UNKNOWN, Presented, client_named_in
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.grants import GRANTS
+from gatepost.oauth.service import Service
 from gatepost.oauth.token_endpoint import Explained, Identity, Issued, Refused
 from gatepost.oauth.token_rules import Token
 from gatepost.web import bearer
@@ -42,11 +42,9 @@ async def answer(surface: Surface, request: Request) -> Reply:
     if isinstance(asked, Refusal) and bearer.is_nonce_challenge(asked):
         count_token_request(("", asked.code))
         return oauth_error(asked)
-    wants = None if isinstance(asked, Refusal) else token_endpoint.wants(presented, asked)
     outcome = await surface.run(
         lambda tx: token_endpoint.answer(tx, surface.service, presented, asked, request.id, request.source),
-        records_only=wants is not None or token_endpoint.only_records(asked),
-        wants=wants,
+        token_endpoint.hints(presented, asked),
     )
     way = asked.grant_type if isinstance(asked, token_rules.Request) and asked.grant_type in GRANTS else ""
     match outcome:
@@ -56,7 +54,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
                 mark
                 and isinstance(asked, token_rules.Request)
                 and presented.digest
-                and token_endpoint.only_records(asked)
+                and token_endpoint.only_appends(asked)
             ):
                 surface.remember(mark, (presented, asked))
             count_token_request((way, "issued"))

@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import SERVICE, Origin
-from gatepost.ledger.service import record
-from gatepost.store.effects import Birth
-from gatepost.store.tx import Tx
-from gatepost.store.webhooks import Key, Lane, NextDue
-from gatepost.webhooks import decide, deliveries, endpoint_health
+from gatepost.ledger.record import record
+from gatepost.store.pending import Key
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import decide, deliveries, delivery_rows, endpoint_health, endpoint_rows, queue_rows, tallies
 from gatepost.webhooks.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Ending, Opened, Queued
 from gatepost.webhooks.endpoint_health import Outcome, whose
 from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.queue_rows import Lane, NextDue
 from gatepost.webhooks.summary import bucket
 
 LEASE = timedelta(seconds=30)  # beyond the endpoint's own timeout
@@ -88,7 +89,7 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
     """Open attempts of what is due. One whose lease ran out is closed as interrupted first, and comes up again."""
     now = clock.milliseconds(tx.at)
     ready = _ready(tx, picks)
-    pages = tx.webhooks.due((pick.lane, pick.after, pick.limit) for pick, _, _ in ready)
+    pages = queue_rows.due(tx, ((pick.lane, pick.after, pick.limit) for pick, _, _ in ready))
     claimed: list[list[Claim]] = []
     rows: list[tuple[bytes, bytes, int, bytes, str]] = []
     expired: list[Queued] = []
@@ -115,12 +116,12 @@ def claim(tx: Tx, worker: bytes, picks: Sequence[Pick]) -> Claimed:
             )  # fmt: skip
         claimed.append(claims)
     if rows:
-        tx.webhooks.claim(rows)
+        queue_rows.claim(tx, rows)
     interrupted = interrupt(tx, expired) if expired else 0
     more = NextDue(now, 0)
     full = {pick.lane: more for (pick, _, _), page in zip(ready, pages, strict=True) if len(page) == pick.limit}
     rest = [pick.lane for pick, _, _ in ready if pick.lane not in full]
-    left = {**full, **dict(zip(rest, tx.webhooks.next_due(rest), strict=True))}
+    left = {**full, **dict(zip(rest, queue_rows.next_due(tx, rest), strict=True))}
     picked = [
         Picked(pick.lane, endpoint, claims, *left[pick.lane])
         for (pick, _, endpoint), claims in zip(ready, claimed, strict=True)
@@ -237,25 +238,29 @@ def _may_be_of_note(each: Over, healthy: frozenset[Key]) -> bool:
 
 def settle(tx: Tx, ready: Ready) -> Settled:
     """Write what became of attempts, each with everything that follows from it, in one commit."""
-    ours = tx.webhooks.end_queued((*key, each.result.claim.number) for key, each in ready.well.items())
+    ours = queue_rows.end_attempted(tx, ((*key, each.result.claim.number) for key, each in ready.well.items()))
     well = [each for key, each in ready.well.items() if key in ours]
     receivers: dict[Key, Receiver] = {}
     decided = [(each.result, _decide(tx, each.result, receivers)) for each in ready.others.values()]
     if decided:
-        ours |= tx.webhooks.end_queued(
-            (*each.claim.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)
+        ours |= queue_rows.end_attempted(
+            tx,
+            ((*each.claim.key, each.claim.number) for each, decision in decided if not isinstance(decision, RetryAt)),
         )
-        ours |= tx.webhooks.requeue(
-            _requeued(each.claim.key, each.claim.number, decision)
-            for each, decision in decided
-            if isinstance(decision, RetryAt)
+        ours |= queue_rows.requeue(
+            tx,
+            (
+                _requeued(each.claim.key, each.claim.number, decision)
+                for each, decision in decided
+                if isinstance(decision, RetryAt)
+            ),
         )
     valid = [(each, decision) for each, decision in decided if each.claim.key in ours]
     attempts = [each.attempt for each in well]
-    tx.webhooks.write_attempts(attempts + [each.attempt for key, each in ready.others.items() if key in ours])
+    delivery_rows.add_attempts(tx, attempts + [each.attempt for key, each in ready.others.items() if key in ours])
     endings = [each.ending for each in well if each.ending is not None]
     endings += [_ending(each, decision) for each, decision in valid if each.ended_at is not None]
-    tx.webhooks.write_records(endings)
+    delivery_rows.write_statuses(tx, endings)
     counted = Counter([(each.result.claim.account, each.counted) for each in well])
     counted.update((each.claim.account, _counted(each, decision)) for each, decision in valid)
     _tally(tx, counted)
@@ -284,7 +289,7 @@ def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
         for what in several:
             totals[account, what] += count
     for (account, what), count in totals.items():
-        tx.tally(account, what, count)
+        tallies.add(tx, account, what, count)
 
 
 def _decide(tx: Tx, result: Result, receivers: dict[Key, Receiver]) -> Decision:
@@ -373,7 +378,7 @@ def _tell_end(tx: Tx, claim: Claim, reason: str, result: Result) -> None:
 
 
 def _tell_failure(tx: Tx, queued: Queued, type_: str, attempts: int, reason: str, last: dict[str, Any]) -> None:
-    account = tx.account(ids.text("acc", queued.account))
+    account = account_rows.load(tx, ids.text("acc", queued.account))
     if account is None:
         raise LookupError(queued.account.hex())
     data = {
@@ -397,16 +402,16 @@ def interrupt(tx: Tx, found: Sequence[Queued]) -> int:
         (each, decide.after_interruption(each.id, each.number, each.used, each.interrupted, now, _receiver(tx, each)))
         for each in found
     ]
-    ours = tx.webhooks.requeue(
-        _requeued((each.account, each.id), each.number, to) for each, to in decided if isinstance(to, RetryAt)
+    ours = queue_rows.requeue(
+        tx, (_requeued((each.account, each.id), each.number, to) for each, to in decided if isinstance(to, RetryAt))
     )
     ended = [(each, to.reason) for each, to in decided if isinstance(to, Ended)]
-    ours |= tx.webhooks.end_queued((each.account, each.id, each.number) for each, _ in ended)
+    ours |= queue_rows.end_attempted(tx, ((each.account, each.id, each.number) for each, _ in ended))
     closed = [each for each in found if (each.account, each.id) in ours]  # the others were settled meanwhile
-    tx.webhooks.write_attempts(_interrupted(each, now) for each in closed)
+    delivery_rows.add_attempts(tx, (_interrupted(each, now) for each in closed))
     _end_all(tx, [(each, reason) for each, reason in ended if each in closed])
     for each in closed:
-        tx.tally(ids.text("acc", each.account), "attempt interrupted")
+        tallies.add(tx, ids.text("acc", each.account), "attempt interrupted")
     return len(closed)
 
 
@@ -428,17 +433,17 @@ def _unanswered(queued: Queued, now: int, outcome: str, detail: str) -> Attempt:
 def _end_all(tx: Tx, ended: Sequence[tuple[Queued, str]]) -> None:
     """The records of deliveries that end without an attempt of their own; their rows in the queue are gone by now."""
     now = clock.milliseconds(tx.at)
-    known = tx.webhooks.deliveries((each.account, each.id) for each, _ in ended)
+    known = delivery_rows.load_many(tx, ((each.account, each.id) for each, _ in ended))
     endings = []
     for each, reason in ended:
         delivery = known[each.account, each.id]
         code, failure = delivery.last_code, delivery.last_failure
         endings.append(deliveries.ending(each.account, each.id, reason, now, code, failure))
-        tx.tally(ids.text("acc", each.account), f"ended {reason}")
+        tallies.add(tx, ids.text("acc", each.account), f"ended {reason}")
         if deliveries.ENDS[reason][0] == "failed":
             last = {"response_code": code, "failure": failure}
             _tell_failure(tx, each, delivery.event_type, each.number, reason, last)
-    tx.webhooks.write_records(endings)
+    delivery_rows.write_statuses(tx, endings)
 
 
 def rescue(tx: Tx, worker: bytes, keys: Iterable[Key] | None = None) -> int:
@@ -446,7 +451,7 @@ def rescue(tx: Tx, worker: bytes, keys: Iterable[Key] | None = None) -> int:
 
     Finding them means reading the whole queue, so who rescues does that in a reading unit first.
     """
-    found: Iterable[Queued | None] = tx.webhooks.open_attempts(worker, _SLICE) if keys is None else _locked(tx, keys)
+    found: Iterable[Queued | None] = queue_rows.open_attempts(tx, worker, _SLICE) if keys is None else _locked(tx, keys)
     return interrupt(tx, [each for each in found if each is not None and each.worker == worker])
 
 
@@ -454,22 +459,25 @@ def release(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
     """Give back what a worker claimed without hearing of it: the store's answer was lost. None of it was ever sent."""
     now = clock.milliseconds(tx.at)
     found = [each for each in _locked(tx, keys) if each is not None and each.worker == worker]
-    ours = tx.webhooks.requeue(
-        _requeued((each.account, each.id), each.number, RetryAt(now, "released", each.used, each.interrupted))
-        for each in found
+    ours = queue_rows.requeue(
+        tx,
+        (
+            _requeued((each.account, each.id), each.number, RetryAt(now, "released", each.used, each.interrupted))
+            for each in found
+        ),
     )
     detail = "never sent: the worker did not hear that it was its own"
-    tx.webhooks.write_attempts(
-        _unanswered(each, now, "not_sent", detail) for each in found if (each.account, each.id) in ours
+    delivery_rows.add_attempts(
+        tx, (_unanswered(each, now, "not_sent", detail) for each in found if (each.account, each.id) in ours)
     )
     for account, _ in ours:
-        tx.tally(ids.text("acc", account), "attempt not_sent")
+        tallies.add(tx, ids.text("acc", account), "attempt not_sent")
     return len(ours)
 
 
 def _locked(tx: Tx, keys: Iterable[Key]) -> list[Queued | None]:
     """Every live worker may be at it: one after the other, so that what one closed the next finds closed."""
-    return [tx.webhooks.lock_queued(ids.text("acc", account), raw_id) for account, raw_id in sorted(keys)]
+    return [queue_rows.lock(tx, ids.text("acc", account), raw_id) for account, raw_id in sorted(keys)]
 
 
 # --- sweeping: what ends because its endpoint or account stood still for too long, or is gone
@@ -477,7 +485,7 @@ def _locked(tx: Tx, keys: Iterable[Key]) -> list[Queued | None]:
 
 def to_sweep(tx: Tx, keys: Iterable[Key]) -> list[Key]:
     """Those of these endpoints for which something waits that has to end."""
-    return [key for key in keys if (found := _overdue(tx, key)) and tx.webhooks.waits_for(key, found[0])]
+    return [key for key in keys if (found := _overdue(tx, key)) and queue_rows.has_older(tx, key, found[0])]
 
 
 def sweep(tx: Tx, key: Key) -> int:
@@ -501,8 +509,8 @@ def _overdue(tx: Tx, key: Key) -> tuple[bytes, str] | None:
 
 
 def _sweep_some(tx: Tx, key: Key, before: bytes, reason: str) -> int:
-    found = tx.webhooks.queued_of(key, before, _SLICE)
-    dropped = tx.webhooks.drop_queued((each.account, each.id, each.number) for each in found)
+    found = queue_rows.of_endpoint(tx, key, before, _SLICE)
+    dropped = queue_rows.end_unclaimed(tx, ((each.account, each.id, each.number) for each in found))
     ended = [each for each in found if (each.account, each.id) in dropped]
     _close_open(tx, ended)
     _end_all(tx, [(each, reason) for each in ended])
@@ -512,9 +520,9 @@ def _sweep_some(tx: Tx, key: Key, before: bytes, reason: str) -> int:
 def _close_open(tx: Tx, ended: Iterable[Queued]) -> None:
     """An attempt that is still open when its delivery ends stays on record as interrupted."""
     still_open = [each for each in ended if each.worker is not None]
-    tx.webhooks.write_attempts(_interrupted(each, clock.milliseconds(tx.at)) for each in still_open)
+    delivery_rows.add_attempts(tx, (_interrupted(each, clock.milliseconds(tx.at)) for each in still_open))
     for each in still_open:
-        tx.tally(ids.text("acc", each.account), "attempt interrupted")
+        tallies.add(tx, ids.text("acc", each.account), "attempt interrupted")
 
 
 # --- operators
@@ -523,40 +531,40 @@ def _close_open(tx: Tx, ended: Iterable[Queued]) -> None:
 def cancel(tx: Tx, account: Account, delivery: str) -> None:
     """End a delivery by hand."""
     queued = _unfinished(tx, account, delivery)
-    tx.webhooks.drop_queued([(queued.account, queued.id, queued.number)])
+    queue_rows.end_unclaimed(tx, [(queued.account, queued.id, queued.number)])
     _close_open(tx, [queued])
     _end_all(tx, [(queued, "cancelled_by_operator")])
 
 
 def retry(tx: Tx, account: Account, delivery: str) -> str:
     """Make the next attempt now; of a delivery that ended, make a new one. The id of the delivery that is tried."""
-    found = tx.webhooks.delivery(account.id, delivery)
+    found = delivery_rows.load(tx, account.id, delivery)
     if found is None:
         raise BadSetting(f"there is no delivery {delivery} in {account.name}; `gatepost delivery list` shows them")
     now = clock.milliseconds(tx.at)
     if found.status == "pending":
         queued = _unfinished(tx, account, delivery)
-        if not tx.webhooks.hurry(queued, now):
+        if not queue_rows.set_due(tx, queued, now):
             raise BadSetting(f"{delivery} is being attempted right now; look again in a moment")
-        tx.effects.hurried.add((queued.account, queued.endpoint))
+        tx.pending.wakeups.add((queued.account, queued.endpoint))
         return delivery
-    if tx.entry(account.id, found.event) is None:
+    if entry_rows.load(tx, account.id, found.event) is None:
         raise BadSetting(f"the event of {delivery} is no longer kept")
-    endpoint = tx.webhooks.endpoint(account.id, ids.text("ep", found.endpoint))
+    endpoint = endpoint_rows.load(tx, account.id, ids.text("ep", found.endpoint))
     if endpoint is None or endpoint.status == "removed":
         raise BadSetting(f"the endpoint of {delivery} is removed, which is final")
     made = deliveries.born(
         found.account, ids.fresh(), found.subscription, found.endpoint, found.event, found.event_type,
         account.seconds("retention") // 86400, "retry",
     )  # fmt: skip
-    tx.effects.births.append(Birth(made, deliveries.queued(made, now, "operator")))
-    tx.tally(account.id, "made")
+    delivery_rows.create(tx, [made], "operator")
+    tallies.add(tx, account.id, "made")
     return ids.text("dlv", made.id)
 
 
 def _unfinished(tx: Tx, account: Account, delivery: str) -> Queued:
     raw = ids.parse("dlv", delivery)
-    queued = tx.webhooks.lock_queued(account.id, raw) if raw else None
+    queued = queue_rows.lock(tx, account.id, raw) if raw else None
     if queued is None:
         raise BadSetting(f"{delivery} is not an unfinished delivery of {account.name}")
     return queued

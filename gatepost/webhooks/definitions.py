@@ -6,17 +6,28 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import ids, webhook_signature
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.core.secrets import Box
 from gatepost.egress import address_guard
 from gatepost.ledger.entries import OPERATOR, Entry
-from gatepost.ledger.service import Answer, Service, operator, record, refused
-from gatepost.oauth.definitions import Call, changes
-from gatepost.store.tx import Tx
-from gatepost.webhooks import endpoint_headers, endpoints, replay, subscriptions
+from gatepost.ledger.operations import Answer, Call, changed_members, operator, refused
+from gatepost.ledger.record import record
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import (
+    endpoint_headers,
+    endpoint_rows,
+    endpoints,
+    health_rows,
+    queue_rows,
+    replay,
+    replay_rows,
+    subscription_rows,
+    subscriptions,
+)
 from gatepost.webhooks.endpoints import Endpoint, SigningSecret
+from gatepost.webhooks.service import Service
 from gatepost.webhooks.subscriptions import Subscription
 
 HELD = 10_000  # counted exactly up to this
@@ -27,12 +38,12 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     known: Endpoint | None = None
     if "id" in call.body:
         wanted = call.body["id"]
-        known = tx.webhooks.endpoint_as_stored(account.id, wanted) if isinstance(wanted, str) else None
+        known = endpoint_rows.load_uncached(tx, account.id, wanted) if isinstance(wanted, str) else None
         if known is None:
             return _refuse_endpoint(tx, account, call, Refusal("not_found", "id: no such endpoint", "/id"))
         if len(call.body) == 1:
             return Answer(200, shown_endpoint(tx, account, known), None)
-    elif tx.webhooks.count_endpoints(account.id) >= account["max_endpoints"]:
+    elif endpoint_rows.count(tx, account.id) >= account["max_endpoints"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_endpoints']} endpoints (max_endpoints)")
         return _refuse_endpoint(tx, account, call, limit)
     box = service.keys.data
@@ -94,12 +105,12 @@ def _keep_endpoint(tx: Tx, account: Account, call: Call, change: Change) -> Answ
     known, made = change.known, change.made
     data: dict[str, Any] = {"url": made.url}
     if known is None:
-        tx.webhooks.add_endpoint(change.stored)
+        endpoint_rows.add(tx, change.stored)
         entry = record(tx, account, "webhook.endpoint.created", call.origin, made.id, data | {"status": made.status})
         return Answer(201, shown_endpoint(tx, account, made), entry.name)
-    changed = changes(known, made)
+    changed = changed_members(known, made)
     if changed:
-        tx.webhooks.put_endpoint(change.stored)
+        endpoint_rows.update(tx, change.stored)
     if "status" in call.body and known.status == made.status and _lift_retry_after(tx, made):
         changed.append("retry_after_until")
     if not changed:
@@ -113,9 +124,9 @@ def _lift_retry_after(tx: Tx, endpoint: Endpoint) -> bool:
     if endpoint.status != "active":
         return False
     key = (ids.raw(endpoint.account), ids.raw(endpoint.id))
-    lifted = tx.webhooks.lift_retry_after(key)
+    lifted = health_rows.lift_retry_after(tx, key)
     if lifted:
-        tx.effects.hurried.add(key)
+        tx.pending.wakeups.add(key)
     return lifted
 
 
@@ -140,8 +151,8 @@ def _tell_endpoint(
     match made.status:
         case "active":
             key = (ids.raw(account.id), ids.raw(made.id))
-            tx.webhooks.reset_health(key)
-            tx.effects.hurried.add(key)
+            health_rows.reset(tx, key)
+            tx.pending.wakeups.add(key)
             return record(tx, account, "webhook.endpoint.enabled", call.origin, made.id, data)
         case "disabled":
             data |= {"reason": made.disabled_reason}
@@ -153,8 +164,8 @@ def _tell_endpoint(
 def shown_endpoint(tx: Tx, account: Account, found: Endpoint) -> dict[str, Any]:
     held = 0
     if found.status != "active" or not account.active:
-        held = tx.webhooks.count_queued_of(account.id, found.id, HELD)
-    return endpoints.shown(found, tx.webhooks.health(account.id, found.id), held, tx.at)
+        held = queue_rows.count_of_endpoint(tx, account.id, found.id, HELD)
+    return endpoints.shown(found, health_rows.load(tx, account.id, found.id), held, tx.at)
 
 
 def _refuse_endpoint(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
@@ -166,18 +177,18 @@ def subscription(tx: Tx, _service: Service, account: Account, call: Call) -> Ans
     known: Subscription | None = None
     if "id" in call.body:
         wanted = call.body["id"]
-        known = tx.webhooks.subscription_as_stored(account.id, wanted) if isinstance(wanted, str) else None
+        known = subscription_rows.load(tx, account.id, wanted) if isinstance(wanted, str) else None
         if known is None:
             return _refuse_subscription(tx, account, call, Refusal("not_found", "id: no such subscription", "/id"))
         if len(call.body) == 1:
             return Answer(200, shown_subscription(tx, known), None)
-    elif tx.webhooks.count_subscriptions(account.id) >= account["max_subscriptions"]:
+    elif subscription_rows.count(tx, account.id) >= account["max_subscriptions"]:
         most = account["max_subscriptions"]
         limit = Refusal("limit_reached", f"the account has its {most} subscriptions (max_subscriptions)")
         return _refuse_subscription(tx, account, call, limit)
 
     def exists(name: str) -> bool:
-        found = tx.webhooks.endpoint_as_stored(account.id, name)
+        found = endpoint_rows.load_uncached(tx, account.id, name)
         return found is not None and found.status != "removed"
 
     defined = subscriptions.define(call.body, known, account=account.id, at=tx.at, endpoint_exists=exists)
@@ -199,12 +210,12 @@ def _keep_subscription(
 ) -> Entry | None:
     data: dict[str, Any] = {"endpoint": made.endpoint, "events": made.events, "status": made.status}
     if known is None:
-        tx.webhooks.add_subscription(made)
+        subscription_rows.add(tx, made)
         return record(tx, account, "webhook.subscription.created", call.origin, made.id, data)
     if made is known:
         return None
-    changed = changes(known, made) or ["filter"]  # in Python 1 equals True; in a filter it does not
-    tx.webhooks.put_subscription(made)
+    changed = changed_members(known, made) or ["filter"]  # in Python 1 equals True; in a filter it does not
+    subscription_rows.update(tx, made)
     if made.status == "removed":
         told = {"endpoint": made.endpoint, "events": made.events}
         return record(tx, account, "webhook.subscription.removed", call.origin, made.id, told)
@@ -212,7 +223,7 @@ def _keep_subscription(
 
 
 def shown_subscription(tx: Tx, found: Subscription) -> dict[str, Any]:
-    last = tx.webhooks.last_replay(found.account, found.id)
+    last = replay_rows.last(tx, found.account, found.id)
     return subscriptions.shown(found, replay.shown(last) if last else None)
 
 
@@ -225,7 +236,7 @@ def _refuse_subscription(tx: Tx, account: Account, call: Call, refusal: Refusal)
 
 def redefine_endpoint(tx: Tx, service: Service, account: Account, found: str, status: str) -> dict[str, Any]:
     """What the commands `endpoint enable` and `endpoint disable` do: the operation itself, as the operator."""
-    locked = tx.lock_account(account.id)
+    locked = account_rows.lock(tx, account.id)
     if locked is None:
         raise LookupError(account.id)
     answer = endpoint(tx, service, locked, Call(operator(account.id), {"id": found, "status": status}))
@@ -235,7 +246,7 @@ def redefine_endpoint(tx: Tx, service: Service, account: Account, found: str, st
 
 
 def named_endpoint(tx: Tx, account: Account, name: str) -> Endpoint:
-    found = tx.webhooks.endpoint_as_stored(account.id, name)
+    found = endpoint_rows.load_uncached(tx, account.id, name)
     if found is None:
         raise BadSetting(
             f"there is no endpoint {name} in {account.name}; `gatepost endpoint list` shows those there are"

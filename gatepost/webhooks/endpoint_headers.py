@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.secrets import Box, WrongKey
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.webhooks import endpoints
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import endpoint_rows, endpoints
 from gatepost.webhooks.endpoints import Endpoint
 
 _SLICE = 100
@@ -57,21 +58,21 @@ def in_clear(endpoint: Endpoint) -> bool:
 
 def encrypt_some(tx: Tx, box: Box, account: str, after: bytes) -> tuple[int, bytes | None]:
     """Of a slice of the account's endpoints: how many had values in clear, and the last one; None at the end."""
-    tx.lock_account(account)
-    found = tx.webhooks.endpoints(account, after, _SLICE)
+    account_rows.lock(tx, account)
+    found = endpoint_rows.page(tx, account, after, _SLICE)
     clear = [each for each in found if in_clear(each)]
     for each in clear:
-        tx.webhooks.put_endpoint(sealed(box, each))
+        endpoint_rows.update(tx, sealed(box, each))
     return len(clear), ids.raw(found[-1].id) if found else None
 
 
 def count_in_clear(tx: Tx) -> int:
     count, name = 0, ""
-    while some := tx.accounts(name, _SLICE):
+    while some := account_rows.page(tx, name, _SLICE):
         name = some[-1].name
         for account in some:
             after = LOWEST
-            while found := tx.webhooks.endpoints(account.id, after, _SLICE):
+            while found := endpoint_rows.page(tx, account.id, after, _SLICE):
                 after = ids.raw(found[-1].id)
                 count += sum(in_clear(each) for each in found)
     return count

@@ -6,13 +6,13 @@ The row in `health` is the one place where a Retry-After is kept: a claim reads 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.ledger.entries import SERVICE, Origin
-from gatepost.ledger.service import record
-from gatepost.store.tx import Tx
-from gatepost.store.webhooks import Key
-from gatepost.webhooks import decide, endpoints
+from gatepost.ledger.record import record
+from gatepost.store.pending import Key
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import decide, endpoint_rows, endpoints, health_rows
 from gatepost.webhooks.decide import Attempted, Receiver
 from gatepost.webhooks.endpoints import Endpoint, Health, Reason
 
@@ -52,7 +52,7 @@ def keep(tx: Tx, outcomes: Iterable[Outcome], healthy: frozenset[Key]) -> dict[K
         if failures or until:
             failing.append((key, failures, until))
     if recovered:
-        tx.webhooks.recover(recovered)
+        health_rows.mark_healthy(tx, recovered)
     asked: dict[Key, int] = {}
     for key, failures, until in failing:
         health = _worsen(tx, key, failures, until)
@@ -73,13 +73,13 @@ def _asked_not_before(tx: Tx, key: Key, outcomes: Iterable[Outcome]) -> int:
 
 def _worsen(tx: Tx, key: Key, failures: list[Outcome], until: int) -> Health:
     since = clock.milliseconds(failures[0].attempted.ended_at) if failures else None
-    health = tx.webhooks.worsen(key, len(failures), since, until)
+    health = health_rows.add_failures(tx, key, len(failures), since, until)
     account, endpoint = whose(tx, *key)
     if account is None or endpoint is None or not failures:
         return health
     if _reason_to_disable(tx, endpoint, health, failures):
-        tx.lock_account(account.id)  # and look again: it may have been redefined since this unit began
-        stored = tx.webhooks.endpoint_as_stored(account.id, endpoint.id)
+        account_rows.lock(tx, account.id)  # and look again: it may have been redefined since this unit began
+        stored = endpoint_rows.load_uncached(tx, account.id, endpoint.id)
         reason = _reason_to_disable(tx, stored, health, failures) if stored else None
         if stored and reason:
             _disable(tx, account, stored, reason, failures[-1])
@@ -97,7 +97,7 @@ def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: lis
 
 
 def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Outcome) -> None:
-    tx.webhooks.put_endpoint(endpoints.disabled(endpoint, reason, tx.at))
+    endpoint_rows.update(tx, endpoints.disabled(endpoint, reason, tx.at))
     code = last.attempted.code
     data = {"reason": reason, "url": endpoint.url, "event_type": last.event_type, "response_code": code}
     record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
@@ -106,4 +106,4 @@ def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last:
 def whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, Endpoint | None]:
     """The account and the endpoint of a key, from the cached definitions."""
     name = ids.text("acc", account)
-    return tx.account(name), tx.webhooks.endpoint(name, ids.text("ep", endpoint))
+    return account_rows.load(tx, name), endpoint_rows.load(tx, name, ids.text("ep", endpoint))

@@ -1,13 +1,15 @@
-"""Fan-out: which subscriptions an entry is for. Pure; the deliveries are written in the entry's own transaction."""
+"""Fan-out: which subscriptions an entry matches. Its deliveries are created in the commit of the entry."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
+from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.ledger.entries import Entry
-from gatepost.webhooks import deliveries
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import deliveries, delivery_rows, subscription_rows, tallies
 from gatepost.webhooks.deliveries import Delivery
 from gatepost.webhooks.subscriptions import Subscription, matches_data, matches_type
 
@@ -15,7 +17,7 @@ OWN = "webhook."
 
 
 class Subscriber(NamedTuple):
-    """A subscription as fan-out needs it."""
+    """The part of a subscription that fan-out needs."""
 
     subscription: bytes
     endpoint: bytes
@@ -24,7 +26,7 @@ class Subscriber(NamedTuple):
 
 
 class Subscribers(NamedTuple):
-    """Of one account, for one type of event."""
+    """The subscriptions of one account that match one type of event."""
 
     each: tuple[Subscriber, ...]
     keep_days: int = 0
@@ -42,11 +44,27 @@ def subscribers(found: Iterable[Subscription], type_: str) -> tuple[Subscriber, 
     return tuple(subscriber(each) for each in found if each.status == "active" and matches_type(each.events, type_))
 
 
-def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: str = "event") -> list[Delivery]:
-    """One delivery for each subscriber whose filter fits.
+def create_deliveries(tx: Tx, entry: Entry) -> list[bytes]:
+    """Create the deliveries of a new entry. Returns their ids."""
+    to = tx.derived(("subscribers", entry.account, entry.type), lambda: _subscribers(tx, entry))
+    if not to.each:
+        return []
+    created = fan_out(entry, to, ids.fresh)
+    tallies.add(tx, entry.account, "made", len(created))
+    return delivery_rows.create(tx, created)
 
-    What is about an endpoint is never sent to it, and what happened while delivering an event about deliveries is sent
-    to nobody: so no loop can form.
+
+def _subscribers(tx: Tx, entry: Entry) -> Subscribers:
+    matching = subscribers(subscription_rows.matching(tx, entry.account), entry.type)
+    account = account_rows.load(tx, entry.account) if matching else None
+    return Subscribers(matching, account.seconds("retention") // 86400) if account else NOBODY
+
+
+def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: str = "event") -> list[Delivery]:
+    """One delivery for each subscription whose filter matches.
+
+    An event about an endpoint is never sent to that endpoint, and an event about the delivery of such an event is not
+    sent at all, so that no loop can form.
     """
     own = entry.type.startswith(OWN)
     data: Any = None
@@ -54,7 +72,9 @@ def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: s
         data = msgspec.json.decode(entry.data)
     about: tuple[Any, ...] = ()
     if own:
-        if data is None or str(data.get("event_type", "")).startswith(OWN):  # None: erased, and so whom it was about
+        if data is None or str(data.get("event_type", "")).startswith(
+            OWN
+        ):  # None: erased, with the endpoint it was about
             return []
         about = (entry.subject, data.get("endpoint"))
     account = ids.raw(entry.account)

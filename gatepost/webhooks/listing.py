@@ -10,15 +10,24 @@ from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.core.secrets import digest, same
-from gatepost.ledger.service import Answer, Service
-from gatepost.store import listing
-from gatepost.store.listing import Asked, Found, Position, Wanted
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.webhooks import summary
+from gatepost.ledger import entry_rows
+from gatepost.ledger.operations import Answer
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import (
+    delivery_rows,
+    endpoint_rows,
+    health_rows,
+    listing_query,
+    queue_rows,
+    subscription_rows,
+    summary,
+)
 from gatepost.webhooks.claim_and_settle import schedule
 from gatepost.webhooks.definitions import shown_endpoint, shown_subscription
 from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.listing_query import Asked, Found, Position, Wanted
 from gatepost.webhooks.render import shown
+from gatepost.webhooks.service import Service
 from gatepost.webhooks.summary import Interval
 
 LIMIT = 50
@@ -63,7 +72,7 @@ def page(tx: Tx, service: Service, account: Account, query: Query) -> Answer | R
         return Answer(200, {"data": [], "next_cursor": None}, None)
     raw = ids.raw(account.id)
     asked = Asked(raw, wanted, query.newest, query.limit, after, suspended=not account.active)
-    found = listing.page(tx, asked)
+    found = listing_query.page(tx, asked)
     rows, next_ = found.rows, found.next
     if "payload" in query.include:
         rows = _not_too_large(rows)
@@ -79,7 +88,7 @@ def _narrowed(tx: Tx, account: Account, wanted: Wanted) -> Wanted | None:
     """A subscription has one endpoint, by which its deliveries are found; None when there is no such subscription."""
     if wanted.subscription is None:
         return wanted
-    subscription = tx.webhooks.subscription_as_stored(account.id, ids.text("sub", wanted.subscription))
+    subscription = subscription_rows.load(tx, account.id, ids.text("sub", wanted.subscription))
     endpoint = ids.raw(subscription.endpoint) if subscription else None
     return wanted._replace(endpoint=endpoint) if endpoint and wanted.endpoint in (None, endpoint) else None
 
@@ -98,11 +107,11 @@ def records(tx: Tx, account: Account, rows: list[Found], include: frozenset[str]
     """The deliveries as they are shown, with all that belongs to them."""
     raw, at = ids.raw(account.id), clock.milliseconds(tx.at)
     keys = [(raw, row.id) for row in rows]
-    deliveries = tx.webhooks.deliveries(keys)
-    queued, attempts = tx.webhooks.queued(keys), tx.webhooks.attempts(keys)
+    deliveries = delivery_rows.load_many(tx, keys)
+    queued, attempts = queue_rows.load_many(tx, keys), delivery_rows.attempts(tx, keys)
     entries = {}
     if "payload" in include:
-        entries = tx.webhooks.entries({(raw, each.event) for each in deliveries.values()})
+        entries = entry_rows.load_many(tx, {(raw, each.event) for each in deliveries.values()})
     known: dict[bytes, tuple[Endpoint, int | None]] = {}
     told = []
     for key, row in zip(keys, rows, strict=True):
@@ -124,10 +133,10 @@ def records(tx: Tx, account: Account, rows: list[Found], include: frozenset[str]
 def _endpoint(tx: Tx, account: Account, raw: bytes) -> tuple[Endpoint, int | None]:
     """The endpoint, and until when it asked us to wait."""
     name = ids.text("ep", raw)
-    found = tx.webhooks.endpoint(account.id, name)
+    found = endpoint_rows.load(tx, account.id, name)
     if found is None:
         raise LookupError(name)
-    health = tx.webhooks.health(account.id, name)
+    health = health_rows.load(tx, account.id, name)
     return found, clock.milliseconds(health.not_before) if health and health.not_before else None
 
 
@@ -148,8 +157,8 @@ def summarised(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
     if (end - start) // size > summary.MOST:
         words = f"created_after: at most {summary.MOST} intervals of one {query.interval} in one summary"
         return Refusal("invalid_request", words, "created_after")
-    rows = listing.tallied(tx, account.id, start, end, size)
-    waiting = listing.waiting(tx, account.id, suspended=not account.active)
+    rows = listing_query.tallied(tx, account.id, start, end, size)
+    waiting = listing_query.waiting(tx, account.id, suspended=not account.active)
     body = {
         "data": summary.summarise(rows, query.interval, start, end),
         "total": summary.total(rows),
@@ -157,7 +166,7 @@ def summarised(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
             "pending": waiting.pending,
             "held": waiting.held,
             "in_flight": waiting.in_flight,
-            "counted_to": listing.COUNTED,
+            "counted_to": listing_query.COUNTED,
             "oldest_pending_at": clock.rfc3339(ids.made_at(waiting.oldest)) if waiting.oldest else None,
         },
     }
@@ -181,7 +190,7 @@ def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answe
         shown_endpoint(tx, account, each)
         | {
             "subscriptions": [
-                shown_subscription(tx, other) for other in tx.webhooks.subscriptions_of(account.id, each.id)
+                shown_subscription(tx, other) for other in subscription_rows.of_endpoint(tx, account.id, each.id)
             ]
         }
         for each in found
@@ -192,7 +201,7 @@ def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answe
 def _some_endpoints(tx: Tx, account: Account, after: bytes, limit: int) -> tuple[list[Endpoint], Position | None]:
     found: list[Endpoint] = []
     for _ in range(_BATCHES):
-        batch = tx.webhooks.endpoints(account.id, after, _BATCH)
+        batch = endpoint_rows.page(tx, account.id, after, _BATCH)
         found += [each for each in batch if each.status != "removed"]
         if len(found) > limit:
             return found[:limit], (ids.raw(found[limit - 1].id),)

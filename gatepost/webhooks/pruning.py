@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from gatepost.accounts import RETENTION_DAYS
 from gatepost.core import clock, ids
-from gatepost.ledger import upkeep
+from gatepost.ledger import entry_rows, upkeep
 from gatepost.ledger.entries import RESERVED
 from gatepost.ledger.upkeep import Reader
-from gatepost.store.tx import LOWEST, Tx, Unit
+from gatepost.store.transaction import LOWEST, Tx, Unit
+from gatepost.webhooks import delivery_rows, endpoint_rows, subscription_rows
 from gatepost.webhooks.fanout import Subscribers, fan_out, subscribers
 from gatepost.webhooks.subscriptions import Subscription
 
@@ -73,7 +74,7 @@ def prune_deliveries_some(tx: Tx, account: str, place: Place) -> Pruned:
     _drop(tx, account, ended)
     passed = [raw_id for raw_id, _, _ in page if unfinished is None or raw_id < unfinished]
     if passed and not place.met:
-        tx.webhooks.put_pruned_up_to(account, place.days, passed[-1])
+        delivery_rows.set_pruned_up_to(tx, account, place.days, passed[-1])
     if len(page) == _SLICE:
         return Pruned(len(ended), 0, Place(place.days, page[-1][0], place.met or unfinished is not None))
     later = [Place(days) for days in RETENTION_DAYS if days > place.days]
@@ -81,16 +82,16 @@ def prune_deliveries_some(tx: Tx, account: str, place: Place) -> Pruned:
 
 
 def _page(tx: Tx, account: str, place: Place, limit: int) -> list[tuple[bytes, int, str]]:
-    after = place.after or tx.webhooks.pruned_up_to(account, place.days)
-    return tx.webhooks.prunable(account, after, upkeep.too_old(tx, place.days), limit)
+    after = place.after or delivery_rows.pruned_up_to(tx, account, place.days)
+    return delivery_rows.retention_page(tx, account, after, upkeep.too_old(tx, place.days), limit)
 
 
 def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
     """With the last record of an entry's deliveries the entry goes too, if its own time is over."""
     whose = ids.raw(account)
-    events = {each.event for each in tx.webhooks.deliveries((whose, raw_id) for raw_id in ended).values()}
-    tx.webhooks.drop_deliveries(account, ended)
-    kept = tx.webhooks.entry_keeps(account, sorted(events))
+    events = {each.event for each in delivery_rows.load_many(tx, ((whose, raw_id) for raw_id in ended)).values()}
+    delivery_rows.delete(tx, account, ended)
+    kept = entry_rows.keep_days(tx, account, sorted(events))
     upkeep.drop_finished(tx, account, [event for event in kept if event < upkeep.too_old(tx, kept[event])])
 
 
@@ -128,8 +129,8 @@ def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda 
 
 def recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
     """One page, and where the next one starts; None when there is none."""
-    page = tx.webhooks.matched(account, after, _PAGE)
-    rows = tx.webhooks.count_deliveries(account, [raw_id for raw_id, _, _, _ in page])
+    page = entry_rows.matched_page(tx, account, after, _PAGE)
+    rows = delivery_rows.count_of_events(tx, account, [raw_id for raw_id, _, _, _ in page])
     whole = {raw_id for raw_id, type_, days, _ in page if _is_whole(tx, raw_id, type_, days)}
     problem = ""
     for raw_id, _, _, matched in page:
@@ -159,9 +160,9 @@ class Missed(NamedTuple):
 
 def missing(tx: Tx, account: str, after: bytes) -> Missed:
     """What a recount is about, for who does nothing else all day: entries that made no deliveries cost nothing."""
-    page = tx.webhooks.matched(account, after, _PAGE)
+    page = entry_rows.matched_page(tx, account, after, _PAGE)
     said = {raw_id: count for raw_id, type_, days, count in page if count and _is_whole(tx, raw_id, type_, days)}
-    rows = tx.webhooks.count_deliveries(account, list(said)) if said else {}
+    rows = delivery_rows.count_of_events(tx, account, list(said)) if said else {}
     lost = sum(max(0, count - rows[raw_id]) for raw_id, count in said.items())
     return Missed(page[-1][0] if len(page) == _PAGE else None, len(page), lost)
 
@@ -183,8 +184,8 @@ def _kept(type_: str, days: int) -> timedelta:
 def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
     """Whether these entries went to whom they would go now, as far as subscriptions are as they were then."""
     whose = ids.raw(account)
-    entries = tx.webhooks.entries((whose, event) for event in events)
-    made = tx.webhooks.delivered_to(account, events)
+    entries = entry_rows.load_many(tx, ((whose, event) for event in events))
+    made = delivery_rows.subscriptions_of_events(tx, account, events)
     known = list(_subscriptions(tx, account)) if entries else []
     for entry in sorted(entries.values(), key=lambda each: each.id):
         if entry.data is None:
@@ -201,9 +202,9 @@ def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
 def _subscriptions(tx: Tx, account: str) -> Iterator[Subscription]:
     """Those of endpoints that are still there."""
     after = LOWEST
-    while page := tx.webhooks.subscriptions(account, after, _PAGE):
+    while page := subscription_rows.page(tx, account, after, _PAGE):
         for each in page:
-            endpoint = tx.webhooks.endpoint(account, each.endpoint)
+            endpoint = endpoint_rows.load(tx, account, each.endpoint)
             if endpoint is not None and endpoint.status != "removed":
                 yield each
         after = ids.raw(page[-1].id)

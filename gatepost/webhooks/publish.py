@@ -3,14 +3,16 @@
 from typing import NamedTuple
 
 from gatepost.accounts import Account, administration
-from gatepost.core import clock, ids
+from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
-from gatepost.ledger import publishable
+from gatepost.ledger import entry_rows, outbox_rows, publishable, published_ids
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.publishable import Event
-from gatepost.store.effects import Again
-from gatepost.store.tx import Tx
+from gatepost.ledger.record import append_entry
+from gatepost.store.pending import Again
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import delivery_rows
 
 _OUTBOX = Origin("outbox")
 _MOST_SHOWN = 1000
@@ -20,22 +22,27 @@ SLICE = 100
 class Published(NamedTuple):
     entry: Entry
     deliveries: list[str]
-    again: bool = False  # it had been published before
+    again: bool = False  # it was published before
 
     @property
-    def born(self) -> list[tuple[str, str]]:
-        """The event with each of the deliveries that it made now."""
-        return [] if self.again else [(self.entry.name, each) for each in self.deliveries]
+    def created(self) -> list[tuple[str, str]]:
+        """The event with each delivery that was created now."""
+        return [] if self.again else [(self.entry.name, delivery) for delivery in self.deliveries]
 
 
-def one(tx: Tx, account: Account, event: Event, origin: Origin) -> Published | Refusal:
-    """Record the event, or find the one that was published under its id. The insert decides between two."""
+Earlier = dict[bytes, Published]  # what the same unit published before, by the id of the entry
+
+
+def one(tx: Tx, account: Account, event: Event, origin: Origin, earlier: Earlier | None = None) -> Published | Refusal:
+    """Record the event, or find the one that was published with its id. The insert decides between two requests."""
     raw = ids.fresh()
-    if event.name and not tx.webhooks.add_published(account.id, event.name, raw, event.body):
-        return _again(tx, account, event)
-    before = len(tx.effects.births)
-    entry = tx.record(_entry(account, raw, clock.milliseconds(tx.at), event, origin))
-    return Published(entry, [ids.text("dlv", birth.delivery.id) for birth in tx.effects.births[before:]])
+    if event.name and not published_ids.add(tx, account.id, event.name, raw, event.body):
+        return _published_before(tx, account, event, earlier or {})
+    recorded = append_entry(tx, _entry(account, raw, tx.now, event, origin))
+    published = Published(recorded.entry, [ids.text("dlv", delivery) for delivery in recorded.deliveries])
+    if earlier is not None:
+        earlier[raw] = published
+    return published
 
 
 def _entry(account: Account, raw: bytes, at: int, event: Event, origin: Origin) -> Entry:
@@ -46,37 +53,32 @@ def _entry(account: Account, raw: bytes, at: int, event: Event, origin: Origin) 
     )  # fmt: skip
 
 
-def _again(tx: Tx, account: Account, event: Event) -> Published | Refusal:
-    known = tx.webhooks.published(account.id, event.name)
+def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) -> Published | Refusal:
+    known = published_ids.load(tx, account.id, event.name)
     if known is None:
-        raise Again("the event that had this id was pruned just now")
-    if known[1] != event.body:
+        raise Again("the event with this id was pruned just now")
+    raw, body = known
+    if body != event.body:
         return Refusal("conflict", "id: published before with another type or other data", "/id")
-    entry = tx.entry(account.id, known[0])
-    if entry is None:  # recorded in this very commit, whose entries are written last
-        return _waiting(tx, known[0])
-    found = tx.webhooks.deliveries_of_event(account.id, known[0], _MOST_SHOWN)
-    return Published(entry, [ids.text("dlv", each) for each in found], again=True)
-
-
-def _waiting(tx: Tx, raw: bytes) -> Published:
-    """Of this unit; another's the store writes first, and runs this one again."""
-    for entry in tx.effects.entries:
-        if entry.id == raw:
-            made = [birth.delivery.id for birth in tx.effects.births if birth.delivery.event == raw]
-            return Published(entry, [ids.text("dlv", each) for each in made], again=True)
-    raise Again("another unit of this commit publishes the event")
+    if raw in earlier:
+        return earlier[raw]._replace(again=True)
+    entry = entry_rows.load(tx, account.id, raw)
+    if entry is None:  # entries are written at the end of the commit: the store writes this one and runs us again
+        raise Again("another unit of this commit publishes the event")
+    deliveries = delivery_rows.of_event(tx, account.id, raw, _MOST_SHOWN)
+    return Published(entry, [ids.text("dlv", delivery) for delivery in deliveries], again=True)
 
 
 def several(tx: Tx, account: Account, events: list[Event], origin: Origin) -> list[Published] | tuple[int, Refusal]:
-    """Stops at the first that is refused, by its place. Who wants all or none raises then, which undoes the unit."""
-    found: list[Published] = []
+    """Publish events until one is refused. A caller that wants all or none raises then, which undoes the unit."""
+    published: list[Published] = []
+    earlier: Earlier = {}
     for place, event in enumerate(events):
-        each = one(tx, account, event, origin)
-        if isinstance(each, Refusal):
-            return place, each
-        found.append(each)
-    return found
+        outcome = one(tx, account, event, origin, earlier)
+        if isinstance(outcome, Refusal):
+            return place, outcome
+        published.append(outcome)
+    return published
 
 
 class Moved(NamedTuple):
@@ -85,23 +87,24 @@ class Moved(NamedTuple):
 
 
 def from_outbox(tx: Tx) -> Moved:
-    """Move some rows of the outbox into the ledger: entry, deliveries and the row's end in one commit."""
-    rows = tx.webhooks.outbox(SLICE)
+    """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit."""
+    rows = outbox_rows.lock_some(tx, SLICE)
     done: list[int] = []
     refused: list[tuple[int, str]] = []
+    earlier: Earlier = {}
     for number, account_name, type_, data, given_id in rows:
-        problem = _publish_row(tx, account_name, type_, data, given_id)
+        problem = _publish_row(tx, account_name, type_, data, given_id, earlier)
         if problem:
             refused.append((number, problem))
         else:
             done.append(number)
     if rows:
-        tx.webhooks.leave_outbox(done, refused)
+        outbox_rows.finish(tx, done, refused)
     return Moved(len(done), refused)
 
 
-def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str | None) -> str:
-    """What is wrong with the row, in words; empty when it was published."""
+def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str | None, earlier: Earlier) -> str:
+    """Why the row was refused. Empty if it was published."""
     account = administration.find(tx, account_name)
     if account is None:
         return f"there is no account {account_name}"
@@ -109,5 +112,5 @@ def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str
     if isinstance(parsed, Refusal):
         return f"data: {parsed.detail}"
     event = publishable.event(type_, parsed.value, given_id)
-    outcome = event if isinstance(event, Refusal) else one(tx, account, event, _OUTBOX)
+    outcome = event if isinstance(event, Refusal) else one(tx, account, event, _OUTBOX, earlier)
     return outcome.detail if isinstance(outcome, Refusal) else ""

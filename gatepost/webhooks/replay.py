@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import SERVICE, Entry, Origin
-from gatepost.ledger.service import record
+from gatepost.ledger.record import record
 from gatepost.ledger.upkeep import FITS
-from gatepost.store.effects import Birth
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.store.webhooks import Running
-from gatepost.webhooks import deliveries
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import delivery_rows, endpoint_rows, replay_rows, subscription_rows, tallies
 from gatepost.webhooks.fanout import Subscribers, fan_out, subscriber
+from gatepost.webhooks.replay_rows import Running
 from gatepost.webhooks.subscriptions import Replay, Subscription, matches_type
 
 SLICE = 200
@@ -27,19 +27,19 @@ def start(tx: Tx, account: Account, subscription: Subscription, asked: Replay, o
     until = min(asked.until, tx.at) if asked.until else tx.at
     asked = msgspec.structs.replace(asked, until=until)
     position = ids.lowest_at(clock.milliseconds(asked.start) - _SLACK) if asked.start else LOWEST
-    tx.webhooks.add_replay(account.id, replay, subscription.id, asked, position)
+    replay_rows.add(tx, account.id, replay, subscription.id, asked, position)
     data = {"subscription": subscription.id, "endpoint": subscription.endpoint, "asked": _asked(asked)}
     return record(tx, account, "webhook.replay.started", origin, replay, data)
 
 
 def some(tx: Tx, account_name: str, replay: str) -> bool:
     """Do one slice. True when there may be more to do."""
-    running = tx.webhooks.lock_replay(account_name, replay)
-    account = tx.account(account_name)
+    running = replay_rows.lock(tx, account_name, replay)
+    account = account_rows.load(tx, account_name)
     if running is None or account is None:
         return False
-    subscription = tx.webhooks.subscription_as_stored(account.id, running.subscription)
-    endpoint = tx.webhooks.endpoint_as_stored(account.id, subscription.endpoint) if subscription else None
+    subscription = subscription_rows.load(tx, account.id, running.subscription)
+    endpoint = endpoint_rows.load_uncached(tx, account.id, subscription.endpoint) if subscription else None
     if subscription is None or subscription.status == "removed" or endpoint is None or endpoint.status == "removed":
         _end(tx, account, running, subscription)
         return False
@@ -51,7 +51,7 @@ def some(tx: Tx, account_name: str, replay: str) -> bool:
     if len(page) < SLICE:
         _end(tx, account, running, subscription)
         return False
-    tx.webhooks.move_replay(running)
+    replay_rows.update(tx, running)
     return True
 
 
@@ -59,10 +59,10 @@ def _page(tx: Tx, account: Account, running: Running) -> list[Entry]:
     asked = running.asked
     if asked.event_ids:
         wanted = [(ids.raw(account.id), ids.raw(each)) for each in asked.event_ids]
-        return sorted(tx.webhooks.entries(wanted).values(), key=lambda entry: entry.id)
+        return sorted(entry_rows.load_many(tx, wanted).values(), key=lambda entry: entry.id)
     until = asked.until or tx.at
     before = ids.lowest_at(clock.milliseconds(until) + 1 + _SLACK)
-    return tx.oldest_entries(account.id, running.position, before, SLICE)
+    return entry_rows.oldest(tx, account.id, running.position, before, SLICE)
 
 
 def _is_within(asked: Replay, entry: Entry) -> bool:
@@ -75,21 +75,19 @@ def _is_within(asked: Replay, entry: Entry) -> bool:
 
 def _deliver(tx: Tx, account: Account, subscription: Subscription, asked: Replay, page: list[Entry]) -> int:
     to = Subscribers((subscriber(subscription),), account.seconds("retention") // 86400)
-    at, made = clock.milliseconds(tx.at), 0
+    made = 0
     for entry in page:
         if not matches_type(subscription.events, entry.type):
             continue
-        if asked.only_failed and not tx.webhooks.has_failed(account.id, entry.id, subscription.id):
+        if asked.only_failed and not delivery_rows.has_failed(tx, account.id, entry.id, subscription.id):
             continue
-        births = [Birth(each, deliveries.queued(each, at)) for each in fan_out(entry, to, ids.fresh, "replay")]
-        tx.effects.births += births
-        made += len(births)
-    tx.tally(account.id, "made", made)
+        made += len(delivery_rows.create(tx, fan_out(entry, to, ids.fresh, "replay")))
+    tallies.add(tx, account.id, "made", made)
     return made
 
 
 def _end(tx: Tx, account: Account, running: Running, subscription: Subscription | None) -> None:
-    tx.webhooks.move_replay(running._replace(state="ended"))
+    replay_rows.update(tx, running._replace(state="ended"))
     data = {
         "subscription": running.subscription,
         "endpoint": subscription.endpoint if subscription else None,

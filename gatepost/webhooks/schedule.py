@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gatepost.store.webhooks import Key, Lane
+from gatepost.store.pending import Key
+from gatepost.webhooks.queue_rows import Lane
 
 SLOTS = 512  # attempts in flight at once
 BATCH = 128  # claimed in one commit

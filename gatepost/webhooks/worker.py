@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
 from gatepost.core.logging import AttemptLine, log, log_attempts
@@ -20,18 +20,30 @@ from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.webhook_signature import Signer, signature
 from gatepost.egress.sender import Outgoing, Sender, Sent
 from gatepost.egress.senders import Senders
-from gatepost.ledger.service import Service
-from gatepost.store.effects import Awaited
 from gatepost.store.interface import Store
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.store.webhooks import Key, Lane
-from gatepost.store.webhooks import Worker as Peer
+from gatepost.store.pending import Key
+from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import claim_and_settle as units
-from gatepost.webhooks import decide, definitions, endpoint_headers, message, publish, replay
+from gatepost.webhooks import (
+    decide,
+    definitions,
+    endpoint_headers,
+    endpoint_rows,
+    health_rows,
+    message,
+    publish,
+    queue_rows,
+    replay,
+    replay_rows,
+    worker_rows,
+)
 from gatepost.webhooks.claim_and_settle import Claim, Claimed, Over, Pick, Result, Settled
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.message import Told
+from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import SLOTS, Schedule, Turn
+from gatepost.webhooks.service import Service
+from gatepost.webhooks.worker_rows import Worker as Peer
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
@@ -203,7 +215,7 @@ class Worker:
 
     async def _release_lost(self) -> None:
         """While no cycle is under way, when all that we claimed is known to us."""
-        found = await self._store.read(lambda tx: tx.webhooks.open_attempts(self._id, 2 * SLOTS))
+        found = await self._store.read(lambda tx: queue_rows.open_attempts(tx, self._id, 2 * SLOTS))
         lost = [each[:2] for each in found if self._open.get(each[:2]) != each.number]
         for start in range(0, len(lost), SETTLED_AT_ONCE):
             keys = lost[start : start + SETTLED_AT_ONCE]
@@ -363,12 +375,12 @@ class Worker:
 
     # --- what is due
 
-    def _hear_elsewhere(self, awaited: list[Awaited]) -> None:
+    def _hear_elsewhere(self, awaited: list[Key]) -> None:
         """In the bell's own thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._hear, awaited)
 
-    def _hear(self, awaited: list[Awaited]) -> None:
+    def _hear(self, awaited: list[Key]) -> None:
         now = self._now()
         for key in awaited:
             if self._owns(key):
@@ -380,7 +392,7 @@ class Worker:
 
     async def _look(self) -> None:
         """Read what the store has: who asked for no attempts for now, and what is in the queue."""
-        self._schedule.postponed(await self._store.read(lambda tx: tx.webhooks.retry_afters()))
+        self._schedule.postponed(await self._store.read(health_rows.retry_afters))
         after = Lane(LOWEST, LOWEST, -1, 0)
         while page := await self._store.read(_lanes(after)):
             now = self._now()
@@ -402,8 +414,8 @@ class Worker:
         """Say that we live, and finish for those who no longer do."""
 
         def unit(tx: Tx) -> tuple[int, list[Peer]]:
-            tx.webhooks.beat(self._id, self._place)
-            return clock.milliseconds(tx.at), tx.webhooks.workers()
+            worker_rows.beat(tx, self._id, self._place)
+            return clock.milliseconds(tx.at), worker_rows.load(tx)
 
         now, peers = await self._store.run(unit)
         dead = [each for each in peers if self._is_dead(each, now)]
@@ -423,12 +435,12 @@ class Worker:
 
     async def _rescue(self, peer: Peer) -> None:
         total = await self._rescue_all(peer.id)
-        await self._store.run(lambda tx: tx.webhooks.forget_worker(peer))
+        await self._store.run(lambda tx: worker_rows.delete(tx, peer))
         log.warning("rescued a dead worker's deliveries", worker=ids.text("wrk", peer.id), attempts=total)
         await self._look()
 
     async def _rescue_all(self, worker: bytes) -> int:
-        found = await self._store.read(lambda tx: tx.webhooks.open_attempts(worker, 2 * SLOTS))
+        found = await self._store.read(lambda tx: queue_rows.open_attempts(tx, worker, 2 * SLOTS))
         keys = [(each.account, each.id) for each in found]
         total = 0
         for start in range(0, len(keys), SETTLED_AT_ONCE):
@@ -447,7 +459,7 @@ class Worker:
 
     async def _replay(self) -> None:
         """A slice of each in turn: neither a long one nor one with a defect keeps the others waiting."""
-        running = await self._store.read(lambda tx: tx.webhooks.running_replays())
+        running = await self._store.read(replay_rows.running)
         while running:
             running = [(account, each) for account, each in running if await self._replay_some(account, each)]
             progress()
@@ -470,8 +482,8 @@ class Worker:
 
     async def _tidy_health(self) -> None:
         """Delete the health of endpoints that are well again. Looked at first: most of the time there is none."""
-        if await self._store.read(lambda tx: tx.webhooks.has_recovered_health()):
-            await self._store.run(lambda tx: tx.webhooks.delete_recovered_health())
+        if await self._store.read(health_rows.has_recovered):
+            await self._store.run(health_rows.delete_recovered)
 
     async def _sweep_suspended(self) -> None:
         """The same for accounts that stand still: every endpoint of theirs does."""
@@ -504,7 +516,7 @@ class Worker:
                 await asyncio.wait_for(delivering, 2.0)
         with contextlib.suppress(Unavailable):
             await self._rescue_all(self._id)
-            await self._store.run(lambda tx: tx.webhooks.forget_worker(_self(tx, self._id)))
+            await self._store.run(lambda tx: worker_rows.delete(tx, _self(tx, self._id)))
 
 
 @lru_cache(4 * SLOTS)
@@ -514,14 +526,14 @@ def _event(raw: bytes) -> str:
 
 
 def _self(tx: Tx, worker: bytes) -> Peer:
-    return next((each for each in tx.webhooks.workers() if each.id == worker), Peer(worker, "", -1))
+    return next((each for each in worker_rows.load(tx) if each.id == worker), Peer(worker, "", -1))
 
 
 def _lanes(after: Lane) -> Callable[[Tx], list[Lane]]:
     def unit(tx: Tx) -> list[Lane]:
         found: list[Lane] = []
         last = after
-        while len(found) < _LANES and (page := tx.webhooks.lanes(last, _LANES)):
+        while len(found) < _LANES and (page := queue_rows.lanes(tx, last, _LANES)):
             found += page
             last = page[-1]
         return found
@@ -538,17 +550,17 @@ def _rescue(worker: bytes, keys: list[Key]) -> Callable[[Tx], int]:
 
 
 def _standing_still(after: Key) -> Callable[[Tx], list[Key]]:
-    return lambda tx: tx.webhooks.standing_still(after, 100)
+    return lambda tx: endpoint_rows.inactive_with_deliveries(tx, after, 100)
 
 
 def _accounts(after: str) -> Callable[[Tx], list[Account]]:
-    return lambda tx: tx.accounts(after, 100)
+    return lambda tx: account_rows.page(tx, after, 100)
 
 
 def _endpoints_of(account: str) -> Callable[[Tx], list[Key]]:
     """All of them: an account has ten thousand at most."""
     raw = ids.raw(account)
-    return lambda tx: [(raw, ids.raw(each.id)) for each in tx.webhooks.endpoints(account, LOWEST, 100_000)]
+    return lambda tx: [(raw, ids.raw(each.id)) for each in endpoint_rows.page(tx, account, LOWEST, 100_000)]
 
 
 def _sweep(key: Key) -> Callable[[Tx], int]:

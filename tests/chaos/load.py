@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import requests
 
 from gatepost.core import ids
-from gatepost.ledger import upkeep
+from gatepost.ledger import seal_rows, upkeep
 from gatepost.ledger.entries import Entry
 from tests.service import Client, Service
 from tests.waiting import LIMIT, wait_until
@@ -98,7 +98,7 @@ def check_ledger(service: Service, load: Load) -> None:
         entry = found[token.event]
         assert (entry.type, entry.subject) == ("oauth.token.issued", token.claims["jti"])
         assert ids.raw(entry.subject) == entry.id
-    wait_until(lambda: store.read_now(lambda tx: tx.unsealed_accounts()) == [], "everything sealed")
+    wait_until(lambda: store.read_now(seal_rows.unsealed_accounts) == [], "everything sealed")
     verdict = upkeep.verify(store, key, account)
     assert verdict.problem == ""
     assert verdict.entries >= len(load.tokens)

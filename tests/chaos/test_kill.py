@@ -15,9 +15,12 @@ import apsw
 import pytest
 import requests
 
+from gatepost.accounts import account_rows
 from gatepost.core import clock
+from gatepost.ledger import seal_rows
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.fanout import create_deliveries
 from tests import postgres, service
 from tests.chaos.load import LONG, SCOPE, Load, check_ledger
 from tests.contract import things
@@ -111,7 +114,7 @@ def test_a_request_under_way_is_answered_before_the_end(directory: Path) -> None
     with service.running(directory) as running:
         client = running.first
         assert client is not None
-        wait_until(lambda: running.opened.store.read_now(lambda tx: tx.unsealed_accounts()) == [], "everything sealed")
+        wait_until(lambda: running.opened.store.read_now(seal_rows.unsealed_accounts) == [], "everything sealed")
         port = int(running.url.rpartition(":")[2])
         with closing(apsw.Connection(str(directory / "gatepost.db"))) as somebody:
             somebody.execute("BEGIN EXCLUSIVE")
@@ -127,10 +130,10 @@ def test_a_request_under_way_is_answered_before_the_end(directory: Path) -> None
         events = {answer.headers["Gatepost-Event"] for answer in answers}
         for connection in asking:
             connection.close()
-        account = running.opened.store.read_now(lambda tx: tx.account_named("default"))
+        account = running.opened.store.read_now(lambda tx: account_rows.load_named(tx, "default"))
         assert account is not None
         assert events <= {entry["id"] for entry in running.entries(account.id)}
-        assert running.opened.store.read_now(lambda tx: tx.unsealed_accounts()) == []
+        assert running.opened.store.read_now(seal_rows.unsealed_accounts) == []
 
 
 def _ask(port: int, client: Client) -> HTTPConnection:
@@ -229,7 +232,7 @@ def test_the_file_taken_away_under_load(directory: Path) -> None:
 
 
 def _write_at_full_speed(path: Path, account: str, stop: Any, count: Any) -> None:
-    store = SqliteStore(path, clock.now)
+    store = SqliteStore(path, clock.now, create_deliveries)
 
     def unit(tx: Tx) -> None:
         for number in range(50):

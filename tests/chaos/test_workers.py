@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from gatepost.accounts import account_rows
 from gatepost.accounts import administration as account_units
 from gatepost.core import ids
 from gatepost.core.errors import Unavailable
 from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import operator
-from gatepost.oauth.definitions import Call
+from gatepost.ledger.operations import Call, operator
 from gatepost.run import app
 from gatepost.run.app import Opened
 from gatepost.settings import Settings, load
@@ -90,7 +90,8 @@ class Post:
 
     def _define(self, how: Any, body: dict[str, Any]) -> dict[str, Any]:
         def unit(tx: Any) -> dict[str, Any]:
-            account = tx.lock_account(self.account.id)
+            account = account_rows.lock(tx, self.account.id)
+            assert account is not None
             answer = how(tx, self.opened.service, account, Call(operator(account.id), body))
             assert answer.refusal is None, answer.refusal
             return dict(answer.body)
@@ -200,7 +201,7 @@ def test_the_stores_answers_are_lost(settings: Settings) -> None:
                 waiting.pop()
             return done
 
-        store.run = forgetful  # type: ignore[method-assign]
+        store.run = forgetful  # type: ignore[assignment, method-assign]
         stopping = asyncio.Event()
         working = asyncio.create_task(Worker(post.opened.store, post.opened.service, "here").run(stopping))
         for _ in range(30):

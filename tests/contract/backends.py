@@ -14,6 +14,7 @@ from gatepost.core import clock
 from gatepost.store.interface import Store
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.sqlite import SqliteStore
+from gatepost.webhooks.fanout import create_deliveries
 
 
 class Watch:
@@ -43,7 +44,7 @@ class Sqlite:
     opened: list[Store] = field(default_factory=list)
 
     def open(self, **options: Any) -> Store:
-        self.opened.append(SqliteStore(self.path, self.watch, **options))
+        self.opened.append(SqliteStore(self.path, self.watch, create_deliveries, **options))
         return self.opened[-1]
 
     def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -64,7 +65,7 @@ class Postgres:
     opened: list[Store] = field(default_factory=list)
 
     def open(self) -> Store:
-        self.opened.append(PostgresStore(self.url, self.watch))
+        self.opened.append(PostgresStore(self.url, self.watch, create_deliveries))
         return self.opened[-1]
 
     def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:

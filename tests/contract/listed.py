@@ -8,15 +8,15 @@ import msgspec
 
 from gatepost.core import clock, ids
 from gatepost.core.secrets import ServerKeys
-from gatepost.ledger.service import Service
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import Ring
-from gatepost.store import listing
-from gatepost.store.effects import Birth
 from gatepost.store.interface import Store
-from gatepost.store.listing import Asked, Page, Position, Wanted
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import delivery_rows, endpoint_rows, queue_rows, subscription_rows
+from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.deliveries import Delivery, Ending, Opened, Queued
 from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.listing_query import Asked, Page, Position, Wanted
 from gatepost.webhooks.subscriptions import Subscription
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
@@ -68,12 +68,12 @@ class World:
 
     def endpoint(self, status: Any) -> Endpoint:
         made = Endpoint(ids.new("ep"), self.account, "https://receiver.example/hooks", AT, AT, status=status)
-        self.store.run_now(lambda tx: tx.webhooks.add_endpoint(made))
+        self.store.run_now(lambda tx: endpoint_rows.add(tx, made))
         return made
 
     def _subscription(self, endpoint: Endpoint) -> Subscription:
         made = Subscription(ids.new("sub"), self.account, endpoint.id, ["never.sent"], AT, AT)
-        self.store.run_now(lambda tx: tx.webhooks.add_subscription(made))
+        self.store.run_now(lambda tx: subscription_rows.add(tx, made))
         return made
 
     def deliver(self, count: int, *, since: int = START, ended: float = 0.5) -> None:
@@ -81,12 +81,15 @@ class World:
         new = [self._one(since + self.dice.randrange(count * 4), ended) for _ in range(count)]
 
         def bear(tx: Tx) -> None:
-            tx.effects.births += [Birth(each.delivery, each.queued) for each in new]
+            tx.pending.append("insert_deliveries", [each.delivery for each in new])
+            tx.pending.append("insert_queue", [each.queued for each in new])
 
         def end(tx: Tx) -> None:
             known = [each.delivery._asdict() for each in new]
-            tx.webhooks.write_records(Ending(**{name: each[name] for name in Ending._fields}) for each in known)
-            tx.webhooks.drop_queued((self.raw, each.id, 1) for each in new if not each.unfinished)
+            delivery_rows.write_statuses(
+                tx, (Ending(**{name: each[name] for name in Ending._fields}) for each in known)
+            )
+            queue_rows.end_unclaimed(tx, ((self.raw, each.id, 1) for each in new if not each.unfinished))
 
         self.store.run_now(bear)
         self.store.run_now(end)

@@ -10,23 +10,38 @@ import msgspec
 import pytest
 
 from gatepost import accounts
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.secrets import ServerKeys
+from gatepost.ledger import entry_rows
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import Entry, Origin
+from gatepost.ledger.operations import Answer, Call, operator
 from gatepost.ledger.publishable import Event
-from gatepost.ledger.service import Answer, Service, operator
-from gatepost.oauth.definitions import Call
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import Ring
 from gatepost.store.interface import Store
-from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.store.webhooks import Key, Lane
-from gatepost.webhooks import claim_and_settle, definitions, plan, publish, replay
+from gatepost.store.pending import Key
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx
+from gatepost.webhooks import (
+    claim_and_settle,
+    definitions,
+    delivery_rows,
+    endpoint_rows,
+    health_rows,
+    plan,
+    publish,
+    queue_rows,
+    replay,
+    replay_rows,
+    subscription_rows,
+    tallies,
+)
 from gatepost.webhooks.claim_and_settle import Claim, Claimed, Pick, Result, Settled
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Delivery, Queued
 from gatepost.webhooks.endpoints import Endpoint, Health
 from gatepost.webhooks.publish import Published
+from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import things
 from tests.contract.backends import Watch
@@ -81,7 +96,7 @@ class Post:
         assert store.run_now(lambda tx: things.account(tx, made, KEYS.seal))
 
     def account(self, tx: Tx) -> Account:
-        found = tx.lock_account(self.id)
+        found = account_rows.lock(tx, self.id)
         assert found is not None
         return found
 
@@ -101,7 +116,7 @@ class Post:
         """An endpoint, with a subscription to these events unless there are none."""
         at = self.watch()
         made = Endpoint(ids.new("ep"), self.id, URL, at, at, **{"resumed_at": at} | members)
-        self.store.run_now(lambda tx: tx.webhooks.add_endpoint(made))
+        self.store.run_now(lambda tx: endpoint_rows.add(tx, made))
         if events:
             self.subscription(made, *events, filter=filter or {})
         return made
@@ -109,7 +124,7 @@ class Post:
     def subscription(self, endpoint: Endpoint, *events: str, **members: Any) -> Subscription:
         at = self.watch()
         made = Subscription(ids.new("sub"), self.id, endpoint.id, list(events), at, at, **members)
-        self.store.run_now(lambda tx: tx.webhooks.add_subscription(made))
+        self.store.run_now(lambda tx: subscription_rows.add(tx, made))
         return made
 
     def define(self, how: Any, body: dict[str, Any], store: Store | None = None) -> dict[str, Any]:
@@ -128,7 +143,7 @@ class Post:
 
     def stored(self, endpoint: Endpoint | str) -> Endpoint:
         name = endpoint if isinstance(endpoint, str) else endpoint.id
-        found = self.store.read_now(lambda tx: tx.webhooks.endpoint_as_stored(self.id, name))
+        found = self.store.read_now(lambda tx: endpoint_rows.load_uncached(tx, self.id, name))
         assert found is not None
         return found
 
@@ -190,7 +205,7 @@ class Post:
     def replay(self) -> int:
         """Run every replay to its end; how many slices that took."""
         slices = 0
-        for account, each in self.store.read_now(lambda tx: tx.webhooks.running_replays()):
+        for account, each in self.store.read_now(replay_rows.running):
             slices += 1
             while self.store.run_now(lambda tx, account=account, each=each: replay.some(tx, account, each)):  # type: ignore[misc]
                 slices += 1
@@ -202,7 +217,7 @@ class Post:
         return ids.raw(self.id), ids.raw(endpoint.id)
 
     def record(self, delivery: str) -> Delivery:
-        found = self.store.read_now(lambda tx: tx.webhooks.delivery(self.id, delivery))
+        found = self.store.read_now(lambda tx: delivery_rows.load(tx, self.id, delivery))
         assert found is not None
         return found
 
@@ -211,7 +226,7 @@ class Post:
 
     def queued(self, delivery: str) -> Queued | None:
         keys = [(ids.raw(self.id), raw(delivery))]
-        return next(iter(self.store.read_now(lambda tx: tx.webhooks.queued(keys)).values()), None)
+        return next(iter(self.store.read_now(lambda tx: queue_rows.load_many(tx, keys)).values()), None)
 
     def waiting(self, delivery: str) -> Queued:
         found = self.queued(delivery)
@@ -220,7 +235,7 @@ class Post:
 
     def attempts(self, delivery: str) -> list[Attempt]:
         keys = [(ids.raw(self.id), raw(delivery))]
-        found = self.store.read_now(lambda tx: tx.webhooks.attempts(keys))
+        found = self.store.read_now(lambda tx: delivery_rows.attempts(tx, keys))
         return next(iter(found.values()), [])
 
     def outcomes(self, delivery: str) -> list[str]:
@@ -232,10 +247,10 @@ class Post:
         return [msgspec.json.decode(each.document, type=AttemptDocument) for each in self.attempts(delivery)]
 
     def health(self, endpoint: Endpoint) -> Health | None:
-        return self.store.read_now(lambda tx: tx.webhooks.health(self.id, endpoint.id))
+        return self.store.read_now(lambda tx: health_rows.load(tx, self.id, endpoint.id))
 
     def entries(self, type_: str) -> list[Entry]:
-        found = self.store.read_now(lambda tx: tx.oldest_entries(self.id, LOWEST, HIGHEST, 100_000))
+        found = self.store.read_now(lambda tx: entry_rows.oldest(tx, self.id, LOWEST, HIGHEST, 100_000))
         return [each for each in found if each.type == type_]
 
     def told(self, type_: str) -> list[Any]:
@@ -244,7 +259,7 @@ class Post:
 
     def tallied(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for _, what, count in self.store.read_now(lambda tx: tx.webhooks.tallied(self.id, 0, 1 << 40)):
+        for _, what, count in self.store.read_now(lambda tx: tallies.load(tx, self.id, 0, 1 << 40)):
             found[what] = found.get(what, 0) + count
         return found
 
@@ -252,7 +267,7 @@ class Post:
 def lanes(tx: Tx) -> list[Lane]:
     found: list[Lane] = []
     after = Lane(LOWEST, LOWEST, -1, 0)
-    while page := tx.webhooks.lanes(after, 100):
+    while page := queue_rows.lanes(tx, after, 100):
         found += page
         after = page[-1]
     return found

@@ -10,14 +10,18 @@ import apsw
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock
 from gatepost.core.errors import Unavailable
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Entry
 from gatepost.store import sqlite, work
 from gatepost.store.sqlite import SqliteStore
+from gatepost.store.transaction import APPEND_ONLY, SHORT, Hints, Tx
 from gatepost.store.turnstile import Turnstile
-from gatepost.store.tx import Tx
 from gatepost.store.work import Work
+from gatepost.webhooks import subscription_rows
+from gatepost.webhooks.fanout import create_deliveries
 from tests.contract import things
 
 
@@ -26,11 +30,11 @@ class Watched(SqliteStore):
 
     def __init__(self, path: Path) -> None:
         self.committed_by: list[int] = []
-        super().__init__(path, clock.now)
+        super().__init__(path, clock.now, create_deliveries)
 
-    def _commit(self, batch: list[Work], *, warily: bool = False) -> int:
+    def _commit(self, batch: list[Work], *, separately: bool = False) -> int:
         self.committed_by.append(threading.get_ident())
-        return super()._commit(batch, warily=warily)
+        return super()._commit(batch, separately=separately)
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def store(tmp_path: Path) -> Iterator[Watched]:
 def account(store: Watched) -> str:
     """An account whose subscriptions, none, are known to the writer's cache: its entries can be decided ahead."""
     made = accounts.new("acme", clock.now())
-    store.run_now(lambda tx: (tx.add_account(made), tx.webhooks.matching(made.id)))
+    store.run_now(lambda tx: (account_rows.add(tx, made), subscription_rows.matching(tx, made.id)))
     return made.id
 
 
@@ -53,7 +57,7 @@ def recording(account: str) -> Callable[[Tx], Entry]:
 
 
 def count(store: Watched, account: str) -> int:
-    return store.read_now(lambda tx: tx.count_entries(account))
+    return store.read_now(lambda tx: entry_rows.count(tx, account))
 
 
 def test_the_event_loop_never_commits(store: Watched, account: str) -> None:
@@ -65,7 +69,7 @@ def test_the_event_loop_never_commits(store: Watched, account: str) -> None:
 
 
 async def _run(store: Watched, account: str, times: int) -> None:
-    await asyncio.gather(*[store.run(recording(account), records_only=True) for _ in range(times)])
+    await asyncio.gather(*[store.run(recording(account), hints=APPEND_ONLY) for _ in range(times)])
 
 
 def test_a_held_turnstile_keeps_nobody_but_the_unit(store: Watched, account: str, tmp_path: Path) -> None:
@@ -73,7 +77,7 @@ def test_a_held_turnstile_keeps_nobody_but_the_unit(store: Watched, account: str
 
     async def story() -> None:
         with other.passed():
-            waiting = asyncio.create_task(store.run(recording(account), records_only=True))
+            waiting = asyncio.create_task(store.run(recording(account), hints=APPEND_ONLY))
             for _ in range(20):
                 await asyncio.sleep(0.001)
             assert not waiting.done(), "the loop went on, the unit waits"
@@ -91,7 +95,7 @@ def test_a_locked_file_keeps_nobody_but_the_unit(store: Watched, account: str, t
 
     async def story() -> None:
         stranger.execute("BEGIN IMMEDIATE")
-        waiting = asyncio.create_task(store.run(recording(account), records_only=True))
+        waiting = asyncio.create_task(store.run(recording(account), hints=APPEND_ONLY))
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert not waiting.done()
@@ -124,9 +128,9 @@ def test_a_read_that_stands_still_stops_nobody_and_is_given_up(
     frozen = Frozen()
 
     async def story() -> None:
-        reading = [asyncio.create_task(store.read(frozen, quick=quick)) for _ in range(5)]
+        reading = [asyncio.create_task(store.read(frozen, hints=Hints(short=quick))) for _ in range(5)]
         await asyncio.sleep(0)
-        await store.run(recording(account), records_only=True)  # the loop goes on, and so does the writer
+        await store.run(recording(account), hints=APPEND_ONLY)  # the loop goes on, and so does the writer
         assert not any(each.done() for each in reading)
         for each in reading:
             with pytest.raises(Unavailable):
@@ -156,9 +160,9 @@ def test_a_commit_that_stands_still_stops_nobody_and_is_given_up(
     frozen = Frozen()
 
     async def story() -> None:
-        writing = asyncio.create_task(store.run(recording(account), records_only=True))
+        writing = asyncio.create_task(store.run(recording(account), hints=APPEND_ONLY))
         await asyncio.sleep(0)
-        assert await store.read(lambda tx: tx.count_entries(account), quick=True) in (0, 1)
+        assert await store.read(lambda tx: entry_rows.count(tx, account), hints=SHORT) in (0, 1)
         assert not writing.done()
         with pytest.raises(Unavailable):
             await writing
@@ -180,8 +184,8 @@ def test_quick_reads_share_a_snapshot_and_fail_alone(store: Watched, account: st
         return 0
 
     async def story() -> list[object]:
-        good = [store.read(lambda tx: tx.count_entries(account), quick=True) for _ in range(5)]
-        return list(await asyncio.gather(store.read(bad, quick=True), *good, return_exceptions=True))
+        good = [store.read(lambda tx: entry_rows.count(tx, account), hints=SHORT) for _ in range(5)]
+        return list(await asyncio.gather(store.read(bad, hints=SHORT), *good, return_exceptions=True))
 
     failed, *others = asyncio.run(story())
     assert isinstance(failed, Unavailable)

@@ -9,11 +9,14 @@ import msgspec
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import ids
-from gatepost.oauth import signing_keys
-from gatepost.store.effects import Again
+from gatepost.ledger.record import append_entry
+from gatepost.oauth import client_rows, key_rows, scope_rows, signing_keys
+from gatepost.store.cache import Cache
 from gatepost.store.interface import Store
-from gatepost.store.tx import Cache, Tx, Unit
+from gatepost.store.pending import Again
+from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 
@@ -29,7 +32,7 @@ def everywhere(store: Store, unit: Unit[Any]) -> list[Any]:
 
     return [
         *together.run(store, [unit] * MANY),
-        *together.run(store, [unit] * MANY, records_only=True),
+        *together.run(store, [unit] * MANY, hints=APPEND_ONLY),
         *asyncio.run(reads()),
         store.read_now(unit),
         store.run_now(unit),
@@ -49,11 +52,11 @@ def test_a_disabled_client_is_disabled_everywhere_at_once(store: Store, other: S
     made = store.run_now(lambda tx: things.client(tx, account))
 
     def status(tx: Tx) -> str | None:
-        found = tx.client(made.id)
+        found = client_rows.load(tx, made.id)
         return found.status if found else None
 
     assert only(everywhere(other, status)) == "active"
-    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(made, status="disabled")))
+    store.run_now(lambda tx: client_rows.update(tx, msgspec.structs.replace(made, status="disabled")))
     assert only(everywhere(other, status)) == "disabled"
     assert only(everywhere(store, status)) == "disabled"
 
@@ -62,27 +65,27 @@ def test_a_changed_scope_is_changed_everywhere_at_once(store: Store, other: Stor
     made = store.run_now(lambda tx: things.scope(tx, account, "read"))
 
     def lifetime(tx: Tx) -> int | None:
-        found = tx.scope(account, "read")
+        found = scope_rows.load(tx, account, "read")
         return found.max_lifetime if found else None
 
     assert only(everywhere(other, lifetime)) is None
     for seconds in (60, 120):
         changed = msgspec.structs.replace(made, max_lifetime=seconds)
-        store.run_now(lambda tx, changed=changed: tx.put_scope(changed))  # type: ignore[misc]
+        store.run_now(lambda tx, changed=changed: scope_rows.update(tx, changed))  # type: ignore[misc]
         assert only(everywhere(other, lifetime)) == seconds
 
 
 def test_a_suspended_account_is_suspended_everywhere_at_once(store: Store, other: Store, account: str) -> None:
     def active(tx: Tx) -> bool:
-        found = tx.account(account)
+        found = account_rows.load(tx, account)
         return found is not None and found.active
 
     assert only(everywhere(other, active)) is True
 
     def suspend(tx: Tx) -> None:
-        found = tx.lock_account(account)
+        found = account_rows.lock(tx, account)
         assert found is not None
-        tx.put_account(msgspec.structs.replace(found, status="suspended"))
+        account_rows.update(tx, msgspec.structs.replace(found, status="suspended"))
 
     store.run_now(suspend)
     assert only(everywhere(other, active)) is False
@@ -90,30 +93,30 @@ def test_a_suspended_account_is_suspended_everywhere_at_once(store: Store, other
 
 def test_a_key_is_known_everywhere_at_once(store: Store, other: Store, watch: Watch) -> None:
     def known(tx: Tx) -> list[tuple[str, str]]:
-        return [(each.key.id, each.key.status) for each in tx.signing_keys()]
+        return [(each.key.id, each.key.status) for each in key_rows.load(tx)]
 
     assert only(everywhere(other, known)) == []
     first, second = (signing_keys.generate("ES256", watch()) for _ in range(2))
-    store.run_now(lambda tx: tx.add_signing_key(first.key, b"wrapped"))
+    store.run_now(lambda tx: key_rows.add(tx, first.key, b"wrapped"))
     assert only(everywhere(other, known)) == [(first.key.id, "announced")]
-    store.run_now(lambda tx: tx.add_signing_key(second.key, b"wrapped"))
-    store.run_now(lambda tx: tx.put_signing_key(msgspec.structs.replace(first.key, status="revoked"), wipe=True))
+    store.run_now(lambda tx: key_rows.add(tx, second.key, b"wrapped"))
+    store.run_now(lambda tx: key_rows.update(tx, msgspec.structs.replace(first.key, status="revoked"), wipe=True))
     assert only(everywhere(other, known)) == [(first.key.id, "revoked"), (second.key.id, "announced")]
 
 
 def test_a_decision_falls_with_the_definition_it_was_derived_from(store: Store, other: Store, account: str) -> None:
     def exists(tx: Tx) -> bool:
-        return tx.derived((account, "does read exist?"), lambda: tx.scope(account, "read") is not None)
+        return tx.derived((account, "does read exist?"), lambda: scope_rows.load(tx, account, "read") is not None)
 
     def lifetime(tx: Tx) -> int:
-        found = tx.scope(account, "read")
+        found = scope_rows.load(tx, account, "read")
         return tx.derived((account, "for how long?"), lambda: (found.max_lifetime if found else None) or 0)
 
     assert only(everywhere(other, exists)) is False
     made = store.run_now(lambda tx: things.scope(tx, account, "read"))
     assert only(everywhere(other, exists)) is True
     assert only(everywhere(other, lifetime)) == 0
-    store.run_now(lambda tx: tx.put_scope(msgspec.structs.replace(made, max_lifetime=60)))
+    store.run_now(lambda tx: scope_rows.update(tx, msgspec.structs.replace(made, max_lifetime=60)))
     assert only(everywhere(other, lifetime)) == 60
 
 
@@ -123,19 +126,19 @@ def test_what_a_unit_decided_too_early_does_not_stand(store: Store, other: Store
     made = store.run_now(lambda tx: things.client(tx, account))
 
     def issue(tx: Tx) -> str:
-        found = tx.client(made.id)
+        found = client_rows.load(tx, made.id)
         outcome = "issued" if found and found.active else "refused"
         things.record(tx, account, outcome)
         if refusal == "raised" and outcome == "refused":
             raise Failed
         return outcome
 
-    assert only(everywhere(other, lambda tx: tx.client(made.id))) == made
-    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(made, status="disabled")))
-    refused = together.run(other, [issue] * 5, records_only=True)
+    assert only(everywhere(other, lambda tx: client_rows.load(tx, made.id))) == made
+    store.run_now(lambda tx: client_rows.update(tx, msgspec.structs.replace(made, status="disabled")))
+    refused = together.run(other, [issue] * 5, hints=APPEND_ONLY)
     assert all(isinstance(each, Failed) if refusal == "raised" else each == "refused" for each in refused)
-    store.run_now(lambda tx: tx.put_client(made))
-    assert together.run(other, [issue] * 5, records_only=True) == ["issued"] * 5
+    store.run_now(lambda tx: client_rows.update(tx, made))
+    assert together.run(other, [issue] * 5, hints=APPEND_ONLY) == ["issued"] * 5
     kept = ["refused"] * 5 * (refusal == "returned") + ["issued"] * 5
     assert sorted(other.read_now(lambda tx: things.subjects(tx, account))) == sorted(kept)
 
@@ -160,7 +163,7 @@ def _take_a_taken_name(tx: Tx, account: str) -> None:
 
 
 def _record_what_no_database_takes(tx: Tx, account: str) -> None:
-    tx.record(things.record(tx, account)._replace(id=ids.fresh(), subject=None))  # type: ignore[arg-type]
+    append_entry(tx, things.record(tx, account)._replace(id=ids.fresh(), subject=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
@@ -175,26 +178,26 @@ def test_what_was_rolled_back_was_never_known(
     def unit(tx: Tx) -> None:
         made = things.client(tx, account)
         lost.append(made.id)
-        assert tx.client(made.id) == made
-        tx.put_client(msgspec.structs.replace(kept, status="disabled"))
-        assert tx.client(kept.id) != kept
+        assert client_rows.load(tx, made.id) == made
+        client_rows.update(tx, msgspec.structs.replace(kept, status="disabled"))
+        assert client_rows.load(tx, kept.id) != kept
         end(tx, account)
 
-    looking: Unit[Any] = lambda tx: tx.client(kept.id)  # noqa: E731 (a unit like the one above)
-    outcomes = together.run_in_one_batch(store, [looking, unit, looking], records_only=records_only)
+    looking: Unit[Any] = lambda tx: client_rows.load(tx, kept.id)  # noqa: E731 (a unit like the one above)
+    outcomes = together.run_in_one_batch(store, [looking, unit, looking], hints=Hints(append_only=records_only))
     assert outcomes[::2] == [kept, kept]
     assert isinstance(outcomes[1], Exception)
-    assert only(everywhere(store, lambda tx: [tx.client(each) for each in lost])) == [None] * len(lost)
-    assert only(everywhere(store, lambda tx: tx.client(kept.id))) == kept
+    assert only(everywhere(store, lambda tx: [client_rows.load(tx, each) for each in lost])) == [None] * len(lost)
+    assert only(everywhere(store, lambda tx: client_rows.load(tx, kept.id))) == kept
 
 
 def test_a_unit_sees_its_own_changes(store: Store, account: str) -> None:
     made = store.run_now(lambda tx: things.client(tx, account))
 
     def unit(tx: Tx) -> str | None:
-        assert tx.client(made.id) == made
-        tx.put_client(msgspec.structs.replace(made, client_name="changed"))
-        found = tx.client(made.id)
+        assert client_rows.load(tx, made.id) == made
+        client_rows.update(tx, msgspec.structs.replace(made, client_name="changed"))
+        found = client_rows.load(tx, made.id)
         return found.client_name if found else None
 
     assert store.run_now(unit) == "changed"
@@ -202,9 +205,9 @@ def test_a_unit_sees_its_own_changes(store: Store, account: str) -> None:
 
 def test_what_is_not_there_is_not_remembered(store: Store, other: Store, watch: Watch) -> None:
     made = accounts.new("late", watch())
-    assert only(everywhere(other, lambda tx: tx.account(made.id))) is None
-    store.run_now(lambda tx: tx.add_account(made))
-    assert only(everywhere(other, lambda tx: tx.account(made.id))) == made
+    assert only(everywhere(other, lambda tx: account_rows.load(tx, made.id))) is None
+    store.run_now(lambda tx: account_rows.add(tx, made))
+    assert only(everywhere(other, lambda tx: account_rows.load(tx, made.id))) == made
 
 
 def test_the_cache_has_an_end(store: Store, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +217,9 @@ def test_the_cache_has_an_end(store: Store, account: str, monkeypatch: pytest.Mo
     def sizes(tx: Tx) -> list[int]:
         found = []
         for client in made:
-            assert tx.client(client) is not None
+            assert client_rows.load(tx, client) is not None
             tx.derived(client, lambda: True)
-            found.append(max(len(tx._cache.things), len(tx._cache.derived)))
+            found.append(max(len(tx._cache.definitions), len(tx._cache.derived)))
         return found
 
     for outcome in everywhere(store, sizes):
@@ -229,16 +232,16 @@ def test_the_cache_has_an_end(store: Store, account: str, monkeypatch: pytest.Mo
 def test_a_cache_that_missed_too_many_changes_starts_anew(store: Store, other: Store, account: str) -> None:
     names = [f"{number:04}" for number in range(1002)]
     made = store.run_now(lambda tx: [things.scope(tx, account, name) for name in names])
-    assert only(everywhere(other, lambda tx: tx.scope(account, "0000"))) == made[0]
+    assert only(everywhere(other, lambda tx: scope_rows.load(tx, account, "0000"))) == made[0]
     changed = [msgspec.structs.replace(scope, max_lifetime=60) for scope in made]
 
     def change(tx: Tx) -> None:
         for scope in changed:
-            tx.put_scope(scope)
+            scope_rows.update(tx, scope)
 
     store.run_now(change)
-    assert only(everywhere(other, lambda tx: tx.scope(account, "0000"))) == changed[0]
-    assert only(everywhere(other, lambda tx: tx.scope(account, "1001"))) == changed[-1]
+    assert only(everywhere(other, lambda tx: scope_rows.load(tx, account, "0000"))) == changed[0]
+    assert only(everywhere(other, lambda tx: scope_rows.load(tx, account, "1001"))) == changed[-1]
 
 
 @pytest.mark.parametrize(
@@ -249,20 +252,20 @@ def test_a_cache_that_finds_changes_forgotten_starts_anew(
 ) -> None:
     """Also in the middle: two machines' clocks differ, and changes are forgotten by their time."""
     made = store.run_now(lambda tx: [things.scope(tx, account, name) for name in "abc"])
-    assert only(everywhere(other, lambda tx: [tx.scope(account, name) for name in "abc"])) == made
+    assert only(everywhere(other, lambda tx: [scope_rows.load(tx, account, name) for name in "abc"])) == made
     changed = [msgspec.structs.replace(scope, max_lifetime=60) for scope in made]
     for scope in changed:
-        store.run_now(lambda tx, scope=scope: tx.put_scope(scope))  # type: ignore[misc]
+        store.run_now(lambda tx, scope=scope: scope_rows.update(tx, scope))  # type: ignore[misc]
     how, which = forgotten.split(" ", 1)
     backend.execute(f"DELETE FROM changes WHERE version {how} (SELECT {which} FROM changes)")
-    assert only(everywhere(other, lambda tx: [tx.scope(account, name) for name in "abc"])) == changed
+    assert only(everywhere(other, lambda tx: [scope_rows.load(tx, account, name) for name in "abc"])) == changed
 
 
 def test_changes_are_forgotten_after_an_hour(store: Store, backend: Backend, account: str, watch: Watch) -> None:
     made = store.run_now(lambda tx: things.scope(tx, account, "read"))
     watch.forward(timedelta(minutes=59))
-    store.run_now(lambda tx: tx.put_scope(made))
-    assert store.run_now(lambda tx: tx.forget()) == 0
+    store.run_now(lambda tx: scope_rows.update(tx, made))
+    assert store.run_now(Tx.delete_old_changes) == 0
     watch.forward(timedelta(minutes=2))
-    assert store.run_now(lambda tx: tx.forget()) == 1
+    assert store.run_now(Tx.delete_old_changes) == 1
     assert len(backend.execute("SELECT version FROM changes")) == 1

@@ -11,6 +11,7 @@ from gatepost.core import clock
 from gatepost.store import database_clock
 from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.postgres import PostgresStore
+from gatepost.webhooks.fanout import create_deliveries
 from tests.contract.backends import Watch
 
 HOUR = timedelta(hours=1)
@@ -30,7 +31,7 @@ class Stopwatch:
 @pytest.fixture
 def following(schema_url: str, watch: Watch) -> Iterator[PostgresStore]:
     watch.forward(-3 * HOUR)  # this machine's wall clock is wrong from the beginning
-    with closing(PostgresStore(schema_url, watch, follow=True)) as store:
+    with closing(PostgresStore(schema_url, watch, create_deliveries, follow=True)) as store:
         store.migrate()
         yield store
 
@@ -51,7 +52,7 @@ def test_a_step_of_the_wall_clock_changes_nothing(following: PostgresStore, watc
 
 
 def test_a_store_that_does_not_follow_has_the_time_it_is_given(schema_url: str, watch: Watch) -> None:
-    with closing(PostgresStore(schema_url, watch)) as store:
+    with closing(PostgresStore(schema_url, watch, create_deliveries)) as store:
         store.migrate()
         assert store.run_now(lambda tx: tx.at) == watch()
 

@@ -12,12 +12,12 @@ import pytest
 from gatepost.accounts import administration
 from gatepost.core import clock, ids
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
-from gatepost.store.webhooks import Lane
-from gatepost.webhooks import claim_and_settle
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import claim_and_settle, tallies
 from gatepost.webhooks.claim_and_settle import Claim, Claimed, Pick, Result
 from gatepost.webhooks.deliveries import ENDS, Opened
 from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.queue_rows import Lane
 from tests.contract import together
 from tests.contract.backends import Backend, Watch
 from tests.contract.posting import OTHER_WORKER, START, URL, WORKER, Post, claim_all, raw, wait
@@ -382,23 +382,23 @@ def test_minutes_become_hours_with_the_same_sums(post: Post, backend: Backend) -
     post.watch.at = post.watch.at.replace(minute=0, second=0, microsecond=0)
     began = clock.seconds(post.watch())
     for number in range(90):
-        post.store.run_now(lambda tx, number=number: tx.tally(post.id, "made", number))  # type: ignore[misc]
-        post.store.run_now(lambda tx: tx.tally(post.id, "attempt 2xx"))
+        post.store.run_now(lambda tx, number=number: tallies.add(tx, post.id, "made", number))  # type: ignore[misc]
+        post.store.run_now(lambda tx: tallies.add(tx, post.id, "attempt 2xx"))
         post.forward(minutes=1)
     before = post.tallied()
     assert before == {"made": 89 * 45, "attempt 2xx": 90}
     hour = began + 3600
-    while post.store.run_now(lambda tx: tx.webhooks.roll_up(hour, 50)) == 50:
+    while post.store.run_now(lambda tx: tallies.roll_up(tx, hour, 50)) == 50:
         assert post.tallied() == before
     assert post.tallied() == before
     rows = backend.execute("SELECT since, span, what, count FROM tallies WHERE since < ? ORDER BY what", hour)
     assert rows == [(began, 3600, "attempt 2xx", 60), (began, 3600, "made", 59 * 30)]
     assert backend.execute("SELECT count(*) FROM tallies WHERE since >= ? AND span = 60", hour)[0][0] >= 59
-    assert post.store.run_now(lambda tx: tx.webhooks.roll_up(hour, 50)) == 0
+    assert post.store.run_now(lambda tx: tallies.roll_up(tx, hour, 50)) == 0
 
 
 def test_every_writer_counts(post: Post, other: Store) -> None:
-    outcomes = together.run([post.store, other], [lambda tx: tx.tally(post.id, "made", 2)] * 60)
+    outcomes = together.run([post.store, other], [lambda tx: tallies.add(tx, post.id, "made", 2)] * 60)
     assert together.failures(outcomes) == []
     assert post.tallied() == {"made": 120}
 

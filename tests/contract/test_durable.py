@@ -13,11 +13,13 @@ import apsw
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock
 from gatepost.store import sqlite
 from gatepost.store.lost import LOST_CODE
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.fanout import create_deliveries
 from tests.contract import things
 
 PATIENCE = 20.0
@@ -37,10 +39,13 @@ class Two(NamedTuple):
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Two]:
     path = tmp_path / "gatepost.db"
-    with closing(SqliteStore(path, clock.now)) as one, closing(SqliteStore(path, clock.now)) as other:
+    with (
+        closing(SqliteStore(path, clock.now, create_deliveries)) as one,
+        closing(SqliteStore(path, clock.now, create_deliveries)) as other,
+    ):
         one.migrate()
         made = accounts.new("acme", clock.now())
-        one.run_now(lambda tx: tx.add_account(made))
+        one.run_now(lambda tx: account_rows.add(tx, made))
         yield Two(one, other, made.id)
 
 
@@ -108,8 +113,8 @@ def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> N
     def fails(_file: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    store = SqliteStore(path, clock.now)
-    store.run_now(lambda tx: tx.accounts("", 1))
+    store = SqliteStore(path, clock.now, create_deliveries)
+    store.run_now(lambda tx: account_rows.page(tx, "", 1))
     sqlite._sync = fails
     try:
         store.run_now(unit)
@@ -144,10 +149,10 @@ def test_the_log_shrinks_after_a_long_reader_has_left(tmp_path: Path) -> None:
     limit = 256 * 1024
     path = tmp_path / "gatepost.db"
     log = tmp_path / "gatepost.db-wal"
-    with closing(SqliteStore(path, clock.now, wal_limit=limit)) as store:
+    with closing(SqliteStore(path, clock.now, create_deliveries, wal_limit=limit)) as store:
         store.migrate()
         made = accounts.new("acme", clock.now())
-        store.run_now(lambda tx: tx.add_account(made))
+        store.run_now(lambda tx: account_rows.add(tx, made))
         with closing(apsw.Connection(str(path))) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM entries").fetchall()

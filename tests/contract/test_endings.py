@@ -11,9 +11,10 @@ import pytest
 from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
+from gatepost.ledger import entry_rows
 from gatepost.store.interface import Store
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.webhooks import claim_and_settle
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import claim_and_settle, endpoint_rows, health_rows
 from gatepost.webhooks.endpoints import Endpoint
 from tests.contract import together
 from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
@@ -88,8 +89,8 @@ def test_health_is_kept_only_while_something_is_wrong(post: Post, endpoint: Endp
     post.forward(minutes=1)
     post.settle(post.result(claims[8]), first)
     assert post.health(endpoint) == (0, None, None), "in the order in which they ended"
-    post.store.run_now(lambda tx: tx.webhooks.delete_recovered_health())
-    assert not post.store.read_now(lambda tx: tx.webhooks.has_recovered_health())
+    post.store.run_now(health_rows.delete_recovered)
+    assert not post.store.read_now(health_rows.has_recovered)
     assert backend.execute("SELECT count(*) FROM health") == [(0,)]
 
 
@@ -167,7 +168,7 @@ def test_what_was_defined_while_we_disable_is_not_undone(
     defined: list[Endpoint] = []
 
     def unit(tx: Tx) -> None:
-        assert tx.webhooks.endpoint(post.id, endpoint.id) is not None  # as it knows it from here on
+        assert endpoint_rows.load(tx, post.id, endpoint.id) is not None  # as it knows it from here on
         defined.append(post.redefine(endpoint, other, **members))
         claim_and_settle.settle(
             tx, claim_and_settle.ready([claim_and_settle.over(post.result(claim, 410), "wrk")], frozenset())
@@ -189,11 +190,11 @@ def test_what_is_being_defined_while_we_disable_does_not_undo_it(overlapping: tu
 
     def defining(tx: Tx) -> None:
         post.account(tx)
-        found = tx.webhooks.endpoint_as_stored(post.id, endpoint.id)
+        found = endpoint_rows.load_uncached(tx, post.id, endpoint.id)
         assert found is not None
         settling.start()
         settling.join(0.5)  # which it cannot, if it waits for us as it should
-        tx.webhooks.put_endpoint(msgspec.structs.replace(found, description="changed"))
+        endpoint_rows.update(tx, msgspec.structs.replace(found, description="changed"))
 
     other.run_now(defining)
     settling.join(together.LONG)
@@ -287,7 +288,7 @@ def test_only_where_something_has_to_end_is_a_commit_worth_it(later_post: Post) 
         post.redefine(endpoint, status=status)
 
     def found() -> tuple[list[str], list[str]]:
-        still = post.store.read_now(lambda tx: tx.webhooks.standing_still((LOWEST, LOWEST), 100))
+        still = post.store.read_now(lambda tx: endpoint_rows.inactive_with_deliveries(tx, (LOWEST, LOWEST), 100))
         swept = post.store.read_now(lambda tx: claim_and_settle.to_sweep(tx, still))
         return [ids.text("ep", key[1]) for key in still], [ids.text("ep", key[1]) for key in swept]
 
@@ -353,7 +354,7 @@ def test_retrying_what_ended_makes_a_new_delivery(post: Post, endpoint: Endpoint
     assert (second.subscription, second.endpoint) == (first.subscription, first.endpoint)
     assert (post.waiting(again).because, post.tallied()["made"]) == ("operator", 2)
     assert first.status == "succeeded"
-    post.store.run_now(lambda tx: tx.drop_entries(post.id, [first.event]))
+    post.store.run_now(lambda tx: entry_rows.delete(tx, post.id, [first.event]))
     with pytest.raises(BadSetting, match="no longer kept"):
         post.retry(made)
 

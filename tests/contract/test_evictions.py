@@ -5,11 +5,13 @@ from datetime import timedelta
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.secrets import Box
-from gatepost.store.flows import Interaction
+from gatepost.oauth.authorize import interactions, pushed_requests
+from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 
@@ -35,84 +37,86 @@ class Interactions:
             self.account, ids.new("int"), client, browser, None, b"{}", self.watch() + timedelta(minutes=10)
         )  # fmt: skip
         self.names[name] = made.id
-        self.store.run_now(lambda tx: tx.flows.open_interaction(made, source, BOX, first_visit=first))
+        self.store.run_now(lambda tx: interactions.add(tx, made, source, BOX, first_visit=first))
         self.watch.forward(timedelta(milliseconds=1))
 
     @property
     def left(self) -> str:
         def unit(tx: Tx) -> list[str]:
-            return [name for name, each in self.names.items() if tx.flows.interaction(self.account, each, BOX)]
+            return [name for name, each in self.names.items() if interactions.load(tx, self.account, each, BOX)]
 
         return " ".join(self.store.read_now(unit))
 
 
 @pytest.fixture
-def interactions(store: Store, account: str, client: str, watch: Watch) -> Interactions:
+def opened(store: Store, account: str, client: str, watch: Watch) -> Interactions:
     del client
     return Interactions(store, account, watch)
 
 
-def test_the_oldest_of_a_browser_make_room(store: Store, account: str, client: str, interactions: Interactions) -> None:
+def test_the_oldest_of_a_browser_make_room(store: Store, account: str, client: str, opened: Interactions) -> None:
     for name in "abcd":
-        interactions.open(name, client, first=name == "a")
-    interactions.open("other", client, browser=b"o" * 32, first=False)
-    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(account, b"b" * 32, 4)) == 0
-    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(account, b"b" * 32, 2)) == 2
-    assert interactions.left == "c d other"
+        opened.open(name, client, first=name == "a")
+    opened.open("other", client, browser=b"o" * 32, first=False)
+    assert store.run_now(lambda tx: interactions.evict_of_browser(tx, account, b"b" * 32, 4)) == 0
+    assert store.run_now(lambda tx: interactions.evict_of_browser(tx, account, b"b" * 32, 2)) == 2
+    assert opened.left == "c d other"
 
 
 def test_the_oldest_of_a_client_and_address_make_room(
-    store: Store, account: str, client: str, interactions: Interactions
+    store: Store, account: str, client: str, opened: Interactions
 ) -> None:
     second = store.run_now(lambda tx: things.client(tx, account)).id
     for number, name in enumerate("abcd"):
-        interactions.open(name, client, browser=bytes([number]) * 32, first=True)
-    interactions.open("there", client, source=THERE, first=True)
-    interactions.open("second", second, first=True)
-    interactions.open("returning", client, first=False)
-    evicted = store.run_now(lambda tx: tx.flows.evict_interactions(account, client, HERE, 3, first_visit=True))
-    assert (evicted, interactions.left) == (1, "b c d there second returning")
-    evicted = store.run_now(lambda tx: tx.flows.evict_interactions(account, client, HERE, 0, first_visit=False))
-    assert (evicted, interactions.left) == (1, "b c d there second")
+        opened.open(name, client, browser=bytes([number]) * 32, first=True)
+    opened.open("there", client, source=THERE, first=True)
+    opened.open("second", second, first=True)
+    opened.open("returning", client, first=False)
+    evicted = store.run_now(lambda tx: interactions.evict(tx, account, client, HERE, 3, first_visit=True))
+    assert (evicted, opened.left) == (1, "b c d there second returning")
+    evicted = store.run_now(lambda tx: interactions.evict(tx, account, client, HERE, 0, first_visit=False))
+    assert (evicted, opened.left) == (1, "b c d there second")
 
 
 def test_what_is_finished_neither_counts_nor_goes(
-    store: Store, account: str, client: str, interactions: Interactions
+    store: Store, account: str, client: str, opened: Interactions
 ) -> None:
     for name in "abc":
-        interactions.open(name, client, first=True)
-    store.run_now(lambda tx: tx.flows.end_interaction(account, interactions.names["a"]))
-    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(account, b"b" * 32, 2)) == 0
-    assert store.run_now(lambda tx: tx.flows.evict_interactions(account, client, HERE, 1, first_visit=True)) == 1
-    assert interactions.left == "a c"
+        opened.open(name, client, first=True)
+    store.run_now(lambda tx: interactions.finish(tx, account, opened.names["a"]))
+    assert store.run_now(lambda tx: interactions.evict_of_browser(tx, account, b"b" * 32, 2)) == 0
+    assert store.run_now(lambda tx: interactions.evict(tx, account, client, HERE, 1, first_visit=True)) == 1
+    assert opened.left == "a c"
 
 
 def test_another_account_is_not_concerned(
-    store: Store, account: str, client: str, interactions: Interactions, watch: Watch
+    store: Store, account: str, client: str, opened: Interactions, watch: Watch
 ) -> None:
-    interactions.open("a", client, first=True)
+    opened.open("a", client, first=True)
     stranger = accounts.new("stranger", watch())
-    store.run_now(lambda tx: tx.add_account(stranger))
-    assert store.run_now(lambda tx: tx.flows.evict_interactions_of_browser(stranger.id, b"b" * 32, 0)) == 0
-    assert store.run_now(lambda tx: tx.flows.evict_interactions(stranger.id, client, HERE, 0, first_visit=True)) == 0
-    assert store.run_now(lambda tx: tx.flows.evict_pushed(stranger.id, client, HERE, 0)) == 0
-    assert interactions.left == "a"
+    store.run_now(lambda tx: account_rows.add(tx, stranger))
+    assert store.run_now(lambda tx: interactions.evict_of_browser(tx, stranger.id, b"b" * 32, 0)) == 0
+    assert store.run_now(lambda tx: interactions.evict(tx, stranger.id, client, HERE, 0, first_visit=True)) == 0
+    assert store.run_now(lambda tx: pushed_requests.evict(tx, stranger.id, client, HERE, 0)) == 0
+    assert opened.left == "a"
 
 
 def test_the_oldest_pushed_requests_make_room(store: Store, account: str, client: str, watch: Watch) -> None:
     def push(raw: bytes, source: str = HERE) -> None:
         ends = watch() + timedelta(minutes=5)
-        store.run_now(lambda tx: tx.flows.push(account, raw * 32, client, source, b"{}", BOX, ends))
+        store.run_now(lambda tx: pushed_requests.add(tx, account, raw * 32, client, source, b"{}", BOX, ends))
         watch.forward(timedelta(milliseconds=1))
 
     for raw in (b"d", b"c", b"b", b"a"):
         push(raw)
     push(b"t", THERE)
-    assert store.run_now(lambda tx: tx.flows.evict_pushed(account, client, HERE, 4)) == 0
-    assert store.run_now(lambda tx: tx.flows.evict_pushed(account, client, HERE, 2)) == 2
+    assert store.run_now(lambda tx: pushed_requests.evict(tx, account, client, HERE, 4)) == 0
+    assert store.run_now(lambda tx: pushed_requests.evict(tx, account, client, HERE, 2)) == 2
 
     def left(tx: Tx) -> list[bytes]:
-        return [raw for raw in (b"d", b"c", b"b", b"a", b"t") if tx.flows.pushed(account, raw * 32, client, BOX)]
+        return [
+            raw for raw in (b"d", b"c", b"b", b"a", b"t") if pushed_requests.load(tx, account, raw * 32, client, BOX)
+        ]
 
     assert store.read_now(left) == [b"b", b"a", b"t"]
 
@@ -124,8 +128,8 @@ def test_many_at_once_stay_within_the_limit(
 
     def unit(tx: Tx) -> None:
         made = Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", watch() + timedelta(minutes=10))
-        tx.flows.open_interaction(made, HERE, BOX)
-        tx.flows.evict_interactions_of_browser(account, b"b" * 32, 5)
+        interactions.add(tx, made, HERE, BOX)
+        interactions.evict_of_browser(tx, account, b"b" * 32, 5)
 
     assert together.failures(together.run([store, other], [unit] * 60)) == []
     store.run_now(unit)

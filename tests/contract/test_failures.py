@@ -22,12 +22,15 @@ import msgspec
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import postgres as postgres_store
-from gatepost.store import sql_loader, work
+from gatepost.ledger import entry_rows, seal_rows
+from gatepost.oauth import client_rows, scope_rows
+from gatepost.store import postgres_connection, sql_loader, work
 from gatepost.store.interface import Store
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
+from gatepost.store.transaction import APPEND_ONLY, HIGHEST, LOWEST, Hints, Tx, Unit
+from gatepost.webhooks.fanout import create_deliveries
 from tests import postgres
 from tests.contract import things, together
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
@@ -51,9 +54,13 @@ def whole(store: Store, account: str) -> set[str]:
     """The names of the units that are in the database; none of them in part."""
 
     def unit(tx: Tx) -> tuple[list[str], list[str], list[str]]:
-        every = tx.oldest_entries(account, LOWEST, HIGHEST, 1_000_000)
-        waiting = [entry.subject for entry in every if tx.is_unsealed(account, entry.id)]
-        return [scope.name for scope in tx.scopes(account, "", 1_000_000)], [entry.subject for entry in every], waiting
+        every = entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1_000_000)
+        waiting = [entry.subject for entry in every if seal_rows.is_unsealed(tx, account, entry.id)]
+        return (
+            [scope.name for scope in scope_rows.page(tx, account, "", 1_000_000)],
+            [entry.subject for entry in every],
+            waiting,
+        )
 
     scopes, subjects, waiting = store.read_now(unit)
     assert len(subjects) == len(set(subjects))
@@ -64,7 +71,7 @@ def whole(store: Store, account: str) -> set[str]:
 def new_account(store: Store) -> str:
     def unit(tx: Tx) -> str:
         made = accounts.new("acme", tx.at)
-        tx.add_account(made)
+        account_rows.add(tx, made)
         return made.id
 
     return store.run_now(unit)
@@ -74,7 +81,7 @@ def all_unavailable(store: Store, account: str, size: int = 0) -> None:
     """Every caller is told, on every path, and nothing is written."""
     for records_only in (False, True):
         units = [writing(account, f"lost{number}", size) for number in range(20)]
-        outcomes = together.run(store, units, records_only=records_only)
+        outcomes = together.run(store, units, hints=Hints(append_only=records_only))
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 20, outcomes
     with pytest.raises(Unavailable):
         store.run_now(writing(account, "lost", size))
@@ -93,7 +100,7 @@ def mends(store: Store, account: str, name: str) -> None:
     names = [f"{name}{number}" for number in range(20)]
     for records_only in (False, True):
         found = together.run(
-            store, [writing(account, f"{each}{records_only}") for each in names], records_only=records_only
+            store, [writing(account, f"{each}{records_only}") for each in names], hints=Hints(append_only=records_only)
         )
         assert found == [f"{each}{records_only}" for each in names]
 
@@ -153,7 +160,7 @@ def test_a_file_that_is_gone_and_comes_back(file: Sqlite, sqlite: Store) -> None
         file.path.rename(away)
         all_unavailable(sqlite, account)
         with pytest.raises(Unavailable):
-            sqlite.read_now(lambda tx: tx.accounts("", 1))
+            sqlite.read_now(lambda tx: account_rows.page(tx, "", 1))
         with pytest.raises(Unavailable):
             sqlite.checkpoint()
         assert not file.path.exists()
@@ -183,10 +190,10 @@ def test_a_file_that_was_replaced(file: Sqlite, sqlite: Store) -> None:
     file.execute(f"VACUUM INTO '{backup}'")
 
     def disable(tx: Tx) -> None:
-        tx.put_client(msgspec.structs.replace(one, status="disabled"))
+        client_rows.update(tx, msgspec.structs.replace(one, status="disabled"))
 
     def statuses(tx: Tx) -> list[str]:
-        return [found.status for each in (one, two) if (found := tx.client(each.id))]
+        return [found.status for each in (one, two) if (found := client_rows.load(tx, each.id))]
 
     sqlite.run_now(disable)
     sqlite.run_now(writing(account, "lost with the old file"))
@@ -198,7 +205,7 @@ def test_a_file_that_was_replaced(file: Sqlite, sqlite: Store) -> None:
     # The new file comes to the same version as the old one had, by another change.
     changed = msgspec.structs.replace(two, status="disabled")
     restored = file.open()
-    restored.run_now(lambda tx: tx.put_client(changed))
+    restored.run_now(lambda tx: client_rows.update(tx, changed))
     restored.run_now(lambda tx: things.scope(tx, account, "x"))
     restored.run_now(lambda tx: things.record(tx, account, "x"))
     for read in (sqlite.run_now, sqlite.read_now):
@@ -222,7 +229,7 @@ def test_readers_in_trouble_keep_no_files_open(file: Sqlite, sqlite: Store) -> N
     def fails(tx: Tx) -> None:
         tx.select("SELECT nothing FROM nowhere", {})
 
-    sqlite.read_now(lambda tx: tx.accounts("", 1))
+    sqlite.read_now(lambda tx: account_rows.page(tx, "", 1))
     before = open_files()
     assert before > 0
     for _ in range(20):
@@ -293,7 +300,7 @@ def in_another_process(function: Callable[..., None], *arguments: Any) -> None:
 
 
 def _limited(path: Path) -> None:
-    store = SqliteStore(path, Watch())
+    store = SqliteStore(path, Watch(), create_deliveries)
     store.migrate()
     account = new_account(store)
     store.run_now(writing(account, "before"))
@@ -314,7 +321,7 @@ def test_a_write_that_the_system_refuses(tmp_path: Path) -> None:
 
 
 def _filled(path: Path) -> None:
-    store = SqliteStore(path, Watch())
+    store = SqliteStore(path, Watch(), create_deliveries)
     store.migrate()
     account = new_account(store)
     store.run_now(writing(account, "before"))
@@ -387,7 +394,7 @@ def test_a_server_that_is_down(server: postgres.Server, remote: Postgres, served
     try:
         all_unavailable(served, account)
         with pytest.raises(Unavailable):
-            served.read_now(lambda tx: tx.accounts("", 1))
+            served.read_now(lambda tx: account_rows.page(tx, "", 1))
         with pytest.raises(Unavailable):
             served.migrate()
     finally:
@@ -401,12 +408,15 @@ def test_connections_cut_while_nobody_used_them(remote: Postgres, served: Store)
     account = new_account(served)
     for number in range(3):
         mends(served, account, f"a{number}")
-        served.read_now(lambda tx: tx.accounts("", 1))
+        served.read_now(lambda tx: account_rows.page(tx, "", 1))
         assert cut_connections(remote) >= 3
         for records_only in (False, True):
             names = [f"b{number}{each}{records_only}" for each in range(20)]
-            assert together.run(served, [writing(account, name) for name in names], records_only=records_only) == names
-        assert len(served.read_now(lambda tx: tx.accounts("", 1))) == 1
+            assert (
+                together.run(served, [writing(account, name) for name in names], hints=Hints(append_only=records_only))
+                == names
+            )
+        assert len(served.read_now(lambda tx: account_rows.page(tx, "", 1))) == 1
         assert cut_connections(remote) >= 3
 
 
@@ -452,7 +462,7 @@ class Load:
             count += 1
             name = f"{prefix}{count}"
             try:
-                self.returned.add(await self._store.run(self._unit(name), records_only=records_only))
+                self.returned.add(await self._store.run(self._unit(name), hints=Hints(append_only=records_only)))
             except Unavailable:
                 self.raised.add(name)
                 await asyncio.sleep(0.002)
@@ -471,8 +481,12 @@ def check(load: Load, store: Store, account: str) -> None:
     """What was answered is there; what was not is there wholly or not at all."""
 
     def unit(tx: Tx) -> tuple[list[str], list[str], int]:
-        every = tx.oldest_entries(account, LOWEST, HIGHEST, 1_000_000)
-        return [scope.name for scope in tx.scopes(account, "", 1_000_000)], [e.subject for e in every], len(every)
+        every = entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1_000_000)
+        return (
+            [scope.name for scope in scope_rows.page(tx, account, "", 1_000_000)],
+            [e.subject for e in every],
+            len(every),
+        )
 
     scopes, subjects, count = store.read_now(unit)
     assert load.others == []
@@ -480,8 +494,8 @@ def check(load: Load, store: Store, account: str) -> None:
     assert len(set(subjects)) == len(subjects)
     assert load.returned <= set(subjects) <= load.returned | load.raised
     assert set(scopes) == {name for name in subjects if not name.startswith(("0-", "2-", "4-"))}
-    assert store.read_now(lambda tx: tx.count_unsealed(account)) == count
-    assert store.read_now(lambda tx: tx.ledger_counts(account, 0)) == (0, 0, None)
+    assert store.read_now(lambda tx: seal_rows.count_unsealed(tx, account)) == count
+    assert store.read_now(lambda tx: entry_rows.ledger_counts(tx, account, 0)) == (0, 0, None)
 
 
 def test_a_server_that_crashes_under_load(server: postgres.Server, remote: Postgres, served: Store) -> None:
@@ -510,22 +524,25 @@ def test_a_lock_that_somebody_forgot(remote: Postgres, served: Store, monkeypatc
     import psycopg
 
     account = new_account(served)
-    monkeypatch.setattr(postgres_store, "_TIMEOUTS", postgres_store._TIMEOUTS.replace("5s", "200ms"))
+    monkeypatch.setattr(postgres_connection, "_TIMEOUTS", postgres_connection._TIMEOUTS.replace("5s", "200ms"))
     fresh = remote.open()
     with psycopg.connect(remote.url) as somebody:
         somebody.execute("SELECT 1 FROM accounts FOR UPDATE")
-        outcomes = together.run(fresh, [lambda tx: tx.lock_account(account)] * 8)
+        outcomes = together.run(fresh, [lambda tx: account_rows.lock(tx, account)] * 8)
         assert all(isinstance(outcome, Unavailable) and "LockNotAvailable" in str(outcome) for outcome in outcomes)
-        assert together.run(fresh, [lambda tx: things.record(tx, account, "meanwhile").subject], records_only=True) == [
+        assert together.run(fresh, [lambda tx: things.record(tx, account, "meanwhile").subject], hints=APPEND_ONLY) == [
             "meanwhile"
         ]
-    assert fresh.run_now(lambda tx: tx.lock_account(account)) is not None
+    assert fresh.run_now(lambda tx: account_rows.lock(tx, account)) is not None
 
 
 def test_an_address_that_is_none(watch: Watch) -> None:
     """Said to the operator, and without the password."""
     with closed_in_the_end(Postgres("postgresql://gatepost:hunter%2@localhost/gatepost", watch)) as backend:
-        for attempt in (backend.open().migrate, lambda: backend.open().run_now(lambda tx: tx.accounts("", 1))):
+        for attempt in (
+            backend.open().migrate,
+            lambda: backend.open().run_now(lambda tx: account_rows.page(tx, "", 1)),
+        ):
             with pytest.raises(BadSetting, match="database: ") as told:
                 attempt()
             assert "hunter" not in str(told.value)

@@ -21,11 +21,26 @@ from hypothesis.stateful import (
 )
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.secrets import ServerKeys, digest
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import Service
-from gatepost.oauth import introspection, refresh_tokens, revocation, signing_keys, token_endpoint
+from gatepost.oauth import (
+    client_rows,
+    consent_rows,
+    expiry,
+    family_rows,
+    introspection,
+    key_rows,
+    refresh_tokens,
+    revocation,
+    scope_rows,
+    signing_keys,
+    token_endpoint,
+)
+from gatepost.oauth.authorize import codes
+from gatepost.oauth.authorize.codes import Code
 from gatepost.oauth.client_authentication import Known, Presented
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client, StoredSecret
@@ -34,12 +49,12 @@ from gatepost.oauth.dpop import Proof
 from gatepost.oauth.grant_contexts import code_id
 from gatepost.oauth.grants.authorization_code import Bound
 from gatepost.oauth.scopes import Scope
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import Ring
 from gatepost.oauth.token_endpoint import Issued, Refused
 from gatepost.oauth.token_rules import Request
-from gatepost.store.flows import Code
 from gatepost.store.interface import Store
-from gatepost.store.tx import HIGHEST, LOWEST, Tx, Unit
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx, Unit
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
 from tests.contract.together import LONG
 from tests.login import VERIFIER, challenge
@@ -112,9 +127,9 @@ class Anything(RuleBasedStateMachine):
         self.client = Client(ids.new("cli"), self.account.id, at, at, [secret], grants, redirect_uris=[CALLBACK])
 
         def unit(tx: Tx) -> None:
-            tx.add_account(self.account)
-            tx.add_scope(Scope(self.account.id, "things:read", API, at, at))
-            tx.add_client(self.client)
+            account_rows.add(tx, self.account)
+            scope_rows.add(tx, Scope(self.account.id, "things:read", API, at, at))
+            client_rows.add(tx, self.client)
 
         self.run(unit)
         self.allow(thumbprint)
@@ -147,8 +162,8 @@ class Anything(RuleBasedStateMachine):
                 running = []
                 for token in shown:
                     asked = Request("refresh_token", (), sent=(("refresh_token", token),))
-                    wants = token_endpoint.wants(self.presented, asked)
-                    running.append(next(self.turn).run(self.answering(asked), records_only=True, wants=wants))
+                    hints = token_endpoint.hints(self.presented, asked)
+                    running.append(next(self.turn).run(self.answering(asked), hints))
                 running += [next(self.turn).run(unit) for unit in others]
                 return await asyncio.gather(*running)
 
@@ -165,8 +180,8 @@ class Anything(RuleBasedStateMachine):
         bound = msgspec.json.encode(Bound(CALLBACK, challenge())).decode()
 
         def unit(tx: Tx) -> None:
-            tx.flows.add_consent(given, b"p" * 32, KEYS.data)
-            tx.flows.add_code(self.account.id, code_id(code), Code(self.client.id, given.id, bound, at + IDLE))
+            consent_rows.add(tx, given, b"p" * 32, KEYS.data)
+            codes.add(tx, self.account.id, code_id(code), Code(self.client.id, given.id, bound, at + IDLE))
 
         self.run(unit)
         sent = {"code": code, "redirect_uri": CALLBACK, "code_verifier": VERIFIER}
@@ -254,7 +269,7 @@ class Anything(RuleBasedStateMachine):
             line.moved_to(token, "", self.watch())
 
     def row(self, line: Line) -> refresh_tokens.Family | None:
-        return next(self.turn).read_now(lambda tx: tx.flows.family(self.account.id, line.id))
+        return next(self.turn).read_now(lambda tx: family_rows.load(tx, self.account.id, line.id))
 
     @rule(which=WHICH, age=AGES, thumbprint=THUMBPRINTS)
     def die_before_the_commit(self, which: int, age: int, thumbprint: str) -> None:
@@ -294,7 +309,7 @@ class Anything(RuleBasedStateMachine):
     @rule(grace=st.sampled_from(GRACES))
     def change_the_grace(self, grace: int) -> None:
         self.account, self.grace = accounts.change(self.account, {"refresh_grace": f"{grace}s"}, dev=False), grace
-        self.run(lambda tx: tx.put_account(self.account))
+        self.run(lambda tx: account_rows.update(tx, self.account))
 
     @rule(seconds=st.sampled_from([1, 5, 9, 10, 11, 61]))
     def pass_time(self, seconds: int) -> None:
@@ -306,7 +321,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        self.run(lambda tx: tx.forget())
+        self.run(expiry.delete_expired)
 
     # --- what is always true
 
@@ -345,7 +360,7 @@ class Anything(RuleBasedStateMachine):
         """Every answer is on record, and every reuse once."""
         if not hasattr(self, "account"):
             return
-        found = self.stores[0].read_now(lambda tx: tx.oldest_entries(self.account.id, LOWEST, HIGHEST, 100_000))
+        found = self.stores[0].read_now(lambda tx: entry_rows.oldest(tx, self.account.id, LOWEST, HIGHEST, 100_000))
         told = [(each.type, each.subject, msgspec.json.decode(each.data or "{}")) for each in found]
         for line in self.lines:
             issued = [subject for kind, subject, data in told if data.get("family") == line.id]
@@ -360,7 +375,7 @@ def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int
     made = signing_keys.generate("ES256", watch())
     active = msgspec.structs.replace(made.key, status="active")
     stores[0].migrate()
-    stores[0].run_now(lambda tx: tx.add_signing_key(active, KEYS.data.close(made.private, active.id)))
+    stores[0].run_now(lambda tx: key_rows.add(tx, active, KEYS.data.close(made.private, active.id)))
 
     class OnThese(Anything):
         def __init__(self) -> None:

@@ -9,17 +9,30 @@ import msgspec
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.secrets import Box, WrongKey
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Origin
-from gatepost.oauth import refresh_tokens, revocation
+from gatepost.oauth import (
+    client_rows,
+    consent_rows,
+    expiry,
+    family_rows,
+    issuer_rows,
+    refresh_tokens,
+    revocation,
+    revoked_tokens,
+)
+from gatepost.oauth.authorize import codes, interactions, pushed_requests
+from gatepost.oauth.authorize.codes import Code
+from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.issuers import Issuer
 from gatepost.oauth.refresh_tokens import Family
-from gatepost.store.effects import Again
-from gatepost.store.flows import Code, Interaction
 from gatepost.store.interface import Store
-from gatepost.store.tx import LOWEST, Tx, Unit
+from gatepost.store.pending import Again
+from gatepost.store.transaction import LOWEST, Hints, Prefetch, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 
@@ -76,12 +89,13 @@ def kept(store: Store, account: str, watch: Watch) -> Kept:
     )  # fmt: skip
 
     def unit(tx: Tx) -> None:
-        flows = tx.flows
-        flows.push(account, made.pushed, client, "192.0.2.1", b'{"a": "pushed one"}', BOX, watch() + HOUR / 12)
-        flows.open_interaction(made.interaction, "192.0.2.1", BOX)
-        flows.add_consent(given, PERSON, BOX)
-        flows.add_code(account, made.code, Code(client, given.id, "{}", watch() + HOUR / 60))
-        flows.add_family(made.family)
+        pushed_requests.add(
+            tx, account, made.pushed, client, "192.0.2.1", b'{"a": "pushed one"}', BOX, watch() + HOUR / 12
+        )
+        interactions.add(tx, made.interaction, "192.0.2.1", BOX)
+        consent_rows.add(tx, given, PERSON, BOX)
+        codes.add(tx, account, made.code, Code(client, given.id, "{}", watch() + HOUR / 60))
+        family_rows.add(tx, made.family)
 
     store.run_now(unit)
     return made
@@ -91,14 +105,14 @@ def kept(store: Store, account: str, watch: Watch) -> Kept:
 
 # What is used once, and the write that says who was first.
 ONCE: dict[str, Callable[[Tx, Kept], bool]] = {
-    "a pushed request": lambda tx, k: tx.flows.delete_pushed(k.account, k.pushed),
-    "an interaction": lambda tx, k: tx.flows.end_interaction(k.account, k.interaction.id),
-    "a consent": lambda tx, k: tx.flows.end_consent(k.account, k.consent.id, "why") is not None,
-    "a code": lambda tx, k: tx.flows.spend_code(k.account, k.code),
-    "a family": lambda tx, k: tx.flows.end_family(k.account, k.family.id, "why"),
-    "a live refresh token": lambda tx, k: tx.flows.rotate_family(k.family, b"l" * 32, "", k.family.idle_ends_at),
-    "an access token": lambda tx, k: tx.flows.revoke(k.account, k.token, k.consent.expires_at),
-    "the name of an issuer": lambda tx, k: tx.flows.add_issuer(issuer(k)),
+    "a pushed request": lambda tx, k: pushed_requests.delete(tx, k.account, k.pushed),
+    "an interaction": lambda tx, k: interactions.finish(tx, k.account, k.interaction.id),
+    "a consent": lambda tx, k: consent_rows.end(tx, k.account, k.consent.id, "why") is not None,
+    "a code": lambda tx, k: codes.spend(tx, k.account, k.code),
+    "a family": lambda tx, k: family_rows.end(tx, k.account, k.family.id, "why"),
+    "a live refresh token": lambda tx, k: family_rows.rotate(tx, k.family, b"l" * 32, "", k.family.idle_ends_at),
+    "an access token": lambda tx, k: revoked_tokens.add(tx, k.account, k.token, k.consent.expires_at),
+    "the name of an issuer": lambda tx, k: issuer_rows.add(tx, issuer(k)),
 }
 
 
@@ -131,7 +145,7 @@ def test_a_use_that_is_undone_is_none(store: Store, other: Store, kept: Kept, wh
 @pytest.mark.parametrize("what", [name for name in ONCE if name not in ("an access token", "the name of an issuer")])
 def test_another_account_uses_nothing(store: Store, kept: Kept, watch: Watch, what: str) -> None:
     stranger = accounts.new("stranger", watch())
-    store.run_now(lambda tx: tx.add_account(stranger))
+    store.run_now(lambda tx: account_rows.add(tx, stranger))
     theirs = kept._replace(account=stranger.id, family=kept.family._replace(account=stranger.id))
     assert not store.run_now(lambda tx: ONCE[what](tx, theirs))
     assert store.run_now(lambda tx: ONCE[what](tx, kept))
@@ -142,16 +156,16 @@ def test_another_account_sees_nothing(store: Store, kept: Kept, watch: Watch) ->
 
     def seen(tx: Tx, account: str) -> list[Any]:
         return [
-            tx.flows.pushed(account, kept.pushed, kept.client, BOX),
-            tx.flows.interaction(account, kept.interaction.id, BOX),
-            tx.flows.consent(account, kept.consent.id, BOX),
-            tx.flows.code(account, kept.code),
-            tx.flows.family(account, kept.family.id),
-            tx.flows.family_and_consent(account, kept.family.id, BOX),
-            tx.flows.consents(account, LOWEST, 10, BOX),
-            tx.flows.consents_of(account, person=PERSON, client=None, limit=10),
-            tx.flows.consents_of(account, person=None, client=kept.client, limit=10),
-            tx.flows.families_of(account, kept.consent.id),
+            pushed_requests.load(tx, account, kept.pushed, kept.client, BOX),
+            interactions.load(tx, account, kept.interaction.id, BOX),
+            consent_rows.load(tx, account, kept.consent.id, BOX),
+            codes.load(tx, account, kept.code),
+            family_rows.load(tx, account, kept.family.id),
+            family_rows.load_with_consent(tx, account, kept.family.id, BOX),
+            consent_rows.page(tx, account, LOWEST, 10, BOX),
+            consent_rows.active_of(tx, account, person=PERSON, client=None, limit=10),
+            consent_rows.active_of(tx, account, person=None, client=kept.client, limit=10),
+            family_rows.of_consent(tx, account, kept.consent.id),
         ]
 
     assert not any(store.read_now(lambda tx: seen(tx, stranger)))
@@ -165,19 +179,19 @@ def test_a_rotation_wants_the_number_that_is_live(store: Store, kept: Kept, watc
     row, later = kept.family, kept.family.idle_ends_at - DAY
 
     def rotate(tx: Tx, family: Family) -> bool:
-        return tx.flows.rotate_family(family, b"l" * 32, "thumb", later)
+        return family_rows.rotate(tx, family, b"l" * 32, "thumb", later)
 
     assert not store.run_now(lambda tx: rotate(tx, row._replace(number=1)))
     watch.forward(HOUR)
     assert store.run_now(lambda tx: rotate(tx, row))
-    now = store.read_now(lambda tx: tx.flows.family(kept.account, row.id))
+    now = store.read_now(lambda tx: family_rows.load(tx, kept.account, row.id))
     assert now == row._replace(number=1, leaf=b"l" * 32, thumbprint="thumb", rotated_at=watch(), idle_ends_at=later)
-    assert not store.run_now(lambda tx: tx.flows.keep_family(row, later))
-    assert store.run_now(lambda tx: tx.flows.keep_family(now, row.idle_ends_at))
-    assert store.run_now(lambda tx: tx.flows.end_family(kept.account, row.id, "why"))
+    assert not store.run_now(lambda tx: family_rows.extend(tx, row, later))
+    assert store.run_now(lambda tx: family_rows.extend(tx, now, row.idle_ends_at))
+    assert store.run_now(lambda tx: family_rows.end(tx, kept.account, row.id, "why"))
     assert not store.run_now(lambda tx: rotate(tx, now))
-    assert not store.run_now(lambda tx: tx.flows.keep_family(now, later))
-    ended = store.read_now(lambda tx: tx.flows.family(kept.account, row.id))
+    assert not store.run_now(lambda tx: family_rows.extend(tx, now, later))
+    ended = store.read_now(lambda tx: family_rows.load(tx, kept.account, row.id))
     assert ended == now._replace(idle_ends_at=row.idle_ends_at, ended_at=watch(), ended_reason="why")
 
 
@@ -185,8 +199,10 @@ def run_wanting(stores: Sequence[Store], asked: Sequence[tuple[Unit[Any], tuple[
     """All at once, as token requests run: those that say which family they want read and rotate together."""
 
     def run(store: Store, unit: Unit[Any], wanted: tuple[str, str] | None) -> Coroutine[Any, Any, Any]:
-        key = (ids.raw(wanted[0]), ids.raw(wanted[1])) if wanted else None
-        return store.run(unit, records_only=key is not None, wants=(lambda _: key) if key else None)
+        if wanted is None:
+            return store.run(unit)
+        row = family_rows.wanted(wanted[0], ids.raw(wanted[1]))
+        return store.run(unit, Hints(append_only=True, prefetch=lambda _: row))
 
     async def all_of_them() -> list[Any]:
         async with asyncio.timeout(together.LONG):
@@ -200,14 +216,14 @@ def using(account: str, name: str, label: str = "") -> Unit[str]:
     """A use of the first token of a family, with an entry."""
 
     def unit(tx: Tx) -> str:
-        found = tx.flows.family_and_consent(account, name, BOX)
+        found = family_rows.load_with_consent(tx, account, name, BOX)
         assert found is not None
         row, given = found
         assert given.said == SAID
         if row.ended_at is not None:
             told = "ended"
         elif row.number == 0:
-            if not tx.flows.rotate_family(row, b"l" * 32, "", row.idle_ends_at):
+            if not family_rows.rotate(tx, row, b"l" * 32, "", row.idle_ends_at):
                 raise Again("another was first")
             told = "rotated"
         else:
@@ -222,7 +238,7 @@ def test_of_many_at_once_one_rotates_and_all_are_on_record(store: Store, other: 
     name = kept.family.id
     outcomes = run_wanting([store, other], [(using(kept.account, name), (kept.account, name))] * MANY)
     assert sorted(outcomes) == ["repeated"] * (MANY - 1) + ["rotated"]
-    now = store.read_now(lambda tx: tx.flows.family(kept.account, name))
+    now = store.read_now(lambda tx: family_rows.load(tx, kept.account, name))
     assert now is not None
     assert now.number == 1
     told = store.read_now(lambda tx: things.subjects(tx, kept.account))
@@ -237,13 +253,13 @@ def test_many_families_rotate_in_one_commit_while_some_end(
 
     def add(tx: Tx) -> None:
         for each in rows:
-            tx.flows.add_family(each)
+            family_rows.add(tx, each)
 
     store.run_now(add)
 
     def ending(name: str) -> Unit[str]:
         def unit(tx: Tx) -> str:
-            told = "ended it" if tx.flows.end_family(kept.account, name, "why") else "was over"
+            told = "ended it" if family_rows.end(tx, kept.account, name, "why") else "was over"
             things.record(tx, kept.account, f"{name} {told} ")
             return told
 
@@ -258,7 +274,7 @@ def test_many_families_rotate_in_one_commit_while_some_end(
     told = store.read_now(lambda tx: things.subjects(tx, kept.account))
     assert len(told) == len(asked)
     for number, row in enumerate(rows):
-        now = store.read_now(lambda tx, row=row: tx.flows.family(kept.account, row.id))  # type: ignore[misc]
+        now = store.read_now(lambda tx, row=row: family_rows.load(tx, kept.account, row.id))  # type: ignore[misc]
         assert now is not None
         said = [each.split(" ", 1)[1].strip() for each in told if each.startswith(row.id)]
         assert said.count("rotated") == now.number <= 1
@@ -270,15 +286,15 @@ def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, oth
     """Though what was read ahead of the commit is the definition as it was."""
 
     def unit(tx: Tx) -> bool:
-        account = tx.account(kept.account)
+        account = account_rows.load(tx, kept.account)
         assert account is not None
         using(kept.account, kept.family.id, "active" if account.active else "suspended")(tx)
         return account.active
 
     def suspend(tx: Tx) -> None:
-        account = tx.lock_account(kept.account)
+        account = account_rows.lock(tx, kept.account)
         assert account is not None
-        tx.put_account(msgspec.structs.replace(account, status="suspended"))
+        account_rows.update(tx, msgspec.structs.replace(account, status="suspended"))
 
     wanted = (kept.account, kept.family.id)
     assert run_wanting([store], [(unit, wanted)]) == [True]
@@ -293,13 +309,13 @@ def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, oth
 def test_who_cannot_say_what_it_wants_runs_all_the_same(store: Store, kept: Kept) -> None:
     """And so does who comes after: no thread ends by it."""
 
-    def fails(_tx: Tx) -> tuple[bytes, bytes]:
+    def fails(_tx: Tx) -> Prefetch:
         raise ValueError("a defect")
 
     async def asking(label: str) -> str:
         unit = using(kept.account, kept.family.id, label)
         async with asyncio.timeout(together.LONG):
-            return await store.run(unit, records_only=True, wants=fails)
+            return await store.run(unit, Hints(append_only=True, prefetch=fails))
 
     assert [asyncio.run(asking(label)) for label in ("one", "other", "third")] == ["rotated", "repeated", "repeated"]
 
@@ -311,12 +327,12 @@ def test_a_unit_whose_entry_cannot_be_written_leaves_nothing(store: Store, kept:
 
     def failing(tx: Tx) -> None:
         using(kept.account, name)(tx)
-        tx.flows.end_consent(kept.account, kept.consent.id, "why")
+        consent_rows.end(tx, kept.account, kept.consent.id, "why")
         things.client(tx, kept.account)
         things.record(tx, kept.account, raw_id=taken)
 
     def count(tx: Tx) -> tuple[int, int]:
-        return tx.count_clients(kept.account), tx.count_entries(kept.account)
+        return client_rows.count(tx, kept.account), entry_rows.count(tx, kept.account)
 
     before = store.read_now(count)
     failed, fine = run_wanting(
@@ -325,8 +341,8 @@ def test_a_unit_whose_entry_cannot_be_written_leaves_nothing(store: Store, kept:
     assert isinstance(failed, Exception)
     assert fine == "fine"
     assert store.read_now(count) == (before[0], before[1] + 1)
-    assert store.read_now(lambda tx: tx.flows.family(kept.account, name)) == kept.family
-    assert store.read_now(lambda tx: tx.flows.consent(kept.account, kept.consent.id, BOX)) == kept.consent
+    assert store.read_now(lambda tx: family_rows.load(tx, kept.account, name)) == kept.family
+    assert store.read_now(lambda tx: consent_rows.load(tx, kept.account, kept.consent.id, BOX)) == kept.consent
 
 
 def test_what_stands_is_remembered_until_anything_ends(store: Store, other: Store, kept: Kept) -> None:
@@ -334,16 +350,16 @@ def test_what_stands_is_remembered_until_anything_ends(store: Store, other: Stor
 
     def look(tx: Tx) -> Any:
         def find() -> bool:
-            found = tx.flows.family(kept.account, kept.family.id)
+            found = family_rows.load(tx, kept.account, kept.family.id)
             looks.append(found is not None and found.ended_at is None)
             return looks[-1]
 
-        return tx.standing("the family", find)
+        return tx.valid("the family", find)
 
     ends: list[Callable[[Tx], Any]] = [
-        lambda tx: tx.flows.revoke(kept.account, kept.token, kept.consent.expires_at),
-        lambda tx: tx.flows.end_consent(kept.account, kept.consent.id, "why"),
-        lambda tx: tx.flows.end_family(kept.account, kept.family.id, "why"),
+        lambda tx: revoked_tokens.add(tx, kept.account, kept.token, kept.consent.expires_at),
+        lambda tx: consent_rows.end(tx, kept.account, kept.consent.id, "why"),
+        lambda tx: family_rows.end(tx, kept.account, kept.family.id, "why"),
     ]
     for number, end in enumerate(ends):
         for _ in range(6):  # more than there are readers
@@ -362,14 +378,13 @@ def test_what_stands_is_remembered_until_anything_ends(store: Store, other: Stor
 
 def test_everything_comes_back_as_it_was(store: Store, kept: Kept, watch: Watch) -> None:
     def unit(tx: Tx) -> list[Any]:
-        flows = tx.flows
         return [
-            flows.pushed(kept.account, kept.pushed, kept.client, BOX),
-            flows.interaction(kept.account, kept.interaction.id, BOX),
-            flows.consent(kept.account, kept.consent.id, BOX),
-            flows.code(kept.account, kept.code),
-            flows.family(kept.account, kept.family.id),
-            flows.family_and_consent(kept.account, kept.family.id, BOX),
+            pushed_requests.load(tx, kept.account, kept.pushed, kept.client, BOX),
+            interactions.load(tx, kept.account, kept.interaction.id, BOX),
+            consent_rows.load(tx, kept.account, kept.consent.id, BOX),
+            codes.load(tx, kept.account, kept.code),
+            family_rows.load(tx, kept.account, kept.family.id),
+            family_rows.load_with_consent(tx, kept.account, kept.family.id, BOX),
         ]
 
     assert store.read_now(unit) == [
@@ -382,9 +397,9 @@ def test_everything_comes_back_as_it_was(store: Store, kept: Kept, watch: Watch)
 def test_what_is_no_id_is_not_there(store: Store, kept: Kept, name: str) -> None:
     def unit(tx: Tx) -> list[Any]:
         return [
-            tx.flows.interaction(kept.account, name, BOX),
-            tx.flows.consent(kept.account, name, BOX),
-            tx.flows.family(kept.account, name),
+            interactions.load(tx, kept.account, name, BOX),
+            consent_rows.load(tx, kept.account, name, BOX),
+            family_rows.load(tx, kept.account, name),
         ]
 
     assert store.read_now(unit) == [None, None, None]
@@ -394,7 +409,7 @@ def test_what_was_said_is_encrypted_and_stays_in_its_row(
     store: Store, backend: Backend, kept: Kept, watch: Watch
 ) -> None:
     second = consent(kept.account, kept.client, watch)
-    store.run_now(lambda tx: tx.flows.add_consent(second, PERSON, BOX))
+    store.run_now(lambda tx: consent_rows.add(tx, second, PERSON, BOX))
     for column, table, words in (("said", "consents", b"ada"), ("request", "pushed", b"pushed one"),
                                  ("request", "interactions", b"request")):  # fmt: skip
         for (value,) in backend.execute(f"SELECT {column} FROM {table}"):
@@ -404,14 +419,14 @@ def test_what_was_said_is_encrypted_and_stays_in_its_row(
         ids.raw(second.id), ids.raw(kept.consent.id),
     )  # fmt: skip
     with pytest.raises(WrongKey):
-        store.read_now(lambda tx: tx.flows.consent(kept.account, kept.consent.id, BOX))
+        store.read_now(lambda tx: consent_rows.load(tx, kept.account, kept.consent.id, BOX))
 
 
 def test_a_pushed_request_is_opened_by_its_client_in_its_time(store: Store, kept: Kept, watch: Watch) -> None:
     stranger = store.run_now(lambda tx: things.client(tx, kept.account)).id
 
     def opened(client: str) -> bytes | None:
-        return store.read_now(lambda tx: tx.flows.pushed(kept.account, kept.pushed, client, BOX))
+        return store.read_now(lambda tx: pushed_requests.load(tx, kept.account, kept.pushed, client, BOX))
 
     assert opened(stranger) is None
     watch.forward(HOUR / 12 - TICK)
@@ -426,22 +441,24 @@ def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch
 
     def unit(tx: Tx) -> None:
         for each, person in ((here, PERSON), (there, PERSON), (bob, b"b" * 32), (over, PERSON)):
-            tx.flows.add_consent(each, person, BOX)
-        assert tx.flows.end_consent(kept.account, over.id, "why") == second
+            consent_rows.add(tx, each, person, BOX)
+        assert consent_rows.end(tx, kept.account, over.id, "why") == second
 
     store.run_now(unit)
 
     def found(person: bytes | None, client: str | None, limit: int = 10) -> list[str]:
-        return store.read_now(lambda tx: tx.flows.consents_of(kept.account, person=person, client=client, limit=limit))
+        return store.read_now(
+            lambda tx: consent_rows.active_of(tx, kept.account, person=person, client=client, limit=limit)
+        )
 
     assert found(PERSON, None) == [kept.consent.id, here.id, there.id]
     assert found(PERSON, None, limit=2) == [kept.consent.id, here.id]
     assert found(None, second) == [there.id, bob.id]
     assert found(PERSON, second) == [there.id]
     assert found(b"n" * 32, None) == []
-    first, *_ = page = store.read_now(lambda tx: tx.flows.consents(kept.account, LOWEST, 3, BOX))
+    first, *_ = page = store.read_now(lambda tx: consent_rows.page(tx, kept.account, LOWEST, 3, BOX))
     assert [each.id for each in page] == [kept.consent.id, here.id, there.id]
-    rest = store.read_now(lambda tx: tx.flows.consents(kept.account, ids.raw(page[-1].id), 3, BOX))
+    rest = store.read_now(lambda tx: consent_rows.page(tx, kept.account, ids.raw(page[-1].id), 3, BOX))
     assert rest[0] == bob
     assert rest[1:] == [over._replace(ended_at=watch(), ended_reason="why")]
     assert first == kept.consent
@@ -452,13 +469,13 @@ def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store
 
     def add(tx: Tx) -> None:
         for each in many:
-            tx.flows.add_consent(each, PERSON, BOX)
-            tx.flows.add_family(family(each, watch))
+            consent_rows.add(tx, each, PERSON, BOX)
+            family_rows.add(tx, family(each, watch))
 
     store.run_now(add)
 
     def end(tx: Tx) -> int:
-        account = tx.account(kept.account)
+        account = account_rows.load(tx, kept.account)
         assert account is not None
         return revocation.end_consents(tx, account, "why", Origin("test"), person=PERSON, client=None)
 
@@ -466,28 +483,29 @@ def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store
     told = store.read_now(lambda tx: things.subjects(tx, kept.account))
     assert sorted(told) == sorted([kept.consent.id, *(each.id for each in many)])
     assert (
-        store.read_now(lambda tx: [each for one in many for each in tx.flows.families_of(kept.account, one.id)]) == []
+        store.read_now(lambda tx: [each for one in many for each in family_rows.of_consent(tx, kept.account, one.id)])
+        == []
     )
 
 
 def test_a_revoked_token_is_revoked_in_its_account(store: Store, other: Store, kept: Kept, watch: Watch) -> None:
     stranger = accounts.new("stranger", watch()).id
-    store.run_now(lambda tx: tx.flows.revoke(kept.account, kept.token, watch() + HOUR))
-    assert other.read_now(lambda tx: tx.flows.is_revoked(kept.account, kept.token))
-    assert not other.read_now(lambda tx: tx.flows.is_revoked(stranger, kept.token))
-    assert not other.read_now(lambda tx: tx.flows.is_revoked(kept.account, ids.fresh()))
+    store.run_now(lambda tx: revoked_tokens.add(tx, kept.account, kept.token, watch() + HOUR))
+    assert other.read_now(lambda tx: revoked_tokens.contains(tx, kept.account, kept.token))
+    assert not other.read_now(lambda tx: revoked_tokens.contains(tx, stranger, kept.token))
+    assert not other.read_now(lambda tx: revoked_tokens.contains(tx, kept.account, ids.fresh()))
 
 
 def test_issuers_are_known_everywhere_at_once(store: Store, other: Store, kept: Kept) -> None:
     def names(of: Store) -> list[list[str]]:
-        return [of.read_now(lambda tx: [each.name for each in tx.flows.issuers(kept.account)]) for _ in range(4)]
+        return [of.read_now(lambda tx: [each.name for each in issuer_rows.load(tx, kept.account)]) for _ in range(4)]
 
     assert names(other) == [[]] * 4
-    store.run_now(lambda tx: [tx.flows.add_issuer(issuer(kept, name)) for name in ("b", "a")])
+    store.run_now(lambda tx: [issuer_rows.add(tx, issuer(kept, name)) for name in ("b", "a")])
     assert names(other) == names(store) == [["a", "b"]] * 4
-    assert store.run_now(lambda tx: tx.flows.remove_issuer(kept.account, "b"))
+    assert store.run_now(lambda tx: issuer_rows.remove(tx, kept.account, "b"))
     assert names(other) == names(store) == [["a"]] * 4
-    assert not store.run_now(lambda tx: tx.flows.remove_issuer(kept.account, "b"))
+    assert not store.run_now(lambda tx: issuer_rows.remove(tx, kept.account, "b"))
 
 
 # --- what is forgotten
@@ -507,14 +525,14 @@ FORGOTTEN: dict[str, tuple[str, timedelta]] = {
 def test_it_is_forgotten_when_nothing_rests_on_it(
     store: Store, backend: Backend, kept: Kept, watch: Watch, table: str
 ) -> None:
-    store.run_now(lambda tx: tx.flows.revoke(kept.account, kept.token, watch() + HOUR))
+    store.run_now(lambda tx: revoked_tokens.add(tx, kept.account, kept.token, watch() + HOUR))
     column, after = FORGOTTEN[table]
     [(ends,)] = backend.execute(f"SELECT {column} FROM {table}")
     watch.at = clock.from_milliseconds(ends) + after
-    store.run_now(lambda tx: tx.forget())
+    store.run_now(expiry.delete_expired)
     assert len(backend.execute(f"SELECT * FROM {table}")) == 1
     watch.forward(TICK)
-    store.run_now(lambda tx: tx.forget())
+    store.run_now(expiry.delete_expired)
     assert backend.execute(f"SELECT * FROM {table}") == []
 
 
@@ -524,13 +542,13 @@ def test_what_has_ended_is_remembered_as_long_as_what_has_not(
     """So that nothing comes to life because its end was forgotten."""
 
     def end(tx: Tx) -> None:
-        tx.flows.end_consent(kept.account, kept.consent.id, "why")
-        tx.flows.end_family(kept.account, kept.family.id, "why")
-        tx.flows.spend_code(kept.account, kept.code)
+        consent_rows.end(tx, kept.account, kept.consent.id, "why")
+        family_rows.end(tx, kept.account, kept.family.id, "why")
+        codes.spend(tx, kept.account, kept.code)
 
     store.run_now(end)
     watch.forward(90 * DAY)
-    store.run_now(lambda tx: tx.forget())
+    store.run_now(expiry.delete_expired)
     assert [len(backend.execute(f"SELECT * FROM {table}")) for table in ("consents", "families")] == [1, 1]
 
 
@@ -538,9 +556,9 @@ def test_much_is_forgotten_in_slices(store: Store, backend: Backend, kept: Kept,
     def push(tx: Tx) -> None:
         for number in range(449):
             raw = bytes([number // 256, number % 256]) * 16
-            tx.flows.push(kept.account, raw, kept.client, "192.0.2.1", b"", BOX, watch())
+            pushed_requests.add(tx, kept.account, raw, kept.client, "192.0.2.1", b"", BOX, watch())
 
     store.run_now(push)
     watch.forward(HOUR / 12 + TICK)
-    assert [store.run_now(lambda tx: tx.forget()) for _ in range(4)] == [200, 200, 50, 0]
+    assert [store.run_now(expiry.delete_expired) for _ in range(4)] == [200, 200, 50, 0]
     assert backend.execute("SELECT * FROM pushed") == []

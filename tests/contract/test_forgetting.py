@@ -7,11 +7,12 @@ from typing import Any, cast
 
 from gatepost.core import ids
 from gatepost.core.secrets import Box
+from gatepost.oauth.authorize import interactions, pushed_requests
+from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.run import chores
 from gatepost.run.app import Opened
-from gatepost.store.flows import Interaction
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 
@@ -27,12 +28,12 @@ def test_expired_interactions_and_pushed_requests_are_deleted_in_slices(
     def add(tx: Tx) -> None:
         for number in range(450):
             made = Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", soon)
-            tx.flows.open_interaction(made, "192.0.2.1", BOX)
-            tx.flows.push(account, number.to_bytes(32, "big"), client, "192.0.2.1", b"{}", BOX, soon)
-        tx.flows.open_interaction(
-            Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", later), "192.0.2.1", BOX
+            interactions.add(tx, made, "192.0.2.1", BOX)
+            pushed_requests.add(tx, account, number.to_bytes(32, "big"), client, "192.0.2.1", b"{}", BOX, soon)
+        interactions.add(
+            tx, Interaction(account, ids.new("int"), client, b"b" * 32, None, b"{}", later), "192.0.2.1", BOX
         )
-        tx.flows.push(account, b"l" * 32, client, "192.0.2.1", b"{}", BOX, later)
+        pushed_requests.add(tx, account, b"l" * 32, client, "192.0.2.1", b"{}", BOX, later)
 
     store.run_now(add)
     opened = cast(Opened, SimpleNamespace(store=store))

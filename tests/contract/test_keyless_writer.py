@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import SERVER_KEYS, Box
-from gatepost.ledger import chain, chain_upkeep, entries, seal, upkeep
+from gatepost.ledger import chain, chain_rows, chain_upkeep, entries, seal, seal_rows, upkeep
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.seal import Head
 from gatepost.oauth import key_lifecycle
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 from tests.contract.things import KEY
@@ -274,7 +275,7 @@ def test_entries_moved_to_another_account(world: World) -> None:
 
 
 def _own_chain(world: World) -> Chain:
-    found = world.store.read_now(lambda tx: tx.chains.chain(KEY, world.ours))
+    found = world.store.read_now(lambda tx: chain_rows.load(tx, KEY, world.ours))
     assert found is not None
     return found
 
@@ -392,30 +393,30 @@ def test_the_record_of_the_last_heads_removed(world: World) -> None:
 def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bool) -> None:
     """Its tree is built in slices while sealing goes on, and one leaf stands for what was pruned before."""
     older = accounts.new("older", world.watch())
-    world.store.run_now(lambda tx: tx.add_account(older))
+    world.store.run_now(lambda tx: account_rows.add(tx, older))
     last = Head(0, seal.START)
     for number in range(1, 11):
         last = world.store.run_now(lambda tx, last=last: _sealed_as_before(tx, older.id, last))  # type: ignore[misc]
         if pruned and number == 4:
-            made = world.store.read_now(lambda tx: tx.seals(older.id, 3, 1))[0]
+            made = world.store.read_now(lambda tx: seal_rows.page(tx, older.id, 3, 1))[0]
             world.execute("DELETE FROM seals WHERE account = ?", ids.raw(older.id))
             world.execute("DELETE FROM entries WHERE account = ?", ids.raw(older.id))
-            world.store.run_now(lambda tx, made=made: tx.add_seal(older.id, made, []))  # type: ignore[misc]
+            world.store.run_now(lambda tx, made=made: seal_rows.add(tx, older.id, made, []))  # type: ignore[misc]
             anchor = seal.anchor(KEY, older.id, made)
-            world.store.run_now(lambda tx, anchor=anchor: tx.drop_seal(older.id, anchor))  # type: ignore[misc]
+            world.store.run_now(lambda tx, anchor=anchor: seal_rows.delete_oldest(tx, older.id, anchor))  # type: ignore[misc]
     world.execute("DELETE FROM unsealed WHERE account = ?", ids.raw(older.id))
     assert "no chain record" in upkeep.verify(world.store, KEY, older.id).problem
     world.store.run_now(lambda tx: things.record(tx, older.id, "meanwhile"))
     with pytest.raises(BrokenChain):
         world.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, older.id))
     assert world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY)) == []
-    assert world.store.read_now(lambda tx: tx.chains.behind(10)) == [older.id]
+    assert world.store.read_now(lambda tx: chain_rows.behind(tx, 10)) == [older.id]
     assert world.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, older.id)) == 1
     slices = 1
     while world.store.run_now(lambda tx: chain_upkeep.grow_some(tx, KEY, older.id)):
         slices += 1
     assert slices > 1
-    found = world.store.read_now(lambda tx: tx.chains.chain(KEY, older.id))
+    found = world.store.read_now(lambda tx: chain_rows.load(tx, KEY, older.id))
     assert found is not None
     assert (found.tree.size, found.grown) == (1 + 12 + 1 if pruned else 21, 11)
     assert upkeep.verify(world.store, KEY, older.id).problem == ""
@@ -427,7 +428,7 @@ def _sealed_as_before(tx: Tx, account: str, last: Head) -> Head:
     """Two entries and their seal, as a release without chain records made them."""
     made = [things.record(tx, account, str(number)) for number in range(2)]
     sealed = seal.follow(KEY, account, last, made, clock.milliseconds(tx.at))
-    tx.add_seal(account, sealed, [])
+    seal_rows.add(tx, account, sealed, [])
     return Head(sealed.number, sealed.mac)
 
 

@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import entries, seal, upkeep
+from gatepost.ledger import entries, entry_rows, seal, seal_rows, upkeep
 from gatepost.ledger.entries import MAX_DATA, Entry
 from gatepost.ledger.seal import Head
 from gatepost.ledger.upkeep import Wanted
+from gatepost.oauth import client_rows, scope_rows
 from gatepost.store.interface import Store
-from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.store.transaction import HIGHEST, LOWEST, Hints, Tx
 from tests.contract import things, together
 from tests.contract.backends import Watch
 
@@ -38,7 +40,7 @@ def record(store: Store, account: str, count: int, keep_days: int = 30) -> list[
 
 
 def left(store: Store, account: str) -> list[Entry]:
-    return store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 10_000))
+    return store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 10_000))
 
 
 # --- what is kept
@@ -51,7 +53,7 @@ def test_an_entry_comes_back_as_it_was(store: Store, account: str) -> None:
         return things.record(tx, account, text, one=text, none=None, number=-(2**63), half=0.5, deep=[{"a": []}])
 
     made = store.run_now(unit)
-    found = store.read_now(lambda tx: tx.entry(account, made.id))
+    found = store.read_now(lambda tx: entry_rows.load(tx, account, made.id))
     assert found == made
     assert entries.shown(made)["data"]["one"] == text
 
@@ -60,7 +62,7 @@ def test_an_entry_comes_back_as_it_was(store: Store, account: str) -> None:
 def test_data_may_be_large(store: Store, account: str, *, records_only: bool) -> None:
     large = "x" * (MAX_DATA - len('{"large":""}'))
     units = [lambda tx, number=number: things.record(tx, account, str(number), large=large) for number in range(20)]
-    made = together.run(store, units, records_only=records_only)
+    made = together.run(store, units, hints=Hints(append_only=records_only))
     assert [len(entry.data or "") for entry in left(store, account)] == [MAX_DATA] * 20
     assert {entry.id for entry in left(store, account)} == {entry.id for entry in made}
     seal_all(store, account)
@@ -69,13 +71,13 @@ def test_data_may_be_large(store: Store, account: str, *, records_only: bool) ->
 
 def test_entries_of_another_account_do_not_exist(store: Store, account: str, watch: Watch) -> None:
     other = accounts.new("other", watch())
-    store.run_now(lambda tx: tx.add_account(other))
+    store.run_now(lambda tx: account_rows.add(tx, other))
     [made] = record(store, account, 1)
-    assert store.read_now(lambda tx: tx.entry(other.id, made.id)) is None
+    assert store.read_now(lambda tx: entry_rows.load(tx, other.id, made.id)) is None
     assert list(upkeep.oldest(store, other.id, Wanted())) == []
-    assert store.read_now(lambda tx: tx.unsealed_accounts()) == [account]
+    assert store.read_now(seal_rows.unsealed_accounts) == [account]
     record(store, other.id, 1)
-    assert store.read_now(lambda tx: tx.unsealed_accounts()) == sorted([account, other.id])
+    assert store.read_now(seal_rows.unsealed_accounts) == sorted([account, other.id])
 
 
 # --- order and pages
@@ -106,8 +108,9 @@ def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: W
     def recorded(tx: Tx) -> None:
         for number, at in enumerate(instants):
             raw_id = ids.lowest_at(clock.milliseconds(at + skew))[:6] + ids.fresh()[6:]
-            made = things.record(tx, account, str(number), raw_id=raw_id)
-            tx.effects.entries[-1] = made._replace(at=clock.milliseconds(at))
+            things.record(tx, account, str(number), raw_id=raw_id)
+            rows = tx.pending.appended["insert_entries"]
+            rows[-1] = (*rows[-1][:3], clock.milliseconds(at), *rows[-1][4:])
 
     store.run_now(recorded)
     wanted = Wanted(since=instants[3], until=instants[6])
@@ -124,7 +127,7 @@ def test_reading_from_one_end_of_the_calendar(store: Store, account: str, wanted
 
 def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None:
     names = sorted(f"a{number}" for number in range(25))
-    store.run_now(lambda tx: [tx.add_account(accounts.new(name, watch())) for name in names])
+    store.run_now(lambda tx: [account_rows.add(tx, accounts.new(name, watch())) for name in names])
     store.run_now(lambda tx: [things.scope(tx, account, name) for name in names])
     clients = sorted(store.run_now(lambda tx: [things.client(tx, account).id for _ in names]))
 
@@ -135,13 +138,15 @@ def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None
             found += part
         return found
 
-    assert pages(lambda tx, after: [each.name for each in tx.accounts(after, 10)]) == sorted([*names, "acme"])
-    assert pages(lambda tx, after: [each.name for each in tx.scopes(account, after, 10)]) == names
+    assert pages(lambda tx, after: [each.name for each in account_rows.page(tx, after, 10)]) == sorted([*names, "acme"])
+    assert pages(lambda tx, after: [each.name for each in scope_rows.page(tx, account, after, 10)]) == names
     assert (
-        pages(lambda tx, after: [each.id for each in tx.clients(account, ids.raw(after) if after else b"", 10)])
+        pages(
+            lambda tx, after: [each.id for each in client_rows.page(tx, account, ids.raw(after) if after else b"", 10)]
+        )
         == clients
     )
-    assert store.read_now(lambda tx: (tx.count_scopes(account), tx.count_clients(account))) == (25, 25)
+    assert store.read_now(lambda tx: (scope_rows.count(tx, account), client_rows.count(tx, account))) == (25, 25)
 
 
 # --- retention
@@ -162,17 +167,17 @@ def test_entries_go_when_their_time_is_over_and_not_before(store: Store, account
         verdict = upkeep.verify(store, KEY, account)
         assert verdict.problem == ""
         assert verdict.entries == len(expected)
-    assert store.read_now(lambda tx: tx.seals(account, 0, 10)) == []
+    assert store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10)) == []
 
 
 def test_seals_go_only_from_the_start_and_leave_an_anchor(store: Store, account: str, watch: Watch) -> None:
     for days in (7, 7, 400, 7):
         record(store, account, 5, days)
         seal_all(store, account)
-    third = store.read_now(lambda tx: tx.seals(account, 2, 1))[0]
+    third = store.read_now(lambda tx: seal_rows.page(tx, account, 2, 1))[0]
     watch.forward(timedelta(days=8))
     prune_all(store, account)
-    seals, anchor = store.read_now(lambda tx: (tx.seals(account, 0, 10), tx.anchor(account)))
+    seals, anchor = store.read_now(lambda tx: (seal_rows.page(tx, account, 0, 10), seal_rows.anchor(tx, account)))
     assert [each.number for each in seals] == [3, 4]
     assert seals[0] == third
     assert anchor == seal.anchor(KEY, account, anchor) if anchor else False
@@ -218,10 +223,10 @@ def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, acco
     watch.forward(timedelta(days=8))
     prune_all(store, account)
     assert left(store, account) == [kept]
-    assert store.read_now(lambda tx: tx.count_unsealed(account)) == 1
+    assert store.read_now(lambda tx: seal_rows.count_unsealed(tx, account)) == 1
     assert upkeep.verify(store, KEY, account).problem == ""
     seal_all(store, account)
-    assert store.read_now(lambda tx: tx.oldest_unsealed()) is None
+    assert store.read_now(seal_rows.oldest_unsealed) is None
     assert upkeep.verify(store, KEY, account).problem == ""
 
 
@@ -246,20 +251,20 @@ def test_erased_data_still_verifies(store: Store, account: str) -> None:
     made = record(store, account, 10)
     erased, unsealed = made[3], record(store, account, 1)[0]
     for entry in (erased, unsealed):
-        store.run_now(lambda tx, entry=entry: tx.erase_data(account, entry.id, entries.data_hash(entry)))  # type: ignore[misc]
+        store.run_now(lambda tx, entry=entry: entry_rows.erase_data(tx, account, entry.id, entries.data_hash(entry)))  # type: ignore[misc]
         seal_all(store, account)
-    found = store.read_now(lambda tx: tx.entry(account, erased.id))
+    found = store.read_now(lambda tx: entry_rows.load(tx, account, erased.id))
     assert found is not None
     assert (found.data, found.data_hash) == (None, hashlib.sha256((erased.data or "").encode()).digest())
     assert upkeep.verify(store, KEY, account).problem == ""
-    store.run_now(lambda tx: tx.erase_data(account, erased.id, b"another"))
-    assert store.read_now(lambda tx: tx.entry(account, erased.id)) == found
+    store.run_now(lambda tx: entry_rows.erase_data(tx, account, erased.id, b"another"))
+    assert store.read_now(lambda tx: entry_rows.load(tx, account, erased.id)) == found
 
 
 def test_data_erased_with_a_false_hash_does_not_verify(store: Store, account: str) -> None:
     made = record(store, account, 10)
     seal_all(store, account)
-    store.run_now(lambda tx: tx.erase_data(account, made[3].id, hashlib.sha256(b"other").digest()))
+    store.run_now(lambda tx: entry_rows.erase_data(tx, account, made[3].id, hashlib.sha256(b"other").digest()))
     assert made[3].name in upkeep.verify(store, KEY, account).problem
 
 
@@ -268,9 +273,9 @@ def test_documents_keep_their_types(store: Store, account: str, watch: Watch) ->
     made = store.run_now(
         lambda tx: things.client(tx, account, metadata={"a": "b"}, redirect_uris=["https://a.example"])
     )
-    assert store.read_now(lambda tx: tx.client(made.id)) == made
+    assert store.read_now(lambda tx: client_rows.load(tx, made.id)) == made
     scope = store.run_now(lambda tx: things.scope(tx, account, "read", claims=["email"]))
-    assert store.read_now(lambda tx: tx.scope(account, "read")) == scope
+    assert store.read_now(lambda tx: scope_rows.load(tx, account, "read")) == scope
     changed = msgspec.structs.replace(made, updated_at=watch() + timedelta(milliseconds=1))
-    store.run_now(lambda tx: tx.put_client(changed))
-    assert store.read_now(lambda tx: tx.client(made.id)) == changed
+    store.run_now(lambda tx: client_rows.update(tx, changed))
+    assert store.read_now(lambda tx: client_rows.load(tx, made.id)) == changed

@@ -8,11 +8,13 @@ from typing import Any, cast
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.store import listing
 from gatepost.store.interface import Store
-from gatepost.store.listing import Asked, Page, Wanted
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import listing_query as listing
+from gatepost.webhooks import tallies
+from gatepost.webhooks.listing_query import Asked, Page, Wanted
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 from tests.contract.listed import START, Made, World, choices, plainly
@@ -61,7 +63,7 @@ def test_nothing_of_another_account(world: World, store: Store, watch: Watch) ->
     """Not by any filter, though its ids are known."""
     world.deliver(60)
     other = accounts.new("other", watch())
-    assert store.run_now(lambda tx: tx.add_account(other))
+    assert store.run_now(lambda tx: account_rows.add(tx, other))
     stranger = World(store, other.id, 3)
     stranger.deliver(5)
     for wanted in (Wanted(**{name: value}) for name, values in choices(world).items() for value in values):
@@ -239,9 +241,9 @@ def test_counts_are_summed_by_the_interval(world: World, watch: Watch) -> None:
     for minutes in (0, 1, 59, 60):
         watch.at = clock.from_milliseconds((first + minutes * 60) * 1000)
         for _ in range(2):
-            world.store.run_now(lambda tx: tx.tally(world.account, "made", 5))
+            world.store.run_now(lambda tx: tallies.add(tx, world.account, "made", 5))
     watch.forward(timedelta(days=3))
-    world.store.run_now(lambda tx: tx.webhooks.roll_up(first + 60, 100))
+    world.store.run_now(lambda tx: tallies.roll_up(tx, first + 60, 100))
     rows = world.store.read_now(lambda tx: listing.tallied(tx, world.account, first, first + 7200, 3600))
     assert sorted(rows) == [(first, "made", 30), (first + 3600, "made", 10)]
     day = first // 86_400 * 86_400

@@ -8,17 +8,18 @@ import msgspec
 import pytest
 
 from gatepost import accounts
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
-from gatepost.ledger.service import Answer
-from gatepost.store import listing
+from gatepost.ledger.operations import Answer
 from gatepost.store.interface import Store
-from gatepost.store.listing import Wanted
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import delivery_rows, health_rows, tallies
 from gatepost.webhooks import listing as units
+from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument
 from gatepost.webhooks.listing import Query
+from gatepost.webhooks.listing_query import Wanted
 from tests.contract import things
 from tests.contract.backends import Watch
 from tests.contract.listed import SERVICE, START, World, choices, plainly
@@ -55,7 +56,7 @@ def ask_badly(store: Store, account: str, query: Query) -> str:
 
 
 def whole(tx: Tx, account: str) -> Account:
-    found = tx.account(account)
+    found = account_rows.load(tx, account)
     assert found is not None
     return found
 
@@ -69,7 +70,7 @@ def test_records_are_whole(world: World, account: str) -> None:
         START, START, START + 9, "https://receiver.example", ["sk_1"], "plan", 0, "wrk_1", response="no"
     )
     attempt = Attempt(world.raw, done.id, 1, "failed", msgspec.json.encode(document).decode())
-    world.store.run_now(lambda tx: tx.webhooks.write_attempts([attempt]))
+    world.store.run_now(lambda tx: delivery_rows.add_attempts(tx, [attempt]))
     found = {each["id"]: each for each in ask(world.store, account)["data"]}
     assert list(found) == [ids.text("dlv", each.id) for each in reversed(world.made)]
     assert [each["status"] for each in found.values()] == [each.status for each in reversed(world.made)]
@@ -88,7 +89,7 @@ def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: 
     world.deliver(60, ended=0.0)
     key = (world.raw, ids.raw(world.endpoints[0].id))
     later = START + 10 * 86_400_000
-    world.store.run_now(lambda tx: tx.webhooks.worsen(key, 1, START, later))
+    world.store.run_now(lambda tx: health_rows.add_failures(tx, key, 1, START, later))
     told = ask(world.store, account, wanted=Wanted(status="pending"), limit=200)["data"]
     for each in told:
         waits = each["endpoint"]["id"] == world.endpoints[0].id
@@ -124,7 +125,7 @@ def test_a_cursor_is_for_one_account_one_view_and_the_same_filters(
 ) -> None:
     world.deliver(40)
     other = accounts.new("other", watch())
-    assert store.run_now(lambda tx: tx.add_account(other))
+    assert store.run_now(lambda tx: account_rows.add(tx, other))
     World(store, other.id, 2).deliver(40)
     wanted = Wanted(event_type="invoice.paid")
     cursor = ask(store, account, wanted=wanted, limit=3)["next_cursor"]
@@ -163,7 +164,7 @@ def test_a_cursor_by_due_time(world: World, account: str) -> None:
 def test_the_summary_of_an_account(world: World, account: str, watch: Watch) -> None:
     world.deliver(50)
     hour = clock.seconds(watch()) // 3600 * 3600
-    world.store.run_now(lambda tx: tx.tally(account, "ended delivered", 3))
+    world.store.run_now(lambda tx: tallies.add(tx, account, "ended delivered", 3))
     body = ask(world.store, account, view="summary")
     assert len(body["data"]) == 25 if clock.seconds(watch()) % 3600 else 24
     last = body["data"][-1]

@@ -6,13 +6,16 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.ledger import entry_rows
+from gatepost.oauth import client_rows
 from gatepost.oauth.clients import Client
 from gatepost.store import sql_loader
 from gatepost.store.interface import Store
 from gatepost.store.sql_loader import Migration
+from gatepost.store.transaction import APPEND_ONLY
 from tests.contract import things, together
 from tests.contract.backends import Backend
 
@@ -30,7 +33,7 @@ def add(monkeypatch: pytest.MonkeyPatch, statements: str) -> Migration:
 def test_the_second_time_there_is_nothing_to_do(backend: Backend, store: Store, account: str) -> None:
     assert store.migrate() == []
     assert backend.open().migrate() == []
-    assert store.read_now(lambda tx: tx.account(account)) is not None
+    assert store.read_now(lambda tx: account_rows.load(tx, account)) is not None
 
 
 def test_of_many_at_once_one_does_it(backend: Backend) -> None:
@@ -39,7 +42,7 @@ def test_of_many_at_once_one_does_it(backend: Backend) -> None:
     assert sorted(applied) == [[]] * 7 + [KNOWN]
     assert together.in_threads([stores[0].migrate for _ in range(4)]) == [[]] * 4
     for store in stores:
-        assert store.read_now(lambda tx: tx.accounts("", 1)) == []
+        assert store.read_now(lambda tx: account_rows.page(tx, "", 1)) == []
 
 
 def test_beside_units_at_work(store: Store, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +50,10 @@ def test_beside_units_at_work(store: Store, account: str, monkeypatch: pytest.Mo
 
     def work() -> list[str]:
         units = [lambda tx, number=number: things.record(tx, account, str(number)) for number in range(300)]
-        return [repr(outcome) for outcome in together.failures(together.run(store, units, records_only=True))]
+        return [repr(outcome) for outcome in together.failures(together.run(store, units, hints=APPEND_ONLY))]
 
     assert together.in_threads([work, store.migrate, work]) == [[], ["next"], []]
-    assert store.read_now(lambda tx: tx.count_entries(account)) == 600
+    assert store.read_now(lambda tx: entry_rows.count(tx, account)) == 600
 
 
 def test_one_that_was_changed_is_refused(backend: Backend, store: Store) -> None:
@@ -96,7 +99,7 @@ def test_this_release_runs_on_the_next_schema(
         )
         backend.open().migrate()
     store.run_now(lambda tx: things.record(tx, account, "one"))
-    assert together.run(store, [lambda tx: things.record(tx, account, "two").subject], records_only=True) == ["two"]
+    assert together.run(store, [lambda tx: things.record(tx, account, "two").subject], hints=APPEND_ONLY) == ["two"]
     assert backend.open().read_now(lambda tx: things.subjects(tx, account)) == ["one", "two"]
 
 
@@ -111,7 +114,7 @@ def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
         context.setattr(sql_loader, "migrations", without(7))
         store.migrate()
     account = ids.new("acc")
-    store.run_now(lambda tx: tx.add_account(Account(account, "acme", tx.at)))
+    store.run_now(lambda tx: account_rows.add(tx, Account(account, "acme", tx.at)))
     before = Client(ids.new("cli"), account, clock.EPOCH, clock.EPOCH)
     backend.execute(insert, *row(before))
     assert store.migrate() == ["claims"]
@@ -120,8 +123,8 @@ def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
     after = store.run_now(lambda tx: things.client(tx, account))
 
     def claims() -> list[bool]:
-        stored = backend.open().read_now(lambda tx: [tx.client(each.id) for each in (before, during, after)])
-        listed = backend.open().read_now(lambda tx: {each.id: each for each in tx.clients(account, b"", 10)})
+        stored = backend.open().read_now(lambda tx: [client_rows.load(tx, each.id) for each in (before, during, after)])
+        listed = backend.open().read_now(lambda tx: {each.id: each for each in client_rows.page(tx, account, b"", 10)})
         assert [listed[each.id] for each in (before, during, after)] == stored
         return [each.id_token_claims for each in stored if each is not None]
 
@@ -129,8 +132,8 @@ def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
     for client in (before, during, after):
         backend.execute(update, row(client)[2], *row(client)[:2])
     assert claims() == [True, True, False]
-    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(before, id_token_claims=False)))
-    store.run_now(lambda tx: tx.put_client(msgspec.structs.replace(after, id_token_claims=True)))
+    store.run_now(lambda tx: client_rows.update(tx, msgspec.structs.replace(before, id_token_claims=False)))
+    store.run_now(lambda tx: client_rows.update(tx, msgspec.structs.replace(after, id_token_claims=True)))
     assert claims() == [False, True, True]
     documents = backend.execute("SELECT document FROM clients")
     assert not [document for (document,) in documents if "id_token_claims" in document], "it is stored once"
@@ -150,6 +153,6 @@ def test_a_store_without_tables_is_unavailable(backend: Backend, store: Store) -
     for table in ("counters", "changes"):
         backend.execute(f"DROP TABLE {table}")
     with pytest.raises(Unavailable):
-        store.run_now(lambda tx: tx.accounts("", 1))
+        store.run_now(lambda tx: account_rows.page(tx, "", 1))
     with pytest.raises(Unavailable):
-        store.read_now(lambda tx: tx.accounts("", 1))
+        store.read_now(lambda tx: account_rows.page(tx, "", 1))

@@ -14,17 +14,19 @@ from psycopg import sql
 
 import gatepost
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import entries
+from gatepost.ledger import entries, entry_rows
 from gatepost.ledger.entries import MAX_DATA
 from gatepost.ledger.outbox import grant_statements, revoke_statements
 from gatepost.store import notify
 from gatepost.store.interface import Store
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.webhooks import publish
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx
+from gatepost.webhooks import delivery_rows, endpoint_rows, publish, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.fanout import create_deliveries
 from gatepost.webhooks.publish import SLICE, Moved
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
@@ -58,7 +60,7 @@ def move_all(store: Store) -> list[Moved]:
 
 
 def recorded(store: Store, account: str) -> list[dict[str, Any]]:
-    found = store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 1000))
+    found = store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1000))
     return [entries.shown(each) for each in found]
 
 
@@ -69,8 +71,8 @@ def waiting(backend: Postgres) -> list[tuple[Any, ...]]:
 def subscribe(store: Store, account: str) -> None:
     def unit(tx: Tx) -> None:
         endpoint = Endpoint(ids.new("ep"), account, "https://receiver.example/hooks", tx.at, tx.at)
-        tx.webhooks.add_endpoint(endpoint)
-        tx.webhooks.add_subscription(Subscription(ids.new("sub"), account, endpoint.id, ["*"], tx.at, tx.at))
+        endpoint_rows.add(tx, endpoint)
+        subscription_rows.add(tx, Subscription(ids.new("sub"), account, endpoint.id, ["*"], tx.at, tx.at))
 
     store.run_now(unit)
 
@@ -184,7 +186,7 @@ def test_what_is_no_role(name: str) -> None:
 
 def _another(tx: Tx) -> accounts.Account:
     made = accounts.new("another", tx.at)
-    tx.add_account(made)
+    account_rows.add(tx, made)
     return made
 
 
@@ -206,7 +208,7 @@ def test_what_was_committed_is_moved_whole(store: Store, account: str, backend: 
         ("invoice.sent", None, 1, "outbox"),
     ]
     events = [ids.raw(each["id"]) for each in found]
-    assert store.read_now(lambda tx: tx.webhooks.count_deliveries(account, events)) == dict.fromkeys(events, 1)
+    assert store.read_now(lambda tx: delivery_rows.count_of_events(tx, account, events)) == dict.fromkeys(events, 1)
 
 
 def test_what_was_rolled_back_is_never_moved(store: Store, account: str, backend: Postgres, database: Database) -> None:
@@ -386,10 +388,10 @@ def test_a_mistake_shows_at_the_caller(database: Database, changes: dict[str, An
 
 
 def test_sqlite_has_no_outbox_and_says_nothing_of_it(tmp_path: Path, watch: Watch) -> None:
-    store = SqliteStore(tmp_path / "gatepost.db", watch)
+    store = SqliteStore(tmp_path / "gatepost.db", watch, create_deliveries)
     try:
         store.migrate()
-        store.run_now(lambda tx: tx.add_account(accounts.new("acme", watch())))
+        store.run_now(lambda tx: account_rows.add(tx, accounts.new("acme", watch())))
         assert move(store) == Moved(0, [])
     finally:
         store.close()

@@ -10,6 +10,7 @@ import pytest
 from gatepost.core import clock
 from gatepost.store import sql_loader
 from gatepost.store.sqlite import SqliteStore
+from gatepost.webhooks.fanout import create_deliveries
 
 STATEMENTS = sql_loader.statements("sqlite")
 NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
@@ -17,7 +18,9 @@ NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
-    with closing(SqliteStore(tmp_path_factory.mktemp("prepared") / "gatepost.db", clock.now)) as store:
+    with closing(
+        SqliteStore(tmp_path_factory.mktemp("prepared") / "gatepost.db", clock.now, create_deliveries)
+    ) as store:
         store.migrate()
         yield store
 
@@ -25,7 +28,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
 @pytest.fixture
 def database(migrated: SqliteStore) -> Iterator[apsw.Connection]:
     """A connection of its own, which has prepared nothing yet. Everything that is done is rolled back."""
-    with closing(migrated._open(create=False)) as opened:
+    with closing(migrated._file.open()) as opened:
         yield opened
 
 

@@ -8,7 +8,7 @@ import pytest
 from gatepost import accounts
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import chain_upkeep, checkpoint, merkle, proofs, receipt, seal, upkeep
+from gatepost.ledger import chain_upkeep, checkpoint, checkpoint_rows, merkle, proofs, receipt, seal, seal_rows, upkeep
 from gatepost.ledger.checkpoint import Signer, Verifier
 from gatepost.ledger.entries import Entry
 from gatepost.store.interface import Store
@@ -39,7 +39,7 @@ class Book(NamedTuple):
     def publish(self) -> str:
         due = self.store.read_now(lambda tx: chain_upkeep.due(tx, KEY, SIGNER, BASE))
         self.store.run_now(lambda tx: chain_upkeep.record_heads(tx, KEY, due.chains))
-        notes = self.store.read_now(lambda tx: tx.chains.notes("", 10))
+        notes = self.store.read_now(lambda tx: checkpoint_rows.notes(tx, "", 10))
         return next(note for account, _, note in notes if account == self.account)
 
     def proof(self, entry: Entry) -> str:
@@ -87,7 +87,7 @@ def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) ->
     watch.forward(timedelta(days=8))
     while book.store.run_now(lambda tx: upkeep.prune_some(tx, KEY, book.account)):
         pass
-    anchor = book.store.read_now(lambda tx: tx.anchor(book.account))
+    anchor = book.store.read_now(lambda tx: seal_rows.anchor(tx, book.account))
     assert anchor is not None
     assert [book.proof(entry) for entry in (kept[0], kept[5], kept[-1])] == before
     book.write(10, 90)

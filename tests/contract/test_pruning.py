@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import upkeep
+from gatepost.ledger import entry_rows, seal_rows, upkeep
 from gatepost.ledger.entries import Entry
+from gatepost.ledger.record import append_entry
 from gatepost.run import chores
 from gatepost.run.app import Opened
-from gatepost.store.effects import Birth
 from gatepost.store.interface import Store
-from gatepost.store.tx import HIGHEST, LOWEST, Tx
-from gatepost.webhooks import deliveries, pruning
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx
+from gatepost.webhooks import deliveries, delivery_rows, endpoint_rows, pruning, queue_rows, subscription_rows, tallies
 from gatepost.webhooks.deliveries import Attempt
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.pruning import Pruned
@@ -39,8 +40,8 @@ def subscription(store: Store, account: str, watch: Watch) -> Subscription:
 def subscribe(tx: Tx, account: str, **members: Any) -> Subscription:
     endpoint = Endpoint(ids.new("ep"), account, "https://receiver.example/hooks", tx.at, tx.at)
     made = Subscription(ids.new("sub"), account, endpoint.id, ["*"], tx.at, tx.at, **members)
-    tx.webhooks.add_endpoint(endpoint)
-    tx.webhooks.add_subscription(made)
+    endpoint_rows.add(tx, endpoint)
+    subscription_rows.add(tx, made)
     return made
 
 
@@ -60,7 +61,7 @@ def deliver(
                        event or ids.fresh(), "invoice.paid", keep_days)
             for _ in range(count)
         ]  # fmt: skip
-        tx.effects.births += [Birth(each, deliveries.queued(each, clock.milliseconds(at))) for each in made]
+        delivery_rows.create(tx, made, at=clock.milliseconds(at))
         return sorted(each.id for each in made)
 
     return store.run_now(unit)
@@ -71,21 +72,24 @@ def end(store: Store, account: str, raw_ids: list[bytes]) -> None:
     keys = [(ids.raw(account), each) for each in raw_ids]
 
     def unit(tx: Tx) -> None:
-        tx.webhooks.drop_queued((*key, 0) for key in keys)
+        queue_rows.end_unclaimed(tx, ((*key, 0) for key in keys))
         now = clock.milliseconds(tx.at)
-        tx.webhooks.write_records(deliveries.ending(*key, "delivered", now, 200, None) for key in keys)
-        tx.webhooks.write_attempts(Attempt(*key, 1, "succeeded", "{}") for key in keys)
+        delivery_rows.write_statuses(tx, (deliveries.ending(*key, "delivered", now, 200, None) for key in keys))
+        delivery_rows.add_attempts(tx, (Attempt(*key, 1, "succeeded", "{}") for key in keys))
 
     store.run_now(unit)
 
 
 def left(store: Store, account: str) -> list[bytes]:
-    return [each for each, _, _ in store.read_now(lambda tx: tx.webhooks.prunable(account, LOWEST, HIGHEST, 10_000))]
+    return [
+        each
+        for each, _, _ in store.read_now(lambda tx: delivery_rows.retention_page(tx, account, LOWEST, HIGHEST, 10_000))
+    ]
 
 
 def attempts(store: Store, account: str, raw_ids: list[bytes]) -> int:
     keys = [(ids.raw(account), each) for each in raw_ids]
-    return len(store.read_now(lambda tx: tx.webhooks.attempts(keys)))
+    return len(store.read_now(lambda tx: delivery_rows.attempts(tx, keys)))
 
 
 def prune(store: Store, account: str) -> list[Pruned]:
@@ -103,7 +107,7 @@ def seal_all(store: Store, account: str) -> None:
 
 
 def entries(store: Store, account: str) -> list[Entry]:
-    return store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 10_000))
+    return store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 10_000))
 
 
 # --- what goes
@@ -140,7 +144,7 @@ def test_an_unfinished_one_stays_until_it_is_ended_however_old(
     prune(store, account)
     assert left(store, account) == [unfinished]
     key = (ids.raw(account), unfinished)
-    assert store.read_now(lambda tx: tx.webhooks.queued([key])).keys() == {key}
+    assert store.read_now(lambda tx: queue_rows.load_many(tx, [key])).keys() == {key}
     end(store, account, [unfinished])
     prune(store, account)
     assert left(store, account) == []
@@ -157,7 +161,7 @@ def test_a_run_goes_on_past_any_number_of_unfinished_ones(
     watch.forward(31 * DAY)
     assert sum(each.deliveries for each in prune(store, account)) == 460
     assert left(store, account) == unfinished
-    assert store.read_now(lambda tx: tx.webhooks.pruned_up_to(account, 30)) == before[-1]
+    assert store.read_now(lambda tx: delivery_rows.pruned_up_to(tx, account, 30)) == before[-1]
     end(store, account, unfinished[:300])
     assert sum(each.deliveries for each in prune(store, account)) == 300
     assert left(store, account) == unfinished[300:]
@@ -173,7 +177,7 @@ def test_what_was_looked_at_is_not_looked_at_again(
     watch.forward(31 * DAY)
     assert store.read_now(lambda tx: pruning.is_due(tx, KEY, account))
     prune(store, account)
-    assert store.read_now(lambda tx: tx.webhooks.pruned_up_to(account, 30)) == kept[-1]
+    assert store.read_now(lambda tx: delivery_rows.pruned_up_to(tx, account, 30)) == kept[-1]
     assert not store.read_now(lambda tx: pruning.is_due(tx, KEY, account))
     assert left(store, account) == kept
 
@@ -186,7 +190,7 @@ def test_pruning_goes_in_slices(store: Store, account: str, subscription: Subscr
 
 def test_other_accounts_are_left_alone(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
     other = accounts.new("other", watch())
-    store.run_now(lambda tx: tx.add_account(other))
+    store.run_now(lambda tx: account_rows.add(tx, other))
     theirs = store.run_now(lambda tx: subscribe(tx, other.id))
     made = deliver(store, theirs, watch.at)
     end(store, other.id, made)
@@ -212,17 +216,17 @@ def test_an_entry_outlives_its_unfinished_deliveries(
         assert [entry.id for entry in entries(store, account)] == [kept.id]
         assert left(store, account) == waiting
         assert upkeep.verify(store, KEY, account).problem == ""
-    assert len(store.read_now(lambda tx: tx.seals(account, 0, 10))) == 1
+    assert len(store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10))) == 1
     end(store, account, waiting)
     prune(store, account)
     assert (entries(store, account), left(store, account)) == ([], [])
-    assert store.read_now(lambda tx: tx.seals(account, 0, 10)) == []
+    assert store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10)) == []
     assert upkeep.verify(store, KEY, account).problem == ""
 
 
 def event_of(store: Store, account: str, delivery: bytes) -> bytes:
     key = (ids.raw(account), delivery)
-    return store.read_now(lambda tx: tx.webhooks.deliveries([key]))[key].event
+    return store.read_now(lambda tx: delivery_rows.load_many(tx, [key]))[key].event
 
 
 def test_an_entry_passed_over_does_not_wait_for_its_seal(
@@ -296,7 +300,7 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
         for origin in ("replay", "retry"):
             to = ids.raw(subscription.id), ids.raw(subscription.endpoint)
             made = deliveries.born(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
-            tx.effects.births.append(Birth(made, deliveries.queued(made, clock.milliseconds(tx.at))))
+            delivery_rows.create(tx, [made])
 
     store.run_now(unit)
     found = pruning.recount(store, account)
@@ -347,7 +351,7 @@ def test_what_changed_since_is_not_held_against_an_entry(
     store.run_now(lambda tx: things.record(tx, account))
     watch.forward(timedelta(minutes=5))
     disabled = msgspec.structs.replace(subscription, status="disabled", updated_at=watch())
-    store.run_now(lambda tx: tx.webhooks.put_subscription(disabled))
+    store.run_now(lambda tx: subscription_rows.update(tx, disabled))
     store.run_now(lambda tx: subscribe(tx, account))
     assert pruning.recount(store, account).problem == ""
 
@@ -355,15 +359,15 @@ def test_what_changed_since_is_not_held_against_an_entry(
 def test_what_was_pruned_is_not_missed(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
     """Deliveries of a service's entry go long before it; so do some of other entries when their time is over."""
     wide = msgspec.structs.replace(subscription, events=["account.*", "*"])
-    store.run_now(lambda tx: tx.webhooks.put_subscription(wide))
+    store.run_now(lambda tx: subscription_rows.update(tx, wide))
     watch.forward(timedelta(minutes=5))
-    told = store.run_now(lambda tx: tx.record(things.record(tx, account)._replace(
+    told = store.run_now(lambda tx: append_entry(tx, things.record(tx, account)._replace(
         id=ids.fresh(), type="account.changed", keep_days=400, matched=0)))  # fmt: skip
     end(store, account, left(store, account))
     watch.forward(31 * DAY)
     prune(store, account)
     assert left(store, account) == []
-    assert [each.id for each in entries(store, account)] == [told.id]
+    assert [each.id for each in entries(store, account)] == [told.entry.id]
     found = pruning.recount(store, account)
     assert (found.problem, found.entries, found.old) == ("", 1, 1)
 
@@ -383,7 +387,7 @@ def opened(store: Store) -> Opened:
 
 def test_the_chore_prunes_every_account(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
     other = accounts.new("other", watch())
-    store.run_now(lambda tx: tx.add_account(other))
+    store.run_now(lambda tx: account_rows.add(tx, other))
     theirs = store.run_now(lambda tx: subscribe(tx, other.id))
     store.run_now(lambda tx: (things.record(tx, account), things.record(tx, other.id)))
     unfinished = deliver(store, theirs, watch.at)
@@ -397,7 +401,7 @@ def test_the_chore_prunes_every_account(store: Store, account: str, subscription
 
 def tally_all(tx: Tx, account: str) -> None:
     for number in range(20):
-        tx.tally(account, f"ms {number}", 2)
+        tallies.add(tx, account, f"ms {number}", 2)
 
 
 def test_counts_by_the_minute_become_counts_by_the_hour(
@@ -409,12 +413,12 @@ def test_counts_by_the_minute_become_counts_by_the_hour(
         watch.at = hour + timedelta(minutes=minute)
         store.run_now(lambda tx: tally_all(tx, account))
     watch.at = now
-    store.run_now(lambda tx: tx.tally(account, "made"))
+    store.run_now(lambda tx: tallies.add(tx, account, "made"))
     asyncio.run(chores.roll_up(opened(store)))
     spans = backend.execute("SELECT span, count(*), sum(count) FROM tallies GROUP BY span ORDER BY span")
     assert [(span, rows, int(total)) for span, rows, total in spans] == [(60, 1, 1), (3600, 20, 60 * 20 * 2)]
     start, end_ = clock.seconds(hour), clock.seconds(now) + 1
-    told = store.read_now(lambda tx: tx.webhooks.tallied(account, start, end_))
+    told = store.read_now(lambda tx: tallies.load(tx, account, start, end_))
     assert sorted(each for each in told if each[1] != "made") == sorted((start, f"ms {n}", 120) for n in range(20))
 
 
@@ -422,7 +426,7 @@ def test_counts_are_forgotten_in_the_end(store: Store, account: str, watch: Watc
     now = watch.at
     for age in (399 * DAY, 402 * DAY):
         watch.at = now - age
-        store.run_now(lambda tx: tx.tally(account, "made"))
+        store.run_now(lambda tx: tallies.add(tx, account, "made"))
     watch.at = now
     asyncio.run(chores.roll_up(opened(store)))
     [(since,)] = backend.execute("SELECT since FROM tallies")

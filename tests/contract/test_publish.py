@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 
 from gatepost import accounts
-from gatepost.accounts import Account
-from gatepost.core import clock, ids
+from gatepost.accounts import Account, account_rows
+from gatepost.core import ids
 from gatepost.core.errors import Refusal
+from gatepost.ledger import entry_rows, upkeep
 from gatepost.ledger import publishable as rules
-from gatepost.ledger import upkeep
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
-from gatepost.store.effects import Birth
 from gatepost.store.interface import Store
-from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 from gatepost.webhooks import deliveries as model
-from gatepost.webhooks import publish
+from gatepost.webhooks import delivery_rows, endpoint_rows, publish, queue_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.publish import Published
 from gatepost.webhooks.subscriptions import Subscription
@@ -36,7 +35,7 @@ def an_event(type_: str = "invoice.paid", data: Any = None, given_id: str | None
 
 def publishing(account: str, event: Event) -> Callable[[Tx], Published | Refusal]:
     def unit(tx: Tx) -> Published | Refusal:
-        found = tx.account(account)
+        found = account_rows.load(tx, account)
         assert found is not None
         return publish.one(tx, found, event, ORIGIN)
 
@@ -55,20 +54,20 @@ def subscribe(store: Store, account: str, *events: str, **members: Any) -> str:
     def unit(tx: Tx) -> str:
         endpoint = Endpoint(ids.new("ep"), account, "https://receiver.example/hooks", tx.at, tx.at)
         made = Subscription(ids.new("sub"), account, endpoint.id, list(events), tx.at, tx.at, **members)
-        tx.webhooks.add_endpoint(endpoint)
-        tx.webhooks.add_subscription(made)
+        endpoint_rows.add(tx, endpoint)
+        subscription_rows.add(tx, made)
         return made.id
 
     return store.run_now(unit)
 
 
 def recorded(store: Store, account: str) -> list[str]:
-    found = store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 1000))
+    found = store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1000))
     return [entry.name for entry in found]
 
 
 def deliveries(store: Store, account: str, event: str) -> list[str]:
-    found = store.read_now(lambda tx: tx.webhooks.deliveries_of_event(account, ids.raw(event), 1000))
+    found = store.read_now(lambda tx: delivery_rows.of_event(tx, account, ids.raw(event), 1000))
     return [ids.text("dlv", each) for each in found]
 
 
@@ -97,13 +96,13 @@ def test_a_repeated_answer_names_no_delivery_that_was_made_later(store: Store, a
     first = published(store, account, an_event(given_id="a"))
 
     def send_again(tx: Tx) -> None:
-        found = tx.webhooks.subscription_as_stored(account, subscription)
+        found = subscription_rows.load(tx, account, subscription)
         assert found is not None
         for origin in ("replay", "retry"):
             to = ids.raw(subscription), ids.raw(found.endpoint)
             entry = first.entry
             made = model.born(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
-            tx.effects.births.append(Birth(made, model.queued(made, clock.milliseconds(tx.at))))
+            delivery_rows.create(tx, [made])
 
     store.run_now(send_again)
     assert published(store, account, an_event(given_id="a")).deliveries == first.deliveries
@@ -129,7 +128,7 @@ def test_the_same_id_for_something_else_is_a_conflict(store: Store, account: str
 def test_an_id_is_its_publishers_own(store: Store, account: str, watch: Watch) -> None:
     """Another source, or another account, may use the same."""
     other = accounts.new("other", watch())
-    store.run_now(lambda tx: tx.add_account(other))
+    store.run_now(lambda tx: account_rows.add(tx, other))
     assert not published(store, account, an_event(given_id="a")).again
     assert not published(store, account, an_event(given_id="a", source="/billing", data=2)).again
     assert not published(store, other.id, an_event(given_id="a", data=3)).again
@@ -188,7 +187,7 @@ def test_of_many_that_differ_under_one_id_one_is_accepted(store: Store, other: S
 
 def several(store: Store, account: str, *events: Event) -> list[Published] | tuple[int, Refusal]:
     def unit(tx: Tx) -> list[Published] | tuple[int, Refusal]:
-        found: Account | None = tx.account(account)
+        found: Account | None = account_rows.load(tx, account)
         assert found is not None
         return publish.several(tx, found, list(events), ORIGIN)
 
@@ -227,7 +226,7 @@ def test_an_entry_says_how_many_deliveries_it_made(store: Store, account: str) -
         subscribe(store, account, *patterns, **members)
     made = published(store, account, an_event())
     assert made.entry.matched == len(made.deliveries) == 3
-    found = store.read_now(lambda tx: tx.entry(account, made.entry.id))
+    found = store.read_now(lambda tx: entry_rows.load(tx, account, made.entry.id))
     assert found == made.entry
     assert deliveries(store, account, made.entry.name) == made.deliveries
     unmatched = published(store, account, an_event("nothing.happened", data={}))
@@ -239,7 +238,7 @@ def test_all_of_its_deliveries_are_waiting(store: Store, account: str) -> None:
     subscribe(store, account, "*")
     made = published(store, account, an_event())
     keys = [(ids.raw(account), ids.raw(each)) for each in made.deliveries]
-    queued, records = store.read_now(lambda tx: (tx.webhooks.queued(keys), tx.webhooks.deliveries(keys)))
+    queued, records = store.read_now(lambda tx: (queue_rows.load_many(tx, keys), delivery_rows.load_many(tx, keys)))
     assert set(queued) == set(records) == set(keys)
     assert {each.event for each in records.values()} == {made.entry.id}
     assert {(each.origin, each.status) for each in records.values()} == {("event", "pending")}

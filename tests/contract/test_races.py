@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import ids
-from gatepost.ledger import seal, upkeep
+from gatepost.ledger import entry_rows, idempotency, seal, seal_rows, upkeep
+from gatepost.oauth import client_rows, expiry, scope_rows, used_assertions
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx, Unit
+from gatepost.store.transaction import APPEND_ONLY, Tx, Unit
 from tests.contract import things, together
 from tests.contract.backends import Postgres, Watch, closed_in_the_end
 
@@ -24,9 +26,11 @@ KEY = b"k" * 32
 def test_an_assertion_is_used_once(store: Store, other: Store, account: str, watch: Watch) -> None:
     client = store.run_now(lambda tx: things.client(tx, account))
     expires = watch() + timedelta(minutes=5)
-    outcomes = together.run([store, other], [lambda tx: tx.use_assertion(client.id, "kind", "jti", expires)] * 50)
+    outcomes = together.run(
+        [store, other], [lambda tx: used_assertions.use(tx, client.id, "kind", "jti", expires)] * 50
+    )
     assert sorted(outcomes) == [False] * 49 + [True]
-    assert store.run_now(lambda tx: tx.use_assertion(client.id, "kind", "another", expires))
+    assert store.run_now(lambda tx: used_assertions.use(tx, client.id, "kind", "another", expires))
 
 
 def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, watch: Watch) -> None:
@@ -39,7 +43,7 @@ def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, wat
         for kind, used in (("kind", "jti"), ("kin", "djti"), ("", "kindjti"), ("kindjti", ""), ("kind", "JTI"))
     ]
     for expected in (True, False):
-        outcomes = store.run_now(lambda tx: [tx.use_assertion(*use, expires) for use in uses])
+        outcomes = store.run_now(lambda tx: [used_assertions.use(tx, *use, expires) for use in uses])
         assert outcomes == [expected] * len(uses)
 
 
@@ -48,46 +52,46 @@ def test_an_assertion_is_forgotten_only_when_it_has_expired(store: Store, accoun
     expires = watch() + timedelta(minutes=5)
 
     def use(tx: Tx) -> bool:
-        return tx.use_assertion(client.id, "kind", "jti", expires)
+        return used_assertions.use(tx, client.id, "kind", "jti", expires)
 
     assert store.run_now(use)
     watch.forward(timedelta(minutes=5))
-    store.run_now(lambda tx: tx.forget())
+    store.run_now(expiry.delete_expired)
     assert not store.run_now(use)
     watch.forward(timedelta(milliseconds=1))
-    store.run_now(lambda tx: tx.forget())
+    store.run_now(expiry.delete_expired)
     assert store.run_now(use)
 
 
 def test_a_resource_belongs_to_the_first(store: Store, other: Store, watch: Watch) -> None:
     ours, theirs = (accounts.new(name, watch()) for name in ("ours", "theirs"))
-    store.run_now(lambda tx: [tx.add_account(each) for each in (ours, theirs)])
+    store.run_now(lambda tx: [account_rows.add(tx, each) for each in (ours, theirs)])
 
     def claiming(account: str) -> Callable[[Tx], tuple[str, bool]]:
-        return lambda tx: (account, tx.claim_resource("https://api.example", account))
+        return lambda tx: (account, scope_rows.claim_resource(tx, "https://api.example", account))
 
     outcomes = together.run([store, other], [claiming(each.id) for each in (ours, theirs)] * 20)
-    owner = store.read_now(lambda tx: tx.resource_owner("https://api.example"))
+    owner = store.read_now(lambda tx: scope_rows.resource_owner(tx, "https://api.example"))
     assert owner in (ours.id, theirs.id)
     assert set(outcomes) == {(each.id, each.id == owner) for each in (ours, theirs)}
 
 
 def test_a_name_is_given_once(store: Store, other: Store, watch: Watch) -> None:
     outcomes = together.run(
-        [store, other], [lambda tx: tx.add_account(accounts.new("acme", watch())) for _ in range(30)]
+        [store, other], [lambda tx: account_rows.add(tx, accounts.new("acme", watch())) for _ in range(30)]
     )
     assert sorted(outcomes) == [False] * 29 + [True]
-    assert len(store.read_now(lambda tx: tx.accounts("", 10))) == 1
+    assert len(store.read_now(lambda tx: account_rows.page(tx, "", 10))) == 1
 
 
 def test_an_answer_is_kept_once(store: Store, other: Store, account: str, watch: Watch) -> None:
     def answering(number: int) -> Callable[[Tx], str]:
         def unit(tx: Tx) -> str:
-            kept = tx.answer(account, "cli_1", "oauth.client", b"key")
+            kept = idempotency.find(tx, account, "cli_1", "oauth.client", b"key")
             if kept is not None:
                 return kept[2]
             things.record(tx, account, str(number))
-            tx.keep_answer(account, "cli_1", "oauth.client", b"key", b"body", 201, str(number))
+            idempotency.keep(tx, account, "cli_1", "oauth.client", b"key", b"body", 201, str(number))
             return str(number)
 
         return unit
@@ -101,8 +105,8 @@ def test_an_answer_is_kept_once(store: Store, other: Store, account: str, watch:
 
 def test_a_limit_holds(store: Store, other: Store, account: str) -> None:
     def unit(tx: Tx) -> bool:
-        tx.lock_account(account)
-        if tx.count_clients(account) >= 5:
+        account_rows.lock(tx, account)
+        if client_rows.count(tx, account) >= 5:
             return False
         things.client(tx, account)
         return True
@@ -114,9 +118,11 @@ def test_a_limit_holds(store: Store, other: Store, account: str) -> None:
 def test_the_last_use_of_a_secret_never_goes_back(store: Store, other: Store, account: str, watch: Watch) -> None:
     secret = ids.new("sec")
     times = [watch() + timedelta(minutes=number) for number in range(30)]
-    units = [lambda tx, at=at: tx.use_secret(account, secret, at) for at in [*times[::2], *times[:0:-2]]]
+    units = [
+        lambda tx, at=at: client_rows.mark_secret_used(tx, account, secret, at) for at in [*times[::2], *times[:0:-2]]
+    ]
     assert together.failures(together.run([store, other], units)) == []
-    found: Any = store.run_now(lambda tx: tx._one("secret_used", account=ids.raw(account), id=ids.raw(secret)))
+    found: Any = store.run_now(lambda tx: tx.one("secret_used", account=ids.raw(account), id=ids.raw(secret)))
     assert found[0] == int(times[-1].timestamp() * 1000)
 
 
@@ -129,7 +135,7 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
     sealed: list[int] = []
 
     def record() -> None:
-        assert together.failures(together.run(store, recording, records_only=True)) == []
+        assert together.failures(together.run(store, recording, hints=APPEND_ONLY)) == []
 
     def adding(prepared: upkeep.Prepared) -> Unit[int]:
         return lambda tx: upkeep.add_seal(tx, account, prepared)
@@ -144,7 +150,7 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
 
     together.in_threads([record, lambda: keep_sealing(store), lambda: keep_sealing(other)])
     assert sum(sealed) == 1500
-    seals = store.read_now(lambda tx: tx.seals(account, 0, 10_000))
+    seals = store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10_000))
     assert [each.number for each in seals] == list(range(1, len(seals) + 1))
     leaves = [leaf.id for each in seals for leaf in seal.unpack(each.leaves)]
     assert len(leaves) == len(set(leaves)) == 1500
@@ -163,7 +169,7 @@ def test_several_pruners_leave_a_whole_chain(store: Store, other: Store, account
         outcomes = together.run([store, other], [lambda tx: upkeep.prune_some(tx, KEY, account)] * 8)
         assert together.failures(outcomes) == []
         assert upkeep.verify(store, KEY, account).problem == ""
-    assert store.read_now(lambda tx: tx.count_entries(account)) == 4
+    assert store.read_now(lambda tx: entry_rows.count(tx, account)) == 4
 
 
 def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, account: str, watch: Watch) -> None:
@@ -172,7 +178,7 @@ def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, ac
     def work() -> None:
         while not stop.is_set():
             units = [lambda tx: things.record(tx, account, keep_days=7)] * 20
-            together.run(store, units, records_only=True)
+            together.run(store, units, hints=APPEND_ONLY)
             store.run_now(lambda tx: upkeep.seal_some(tx, KEY, account))
             while store.run_now(lambda tx: upkeep.prune_some(tx, KEY, account)):
                 pass
@@ -241,7 +247,7 @@ def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watc
 
     sealed = _meanwhile(pair[0], slow, pause, lambda: pair[1].run_now(lambda tx: upkeep.seal_some(tx, KEY, account)))
     assert sealed == 0
-    assert [each.number for each in pair[0].read_now(lambda tx: tx.seals(account, 0, 10))] == [1]
+    assert [each.number for each in pair[0].read_now(lambda tx: seal_rows.page(tx, account, 0, 10))] == [1]
 
 
 def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[Store], watch: Watch) -> None:
@@ -254,16 +260,16 @@ def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[St
     pause = Pause()
 
     def slow(tx: Tx) -> None:
-        [oldest] = tx.seals(account, 0, 1)
+        [oldest] = seal_rows.page(tx, account, 0, 1)
         pause()
-        assert not tx.drop_seal(account, seal.anchor(KEY, account, oldest))
+        assert not seal_rows.delete_oldest(tx, account, seal.anchor(KEY, account, oldest))
 
     def overtake() -> None:
         for _ in range(3):
             pair[1].run_now(lambda tx: upkeep.prune_some(tx, KEY, account))
 
     _meanwhile(pair[0], slow, pause, overtake)
-    anchor = pair[0].read_now(lambda tx: tx.anchor(account))
+    anchor = pair[0].read_now(lambda tx: seal_rows.anchor(tx, account))
     assert anchor is not None
     assert anchor.number == 3
     assert upkeep.verify(pair[0], KEY, account).problem == ""
@@ -275,11 +281,11 @@ def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], wat
 
     def locking(first: str, second: str) -> Callable[[Tx], str]:
         def unit(tx: Tx) -> str:
-            tx.lock_account(first)
+            account_rows.lock(tx, first)
             runs.append(first)
             if runs.count(first) == 1:
                 both.wait(together.LONG)
-            tx.lock_account(second)
+            account_rows.lock(tx, second)
             things.record(tx, first, "done")
             return "done"
 
@@ -287,4 +293,4 @@ def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], wat
 
     assert together.run(pair, [locking(one, two), locking(two, one)]) == ["done", "done"]
     assert len(runs) > 2
-    assert [pair[0].read_now(lambda tx, each=each: tx.count_entries(each)) for each in (one, two)] == [1, 1]  # type: ignore[misc]
+    assert [pair[0].read_now(lambda tx, each=each: entry_rows.count(tx, each)) for each in (one, two)] == [1, 1]  # type: ignore[misc]

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from gatepost.accounts import account_rows
 from gatepost.core import ids
-from gatepost.ledger import entries
+from gatepost.ledger import entries, entry_rows
 from gatepost.ledger.entries import Origin
-from gatepost.oauth import refusals
+from gatepost.oauth import client_rows, refusal_counts, refusals
+from gatepost.oauth.refusal_counts import Counted, RefusalCount
 from gatepost.store.interface import Store
-from gatepost.store.refusals import Counted, RefusalCount
-from gatepost.store.tx import HIGHEST, LOWEST, Tx
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 from tests.contract import things, together
 from tests.contract.backends import Watch
 
@@ -21,8 +22,8 @@ TICK = timedelta(milliseconds=1)
 PAIR = b"p" * 16
 COUNTED = RefusalCount(PAIR, ids.new("acc"), "cli_1", "192.0.2.1", "oauth.token.refused", "invalid_grant")
 KINDS: dict[str, Callable[[Tx], Counted]] = {
-    "failed authentications": lambda tx: tx.refusals.count_failure(COUNTED, MINUTE),
-    "refusals": lambda tx: tx.refusals.count_refusal(COUNTED, MINUTE),
+    "failed authentications": lambda tx: refusal_counts.count_failure(tx, COUNTED, MINUTE),
+    "refusals": lambda tx: refusal_counts.count_refusal(tx, COUNTED, MINUTE),
 }
 
 
@@ -58,8 +59,8 @@ def test_a_window_that_ended_is_returned_once(
     assert sorted(counted.number for counted in outcomes) == list(range(1, 11))
     [ended] = [each for counted in outcomes for each in counted.ended]
     assert ended.count == 12
-    assert [each.count for each in store.run_now(lambda tx: tx.refusals.end(watch()))] == [10]
-    assert store.run_now(lambda tx: tx.refusals.end(watch())) == []
+    assert [each.count for each in store.run_now(lambda tx: refusal_counts.end(tx, watch()))] == [10]
+    assert store.run_now(lambda tx: refusal_counts.end(tx, watch())) == []
 
 
 def test_failures_and_refusals_of_one_client_are_counted_apart(store: Store) -> None:
@@ -71,9 +72,9 @@ def test_failures_and_refusals_of_one_client_are_counted_apart(store: Store) -> 
 
 def refuse(store: Store, client: str, times: int, error: str = "invalid_grant", **origin: str) -> list[str | None]:
     def unit(tx: Tx) -> str | None:
-        found = tx.client(client)
+        found = client_rows.load(tx, client)
         assert found is not None
-        account = tx.account(found.account)
+        account = account_rows.load(tx, found.account)
         assert account is not None
         where = Origin(client, "req_1", origin.get("source", "192.0.2.1"))
         return refusals.ledger(tx, account, found, "oauth.token.refused", where, {"error": error})
@@ -82,7 +83,7 @@ def refuse(store: Store, client: str, times: int, error: str = "invalid_grant", 
 
 
 def ledgered(store: Store, account: str) -> list[dict[str, Any]]:
-    found = store.read_now(lambda tx: tx.oldest_entries(account, LOWEST, HIGHEST, 1000))
+    found = store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1000))
     return [entries.shown(each) for each in found]
 
 
@@ -102,7 +103,7 @@ def test_a_public_client_has_ten_entries_a_minute_and_one_that_counts_the_rest(
     watch.forward(MINUTE)
 
     def sum_up(tx: Tx) -> None:
-        refusals.sum_up(tx, tx.refusals.end(tx.at - refusals.WINDOW))
+        refusals.sum_up(tx, refusal_counts.end(tx, tx.at - refusals.WINDOW))
 
     store.run_now(sum_up)
     [summary] = ledgered(store, account)[12:]

@@ -9,10 +9,11 @@ import pytest
 
 from gatepost.accounts import administration
 from gatepost.core import clock, ids
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Origin
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
-from gatepost.webhooks import definitions, publish, replay
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import definitions, endpoint_rows, publish, replay, replay_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
@@ -30,8 +31,8 @@ def post(store: Store, watch: Watch) -> Iterator[Post]:
 def subscribe(tx: Tx, post: Post, **members: Any) -> Subscription:
     endpoint = Endpoint(ids.new("ep"), post.id, URL, tx.at, tx.at)
     made = Subscription(ids.new("sub"), post.id, endpoint.id, ["*"], tx.at, tx.at, **members)
-    tx.webhooks.add_endpoint(endpoint)
-    tx.webhooks.add_subscription(made)
+    endpoint_rows.add(tx, endpoint)
+    subscription_rows.add(tx, made)
     return made
 
 
@@ -86,7 +87,7 @@ def test_an_event_may_match_more_than_one_commit_usually_holds(post: Post, backe
     def unit(tx: Tx) -> None:
         for number in range(620):
             name = endpoints[number % 4].id
-            tx.webhooks.add_subscription(Subscription(ids.new("sub"), post.id, name, ["*"], tx.at, tx.at))
+            subscription_rows.add(tx, Subscription(ids.new("sub"), post.id, name, ["*"], tx.at, tx.at))
 
     post.store.run_now(unit)
     outcomes = together.run_in_one_batch(post.store, [publishing(post)] * 3)
@@ -127,7 +128,7 @@ def test_a_replay_goes_in_slices_and_has_no_cap(post: Post, other: Store, backen
     subscription = post.subscription(post.endpoint(), "invoice.*")
     post.forward(minutes=1)
     start(post, subscription, **{"from": at(post, hours=1)})
-    [(account, job)] = post.store.read_now(lambda tx: tx.webhooks.running_replays())
+    [(account, job)] = post.store.read_now(replay_rows.running)
     seen = []
     for store in (post.store, other, post.store):
         more = store.run_now(lambda tx: replay.some(tx, account, job))
@@ -136,7 +137,7 @@ def test_a_replay_goes_in_slices_and_has_no_cap(post: Post, other: Store, backen
     assert seen[:2] == [(True, 200, 200, "running"), (True, 400, 400, "running")]
     assert (seen[2][0], seen[2][2:]) == (False, (450, "ended"))
     assert made_by(backend, "replay") == before
-    assert post.store.read_now(lambda tx: tx.webhooks.running_replays()) == []
+    assert post.store.read_now(replay_rows.running) == []
     assert not post.store.run_now(lambda tx: replay.some(tx, account, job)), "it does not begin again"
     assert len(made_by(backend, "replay")) == post.tallied()["made"] == 450
     [told] = post.told("webhook.replay.ended")
@@ -148,7 +149,7 @@ def test_two_workers_at_one_replay_send_nothing_twice(post: Post, other: Store, 
     post.deliver(700)
     subscription = post.subscription(post.endpoint(), "*")
     start(post, subscription, **{"from": at(post, hours=1)})
-    [(account, job)] = post.store.read_now(lambda tx: tx.webhooks.running_replays())
+    [(account, job)] = post.store.read_now(replay_rows.running)
     for _ in range(10):
         outcomes = together.run([post.store, other], [lambda tx: replay.some(tx, account, job)] * 4)
         assert together.failures(outcomes) == []
@@ -250,7 +251,7 @@ def test_what_was_erased_can_be_replayed(post: Post, backend: Backend) -> None:
     [failed] = post.entries("webhook.delivery.failed")
     for entry in (made, failed):
         digest = hashlib.sha256((entry.data or "").encode()).digest()
-        post.store.run_now(lambda tx, entry=entry, digest=digest: tx.erase_data(post.id, entry.id, digest))  # type: ignore[misc]
+        post.store.run_now(lambda tx, entry=entry, digest=digest: entry_rows.erase_data(tx, post.id, entry.id, digest))  # type: ignore[misc]
     start(post, post.subscription(post.endpoint(), "*", "webhook.*"), **{"from": at(post, hours=1)})
     post.replay()
     assert made_by(backend, "replay") == [made.id]
@@ -263,7 +264,7 @@ def test_a_replay_ends_with_what_it_is_for(post: Post, backend: Backend, removed
     endpoint = post.endpoint()
     subscription = post.subscription(endpoint, "*")
     start(post, subscription, **{"from": at(post, hours=1)})
-    [(account, job)] = post.store.read_now(lambda tx: tx.webhooks.running_replays())
+    [(account, job)] = post.store.read_now(replay_rows.running)
     assert post.store.run_now(lambda tx: replay.some(tx, account, job))
     gone = subscription.id if removed == "subscription" else endpoint.id
     post.define(getattr(definitions, removed), {"id": gone, "status": "removed"})

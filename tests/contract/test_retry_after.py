@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger.service import Answer
+from gatepost.ledger.operations import Answer
 from gatepost.store.interface import Store
-from gatepost.store.listing import Wanted
-from gatepost.store.tx import Tx
-from gatepost.webhooks import listing
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import health_rows, listing
 from gatepost.webhooks.claim_and_settle import Claim, Claimed
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing import Query
+from gatepost.webhooks.listing_query import Wanted
 from tests.contract.backends import Watch
 from tests.contract.posting import SERVICE, WORKER, Post, claim_all, wait
 
@@ -38,7 +39,7 @@ def record(post: Post, delivery: str) -> dict[str, Any]:
     """As GET /webhooks/deliveries shows it."""
 
     def unit(tx: Tx) -> Any:
-        account = tx.account(post.id)
+        account = account_rows.load(tx, post.id)
         assert account is not None
         return listing.answer(tx, SERVICE, account, Query(Wanted(id=ids.raw(delivery))))
 
@@ -142,9 +143,9 @@ def test_a_claim_tells_the_worker_until_when_to_wait(post: Post, endpoint: Endpo
     found: Claimed = post.store.run_now(lambda tx: claim_all(tx, WORKER, 10))
     assert found.claims == []
     assert {each.not_before for each in found.picked} == {post.now + 600_000}
-    assert post.store.read_now(lambda tx: tx.webhooks.retry_afters()) == {post.key(endpoint): post.now + 600_000}
+    assert post.store.read_now(health_rows.retry_afters) == {post.key(endpoint): post.now + 600_000}
     post.forward(seconds=600)
-    assert post.store.read_now(lambda tx: tx.webhooks.retry_afters()) == {}
+    assert post.store.read_now(health_rows.retry_afters) == {}
 
 
 @pytest.mark.parametrize("members", [{"status": "active"}, {"status": None}, {"status": "active", "timeout": 5}])

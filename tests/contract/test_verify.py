@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.core import ids
-from gatepost.ledger import seal, upkeep
+from gatepost.ledger import entry_rows, seal, seal_rows, upkeep
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head, Seal
 from gatepost.store.interface import Store
@@ -29,7 +30,7 @@ class Ledger(NamedTuple):
     waiting: list[Entry]
 
     def seals(self) -> list[Seal]:
-        return self.store.read_now(lambda tx: tx.seals(self.account, 0, 100))
+        return self.store.read_now(lambda tx: seal_rows.page(tx, self.account, 0, 100))
 
     def problem(self, expected: Head | None = None) -> str:
         return upkeep.verify(self.store, KEY, self.account, expected).problem
@@ -137,7 +138,7 @@ def _without_a_leaf(made: Ledger) -> None:
 
 def _leaf_of_an_altered_entry(made: Ledger) -> None:
     made.execute("UPDATE entries SET subject = 'x' WHERE id = ?", made.entries[5].id)
-    altered = made.store.read_now(lambda tx: tx.entry(made.account, made.entries[5].id))
+    altered = made.store.read_now(lambda tx: entry_rows.load(tx, made.account, made.entries[5].id))
     assert altered is not None
     made.execute(
         "UPDATE seals SET leaves = ? WHERE number = 2", seal.pack(map(seal.leaf, [altered, *made.entries[6:10]]))
@@ -180,7 +181,9 @@ def test_a_removed_seal_with_the_others_moved_up(intact: Ledger) -> None:
 
 def test_a_chain_made_anew_with_another_key(intact: Ledger) -> None:
     intact.execute("UPDATE entries SET subject = 'x' WHERE id = ?", intact.entries[5].id)
-    entries = intact.store.read_now(lambda tx: [tx.entry(intact.account, each.id) for each in intact.entries])
+    entries = intact.store.read_now(
+        lambda tx: [entry_rows.load(tx, intact.account, each.id) for each in intact.entries]
+    )
     previous = Head(0, seal.START)
     for start in range(0, 20, 5):
         those = [entry for entry in entries[start : start + 5] if entry]
@@ -195,7 +198,7 @@ def test_a_chain_made_anew_with_another_key(intact: Ledger) -> None:
 def test_the_seals_of_another_account(intact: Ledger, watch: Watch) -> None:
     """A chain cannot be shown as that of somebody else."""
     other = accounts.new("other", watch())
-    intact.store.run_now(lambda tx: tx.add_account(other))
+    intact.store.run_now(lambda tx: account_rows.add(tx, other))
     for table in ("entries", "unsealed", "seals"):
         intact.execute(f"UPDATE {table} SET account = ?", ids.raw(other.id))
     assert upkeep.verify(intact.store, KEY, other.id).problem == "seal 1 was altered, or the chain before it was"

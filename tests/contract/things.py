@@ -3,13 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import chain_upkeep, entries
+from gatepost.ledger import chain_upkeep, entries, entry_rows
 from gatepost.ledger.entries import Entry, Origin
+from gatepost.ledger.record import append_entry
+from gatepost.oauth import client_rows, scope_rows
 from gatepost.oauth.clients import Client
 from gatepost.oauth.scopes import Scope
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 KEY = b"k" * 32  # that ledgers are sealed with
 
@@ -17,7 +19,7 @@ KEY = b"k" * 32  # that ledgers are sealed with
 def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
     """An account whose ledger can be sealed."""
     chain_upkeep.begin(tx, key, made.id)
-    return tx.add_account(made)
+    return account_rows.add(tx, made)
 
 
 def record(
@@ -30,21 +32,21 @@ def record(
         "invoice.paid", account=account, origin=Origin("operator", "req_1", "192.0.2.1"), subject=subject,
         data=data or {"subject": subject}, at=tx.at, keep_days=keep_days, raw_id=raw_id,
     )  # fmt: skip
-    return tx.record(entry)
+    return append_entry(tx, entry).entry
 
 
 def client(tx: Tx, account: str, **members: Any) -> Client:
     made = Client(ids.new("cli"), account, tx.at, tx.at, **members)
-    tx.add_client(made)
+    client_rows.add(tx, made)
     return made
 
 
 def scope(tx: Tx, account: str, name: str, **members: Any) -> Scope:
     made = Scope(account, name, "https://api.example", tx.at, tx.at, **members)
-    tx.add_scope(made)
+    scope_rows.add(tx, made)
     return made
 
 
 def subjects(tx: Tx, account: str) -> list[str]:
     """Of every entry, oldest first."""
-    return [entry.subject for entry in tx.oldest_entries(account, b"\0" * 16, b"\xff" * 16, 100_000)]
+    return [entry.subject for entry in entry_rows.oldest(tx, account, b"\0" * 16, b"\xff" * 16, 100_000)]

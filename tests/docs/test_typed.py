@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from gatepost import accounts
+from gatepost.accounts import account_rows
 from gatepost.accounts.administration import Created
 from gatepost.core import clock
 from gatepost.core.secrets import Secret
@@ -236,7 +237,7 @@ def test_publishing_in_a_transaction_is_true(postgres_server: postgres.Server, t
 
 
 def _default(opened: app.Opened) -> str:
-    found = opened.store.read_now(lambda tx: tx.accounts("", 10))
+    found = opened.store.read_now(lambda tx: account_rows.page(tx, "", 10))
     return next(each.id for each in found if each.name == accounts.FIRST)
 
 

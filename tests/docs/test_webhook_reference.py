@@ -14,7 +14,6 @@ from gatepost.core import clock, ids, webhook_signature
 from gatepost.egress import address_guard
 from gatepost.ingest import http
 from gatepost.ledger import entries, publishable
-from gatepost.store import listing
 from gatepost.verify import TOLERANCE
 from gatepost.web import deliveries as web_deliveries
 from gatepost.webhooks import claim_and_settle as units
@@ -31,6 +30,7 @@ from gatepost.webhooks import (
     worker,
 )
 from gatepost.webhooks import listing as units_listing
+from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks import publish as units_publish
 from gatepost.webhooks.message import Told
 from tests.docs.pages import (

@@ -11,12 +11,12 @@ from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import Origin
+from gatepost.ledger.operations import Answer
 from gatepost.ledger.publishable import Event
-from gatepost.ledger.service import Answer
-from gatepost.store.listing import Wanted
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.webhooks import listing, publish
 from gatepost.webhooks.listing import Query
+from gatepost.webhooks.listing_query import Wanted
 from gatepost.webhooks.publish import Published
 from tests.receiver import OK, Behaviour, Receiver, receiver
 from tests.service import Service

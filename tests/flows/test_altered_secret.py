@@ -2,7 +2,8 @@
 
 import msgspec
 
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import endpoint_rows
 from tests.flows.test_delivery import Platform
 from tests.receiver import receiver
 from tests.service import Service
@@ -15,11 +16,11 @@ def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: S
         platform.connect(found.url, "invoice.*")
 
         def alter(tx: Tx) -> None:
-            known = tx.webhooks.endpoint_as_stored(spoilt["account"], spoilt["id"])
+            known = endpoint_rows.load_uncached(tx, spoilt["account"], spoilt["id"])
             assert known is not None
             [secret] = known.secrets
             other = msgspec.structs.replace(secret, sealed=secret.sealed[:-8] + "AAAAAAA=")
-            tx.webhooks.put_endpoint(msgspec.structs.replace(known, secrets=[other]))
+            endpoint_rows.update(tx, msgspec.structs.replace(known, secrets=[other]))
 
         sqlite_gatepost.opened.store.run_now(alter)
         told = platform.publish(1)

@@ -21,7 +21,8 @@ from gatepost.ledger import seal, upkeep
 from gatepost.run import app
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.fanout import create_deliveries
 from tests import command, postgres
 from tests.command import Alone
 from tests.service import Service
@@ -392,8 +393,8 @@ def opened_later(tampered: Ledger, later: timedelta) -> Any:
         return clock.now() + later
 
     if tampered.store.database:
-        return PostgresStore(tampered.store.database, now)
-    return SqliteStore(tampered.store.directory / "gatepost.db", now)
+        return PostgresStore(tampered.store.database, now, create_deliveries)
+    return SqliteStore(tampered.store.directory / "gatepost.db", now, create_deliveries)
 
 
 def seal_key(tampered: Ledger) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost.oauth.scopes import OPERATIONS
+from gatepost.ledger.operations import OPERATIONS
 from tests.service import Client, Service
 from tests.unit.test_bad_definitions import BAD_CLIENT, BAD_REDIRECT_URIS, BAD_SCOPE
 from tests.wire import check_refusal

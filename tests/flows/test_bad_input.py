@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from gatepost.core import ids
-from gatepost.oauth.scopes import OPERATIONS
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.service import Client, Service
 from tests.wire import check_refusal, elsewhere, exchange, request

@@ -12,8 +12,9 @@ from joserfc import jws
 from joserfc.jwk import KeySet
 
 from gatepost.core import clock, ids
+from gatepost.oauth.authorize import codes
 from gatepost.oauth.grant_contexts import code_id
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.assertions import signed
 from tests.login import CALLBACK, CLAIMS, SCOPES, VERIFIER, Browser, Platform, b64, challenge, opened, sent_to
 from tests.proofs import Prover
@@ -267,7 +268,7 @@ def test_what_is_no_code(single: Platform) -> None:
 def test_how_long_a_code_lives(sqlite_gatepost: Service, account_name: str, settings: list[str], seconds: int) -> None:
     mine = Platform(sqlite_gatepost, f"code-life-{account_name}", *settings)
     code = mine.code()
-    found = sqlite_gatepost.opened.store.read_now(lambda tx: tx.flows.code(mine.account, code_id(code)))
+    found = sqlite_gatepost.opened.store.read_now(lambda tx: codes.load(tx, mine.account, code_id(code)))
     [consent] = mine.entries("oauth.consent.given")
     made_at = clock.parse_rfc3339(consent["at"])
     assert found is not None

@@ -6,10 +6,9 @@ from urllib.parse import urlencode
 import pytest
 import requests
 
-from gatepost.core import clock, ids
-from gatepost.store.effects import Birth
-from gatepost.store.tx import Tx
-from gatepost.webhooks import deliveries
+from gatepost.core import ids
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import deliveries, delivery_rows
 from gatepost.webhooks.deliveries import Delivery
 from tests.service import Service
 from tests.wire import check_every_answer, check_refusal
@@ -41,13 +40,12 @@ class Tenant:
         raw = [ids.raw(each) for each in (self.account, self.subscription, self.endpoint, self.event)]
 
         def unit(tx: Tx) -> list[Delivery]:
-            at = clock.milliseconds(tx.at)
             account, subscription, endpoint, event = raw
             made = [
                 deliveries.born(account, ids.fresh(), subscription, endpoint, event, "invoice.paid", 30)
                 for _ in range(count)
             ]
-            tx.effects.births += [Birth(each, deliveries.queued(each, at)) for each in made]
+            delivery_rows.create(tx, made)
             return made
 
         return self.gatepost.opened.store.run_now(unit)

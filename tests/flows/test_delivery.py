@@ -14,11 +14,12 @@ import requests
 from standardwebhooks import Webhook
 
 from gatepost import __version__
+from gatepost.accounts import account_rows
 from gatepost.core import clock
 from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.ledger.publishable import Event
-from gatepost.oauth.scopes import OPERATIONS
 from gatepost.verify import VerificationError, verify
 from gatepost.webhooks import publish
 from tests.receiver import OK, Raw, Request, hangs_up, receiver, says
@@ -98,7 +99,9 @@ class Platform:
             events = [each for each in made if isinstance(each, Event)]
 
             def unit(tx: Any, events: list[Event] = events) -> None:
-                publish.several(tx, tx.account(self.account), events, Origin("test"))
+                account = account_rows.load(tx, self.account)
+                assert account is not None
+                publish.several(tx, account, events, Origin("test"))
 
             store.run_now(unit)
 

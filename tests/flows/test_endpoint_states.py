@@ -11,7 +11,7 @@ import requests
 
 from gatepost.accounts import administration
 from gatepost.core import ids
-from gatepost.oauth.scopes import OPERATIONS
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.webhooks import definitions
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver

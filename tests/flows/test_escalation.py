@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey
 
-from gatepost.oauth.scopes import OPERATIONS
+from gatepost.ledger.operations import OPERATIONS
 from tests.service import Client, Service
 from tests.wire import check_refusal
 

@@ -16,8 +16,9 @@ import pytest
 from gatepost.core import clock, ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
+from gatepost.ledger.record import append_entry
 from gatepost.run.app import Opened
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.flows.shop import Shop, lines, opening, platform, refusal
 from tests.service import Service
 from tests.waiting import LIMIT
@@ -187,7 +188,7 @@ def record_at(opened: Opened, account: str, data: str, age: timedelta) -> Entry:
         raw = clock.milliseconds(tx.at - age).to_bytes(6, "big") + ids.fresh()[6:]
         made = entries.new("invoice.paid", account=account, origin=Origin("operator"), subject="", data={"said": data},
                            at=tx.at, keep_days=30, raw_id=raw)  # fmt: skip
-        return tx.record(made)
+        return append_entry(tx, made).entry
 
     return opened.store.run_now(unit)
 

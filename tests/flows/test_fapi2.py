@@ -14,6 +14,7 @@ from gatepost.accounts import administration as account_units
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import issuer_admin as issuer_units
+from gatepost.oauth.authorize import codes
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.grant_contexts import code_id
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN
@@ -416,7 +417,7 @@ def test_a_code_lives_for_a_minute_at_most(own: Strict, profile: str, seconds: i
     before = clock.now()
     code = own.code()
     after = clock.now()
-    kept = own.gatepost.opened.store.read_now(lambda tx: tx.flows.code(own.account, code_id(code)))
+    kept = own.gatepost.opened.store.read_now(lambda tx: codes.load(tx, own.account, code_id(code)))
     assert kept is not None
     assert before <= kept.expires_at - timedelta(seconds=seconds) <= after + timedelta(seconds=1)
 
@@ -424,7 +425,7 @@ def test_a_code_lives_for_a_minute_at_most(own: Strict, profile: str, seconds: i
 def test_a_shorter_life_stays_shorter(own: Strict) -> None:
     own.set(authorization_code_lifetime="10")
     code, now = own.code(), clock.now()
-    kept = own.gatepost.opened.store.read_now(lambda tx: tx.flows.code(own.account, code_id(code)))
+    kept = own.gatepost.opened.store.read_now(lambda tx: codes.load(tx, own.account, code_id(code)))
     assert kept is not None
     assert kept.expires_at <= now + timedelta(seconds=11)
 

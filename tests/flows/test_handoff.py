@@ -14,8 +14,9 @@ import requests
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
 from gatepost.core import ids
+from gatepost.oauth import client_rows
 from gatepost.oauth.scopes import PROTOCOL_CLAIMS
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.assertions import b64
 from tests.flows.test_authorize import check_back, check_nowhere
 from tests.login import CLAIMS, LOGIN_URL, SCOPES, Browser, Platform, opened, sent_to
@@ -384,14 +385,15 @@ def test_there_is_one_way_back_whatever_the_client_is_said_to_be(stored: Platfor
     interaction = stored.interaction(browser, stored.asking(client))
 
     def tamper(tx: Tx) -> None:
-        found = tx.client(client.id)
+        found = client_rows.load(tx, client.id)
         assert found is not None
         grants = [*found.grants, *(msgspec.structs.replace(found.grants[0], grant_type=each) for each in TAMPERED)]
         types = ["code", "token", "id_token token"]
-        tx.put_client(
+        client_rows.update(
+            tx,
             msgspec.structs.replace(
                 found, response_types=types, grant_types=[*found.grant_types, *TAMPERED], grants=grants
-            )
+            ),
         )
 
     stored.gatepost.opened.store.run_now(tamper)

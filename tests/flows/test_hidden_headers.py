@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from gatepost.store.tx import Tx
-from gatepost.webhooks import endpoint_headers
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import endpoint_headers, endpoint_rows
 from gatepost.webhooks.endpoints import Endpoint
 from tests.flows.test_delivery import Platform
 from tests.receiver import receiver
@@ -13,14 +13,14 @@ from tests.service import Service
 
 def stored(platform: Platform, endpoint: str) -> Endpoint:
     found = platform.gatepost.opened.store.read_now(
-        lambda tx: tx.webhooks.endpoint_as_stored(platform.account, endpoint)
+        lambda tx: endpoint_rows.load_uncached(tx, platform.account, endpoint)
     )  # fmt: skip
     assert found is not None
     return found
 
 
 def put(platform: Platform, endpoint: Endpoint) -> None:
-    platform.gatepost.opened.store.run_now(lambda tx: tx.webhooks.put_endpoint(endpoint))
+    platform.gatepost.opened.store.run_now(lambda tx: endpoint_rows.update(tx, endpoint))
 
 
 @pytest.fixture

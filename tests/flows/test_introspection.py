@@ -12,13 +12,14 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost.accounts import administration
+from gatepost.accounts import account_rows, administration
 from gatepost.core import clock, ids
-from gatepost.oauth import introspection
+from gatepost.oauth import client_rows, introspection
 from gatepost.oauth.client_authentication import Known
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.web.tokens import ASSERTION_TYPE
+from gatepost.webhooks.fanout import create_deliveries
 from tests import service
 from tests.assertions import assertion, signed
 from tests.login import Platform, opened
@@ -45,7 +46,7 @@ class Setting(Platform):
         assert answer.status_code == 200, answer.text
 
     def known(self, tx: Tx, client: Client) -> Known:
-        found, account = tx.client(client.id), tx.account(self.account)
+        found, account = client_rows.load(tx, client.id), account_rows.load(tx, self.account)
         assert found is not None
         assert account is not None
         return Known(found, account, "")
@@ -277,7 +278,9 @@ def test_it_expires_to_the_second(sqlite_gatepost: Service, account_name: str) -
     ends = opened(told["access_token"])[1]["exp"]
     for before, active in ((timedelta(milliseconds=1), True), (timedelta(), False)):
         at = clock.from_milliseconds(ends * 1000) - before
-        with closing(SqliteStore(sqlite_gatepost.directory / "gatepost.db", lambda at=at: at)) as later:  # type: ignore[misc]
+        with closing(
+            SqliteStore(sqlite_gatepost.directory / "gatepost.db", lambda at=at: at, create_deliveries)  # type: ignore[misc]
+        ) as later:
             assert later.read_now(lambda tx: setting.told(tx, told["access_token"]))["active"] is active
 
 
@@ -415,6 +418,9 @@ def test_a_secret_that_only_introspects_is_one_that_is_used(tmp_path: Path) -> N
         assert running.stop() == 0
 
         def used(tx: Tx) -> list[bool]:
-            return [bool(tx.secrets_used(setting.known(tx, each).client)) for each in (by_look, by_giving_back, unused)]
+            return [
+                bool(client_rows.secrets_used(tx, setting.known(tx, each).client))
+                for each in (by_look, by_giving_back, unused)
+            ]
 
         assert running.opened.store.read_now(used) == [True, True, False]

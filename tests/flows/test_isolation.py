@@ -13,7 +13,7 @@ import requests
 from joserfc.jwk import ECKey
 
 from gatepost.core import ids
-from gatepost.oauth.scopes import OPERATIONS
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.web.app import ROUTES
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion

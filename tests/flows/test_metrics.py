@@ -21,7 +21,7 @@ from gatepost.core import clock, ids
 from gatepost.core.metrics import OF_EVERY_PROCESS
 from gatepost.core.supervisor_metrics import OF_SUPERVISOR
 from gatepost.run import chores
-from gatepost.webhooks import replay
+from gatepost.webhooks import replay, replay_rows
 from tests import login, postgres, service
 from tests.figures import Figures, labels, read
 from tests.flows.test_delivery import Platform
@@ -311,9 +311,7 @@ def test_the_progress_of_replays(still: Service, account_name: str) -> None:
         subscription = platform.subscription(endpoint, "invoice.paid", replay={"from": since})
         store = still.opened.store
         [(account, each)] = [
-            (account, each)
-            for account, each in store.read_now(lambda tx: tx.webhooks.running_replays())
-            if account == platform.account
+            (account, each) for account, each in store.read_now(replay_rows.running) if account == platform.account
         ]
         assert store.run_now(lambda tx: replay.some(tx, account, each)), "one slice is not all"
         wait_until(lambda: figures(names[1], what="made") > 0, "a fresh count")

@@ -11,10 +11,10 @@ import requests
 
 from gatepost.core import ids
 from gatepost.core.secrets import digest, random_text
-from gatepost.oauth.authorize import flow
+from gatepost.oauth.authorize import flow, interactions
 from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, Begun, Pushed, Sent, Visit
 from gatepost.oauth.client_authentication import Presented
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.flows.test_authorize import check_headers, check_nowhere
 from tests.flows.test_par import PREFIX, opening, pushed
 from tests.login import LOGIN_URL, Browser, Platform, sent_to
@@ -27,10 +27,10 @@ def platform(gatepost: Service) -> Platform:
     return Platform(gatepost, "open-interactions")
 
 
-def interactions(platform: Platform, client: Client) -> int:
+def count_interactions(platform: Platform, client: Client) -> int:
     def unit(tx: Tx) -> int:
         statement = "SELECT count(*) FROM interactions WHERE client = :client"
-        return int(tx._connection.select(statement, {"client": ids.raw(client.id)})[0][0])
+        return int(tx.select(statement, {"client": ids.raw(client.id)})[0][0])
 
     return platform.gatepost.opened.store.read_now(unit)
 
@@ -63,7 +63,7 @@ def test_a_browser_has_twenty_open_interactions(platform: Platform) -> None:
     client, browser, other = platform.define(), Browser(), Browser()
     theirs = platform.interaction(other, platform.asking(client))
     mine = [platform.interaction(browser, platform.asking(client)) for _ in range(MAX_PER_BROWSER + 2)]
-    assert interactions(platform, client) == MAX_PER_BROWSER + 1
+    assert count_interactions(platform, client) == MAX_PER_BROWSER + 1
     for gone in mine[:2]:
         check_nowhere(platform.come_back(browser, platform.handoff(gone)), "handoff", "start again")
     assert finishes(platform, browser, mine[2])
@@ -84,7 +84,7 @@ def left(platform: Platform, *names: str) -> list[str]:
     opened = platform.gatepost.opened
 
     def unit(tx: Tx) -> list[str]:
-        return [each for each in names if tx.flows.interaction(platform.account, each, opened.service.keys.data)]
+        return [each for each in names if interactions.load(tx, platform.account, each, opened.service.keys.data)]
 
     return opened.store.read_now(unit)
 
@@ -116,7 +116,7 @@ def test_head_opens_nothing(platform: Platform) -> None:
     check_headers(answer)
     assert (answer.status_code, answer.headers["Location"]) == (303, LOGIN_URL)
     assert "Set-Cookie" not in answer.headers
-    assert interactions(platform, client) == 0
+    assert count_interactions(platform, client) == 0
     wrong = requests.head(address, params=platform.asking(client, scope="nothing"), allow_redirects=False)
     assert "error=invalid_scope" in wrong.headers["Location"]
 
@@ -138,7 +138,7 @@ def stored(platform: Platform, client: Client) -> list[bytes]:
 
     def unit(tx: Tx) -> list[bytes]:
         statement = "SELECT id, request FROM pushed WHERE client = :client ORDER BY expires_at"
-        rows = tx._connection.select(statement, {"client": ids.raw(client.id)})
+        rows = tx.select(statement, {"client": ids.raw(client.id)})
         box = opened.service.keys.data
         return [box.open(sealed, f"pushed {platform.account} {raw.hex()}") for raw, sealed in rows]
 

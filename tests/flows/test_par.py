@@ -10,7 +10,7 @@ import requests
 from joserfc.jwk import ECKey
 
 from gatepost.core import ids
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.assertions import assertion
 from tests.flows.test_authorize import BACK, check_back, check_nowhere
 from tests.login import CALLBACK, Browser, Platform, sent_to

@@ -9,10 +9,12 @@ import pytest
 
 from gatepost.accounts import Account, administration
 from gatepost.core import clock, ids
+from gatepost.ledger import entry_rows
+from gatepost.ledger.record import append_entry
 from gatepost.oauth import issuer_admin
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.provenance import LONGEST_CHAIN
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.assertions import signed
 from tests.flows.test_jwt_bearer import KEY, MATCH, Workload, jwks
 from tests.flows.test_token_exchange import TOKENS, Chain
@@ -292,13 +294,13 @@ def as_recorded_before(estate: Estate, tokens: list[str]) -> None:
     def rewrite(tx: Tx) -> None:
         for token in tokens:
             raw = ids.raw(opened(token)[1]["jti"])
-            entry = tx.entry(estate.account, raw)
+            entry = entry_rows.load(tx, estate.account, raw)
             assert entry is not None
             data = msgspec.json.decode(entry.data or "{}")
             new = ("chain", "issuer_entry", *(["issuer"] if "subject_token" in data else []))
             kept = {name: value for name, value in data.items() if name not in new}
-            tx.drop_entries(estate.account, [raw])
-            tx.record(entry._replace(data=msgspec.json.encode(kept).decode()))
+            entry_rows.delete(tx, estate.account, [raw])
+            append_entry(tx, entry._replace(data=msgspec.json.encode(kept).decode()))
 
     estate.gatepost.opened.store.run_now(rewrite)
 

@@ -12,7 +12,7 @@ import requests
 
 from gatepost.accounts import administration
 from gatepost.core import ids
-from gatepost.oauth import token_admin
+from gatepost.oauth import family_rows, token_admin
 from gatepost.oauth.token_admin import Which
 from tests import command, service
 from tests.login import SCOPES, Platform, opened
@@ -527,7 +527,9 @@ def test_many_at_once_get_one_successor(crowd: People) -> None:
         assert len({opened(each.json()["access_token"])[1]["jti"] for each in answers}) == MANY
         told = answers[0].json()
         family = crowd.family(told)
-        kept = crowd.gatepost.opened.store.read_now(lambda tx, family=family: tx.flows.family(crowd.account, family))  # type: ignore[misc]
+        kept = crowd.gatepost.opened.store.read_now(
+            lambda tx, family=family: family_rows.load(tx, crowd.account, family)  # type: ignore[misc]
+        )
         assert kept is not None
         assert (kept.number, kept.ended_at) == (generation, None)
     assert crowd.about(crowd.family(told), "oauth.token.reused", "oauth.token.revoked") == []

@@ -19,8 +19,8 @@ from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger import publishable
 from gatepost.ledger.entries import Origin
-from gatepost.oauth.scopes import OPERATIONS
-from gatepost.store.tx import Tx
+from gatepost.ledger.operations import OPERATIONS
+from gatepost.store.transaction import Tx
 from gatepost.web import openapi
 from gatepost.web.deliveries import VIEWS
 from gatepost.webhooks import publish as units

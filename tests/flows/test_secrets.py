@@ -7,6 +7,7 @@ import pytest
 import requests
 
 from gatepost import settings
+from gatepost.oauth import client_rows
 from gatepost.run import app
 from tests import service
 from tests.service import Client, Service
@@ -78,7 +79,7 @@ def test_what_is_stored_is_not_the_secret(setting: Setting) -> None:
     client = setting.define()
     opened = app.open_for_use(settings.load({}, environment=setting.gatepost.environment))
     try:
-        stored = opened.store.read_now(lambda tx: tx.client_as_stored(client.id))
+        stored = opened.store.read_now(lambda tx: client_rows.load_uncached(tx, client.id))
     finally:
         opened.store.close()
     assert stored is not None

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from gatepost.accounts import administration
-from gatepost.oauth import scopes
+from gatepost.oauth import scope_rows, scopes
 from gatepost.oauth.scopes import Scope
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests import service
 from tests.login import opened
 from tests.service import Client, Service
@@ -38,7 +38,7 @@ class Tenant:
 
     def store(self, scope: Scope) -> None:
         """As an earlier release let the account define it."""
-        self.gatepost.opened.store.run_now(lambda tx: tx.add_scope(scope))
+        self.gatepost.opened.store.run_now(lambda tx: scope_rows.add(tx, scope))
 
     def own(self, name: str, resource: str) -> Scope:
         def make(tx: Tx) -> Scope:

@@ -14,13 +14,14 @@ from gatepost.cli.main import commands
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.ledger.service import record
-from gatepost.oauth import token_admin
+from gatepost.ledger.record import record
+from gatepost.oauth import consent_rows, token_admin
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.token_admin import Which
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.fanout import create_deliveries
 from tests.login import CLAIMS, Platform, opened
 from tests.service import Client, Service
 
@@ -180,7 +181,9 @@ def test_a_token_is_found_by_id_long_after_and_else_for_a_day(sqlite_shop: Shop)
     running = sqlite_shop.gatepost
 
     def shown(after: timedelta, **which: str) -> list[str]:
-        with closing(SqliteStore(running.directory / "gatepost.db", lambda: clock.now() + after)) as later:
+        with closing(
+            SqliteStore(running.directory / "gatepost.db", lambda: clock.now() + after, create_deliveries)
+        ) as later:
             account = later.read_now(lambda tx: administration.named(tx, sqlite_shop.name))
             found = token_admin.found(later, running.opened.service, account, Which(**which), 10)
             return [each["state"] for each in found]
@@ -300,7 +303,7 @@ def test_many_end_in_slices(sqlite_shop: Shop) -> None:
         for _ in range(450):
             said, until = Said("ada", ["things:read"]), tx.at + timedelta(days=1)
             made = Consent(ids.new("con"), account.id, machine.id, said, tx.at, until)
-            tx.flows.add_consent(made, person, box)
+            consent_rows.add(tx, made, person, box)
             data = {"grant_type": "client_credentials", "scope": "things:read", "expires_at": ends}
             record(tx, account, "oauth.token.issued", Origin(machine.id), "", data)
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import click
 import pytest
 
+from gatepost.accounts import account_rows
 from gatepost.cli.main import all_commands
 from gatepost.core import clock, ids
 from gatepost.run import app
 from gatepost.run.app import Opened
 from gatepost.settings import load
-from gatepost.store.effects import Birth
-from gatepost.store.tx import Tx
-from gatepost.webhooks import deliveries
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import deliveries, delivery_rows, endpoint_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
 from tests import command
@@ -300,14 +300,14 @@ def deliver(opened: Opened, age: timedelta, *, ended: bool) -> str:
     """One that was made so long ago."""
 
     def unit(tx: Tx) -> str:
-        account = tx.account_named("default")
+        account = account_rows.load_named(tx, "default")
         assert account is not None
         old = clock.milliseconds(tx.at - age)
         made = deliveries.born(ids.raw(account.id), old.to_bytes(6, "big") + ids.fresh()[6:], ids.fresh(), ids.fresh(),
                           ids.fresh(), "invoice.paid", 30, "replay")  # fmt: skip
         if ended:
             made = made._replace(status="succeeded", ended_at=old, ended_reason="delivered", last_code=200)
-        tx.effects.births.append(Birth(made, deliveries.queued(made, old)))
+        delivery_rows.create(tx, [made], at=old)
         return ids.text("dlv", made.id)
 
     return opened.store.run_now(unit)
@@ -330,11 +330,11 @@ def test_prune_deletes_what_is_old_and_ended(alone: command.Alone) -> None:
 
 def test_check_counts_every_delivery(alone: command.Alone) -> None:
     def subscribe(tx: Tx) -> None:
-        account = tx.account_named("default")
+        account = account_rows.load_named(tx, "default")
         assert account is not None
         endpoint = Endpoint(ids.new("ep"), account.id, "https://receiver.example/hooks", tx.at, tx.at)
-        tx.webhooks.add_endpoint(endpoint)
-        tx.webhooks.add_subscription(Subscription(ids.new("sub"), account.id, endpoint.id, ["*"], tx.at, tx.at))
+        endpoint_rows.add(tx, endpoint)
+        subscription_rows.add(tx, Subscription(ids.new("sub"), account.id, endpoint.id, ["*"], tx.at, tx.at))
 
     with closing(app.open_for_use(load({}, alone.environment)).store) as store:
         store.run_now(subscribe)

@@ -26,8 +26,8 @@ from gatepost.core.strict_json import read_json
 from gatepost.core.tracing import Traces
 from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.ingest import http
-from gatepost.ledger.service import Service
 from gatepost.oauth import client_rules, dpop, scopes
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import Ring, Wrapped, generate
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY

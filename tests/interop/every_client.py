@@ -10,7 +10,7 @@ import pytest
 from joserfc.jwk import ECKey, Key, KeyParameters, OKPKey, RSAKey
 
 from gatepost.accounts import administration
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from tests.interop import npm
 from tests.interop.person import altered, sign_in
 from tests.login import CALLBACK, CLAIMS, Platform, opened

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gatepost.core import secret_rotation
 from gatepost.core.errors import ERRORS, Refusal
+from gatepost.ledger import operations
 from gatepost.oauth import client_grants, clients, redirect_uris, scopes
 from gatepost.oauth.client_grants import GRANT_TYPES
 from gatepost.oauth.client_rules import ClientDefinition
@@ -86,7 +87,7 @@ def check_whole(client: Client) -> None:
     for grant in client.grants:
         by_person = grant.grant_type in ("authorization_code", "refresh_token")
         assert by_person or not {"openid", "offline_access"} & set(grant.scopes)
-        assert grant.grant_type == "client_credentials" or not set(scopes.OPERATIONS) & set(grant.scopes)
+        assert grant.grant_type == "client_credentials" or not set(operations.OPERATIONS) & set(grant.scopes)
         assert not client.public or by_person or grant.grant_type == client_grants.JWT_BEARER, (
             "who asks is shown otherwise"
         )

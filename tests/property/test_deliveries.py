@@ -17,11 +17,12 @@ from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.store.sqlite import SqliteStore
-from gatepost.store.tx import Tx
-from gatepost.webhooks import definitions
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import definitions, endpoint_rows, subscription_rows
 from gatepost.webhooks.claim_and_settle import Claim, Result
 from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.endpoints import Endpoint
+from gatepost.webhooks.fanout import create_deliveries
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract.backends import Watch
 from tests.contract.posting import OTHER_WORKER, SCHEDULE, WORKER, Post, ids_by
@@ -52,7 +53,7 @@ class Anything(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory(prefix="gatepost-")
         self.watch = Watch()
         self.undo = ids_by(self.watch)
-        self.store = SqliteStore(Path(self.directory.name) / "gatepost.db", self.watch)
+        self.store = SqliteStore(Path(self.directory.name) / "gatepost.db", self.watch, create_deliveries)
         self.store.migrate()
         self.post = Post(self.store, self.watch)
         self.endpoints: list[Endpoint] = []
@@ -97,8 +98,8 @@ class Anything(RuleBasedStateMachine):
 
     def matches(self, subscription: Subscription) -> bool:
         def unit(tx: Tx) -> bool:
-            stored = tx.webhooks.subscription_as_stored(self.post.id, subscription.id)
-            endpoint = tx.webhooks.endpoint_as_stored(self.post.id, subscription.endpoint)
+            stored = subscription_rows.load(tx, self.post.id, subscription.id)
+            endpoint = endpoint_rows.load_uncached(tx, self.post.id, subscription.endpoint)
             return bool(stored and endpoint and stored.status == "active" and endpoint.status != "removed")
 
         return self.store.read_now(unit)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
+from gatepost.ledger import operations
 from gatepost.oauth import scopes
 from gatepost.oauth.grants.client_credentials import RULES
 from gatepost.oauth.signing_keys import SigningKey
@@ -37,7 +38,7 @@ def test_issued_is_a_part_of_what_was_asked_and_of_what_was_granted(
     assert set(asked) <= set(granted), "nothing that was not granted is silently left out"
     for name in found.scope:
         known = SCOPES.scope("acc_1", name)
-        assert found.resource == (BASE_URL if name in scopes.OPERATIONS else known and known.resource)
+        assert found.resource == (BASE_URL if name in operations.OPERATIONS else known and known.resource)
 
 
 @given(st.integers(60, 86_400), LIFETIME, LIFETIME, st.lists(LIFETIME, min_size=1, max_size=5))

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gatepost.store.webhooks import Key, Lane
+from gatepost.store.pending import Key
+from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import Schedule, Turn
 
 LEASE = 45_000

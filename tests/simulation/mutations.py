@@ -32,26 +32,26 @@ MUTATIONS = [
     ),
     Mutation(
         "a later success lifts Retry-After",
-        "store/sql/webhooks.sql",
+        "webhooks/health_rows.sql",
         "UPDATE health SET failures = 0, failing_since = NULL",
         "UPDATE health SET failures = 0, failing_since = NULL, not_before = 0",
     ),
     Mutation(
         "a redefinition as active keeps Retry-After",
-        "store/sql/webhooks.sql",
+        "webhooks/health_rows.sql",
         "UPDATE health SET not_before = 0 WHERE",
         "UPDATE health SET failures = failures WHERE",
     ),
     Mutation(
         "attempts are sent before they are on record",
         "webhooks/claim_and_settle.py",
-        "        tx.webhooks.claim(rows)\n",
-        "        tx.webhooks.claim(rows[1:])\n",
+        "        queue_rows.claim(tx, rows)\n",
+        "        queue_rows.claim(tx, rows[1:])\n",
     ),
     Mutation(
         "a dead worker's attempts leave no record",
         "webhooks/claim_and_settle.py",
-        "    tx.webhooks.write_attempts(_interrupted(each, now) for each in closed)\n",
+        "    delivery_rows.add_attempts(tx, (_interrupted(each, now) for each in closed))\n",
         "",
     ),
     Mutation(
@@ -62,9 +62,10 @@ MUTATIONS = [
     ),
     Mutation(
         "an entry loses one of its deliveries",
-        "store/tx.py",
-        "for each in made]\n",
-        "for each in made[: max(1, len(made) - 1)]]\n",
+        "webhooks/fanout.py",
+        "    return delivery_rows.create(tx, created)\n",
+        "    delivery_rows.create(tx, created[: max(1, len(created) - 1)])\n"
+        "    return [delivery.id for delivery in created]\n",
     ),
     Mutation(
         "a subscription is not matched",
@@ -75,15 +76,15 @@ MUTATIONS = [
     Mutation(
         "an id can be published twice",
         "webhooks/publish.py",
-        "if event.name and not tx.webhooks.add_published(account.id, event.name, raw, event.body):",
-        "if event.name and not tx.webhooks.add_published(account.id, raw, raw, event.body):",
+        "if event.name and not published_ids.add(tx, account.id, event.name, raw, event.body):",
+        "if event.name and not published_ids.add(tx, account.id, raw, raw, event.body):",
         seed=2,
     ),
     Mutation(
         "a token without an entry",
         "store/sqlite.py",
-        "            effects.add(work.ahead.effects)\n",
-        "            effects.add(work.ahead.effects) if len(work.ahead.effects.entries) % 2 == 0 else None\n",
+        "            pending.add(work.precomputed.pending)\n",
+        "            pending.add(work.precomputed.pending) if not work.precomputed.pending.size else None\n",
     ),
     Mutation(
         "reuse does not end the family",
@@ -118,8 +119,8 @@ MUTATIONS = [
     ),
     Mutation(
         "other processes keep the old definition",
-        "store/webhooks.py",
-        '        self._change(f"endpoint {endpoint.account} {endpoint.id}")\n',
+        "webhooks/endpoint_rows.py",
+        '    tx.change(f"endpoint {endpoint.account} {endpoint.id}")\n',
         "",
     ),
     Mutation(
@@ -149,7 +150,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a claim ignores Retry-After",
-        "store/sql/deliveries.sql",
+        "webhooks/queue_rows.sql",
         "    AND NOT EXISTS (SELECT 1 FROM health WHERE account = :account AND endpoint = :endpoint "
         "AND not_before > :now)\n",
         "",
@@ -157,7 +158,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a late result is not fenced off",
-        "store/sql/deliveries.sql",
+        "webhooks/queue_rows.sql",
         "queue.id = given.id AND queue.number = given.number\n    AND (queue.worker IS NOT NULL",
         "queue.id = given.id\n    AND (queue.worker IS NOT NULL",
     ),
@@ -193,9 +194,9 @@ MUTATIONS = [
     ),
     Mutation(
         "ended tokens stay in the cache",
-        "store/tx.py",
-        "if (version, ends) != (self.version, self.ends):",
-        "if version != self.version:",
+        "store/cache.py",
+        "if (changes, ends) != (self.changes, self.ends):",
+        "if changes != self.changes:",
     ),
     Mutation(
         "pruning takes unfinished deliveries",

@@ -9,6 +9,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from gatepost.accounts import account_rows
 from gatepost.accounts import administration as account_units
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
@@ -369,7 +370,8 @@ class Operations:
         act = self.random.choice([delivery_units.retry, delivery_units.cancel])
 
         def unit(tx: Any) -> None:
-            found = tx.lock_account(ids.text("acc", account))
+            found = account_rows.lock(tx, ids.text("acc", account))
+            assert found is not None
             act(tx, found, ids.text("dlv", delivery))
 
         with suppress(BadSetting):

@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from gatepost.core import ids
+from gatepost.webhooks import worker_rows
 from tests.simulation import script
 from tests.simulation.deployment import Deployment, Violation
 from tests.simulation.faults import Faults
@@ -146,9 +147,9 @@ class Scenario(Faults):
         names = [ids.raw(each.worker.name) for each in self.deployment.running("worker") if each.worker is not None]
 
         def beat(tx: Any) -> None:
-            for peer in tx.webhooks.workers():
+            for peer in worker_rows.load(tx):
                 if peer.id in names:
-                    tx.webhooks.beat(peer.id, peer.place)
+                    worker_rows.beat(tx, peer.id, peer.place)
 
         world.store.run_now(beat)
 

@@ -19,13 +19,16 @@ import apsw
 from gatepost.core.clock import Clock
 from gatepost.core.errors import Unavailable
 from gatepost.store import postgres as postgres_module
-from gatepost.store.effects import Awaited
-from gatepost.store.postgres import PostgresStore, _Line, _RecordsOnly
+from gatepost.store.cache import Cache
+from gatepost.store.pending import Key
+from gatepost.store.postgres import PostgresStore, _Line
+from gatepost.store.postgres_connection import AppendOnly
 from gatepost.store.sqlite import MOST_UNITS, SqliteStore
 from gatepost.store.sqlite_connection import SqliteConnection
+from gatepost.store.transaction import NO_HINTS, READ_ONLY, Hints, Tx, Unit
 from gatepost.store.turnstile import Turnstile
-from gatepost.store.tx import NO_WRITING, Cache, Tx, Unit
 from gatepost.store.work import Gathering, Work, resolve, waited_alone
+from gatepost.webhooks.fanout import create_deliveries
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of
 
 T = TypeVar("T")
@@ -55,7 +58,7 @@ class Disk:
         self.commits = self.reads = 0
         self.version = 0  # changes with every commit
         self._rows: dict[Any, Any] = {}  # what statements found in this version
-        self.listeners: list[tuple[Process | None, Callable[[list[Awaited]], None]]] = []
+        self.listeners: list[tuple[Process | None, Callable[[list[Key]], None]]] = []
         self.on_crash: Callable[[Process], None] = lambda _process: None
         self.on_fault: Callable[[Fault], None] = lambda _fault: None
 
@@ -89,20 +92,20 @@ class Disk:
         self.on_fault(fault)
         return fault
 
-    def ring(self, awaited: set[Awaited]) -> None:
+    def ring(self, awaited: set[Key]) -> None:
         if not self.bell_works:
             return
         for process, heard in self.listeners:
             if process is None or process.alive:
                 self.loop.call_later(MILLISECOND, heard, list(awaited), context=context_of(process))
 
-    def listen(self, process: Process | None, heard: Callable[[list[Awaited]], None]) -> "Bell":
+    def listen(self, process: Process | None, heard: Callable[[list[Key]], None]) -> "Bell":
         self.listeners.append((process, heard))
         return Bell(self, heard)
 
 
 class Bell:
-    def __init__(self, disk: Disk, heard: Callable[[list[Awaited]], None]) -> None:
+    def __init__(self, disk: Disk, heard: Callable[[list[Key]], None]) -> None:
         self._disk, self._heard = disk, heard
 
     def renew(self) -> None: ...
@@ -115,7 +118,7 @@ class Ringer:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
-    def ring(self, awaited: set[Awaited]) -> None:
+    def ring(self, awaited: set[Key]) -> None:
         self._disk.ring(set(awaited))
 
     tell = ring
@@ -195,7 +198,7 @@ class RememberingConnection(SqliteConnection):
 class SimulatedSqlite(SqliteStore):
     def __init__(self, path: Path, clock: Clock, disk: Disk, process: Process | None) -> None:
         with mock.patch.object(threading, "Thread", mock.MagicMock()):
-            super().__init__(path, clock)
+            super().__init__(path, clock, create_deliveries)
         self._disk, self._process = disk, process
         self._turnstile = NoTurnstile(path.parent)
         self._reader: RememberingConnection | None = None
@@ -229,17 +232,17 @@ class SimulatedSqlite(SqliteStore):
     def read_now(self, unit: Unit[T]) -> T:
         connection = self._reader
         if connection is None:
-            connection = self._reader = RememberingConnection(self._disk, self._open(create=False), self._statements)
+            connection = self._reader = RememberingConnection(self._disk, self._file.open(), self._statements)
         if self._version_read != self._disk.version:
             self._reader_cache.refresh(connection)
             self._version_read = self._disk.version
-        tx = Tx(connection, self._reader_cache, self._clock())
+        tx = Tx(connection, self._reader_cache, self._clock(), self._engine)
         result = unit(tx)
-        if tx.effects.entries:
-            raise TypeError(NO_WRITING)
+        if tx.pending:
+            raise TypeError(READ_ONLY)
         return result
 
-    async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
+    async def read(self, unit: Unit[T], _hints: Hints = NO_HINTS) -> T:
         return await _read_later(self._disk, lambda: self.read_now(unit))
 
     def listen(self, heard: Any) -> Any:
@@ -270,14 +273,14 @@ async def _read_later(disk: Disk, read: Callable[[], T]) -> T:
 class SimulatedPostgres(PostgresStore):
     def __init__(self, url: str, clock: Clock, disk: Disk, process: Process | None) -> None:
         with mock.patch.object(postgres_module, "Thread", mock.MagicMock()):
-            super().__init__(url, clock)
+            super().__init__(url, clock, create_deliveries)
         self._disk, self._process = disk, process
         self._writes = _Line(self, "write")
         self._snapshots = _Line(self, "read")
         self._herald = Ringer(disk)  # type: ignore[assignment]
         self._units = Commits(disk, process, self._transact_each)  # type: ignore[assignment]
-        self._records = Commits(disk, process, self._transact_together)  # type: ignore[assignment]
-        self._gathering = Gathering(self._records.put)
+        self._appends = Commits(disk, process, self._transact_together)  # type: ignore[assignment]
+        self._appending = Gathering(self._appends.put)
 
     def _transact_each(self, works: list[Work]) -> list[Work]:
         for work in works:
@@ -286,15 +289,15 @@ class SimulatedPostgres(PostgresStore):
 
     def _transact_together(self, works: list[Work]) -> list[Work]:
         if works:
-            self._transact(self._shared, works)
-        apart = [work for work in works if isinstance(work.error, _RecordsOnly)]
+            self._append(self._shared, works)
+        apart = [work for work in works if isinstance(work.error, AppendOnly)]
         for work in apart:
             work.error = None
         return [work for work in works if work not in apart] + self._transact_each(apart)
 
-    async def run(self, unit: Unit[T], *, records_only: bool = False, wants: Any = None) -> T:
-        if records_only:
-            return await super().run(unit, records_only=True, wants=wants)
+    async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
+        if hints.append_only:
+            return await super().run(unit, hints)
         work = Work(unit, asyncio.get_running_loop().create_future())
         self._units.put([work])
         result: T = await waited_alone(work)
@@ -316,7 +319,7 @@ class SimulatedPostgres(PostgresStore):
         result: T = work.result
         return result
 
-    async def read(self, unit: Unit[T], *, quick: bool = False) -> T:
+    async def read(self, unit: Unit[T], _hints: Hints = NO_HINTS) -> T:
         return await _read_later(self._disk, lambda: self.read_now(unit))
 
     def listen(self, heard: Any) -> Any:

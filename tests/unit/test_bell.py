@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from gatepost.core import ids
-from gatepost.store.effects import Awaited
+from gatepost.store.pending import Key
 from gatepost.store.wakeup import MOST, Bell, Ringer, packed, unpacked
 
-Calls = queue.SimpleQueue[list[Awaited]]
+Calls = queue.SimpleQueue[list[Key]]
 WAIT = 10.0  # seconds: only a test that fails waits so long
 
 
-def some(count: int) -> list[Awaited]:
+def some(count: int) -> list[Key]:
     return [(ids.fresh(), ids.fresh()) for _ in range(count)]
 
 

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from gatepost.core import ids
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth import client_grants, clients
 from gatepost.oauth.client_grants import GRANT_TYPES, JWT_BEARER, TOKEN_EXCHANGE, Grant
 from gatepost.oauth.clients import Client
-from gatepost.oauth.scopes import BUILT_IN, OPERATIONS
+from gatepost.oauth.scopes import BUILT_IN
 from tests.unit.clients import MACHINE, PUBLIC, WEB, defined, refused
 
 ALL: dict[str, Any] = WEB | {"grant_types": list(GRANT_TYPES)}

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth import discovery
 from gatepost.oauth.authorize import request
 from gatepost.oauth.client_grants import GRANT_TYPES
 from gatepost.oauth.clients import MEMBERS, SECRET_METHODS
 from gatepost.oauth.grants import GRANTS
-from gatepost.oauth.scopes import BUILT_IN, OPERATIONS
+from gatepost.oauth.scopes import BUILT_IN
 from gatepost.oauth.signing_keys import ALGORITHMS
 from gatepost.web.app import ROUTES
 

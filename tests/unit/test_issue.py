@@ -7,11 +7,11 @@ import pytest
 
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth.client_grants import JWT_BEARER
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.grants import BY_CODE, GRANTS, authorization_code, client_credentials
-from gatepost.oauth.scopes import OPERATIONS
 from gatepost.oauth.signing_keys import SigningKey
 from gatepost.oauth.token_rules import SHARED, Basis, Draft, Rule, decide, explain, mint
 from tests.unit.drafts import (

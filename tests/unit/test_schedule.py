@@ -5,7 +5,8 @@ from itertools import groupby
 
 import pytest
 
-from gatepost.store.webhooks import Key, Lane
+from gatepost.store.pending import Key
+from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import BATCH, Schedule, Turn
 
 NOW = 1_794_729_600_000

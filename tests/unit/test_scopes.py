@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gatepost.core.errors import Refusal
+from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth import resources, scopes
-from gatepost.oauth.scopes import OPERATIONS, PROTOCOL_CLAIMS, Scope
+from gatepost.oauth.scopes import PROTOCOL_CLAIMS, Scope
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

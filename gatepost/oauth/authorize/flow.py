@@ -6,17 +6,28 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost.accounts import Account
+from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import Unreadable, audiences, peek, read
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import random_text, same
 from gatepost.ledger.entries import Origin
-from gatepost.ledger.service import Service, record
-from gatepost.oauth import client_authentication, redirect_uris, refusals, scopes
-from gatepost.oauth.authorize import handoff, request
+from gatepost.ledger.record import record
+from gatepost.oauth import (
+    client_authentication,
+    client_rows,
+    consent_rows,
+    key_rows,
+    redirect_uris,
+    refusals,
+    scopes,
+    used_assertions,
+)
+from gatepost.oauth.authorize import codes, handoff, interactions, pushed_requests, request
+from gatepost.oauth.authorize.codes import Code
 from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
+from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.oauth.authorize.request import Asked, Authorization
 from gatepost.oauth.client_authentication import Known, Presented
 from gatepost.oauth.clients import Client
@@ -25,11 +36,11 @@ from gatepost.oauth.dpop import Proof, too_weak
 from gatepost.oauth.grant_contexts import code_id
 from gatepost.oauth.grants.authorization_code import Bound
 from gatepost.oauth.revocation import login_keys, person
+from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import PUBLISHED, SigningKey
 from gatepost.oauth.token_endpoint import active_key
-from gatepost.store.effects import Again
-from gatepost.store.flows import Code, Interaction
-from gatepost.store.tx import Tx
+from gatepost.store.pending import Again
+from gatepost.store.transaction import Tx
 
 PUSHED_PREFIX = "urn:ietf:params:oauth:request_uri:"
 PUSHED_LIFE = 300  # seconds in which a pushed request can be opened
@@ -116,8 +127,8 @@ def push(
     account, client, network = known.account.id, known.client, refusals.network(source)
     kept = _encode([checked.parameters, checked.resources])
     expires_at = _later(tx, PUSHED_LIFE)
-    tx.flows.push(account, _pushed_id(name), client.id, network, kept, service.keys.data, expires_at)
-    tx.flows.evict_pushed(account, client.id, network, MAX_PUSHED if client.public else MAX_PUSHED_AUTHENTICATED)
+    pushed_requests.add(tx, account, _pushed_id(name), client.id, network, kept, service.keys.data, expires_at)
+    pushed_requests.evict(tx, account, client.id, network, MAX_PUSHED if client.public else MAX_PUSHED_AUTHENTICATED)
     return Pushed(PUSHED_PREFIX + name, PUSHED_LIFE)
 
 
@@ -181,15 +192,15 @@ def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | 
 
     Without a visit the request is only checked.
     """
-    client = tx.client(sent.parameters.get("client_id", ""))
-    account = tx.account(client.account) if client else None
+    client = client_rows.load(tx, sent.parameters.get("client_id", ""))
+    account = account_rows.load(tx, client.account) if client else None
     if client is None or account is None or not account.active or not client.active:
         return Refusal("invalid_request", "client_id: no such client", "client_id")
     pushed: bytes | None = None
     if "request_uri" in sent.parameters:
         name = sent.parameters["request_uri"].removeprefix(PUSHED_PREFIX)
         pushed = _pushed_id(name)
-        kept = tx.flows.pushed(account.id, pushed, client.id, service.keys.data)
+        kept = pushed_requests.load(tx, account.id, pushed, client.id, service.keys.data)
         if kept is None or not sent.parameters["request_uri"].startswith(PUSHED_PREFIX):
             words = "request_uri: unknown, expired, used, or of another client; push the request again"
             return Refusal("invalid_request", words, "request_uri")
@@ -218,12 +229,12 @@ def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | 
 
 def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
     """Store an interaction. Where there are too many, the oldest make room."""
-    flows, network = tx.flows, refusals.network(visit.source)
-    flows.open_interaction(opened, network, service.keys.data, first_visit=visit.first)
+    network = refusals.network(visit.source)
+    interactions.add(tx, opened, network, service.keys.data, first_visit=visit.first)
     if not visit.first:
-        flows.evict_interactions_of_browser(opened.account, opened.browser, MAX_PER_BROWSER)
+        interactions.evict_of_browser(tx, opened.account, opened.browser, MAX_PER_BROWSER)
     most = MAX_FIRST_VISITS if visit.first else MAX_RETURNING
-    flows.evict_interactions(opened.account, opened.client, network, most, first_visit=visit.first)
+    interactions.evict(tx, opened.account, opened.client, network, most, first_visit=visit.first)
 
 
 def _checked(
@@ -244,7 +255,7 @@ def _hint(tx: Tx, service: Service, client: Client, token: str) -> str | Refusal
     """The person whom an ID token of ours, given to this client, is about; it may have expired."""
     if not token:
         return ""
-    published = [each.key for each in tx.signing_keys() if each.key.status in PUBLISHED]
+    published = [each.key for each in key_rows.load(tx) if each.key.status in PUBLISHED]
     try:
         claims = service.ring.read(token, published, "JWT")
         account, _, subject = str(claims["sub"]).partition(".")
@@ -284,8 +295,8 @@ def finish(tx: Tx, service: Service, token: str, browser: bytes, request_id: str
     """A browser comes back with a handoff. What is wrong with that is said here, and nobody is redirected."""
     _, unverified = peek(token)
     whose, name = str(unverified.get("iss")), str(unverified.get("interaction"))
-    account = tx.account(whose) if ids.parse("acc", whose) else None
-    opened = tx.flows.interaction(account.id, name, service.keys.data) if account else None
+    account = account_rows.load(tx, whose) if ids.parse("acc", whose) else None
+    opened = interactions.load(tx, account.id, name, service.keys.data) if account else None
     if account is None or not account.active or opened is None:
         return _bad("no such interaction of this account, or it is over; start again at the application")
     if opened.done_at is not None or tx.at >= opened.expires_at:
@@ -316,14 +327,14 @@ def _end(
     tx: Tx, service: Service, account: Account, opened: Interaction, authorization: Authorization,
     outcome: Granted | Denied, origin: Origin,
 ) -> Back | Refusal:  # fmt: skip
-    client = tx.client(opened.client)
+    client = client_rows.load(tx, opened.client)
     if client is None or not client.active:
         return _bad("the client is not active any more")
     if not any(redirect_uris.matches(authorization.redirect_uri, each) for each in client.redirect_uris):
         return _bad("the redirect URI is not the client's any more")  # so neither a code nor an error goes there
     if isinstance(outcome, Granted):
         outcome = _still_allowed(tx, service, account, client, outcome)
-    if not tx.flows.end_interaction(account.id, opened.id):
+    if not interactions.finish(tx, account.id, opened.id):
         raise Again("the interaction ended meanwhile")
     if opened.pushed is not None and not _spend_pushed(tx, account, client, opened.pushed):
         outcome = Denied("invalid_request", "request_uri: its authorization was completed before")
@@ -338,9 +349,9 @@ def _end(
 
 def _spend_pushed(tx: Tx, account: Account, client: Client, pushed: bytes) -> bool:
     """True for the first authorization that completes. The request itself may have expired or made room by then."""
-    tx.flows.delete_pushed(account.id, pushed)
+    pushed_requests.delete(tx, account.id, pushed)
     until = _later(tx, PUSHED_LIFE) + INTERACTION_LIFE  # no interaction of this request is open any longer
-    return tx.use_assertion(client.id, "pushed request", pushed.hex(), until)
+    return used_assertions.use(tx, client.id, "pushed request", pushed.hex(), until)
 
 
 def _still_allowed(tx: Tx, service: Service, account: Account, client: Client, granted: Granted) -> Granted | Denied:
@@ -368,10 +379,10 @@ def _consent(
     consent = Consent(
         ids.new("con"), account.id, client.id, said, tx.at, _later(tx, life + lasts) + LONGEST_ACCESS
     )  # fmt: skip
-    tx.flows.add_consent(consent, person(service, account.id, said.subject), box)
+    consent_rows.add(tx, consent, person(service, account.id, said.subject), box)
     code = random_text()
     bound = Bound(authorization.redirect_uri, authorization.challenge, authorization.thumbprint, authorization.nonce)
-    tx.flows.add_code(account.id, code_id(code), Code(client.id, consent.id, _encode(bound).decode(), expires_at))
+    codes.add(tx, account.id, code_id(code), Code(client.id, consent.id, _encode(bound).decode(), expires_at))
     data = {"client": client.id, "scope": " ".join(said.scope)}
     record(tx, account, "oauth.consent.given", origin, consent.id, data)
     return code

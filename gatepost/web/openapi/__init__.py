@@ -7,7 +7,7 @@ import json
 
 from gatepost.core.errors import ERRORS
 from gatepost.core.json_schema import Json, published
-from gatepost.oauth import scopes
+from gatepost.ledger.operations import OPERATIONS as OPERATION_SCOPES
 from gatepost.web.app import ROUTES
 from gatepost.web.openapi import deliveries, oauth, webhooks
 from gatepost.web.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, PROOF, Operation
@@ -42,7 +42,7 @@ def document() -> Json:
                     "type": "oauth2",
                     "description": "An access token of Gatepost itself, sent as Authorization: Bearer; or, if it is "
                     "bound to a key, as Authorization: DPoP, with a proof in the DPoP header.",
-                    "flows": {"clientCredentials": {"tokenUrl": "/oauth/tokens", "scopes": scopes.OPERATIONS}},
+                    "flows": {"clientCredentials": {"tokenUrl": "/oauth/tokens", "scopes": OPERATION_SCOPES}},
                 },
             },
         },

@@ -17,15 +17,17 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Unavailable
 from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram, start_at_zero
 from gatepost.core.supervisor_metrics import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
 from gatepost.ledger.entries import TYPES
 from gatepost.store.interface import Store
-from gatepost.store.tx import LOWEST, Tx
-from gatepost.store.webhooks import Lane
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import endpoint_rows, health_rows, queue_rows, replay_rows
 from gatepost.webhooks.deliveries import FAILURES
+from gatepost.webhooks.queue_rows import Lane
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED_FOR = 1.0  # seconds for which a count of the queue is reused
@@ -76,19 +78,19 @@ UNKNOWN = QueueFigures(dict.fromkeys(("pending", "held", "in_flight"), math.nan)
 
 def count_queue(tx: Tx) -> QueueFigures:
     states = dict.fromkeys(UNKNOWN.states, 0.0)
-    for key, (number, in_flight) in tx.webhooks.count_waiting(MOST).items():
+    for key, (number, in_flight) in queue_rows.count_by_endpoint(tx, MOST).items():
         states["in_flight"] += in_flight
         states["pending" if _is_sent_to(tx, *key) else "held"] += number - in_flight
-    not_before = tx.webhooks.retry_afters()
+    not_before = health_rows.retry_afters(tx)
     due = min(
         (max(each.due, not_before.get(each[:2], 0)) for each in _lanes(tx) if _is_sent_to(tx, *each[:2])), default=None
     )
-    return QueueFigures(states, None if due is None else clock.from_milliseconds(due), *tx.webhooks.count_replays())
+    return QueueFigures(states, None if due is None else clock.from_milliseconds(due), *replay_rows.count_running(tx))
 
 
 def _lanes(tx: Tx) -> Iterator[Lane]:
     after = Lane(LOWEST, LOWEST, -1, 0)
-    while page := tx.webhooks.lanes(after, 1000):
+    while page := queue_rows.lanes(tx, after, 1000):
         yield from page
         after = page[-1]
 
@@ -96,7 +98,7 @@ def _lanes(tx: Tx) -> Iterator[Lane]:
 def _is_sent_to(tx: Tx, account: bytes, endpoint: bytes) -> bool:
     """Whether the endpoint and its account are active. Otherwise their deliveries are held."""
     whose = ids.text("acc", account)
-    owner, found = tx.account(whose), tx.webhooks.endpoint(whose, ids.text("ep", endpoint))
+    owner, found = account_rows.load(tx, whose), endpoint_rows.load(tx, whose, ids.text("ep", endpoint))
     return owner is not None and owner.active and found is not None and found.status == "active"
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from gatepost.core import ids
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.core.logging import log
-from gatepost.ledger.service import Service
+from gatepost.ledger import checkpoint_rows
+from gatepost.oauth.service import Service
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 from gatepost.web import bearer
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
 from gatepost.web.context import Surface
@@ -184,7 +185,7 @@ _TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
 
 
 def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
-    return lambda tx: tx.chains.notes(after, 500)
+    return lambda tx: checkpoint_rows.notes(tx, after, 500)
 
 
 def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:

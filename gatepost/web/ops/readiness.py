@@ -6,8 +6,9 @@ import time
 
 from gatepost.core import clock
 from gatepost.core.errors import Unavailable
+from gatepost.oauth import key_rows
 from gatepost.store.interface import Store
-from gatepost.store.tx import Tx
+from gatepost.store.transaction import Tx
 
 PATIENCE = 3.0  # seconds for the probe: a load balancer waits little longer
 FRESH = 0.25  # seconds for which an outcome is used again, however many ask
@@ -41,5 +42,5 @@ class WriteProbe:
 
 
 def _write(tx: Tx) -> bool:
-    tx.probe_write(clock.milliseconds(tx.at))
-    return any(each.key.status == "active" for each in tx.signing_keys())
+    tx.probe(clock.milliseconds(tx.at))
+    return any(each.key.status == "active" for each in key_rows.load(tx))

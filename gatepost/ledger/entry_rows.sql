@@ -1,0 +1,54 @@
+-- name: marks
+SELECT keep_days, id FROM prunings WHERE account = :account
+-- name: entries_matched
+SELECT id, type, keep_days, matched FROM entries
+  WHERE account = :account AND id > :after ORDER BY id LIMIT :limit
+-- name: entry_keeps_given
+/*given: account bytea, id bytea */
+SELECT e.id, e.keep_days FROM given JOIN entries e ON e.account = given.account AND e.id = given.id
+-- name: entries_given
+/*given: account bytea, id bytea */
+SELECT e.account, e.id, e.type, e.at, e.actor, e.subject, e.data, e.data_hash, e.matched, e.keep_days, e.request, e.source
+  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id
+-- name: entry
+SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
+  FROM entries WHERE account = :account AND id = :id
+-- name: entry_keeps
+SELECT id, keep_days FROM entries
+  WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
+-- name: pruned_up_to
+SELECT id FROM prunings WHERE account = :account AND keep_days = :keep_days
+-- name: put_pruned_up_to
+INSERT INTO prunings (account, keep_days, id) VALUES (:account, :keep_days, :id)
+  ON CONFLICT (account, keep_days) DO UPDATE SET id = excluded.id WHERE prunings.id < excluded.id
+-- name: entries_newest
+SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
+  FROM entries WHERE account = :account AND id < :before AND id >= :since ORDER BY id DESC LIMIT :limit
+-- name: entries_oldest
+SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
+  FROM entries WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
+-- name: count_entries
+SELECT count(*) FROM entries WHERE account = :account
+-- name: ledger_counts
+SELECT
+  (SELECT count(*) FROM entries e WHERE e.account = :account
+    AND NOT EXISTS (SELECT 1 FROM unsealed u WHERE u.account = e.account AND u.id = e.id)),
+  (SELECT coalesce(sum(length(leaves) - CASE substr(leaves, length(leaves) - 49, 8) WHEN :link THEN 50 ELSE 0 END), 0)
+    FROM seals WHERE account = :account AND number > :after),
+  (SELECT u.id FROM unsealed u WHERE u.account = :account
+    AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.account = u.account AND e.id = u.id) ORDER BY u.id LIMIT 1)
+-- name: unseal
+/*given: account bytea, id bytea */
+DELETE FROM unsealed /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
+  /*postgres: unsealed.account = given.account AND unsealed.id = given.id */ RETURNING 1
+-- name: erase_data
+UPDATE entries SET data = NULL, data_hash = :data_hash WHERE account = :account AND id = :id AND data IS NOT NULL
+-- name: delete_entries
+/*given: account bytea, id bytea */
+DELETE FROM entries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
+  /*postgres: entries.account = given.account AND entries.id = given.id */
+-- name: unfinished_given
+/*given: account bytea, event bytea */
+SELECT event FROM (SELECT event, (SELECT 1 FROM deliveries d /*sqlite: INDEXED BY deliveries_by_event */
+    WHERE d.account = given.account AND d.event = given.event AND d.status = 'pending' LIMIT 1) AS unfinished
+  FROM given) looked_at WHERE unfinished = 1

@@ -1,0 +1,43 @@
+-- name: seal_macs_given
+/*given: account bytea, number bigint */
+SELECT s.account, s.number, s.mac FROM given JOIN seals s ON s.account = given.account AND s.number = given.number
+-- name: anchors_given
+/*given: account bytea */
+SELECT a.account, a.number, a.mac, a.proof FROM given JOIN anchors a ON a.account = given.account
+-- name: first_seal_since
+SELECT number FROM seals WHERE account = :account AND at >= :since ORDER BY number LIMIT 1
+-- name: accounts_given
+/*given: account bytea */
+SELECT a.id FROM given JOIN accounts a ON a.id = given.account
+-- name: count_unsealed
+SELECT count(*) FROM unsealed WHERE account = :account
+-- name: unsealed_accounts
+WITH RECURSIVE found (account) AS (
+  SELECT (SELECT account FROM unsealed ORDER BY account LIMIT 1)
+  UNION ALL
+  SELECT (SELECT u.account FROM unsealed u WHERE u.account > found.account ORDER BY u.account LIMIT 1)
+  FROM found WHERE found.account IS NOT NULL
+)
+SELECT account FROM found WHERE account IS NOT NULL
+-- name: oldest_unsealed
+SELECT id FROM unsealed WHERE account = :account ORDER BY id LIMIT 1
+-- name: unsealed
+SELECT e.account, e.id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
+  FROM unsealed u JOIN entries e ON e.account = u.account AND e.id = u.id
+  WHERE u.account = :account ORDER BY u.id LIMIT :limit
+-- name: is_unsealed
+SELECT 1 FROM unsealed WHERE account = :account AND id = :id
+-- name: last_seal
+SELECT number, mac FROM seals WHERE account = :account ORDER BY number DESC LIMIT 1
+-- name: seals_after
+SELECT number, at, leaves, mac FROM seals WHERE account = :account AND number > :after ORDER BY number LIMIT :limit
+-- name: insert_seal
+INSERT INTO seals (account, number, at, leaves, mac) VALUES (:account, :number, :at, :leaves, :mac)
+  ON CONFLICT DO NOTHING RETURNING number
+-- name: delete_seal
+DELETE FROM seals WHERE account = :account AND number = :number RETURNING 1
+-- name: anchor
+SELECT number, mac, proof FROM anchors WHERE account = :account
+-- name: set_anchor
+INSERT INTO anchors (account, number, mac, proof) VALUES (:account, :number, :mac, :proof)
+  ON CONFLICT (account) DO UPDATE SET number = excluded.number, mac = excluded.mac, proof = excluded.proof

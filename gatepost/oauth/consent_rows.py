@@ -1,0 +1,71 @@
+"""The rows of consents. What a person consented to is encrypted."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gatepost.core import clock, ids
+from gatepost.core.secrets import Box
+from gatepost.oauth.consents import Consent, Said
+from gatepost.store.transaction import Tx
+
+_said = msgspec.json.Decoder(Said)
+_encode = msgspec.json.Encoder().encode
+
+
+def add(tx: Tx, consent: Consent, person: bytes, box: Box) -> None:
+    tx.write(
+        "insert_consent", account=ids.raw(consent.account), id=ids.raw(consent.id), client=ids.raw(consent.client),
+        person=person, said=box.close(_encode(consent.said), consent.id),
+        given_at=clock.milliseconds(consent.given_at), expires_at=clock.milliseconds(consent.expires_at),
+    )  # fmt: skip
+
+
+def load(tx: Tx, account: str, consent: str, box: Box) -> Consent | None:
+    raw = ids.parse("con", consent)
+    found = tx.one("consent", account=ids.raw(account), id=raw) if raw else None
+    return consent_of(account, found, box) if found else None
+
+
+def page(tx: Tx, account: str, after: bytes, limit: int, box: Box) -> list[Consent]:
+    rows = tx.rows("list_consents", account=ids.raw(account), after=after, limit=limit)
+    return [consent_of(account, row, box) for row in rows]
+
+
+def active_of(tx: Tx, account: str, *, person: bytes | None, client: str | None, limit: int) -> list[str]:
+    """Ids of consents that have not ended: of a person, of a client, or of both."""
+    given: dict[str, Any] = {"account": ids.raw(account), "limit": limit}
+    if person is not None and client is not None:
+        statement, given = "consents_of_person_and_client", given | {"person": person, "client": ids.raw(client)}
+    elif person is not None:
+        statement, given = "consents_of_person", given | {"person": person}
+    elif client is not None:
+        statement, given = "consents_of_client", given | {"client": ids.raw(client)}
+    else:
+        raise TypeError("a person or a client is required")
+    return [ids.text("con", row[0]) for row in tx.rows(statement, **given)]
+
+
+def active_given_before(tx: Tx, account: str, after: bytes, before: datetime, limit: int) -> list[bytes]:
+    """Ids of consents that were given before an instant and have not ended."""
+    given = {"account": ids.raw(account), "after": after, "before": clock.milliseconds(before), "limit": limit}
+    return [row[0] for row in tx.rows("open_consents", **given)]
+
+
+def end(tx: Tx, account: str, consent: str, reason: str) -> str | None:
+    """The client of the consent, for the first request that ends it."""
+    tx.end()
+    found = tx.write("end_consent", account=ids.raw(account), id=ids.raw(consent), at=tx.now, reason=reason)
+    return ids.text("cli", found[0][0]) if found else None
+
+
+def consent_of(account: str, row: tuple[Any, ...], box: Box, name: str = "", of_client: str = "") -> Consent:
+    """The ids of the consent and of its client may be given, where they are known."""
+    raw_id, client, said, given_at, expires_at, ended_at, ended_reason = row
+    name = name or ids.text("con", raw_id)
+    return Consent(
+        name, account, of_client or ids.text("cli", client), _said.decode(box.open(said, name)),
+        clock.from_milliseconds(given_at), clock.from_milliseconds(expires_at),
+        clock.optional_from_milliseconds(ended_at), ended_reason,
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""The rows that count refusals which have no entry each: failed client authentications, and of public clients.
+
+A count covers one client, one address and one window. The unit that deletes it afterwards writes an entry for it.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from gatepost.core import clock, ids
+from gatepost.store.transaction import Tx
+
+
+class RefusalCount(NamedTuple):
+    """Refusals of one client from one address in one window. `pair` is the key: a hash of both."""
+
+    pair: bytes
+    account: str | None  # None: no such client
+    client: str
+    source: str
+    type: str = "oauth.token.refused"
+    error: str = "too_many_failures"  # of the entry that sums up; for a public client that of the latest refusal
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count
+    since: datetime = clock.EPOCH
+
+
+class Counted(NamedTuple):
+    """The current window with what was just counted, and a window that ended and was not yet summed up."""
+
+    number: int
+    since: datetime
+    ended: list[RefusalCount]
+
+
+def count_failure(tx: Tx, counted: RefusalCount, window: timedelta) -> Counted:
+    """Count one more failed authentication, in a new window if the last one has ended."""
+    ended = tx.write("end_failure", pair=counted.pair, before=clock.milliseconds(tx.at - window))
+    return _counted(tx.write("count_failure", **_row(tx, counted)), ended)
+
+
+def count_refusal(tx: Tx, counted: RefusalCount, window: timedelta) -> Counted:
+    """The same for a refusal of a client that does not authenticate."""
+    ended = tx.write("end_refusal", pair=counted.pair, before=clock.milliseconds(tx.at - window))
+    return _counted(tx.write("count_refusal", **_row(tx, counted), type=counted.type, error=counted.error), ended)
+
+
+def end(tx: Tx, before: datetime) -> list[RefusalCount]:
+    """Delete some of the windows that began before this instant, and return them."""
+    at = clock.milliseconds(before)
+    rows = tx.write("end_failures", before=at) + tx.write("end_refusals", before=at)
+    return [_refusal_count(row) for row in rows]
+
+
+def _row(tx: Tx, counted: RefusalCount) -> dict[str, Any]:
+    return {
+        "pair": counted.pair,
+        "since": tx.now,
+        "account": ids.raw(counted.account) if counted.account else None,
+        "client": counted.client,
+        "source": counted.source,
+    }
+
+
+def _counted(counted: list[tuple[Any, ...]], ended: list[tuple[Any, ...]]) -> Counted:
+    [(count, since)] = counted
+    return Counted(int(count), clock.from_milliseconds(since), [_refusal_count(row) for row in ended])
+
+
+def _refusal_count(row: tuple[Any, ...]) -> RefusalCount:
+    pair, account, client, source, type_, error, count, since = row
+    whose = ids.text("acc", account) if account else None
+    return RefusalCount(pair, whose, client, source, type_, error, count, clock.from_milliseconds(since))

@@ -1,0 +1,54 @@
+"""The rows of scopes, and of the accounts that own resources."""
+
+import msgspec
+
+from gatepost.core import ids
+from gatepost.oauth import scopes
+from gatepost.oauth.scopes import Scope
+from gatepost.store.transaction import Tx
+
+_scope = msgspec.json.Decoder(Scope)
+_encode = msgspec.json.Encoder().encode
+
+
+def load(tx: Tx, account: str, name: str) -> Scope | None:
+    """The account's own scope, or the standard scope of OpenID Connect with this name."""
+    return tx.cached(
+        f"scope {account} {name}",
+        lambda: load_uncached(tx, account, name) or scopes.standard(account, name),
+    )
+
+
+def load_uncached(tx: Tx, account: str, name: str) -> Scope | None:
+    found = tx.one("scope_by_name", account=ids.raw(account), name=name)
+    return _scope.decode(found[0]) if found else None
+
+
+def page(tx: Tx, account: str, after: str, limit: int) -> list[Scope]:
+    rows = tx.rows("list_scopes", account=ids.raw(account), after=after, limit=limit)
+    return [_scope.decode(row[0]) for row in rows]
+
+
+def count(tx: Tx, account: str) -> int:
+    return int(tx.rows("count_scopes", account=ids.raw(account))[0][0])
+
+
+def add(tx: Tx, scope: Scope) -> None:
+    tx.write("insert_scope", account=ids.raw(scope.account), name=scope.name, document=_encode(scope).decode())
+    tx.change(f"scope {scope.account} {scope.name}")  # decisions may have been cached while it did not exist
+
+
+def update(tx: Tx, scope: Scope) -> None:
+    tx.write("update_scope", account=ids.raw(scope.account), name=scope.name, document=_encode(scope).decode())
+    tx.change(f"scope {scope.account} {scope.name}")
+
+
+def claim_resource(tx: Tx, resource: str, account: str) -> bool:
+    """Whether the account owns the resource. It becomes the owner if there is none."""
+    tx.write("claim_resource", resource=resource, account=ids.raw(account))
+    return resource_owner(tx, resource) == account
+
+
+def resource_owner(tx: Tx, resource: str) -> str | None:
+    found = tx.one("resource_owner", resource=resource)
+    return ids.text("acc", found[0]) if found else None

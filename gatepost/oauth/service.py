@@ -1,0 +1,65 @@
+"""What the units of the authorization server know about the service that they run in."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gatepost.core.secrets import ServerKeys
+from gatepost.egress.address_guard import Policy
+from gatepost.egress.jwks_cache import Foreign
+from gatepost.ledger.checkpoint import Signer
+from gatepost.oauth import scope_rows
+from gatepost.oauth.scopes import Scope
+from gatepost.oauth.shared_resources import SharedResources
+from gatepost.oauth.signing_keys import Ring
+from gatepost.store.transaction import Tx
+
+
+class Service(NamedTuple):
+    base_url: str
+    keys: ServerKeys
+    ring: Ring
+    shared_resources: SharedResources = SharedResources()
+    dev: bool = False
+    policy: Policy = Policy()  # of accounts for which the operator allowed no networks
+    foreign: Foreign = Foreign()
+    account_policies: Mapping[str, Policy] = {}
+
+    def policy_for(self, account: str) -> Policy:
+        """Where requests for the account with this name may go."""
+        return self.account_policies.get(account, self.policy)
+
+    def scope(self, tx: Tx, account: str, name: str) -> Scope | None:
+        """The account's own scope, or one of a shared resource. Only the operator defines those."""
+        shared = self.shared_resources
+        if not shared.by_name:
+            return scope_rows.load(tx, account, name)
+        if name not in shared.by_scope:
+            own = scope_rows.load(tx, account, name)
+        else:  # that the account has no such scope is cached, too
+            (own,) = tx.derived(("own scope", account, name), lambda: (scope_rows.load(tx, account, name),))
+        return own if own is not None and not shared.includes(own.resource) else shared.scope(account, name)
+
+    def definitions(self, tx: Tx) -> "Definitions":
+        return Definitions(self, tx)
+
+    @property
+    def signer(self) -> Signer:
+        """Signs the checkpoints of the ledgers."""
+        return Signer(self.keys.checkpoint)
+
+    @property
+    def token_endpoint(self) -> str:
+        return f"{self.base_url}/oauth/tokens"
+
+
+class Definitions(NamedTuple):
+    """What the rules of a token decision may look up, in one transaction."""
+
+    service: Service
+    tx: Tx
+
+    def scope(self, account: str, name: str) -> Scope | None:
+        return self.service.scope(self.tx, account, name)
+
+    def fixed_claims(self, resource: str) -> dict[str, Any] | None:
+        return self.service.shared_resources.claims(resource)

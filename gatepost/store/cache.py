@@ -1,0 +1,50 @@
+"""A cache of definitions, and of what was computed from them. Each transaction brings it up to date before it reads.
+
+There is one rule of invalidation. The store counts the changes of definitions, and the tokens, consents and families
+that were ended; a cache that has seen other counts drops what they may have made wrong.
+"""
+
+from typing import Any, Protocol
+
+
+class Rows(Protocol):
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
+
+
+class Cache:
+    LIMIT = 20_000  # values of each kind
+
+    def __init__(self) -> None:
+        self.changes = -1  # changes of definitions that the cache has seen
+        self.ends = -1  # ended tokens, consents and families that it has seen
+        self.mark: object = object()  # another one after each change of a definition, and each time it is cleared
+        self.definitions: dict[str, Any] = {}  # by name; one is dropped when it changes
+        self.derived: dict[Any, Any] = {}  # all are dropped when any definition changes
+        self.valid: dict[Any, Any] = {}  # all are dropped when any definition changes, or anything is ended
+
+    def refresh(self, connection: Rows) -> None:
+        changes, ends = connection.rows("version", {})[0]
+        if (changes, ends) != (self.changes, self.ends):
+            self.valid = {}
+            self.ends = ends
+        if changes == self.changes:
+            return
+        changed = connection.rows("changes_after", {"version": self.changes})
+        last = changed[-1][0] if changed else 0
+        if last < changes or last != self.changes + len(changed) or len(changed) > 1000:  # some deleted, or very many
+            self.definitions.clear()
+        else:
+            for _, name in changed:
+                self.definitions.pop(name, None)
+            changes = last
+        self.changes = changes
+        self.derived = {}
+        self.mark = object()
+
+    def clear(self) -> None:
+        """Drop everything, for example after a commit that failed."""
+        self.changes = -1
+        self.derived = {}
+        self.valid = {}
+        self.mark = object()
+        self.definitions.clear()

@@ -1,0 +1,81 @@
+"""Writes that units leave for the end of their commit, where those of all its units are made together."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gatepost.core.errors import GatepostError
+
+Row = tuple[Any, ...]
+Key = tuple[bytes, bytes]  # an account, and the id of something that belongs to it
+
+
+class Again(GatepostError):
+    """Another writer was first. The unit runs again and sees what that writer did."""
+
+
+class PendingWrites:
+    """Those of one unit, or of all units of a commit."""
+
+    __slots__ = ("appended", "conditional", "counts", "labels", "wakeups")
+
+    def __init__(self) -> None:
+        self.appended: dict[str, list[Row]] = {}  # statement → rows to insert
+        self.conditional: dict[tuple[str, str], list[Row]] = {}  # (statement, its check) → rows that must be updated
+        self.counts: dict[str, dict[Row, int]] = {}  # statement → key → how much to add
+        self.labels: list[str] = []  # what is appended, for metrics
+        self.wakeups: set[Key] = set()  # endpoints that workers are told of after the commit
+
+    def append(self, statement: str, rows: Iterable[Row]) -> None:
+        self.appended.setdefault(statement, []).extend(rows)
+
+    def update(self, statement: str, check: str, row: Row) -> None:
+        """Update one row by `statement`; the commit fails unless it can. `check` locks and returns such rows."""
+        self.conditional.setdefault((statement, check), []).append(row)
+
+    def count(self, statement: str, key: Row, number: int) -> None:
+        counts = self.counts.setdefault(statement, {})
+        counts[key] = counts.get(key, 0) + number
+
+    def add(self, other: "PendingWrites") -> None:
+        for statement, rows in other.appended.items():
+            self.append(statement, rows)
+        for names, rows in other.conditional.items():
+            self.conditional.setdefault(names, []).extend(rows)
+        for statement, counts in other.counts.items():
+            for key, number in counts.items():
+                self.count(statement, key, number)
+        self.labels += other.labels
+        if other.wakeups:
+            self.wakeups |= other.wakeups
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    @property
+    def size(self) -> int:
+        """The number of rows to insert."""
+        return sum(map(len, self.appended.values()))
+
+    @property
+    def only_appends(self) -> bool:
+        return bool(self.appended) and not self.counts
+
+    def __bool__(self) -> bool:
+        return bool(self.appended or self.conditional or self.counts)
+
+    def statements(self) -> list[tuple[str, list[Row]]]:
+        """The statements that write everything but conditional updates, each with its rows in a fixed order."""
+        counted = [
+            (statement, sorted((*key, number) for key, number in counts.items()))
+            for statement, counts in self.counts.items()
+        ]
+        return [*self.appended.items(), *counted]
+
+    def write(self, run: Callable[[str, list[Row]], list[Row]]) -> bool:
+        """Make all writes with `run`. False if a conditional update failed: then the commit must be undone."""
+        for (statement, _), rows in self.conditional.items():
+            if len(run(statement, sorted(rows))) != len(rows):
+                return False
+        for statement, rows in self.statements():
+            run(statement, rows)
+        return True

@@ -1,0 +1,278 @@
+"""One connection to PostgreSQL: how it is opened, and how it runs the statements of the `.sql` files."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from gatepost.core.clock import Clock, milliseconds
+from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.store import sql_loader
+from gatepost.store.cache import Cache
+from gatepost.store.pending import PendingWrites, Row
+from gatepost.store.schema_check import Condition
+from gatepost.store.transaction import READ_ONLY
+
+Database = psycopg.Connection[tuple[Any, ...]]
+
+_MIGRATION_LOCK = 0x67617465  # "gate"
+# Unless the URL says otherwise. A server that vanished is noticed while callers still wait. Two attempts to reach it,
+# of one connection or of the next, are at most two seconds apart (TCP repeats a SYN after 1 and 3 s).
+_OPTIONS: dict[str, str | int] = {
+    "application_name": "gatepost", "connect_timeout": 4,
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 9000,
+}  # fmt: skip
+# A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
+_TIMEOUTS = (
+    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'; SET statement_timeout = {}; "
+    "SET plan_cache_mode = force_custom_plan; "  # a generic plan for any endpoint is a bad plan for most
+    "SET enable_bitmapscan = off"  # pages are read in the order of an index, whatever the statistics say
+)
+_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
+_INDEXES = """
+SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+  WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
+"""
+_UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
+  AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
+_GIVEN = re.compile(
+    r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
+)
+
+
+class AppendOnly(Exception):
+    """A unit in a shared transaction tried to write: it has to run in a transaction of its own."""
+
+
+class PostgresConnection:
+    """A connection as `Tx` uses it. Its mode is "read", "append" (only pending writes are made) or "write"."""
+
+    def __init__(self, database: Database, statements: dict[str, str], mode: str) -> None:
+        self.database = database
+        self._statements = statements
+        self.mode = mode
+
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
+        cursor = self.database.execute(self._statements[statement], parameters, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def select(self, text: str, parameters: dict[str, Any]) -> list[Row]:
+        return self.database.execute(sql_loader.placed(text), parameters).fetchall()
+
+    def write(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
+        self._check_mode()
+        return self.rows(statement, parameters)
+
+    def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[Row]]:
+        found: list[list[Row]] = [[] for _ in parameters]
+        if parameters:
+            columns = {name: [each[name] for each in parameters] for name in parameters[0]}
+            for row in self.database.execute(self._statements[statement], columns, prepare=True, binary=True):
+                found[row[0] - 1].append(row[1:])
+        return found
+
+    def rows_given(self, statement: str, rows: list[Row]) -> list[Row]:
+        if not rows:
+            return []
+        text = self._statements[statement]
+        cursor = self.database.execute(text, _columns(text, rows), prepare=True, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def write_given(self, statement: str, rows: list[Row]) -> list[Row]:
+        self._check_mode()
+        return self.rows_given(statement, rows)
+
+    def write_pending(self, pending: PendingWrites, *, unless_changed: Cache | None = None) -> bool:
+        """Make all pending writes with one statement. False, and nothing is written, if a conditional update failed.
+
+        With `unless_changed`, the same if the store has changed since the cache was refreshed.
+        """
+        if not pending:
+            return True
+        if self.mode == "read":
+            raise TypeError(READ_ONLY)
+        parameters: dict[str, Any] = {}
+        if unless_changed is not None:
+            parameters |= {"changes": unless_changed.changes, "ends": unless_changed.ends}
+        conditional = [(self._statements[name], self._statements[check]) for name, check in pending.conditional]
+        for number, ((text, _), rows) in enumerate(zip(conditional, pending.conditional.values(), strict=True)):
+            parameters |= _columns(text, sorted(rows), f"c{number}_") | {f"c{number}": len(rows)}
+        appended = [(self._statements[name], rows) for name, rows in pending.statements()]
+        for number, (text, rows) in enumerate(appended):
+            parameters |= _columns(text, rows, f"a{number}_")
+        text = _combined(tuple(conditional), tuple(text for text, _ in appended), unless_changed is not None)
+        [(written,)] = self.database.execute(text, parameters, prepare=True, binary=True).fetchall()
+        return bool(written)
+
+    def _check_mode(self) -> None:
+        match self.mode:
+            case "append":
+                raise AppendOnly
+            case "read":
+                raise TypeError(READ_ONLY)
+
+
+def _columns(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
+    """An array for each column."""
+    columns = zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)
+    return {prefix + name: list(column) for name, column in columns}
+
+
+@cache
+def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], unless_changed: bool) -> str:
+    """One statement that runs all of these, or none of them. It returns whether it ran them.
+
+    The check of a conditional update locks the rows that it can update, so their number decides. If it is too small,
+    every statement is given no rows.
+    """
+    parts: list[str] = []
+    conditions = [_UNCHANGED] if unless_changed else []
+    updates: list[str] = []
+    for number, (update, check) in enumerate(conditional):
+        columns, unnest, text = _split(update, f"c{number}_")
+        parts += [
+            f"all{number} ({columns}) AS (SELECT * FROM {unnest})",
+            f"locked{number} AS ({_with_table(_split(check, '')[2], f'all{number}')})",
+        ]
+        conditions.append(f"(SELECT count(*) FROM locked{number}) = %(c{number})b::bigint")
+        updates += [
+            f"if{number} AS (SELECT * FROM all{number} WHERE (SELECT met FROM condition))",
+            f"updated{number} AS ({_with_table(text, f'if{number}')})",
+        ]
+    parts += [f"condition AS (SELECT {' AND '.join(conditions) or 'true'} AS met)", *updates]
+    for number, statement in enumerate(appended):
+        columns, unnest, text = _split(statement, f"a{number}_")
+        parts += [
+            f"rows{number} ({columns}) AS (SELECT * FROM {unnest} WHERE (SELECT met FROM condition))",
+            f"appended{number} AS ({_with_table(text, f'rows{number}')})",
+        ]
+    return f"WITH {', '.join(parts)} SELECT met FROM condition"
+
+
+def _split(statement: str, prefix: str) -> tuple[str, str, str]:
+    """The columns of `given`, the arrays that it is made of, and the text that uses it."""
+    match = _GIVEN.fullmatch(statement)
+    if match is None:
+        raise ValueError(f"this statement is given no rows: {statement}")
+    return match["columns"], match["unnest"].replace("%(", f"%({prefix}"), match["text"]
+
+
+def _with_table(text: str, name: str) -> str:
+    return re.sub(r"\bgiven\b", name, text)
+
+
+class PostgresServer:
+    """A database: how it is reached, migrated and examined."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._url = url
+        self._clock = clock
+        self.statements = sql_loader.statements("postgres")
+
+    def open(self) -> Database:
+        try:
+            return psycopg.connect(**(_OPTIONS | conninfo_to_dict(self._url)))  # type: ignore[arg-type]
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
+        except psycopg.ProgrammingError:  # its text may contain the password
+            raise BadSetting("database: PostgreSQL does not understand this URL") from None
+
+    def connect(self, mode: str) -> PostgresConnection:
+        """A connection for units."""
+        database = self.open()
+        database.autocommit = True
+        if mode == "read":  # one snapshot for everything that a unit reads
+            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            database.read_only = True
+        database.execute(sql.SQL(_TIMEOUTS).format(0 if mode == "read" else "8s"))
+        return PostgresConnection(database, self.statements, mode)
+
+    @contextmanager
+    def _examined(self) -> Iterator[Database]:
+        """A connection that cannot write."""
+        with self.open() as database:
+            database.autocommit = True
+            database.execute("SET default_transaction_read_only = on")
+            try:
+                yield database
+            except psycopg.Error as error:
+                raise unavailable(error) from error
+
+    def migrate(self) -> list[str]:
+        """Apply the missing migrations, one process at a time, and return their names."""
+        try:
+            with self.open() as database:
+                database.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
+                return self._apply(database)
+        except psycopg.Error as error:
+            raise unavailable(error) from error
+
+    def _apply(self, database: Database) -> list[str]:
+        """Each migration has a transaction of its own."""
+        database.execute(_MIGRATIONS)
+        database.commit()
+        missing = sql_loader.missing("postgres", _applied(database))
+        for migration in missing:
+            database.execute(sql.SQL(migration.text))
+            database.execute(
+                "INSERT INTO migrations VALUES (%s, %s, %s, %s)",
+                (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
+            )
+            database.commit()
+        return [migration.name for migration in missing]
+
+    def applied(self) -> dict[int, str]:
+        """The applied migrations: number → checksum."""
+        with self._examined() as database:
+            if database.execute("SELECT to_regclass('migrations')").fetchall() == [(None,)]:
+                return {}
+            return _applied(database)
+
+    def condition(self) -> Condition:
+        with self._examined() as database:
+            rows = database.execute(
+                "SELECT clock_timestamp(), current_setting('server_version'), current_setting('fsync'), "
+                "current_setting('full_page_writes'), current_setting('synchronous_commit')"
+            ).fetchall()
+        at, version, *switches = rows[0]
+        names = ("fsync", "full_page_writes", "synchronous_commit")
+        off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
+        return Condition(f"PostgreSQL {version}", at, off)
+
+    def integrity(self) -> list[str]:
+        """The problems that PostgreSQL knows of. With the extension amcheck it also reads every index."""
+        with self._examined() as database:
+            [(corrupt,)] = database.execute(
+                "SELECT coalesce(checksum_failures, 0) FROM pg_stat_database WHERE datname = current_database()"
+            ).fetchall()
+            found = [f"{corrupt} pages failed their checksum"] if corrupt else []
+            indexes = database.execute(_INDEXES).fetchall()
+            found += [f"index {name} is not valid" for name, valid in indexes if not valid]
+            if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchall():
+                found += [problem for name, _ in indexes if (problem := _check_index(database, name))]
+        return found
+
+
+def _applied(database: Database) -> dict[int, str]:
+    return dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
+
+
+def _check_index(database: Database, index: str) -> str:
+    try:
+        database.execute("SELECT bt_index_check(%s::regclass, true)", (index,))
+    except psycopg.errors.InsufficientPrivilege:
+        return ""
+    except psycopg.DatabaseError as error:
+        return f"index {index}: {str(error).strip()}"
+    return ""
+
+
+def unavailable(error: BaseException) -> Unavailable:
+    if isinstance(error, Unavailable):
+        return Unavailable(str(error))
+    return Unavailable(f"the store cannot answer: {type(error).__name__}: {str(error).strip()}")

@@ -1,0 +1,94 @@
+"""The rows of deliveries and of their finished attempts."""
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+from gatepost.core import ids
+from gatepost.store.pending import Key
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks.deliveries import Attempt, Delivery, Ending, queued
+
+
+def create(tx: Tx, deliveries: Iterable[Delivery], because: str = "event", at: int | None = None) -> list[bytes]:
+    """Create deliveries with their places in the queue at the end of the commit. Returns their ids."""
+    rows = [(delivery, queued(delivery, tx.now if at is None else at, because)) for delivery in deliveries]
+    if not rows:
+        return []
+    tx.pending.append("insert_deliveries", [delivery for delivery, _ in rows])
+    tx.pending.append("insert_queue", [row for _, row in rows])
+    tx.pending.wakeups.update((delivery.account, delivery.endpoint) for delivery, _ in rows)
+    return [delivery.id for delivery, _ in rows]
+
+
+def write_statuses(tx: Tx, endings: Iterable[Ending]) -> None:
+    tx.write_given("write_records", sorted(endings, key=itemgetter(0, 1)))
+
+
+def add_attempts(tx: Tx, attempts: Iterable[Attempt]) -> None:
+    tx.write_given("write_attempts", sorted(attempts))
+
+
+def load(tx: Tx, account: str, delivery: str) -> Delivery | None:
+    raw = ids.parse("dlv", delivery)
+    found = tx.one("delivery", account=ids.raw(account), id=raw) if raw else None
+    return Delivery(*found) if found else None
+
+
+def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Delivery]:
+    rows = tx.rows_given("deliveries_given", list(keys))
+    return {(row[0], row[1]): Delivery(*row) for row in rows}
+
+
+def attempts(tx: Tx, keys: Iterable[Key]) -> dict[Key, list[Attempt]]:
+    found: dict[Key, list[Attempt]] = {}
+    for row in tx.rows_given("attempts_given", list(keys)):
+        found.setdefault((row[0], row[1]), []).append(Attempt(*row))
+    return found
+
+
+def of_event(tx: Tx, account: str, event: bytes, limit: int) -> list[bytes]:
+    """Deliveries that were created with the event, without those of replays and of operators."""
+    rows = tx.rows("deliveries_of_event", account=ids.raw(account), event=event, limit=limit)
+    return [raw_id for (raw_id,) in rows]
+
+
+def has_failed(tx: Tx, account: str, event: bytes, subscription: str) -> bool:
+    found = tx.one("has_failed_delivery", account=ids.raw(account), event=event, subscription=ids.raw(subscription))
+    return found is not None
+
+
+def retention_page(tx: Tx, account: str, after: bytes, before: bytes, limit: int) -> list[tuple[bytes, int, str]]:
+    """The oldest deliveries of all retention classes: id, days for which each is kept, and status."""
+    rows = tx.rows("prunable_deliveries", account=ids.raw(account), after=after, before=before, limit=limit)
+    return [(raw_id, keep_days, status) for raw_id, keep_days, status in rows]
+
+
+def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
+    keys: list[tuple[Any, ...]] = [(ids.raw(account), raw_id) for raw_id in raw_ids]
+    tx.write_given("delete_attempts", keys)
+    tx.write_given("delete_deliveries", keys)
+
+
+def pruned_up_to(tx: Tx, account: str, keep_days: int) -> bytes:
+    found = tx.one("deliveries_pruned_up_to", account=ids.raw(account), keep_days=keep_days)
+    return found[0] if found else LOWEST
+
+
+def set_pruned_up_to(tx: Tx, account: str, keep_days: int, raw_id: bytes) -> None:
+    tx.write("put_deliveries_pruned_up_to", account=ids.raw(account), keep_days=keep_days, id=raw_id)
+
+
+def count_of_events(tx: Tx, account: str, events: Iterable[bytes]) -> dict[bytes, int]:
+    """The number of deliveries that were created with each event, without those of replays and of operators."""
+    return dict(_given(tx, "count_deliveries_given", account, events))
+
+
+def subscriptions_of_events(tx: Tx, account: str, events: Iterable[bytes]) -> set[tuple[bytes, bytes]]:
+    """Event and subscription of the deliveries that were created with these events."""
+    return {(event, each) for event, each in _given(tx, "delivered_given", account, events)}
+
+
+def _given(tx: Tx, statement: str, account: str, events: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    raw_account = ids.raw(account)
+    return tx.rows_given(statement, [(raw_account, event) for event in events])

@@ -1,0 +1,68 @@
+"""The rows of the health of endpoints: failures in a row, and the last `Retry-After`."""
+
+from collections.abc import Iterable
+
+from gatepost.core import clock, ids
+from gatepost.store.pending import Key
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.endpoints import Health
+
+
+def load(tx: Tx, account: str, endpoint: str) -> Health | None:
+    found = tx.one("health", account=ids.raw(account), endpoint=ids.raw(endpoint))
+    return _health(*found) if found else None
+
+
+def mark_healthy(tx: Tx, endpoints: Iterable[Key]) -> None:
+    """An attempt to each endpoint succeeded. Their Retry-After stays: the attempt may have begun before it."""
+    tx.write_given("recover", sorted(endpoints))
+
+
+def add_failures(tx: Tx, key: Key, failures: int, since: int | None, not_before: int) -> Health:
+    """Attempts in a row failed, the first of them at `since`, or the receiver asked for none before `not_before`."""
+    [row] = tx.write(
+        "worsen", account=key[0], endpoint=key[1], failures=failures, failing_since=since, not_before=not_before
+    )
+    return _health(*row)
+
+
+def reset(tx: Tx, key: Key) -> None:
+    """Forget the failures and the Retry-After of an endpoint that is resumed."""
+    tx.write("delete_health", account=key[0], endpoint=key[1])
+    tx.write("plan_without_retry_after", account=key[0], endpoint=key[1])
+
+
+def lift_retry_after(tx: Tx, key: Key) -> bool:
+    """True if there was one."""
+    lifted = tx.write("lift_retry_after", account=key[0], endpoint=key[1], now=tx.now)
+    if lifted:
+        tx.write("plan_without_retry_after", account=key[0], endpoint=key[1])
+    return bool(lifted)
+
+
+def retry_afters(tx: Tx) -> dict[Key, int]:
+    """The endpoints that asked for no attempts for now, and until when."""
+    rows = tx.rows("retry_afters", now=tx.now)
+    return {(account, endpoint): not_before for account, endpoint, not_before in rows}
+
+
+def has_recovered(tx: Tx) -> bool:
+    return tx.one("recovered_health", before=_recovered_before(tx)) is not None
+
+
+def delete_recovered(tx: Tx) -> None:
+    """Delete the rows of healthy endpoints whose Retry-After has passed."""
+    tx.write("delete_recovered_health", before=_recovered_before(tx))
+
+
+def _recovered_before(tx: Tx) -> int:
+    """A minute ago: the result of an attempt that waited for a Retry-After may not be written yet."""
+    return tx.now - 60_000
+
+
+def _health(failures: int, failing_since: int | None, not_before: int) -> Health:
+    return Health(
+        failures,
+        clock.from_milliseconds(failing_since) if failing_since is not None else None,
+        clock.from_milliseconds(not_before) if not_before else None,
+    )

@@ -1,0 +1,147 @@
+"""The rows of the queue: deliveries that are not ended, and the attempts that are open.
+
+The number of attempts is the fence: a statement about an attempt does nothing if another attempt was begun since.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+from gatepost.core import ids
+from gatepost.store.pending import Key
+from gatepost.store.transaction import Tx
+from gatepost.webhooks.deliveries import Queued
+
+
+class Lane(NamedTuple):
+    """The waiting deliveries of one endpoint, first attempts or retries, and when the first of them is due."""
+
+    account: bytes
+    endpoint: bytes
+    lane: int
+    due: int
+
+
+class Due(NamedTuple):
+    """A delivery that is due, with its event, and the last Retry-After of its endpoint."""
+
+    queued: Queued
+    type: str
+    at: int
+    data: str | None
+    not_before: int
+
+
+class NextDue(NamedTuple):
+    """When the first delivery of a lane is due by its plan, and until when its endpoint asked for no attempts."""
+
+    due: int | None
+    not_before: int
+
+
+def count_by_endpoint(tx: Tx, limit: int) -> dict[Key, tuple[int, int]]:
+    """For each endpoint the number of unfinished deliveries, and of those in flight. Counts up to the limit."""
+    rows = tx.rows("count_queue", limit=limit)
+    return {(account, endpoint): (count, in_flight) for account, endpoint, count, in_flight in rows}
+
+
+def open_attempts(tx: Tx, worker: bytes, limit: int) -> list[Queued]:
+    return [Queued(*row) for row in tx.rows("open_attempts", worker=worker, limit=limit)]
+
+
+def lanes(tx: Tx, after: Lane, limit: int) -> list[Lane]:
+    """Lanes with something to claim. A page may have fewer than `limit`; an empty one is the last."""
+    rows = tx.rows(
+        "lanes", account=after.account, endpoint=after.endpoint, lane=after.lane, limit=limit,
+        now=tx.now,
+    )  # fmt: skip
+    return [Lane(*row) for row in rows]
+
+
+def next_due(tx: Tx, lanes: Iterable[Lane]) -> list[NextDue]:
+    """When the first delivery of each lane that can be claimed is due."""
+    now = tx.now
+    asked = [{"account": each.account, "endpoint": each.endpoint, "lane": each.lane, "now": now} for each in lanes]
+    found = tx.rows_each("next_due", asked)
+    return [NextDue(rows[0][0], rows[0][1] or 0) if rows else NextDue(None, 0) for rows in found]
+
+
+def due(tx: Tx, wanted: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[list[Due]]:
+    """For each lane, a position and a limit: the deliveries that are due, locked until the commit.
+
+    An endpoint that asked for no attempts for now has none.
+    """
+    now = tx.now
+    asked = [
+        {
+            "account": lane.account, "endpoint": lane.endpoint, "lane": lane.lane, "now": now,
+            "after_due": after[0], "after_id": after[1], "most": limit,
+        }
+        for lane, after, limit in wanted
+    ]  # fmt: skip
+    found = tx.rows_each("due", asked)
+    return [[Due(Queued._make(row[:-4]), row[-4], row[-3], row[-2], row[-1] or 0) for row in rows] for rows in found]
+
+
+def claim(tx: Tx, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:
+    """Rows of account, id, end of the lease, worker and open attempt; only for what `due` returned in this unit."""
+    tx.write_given("claim", sorted(claims))
+
+
+def end_attempted(tx: Tx, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key]:
+    """End deliveries with an open attempt, or an interrupted one that was not repeated. Returns those it ended."""
+    return _write(tx, "end_queued", fenced)
+
+
+def end_unclaimed(tx: Tx, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key]:
+    """End deliveries that no worker has claimed since they were read. Returns those it ended."""
+    return _write(tx, "drop_queued", fenced)
+
+
+def set_due(tx: Tx, queued: Queued, due: int) -> bool:
+    """Set when the next attempt is due. False if one was begun meanwhile."""
+    found = tx.write("hurry", account=queued.account, id=queued.id, number=queued.number, due=due)
+    return bool(found)
+
+
+def requeue(tx: Tx, rows: Iterable[tuple[bytes, bytes, int, int, int, str, int, int]]) -> set[Key]:
+    """Plan the next attempt. Rows of account, id, number, due, planned_at, because, used, interrupted.
+
+    `due` is by the plan. `planned_at` is for the record, and includes the Retry-After of the response.
+    """
+    return _write(tx, "requeue", rows)
+
+
+def _write(tx: Tx, statement: str, rows: Iterable[tuple[Any, ...]]) -> set[Key]:
+    """Returns the keys of the rows that were changed. All units lock rows in the same order."""
+    return cast(set[Key], set(tx.write_given(statement, sorted(rows))))
+
+
+def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Queued]:
+    return {(row[0], row[1]): Queued(*row) for row in tx.rows_given("queued_given", list(keys))}
+
+
+def lock(tx: Tx, account: str, raw_id: bytes) -> Queued | None:
+    found = tx.one("lock_queued", account=ids.raw(account), id=raw_id)
+    return Queued(*found) if found else None
+
+
+def of_endpoint(tx: Tx, key: Key, before: bytes, limit: int) -> list[Queued]:
+    """Deliveries of one endpoint, created before this id, without an open attempt of a live worker."""
+    now = tx.now
+    rows = tx.rows("queued_of_endpoint", account=key[0], endpoint=key[1], before=before, limit=limit, now=now)
+    return [Queued(*row) for row in rows]
+
+
+def has_older(tx: Tx, key: Key, before: bytes) -> bool:
+    """Whether the endpoint has an unfinished delivery that was created before this id."""
+    return tx.one("waits_for_endpoint", account=key[0], endpoint=key[1], before=before) is not None
+
+
+def count_of_endpoint(tx: Tx, account: str, endpoint: str, limit: int) -> int:
+    [(count,)] = tx.rows("count_queued_of_endpoint", account=ids.raw(account), endpoint=ids.raw(endpoint), limit=limit)
+    return int(count)
+
+
+def oldest(tx: Tx, account: str) -> bytes | None:
+    found = tx.one("oldest_queued", account=ids.raw(account))
+    return found[0] if found else None

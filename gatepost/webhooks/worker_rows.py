@@ -1,0 +1,24 @@
+"""The rows of workers: their heartbeats."""
+
+from typing import NamedTuple
+
+from gatepost.store.transaction import Tx
+
+
+class Worker(NamedTuple):
+    id: bytes
+    place: str
+    beat_at: int
+
+
+def beat(tx: Tx, worker: bytes, place: str) -> None:
+    tx.write("beat", id=worker, place=place, at=tx.now)
+
+
+def load(tx: Tx) -> list[Worker]:
+    return [Worker(*row) for row in tx.rows("workers")]
+
+
+def delete(tx: Tx, worker: Worker) -> None:
+    """Unless its heart beat again meanwhile."""
+    tx.write("forget_worker", id=worker.id, beat_at=worker.beat_at)
