@@ -1,4 +1,4 @@
-"""Every URL of the public listener on one page, and the ASGI application that serves them."""
+"""All routes of the public listener, and the ASGI application that serves them."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple

@@ -1,6 +1,6 @@
-"""The plan: when the next attempts are, computed from the schedule and never stored beyond the next one.
+"""The retry plan: the times of the next attempts, computed from the schedule. Only the next time is stored.
 
-The jitter follows from the delivery's id and the attempt's number, so what is shown is what happens.
+The jitter is derived from the delivery's id and the attempt's number, so the plan that is shown is the one in use.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Every URL of the operations plane on one page. It answers only to its own name, so no web page can reach it."""
+"""All routes of the operations plane. It answers only requests for its own host, so no web page can reach it."""
 
 import ipaddress
 import re
