@@ -20,9 +20,11 @@ class Alone:
     database: str
     environment: dict[str, str]
 
-    def cli(self, *arguments: str, check: bool = True, **settings: str) -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *arguments: str, check: bool = True, stdin: str | None = None, **settings: str
+    ) -> subprocess.CompletedProcess[str]:
         given = {f"GATEPOST_{name.upper()}": value for name, value in settings.items()}
-        return inside.run(arguments, self.environment | given, check=check)
+        return inside.run(arguments, self.environment | given, check=check, stdin=stdin)
 
     def cli_json(self, *arguments: str) -> Any:
         return json.loads(self.cli(*arguments, "--json").stdout)

@@ -90,7 +90,7 @@ CODES_AND_TOKENS: dict[str, tuple[str, ...]] = {
         f"{REFRESH}::test_another_account_cannot_use_it_and_does_no_harm",
     ),
     "fifty refreshes at once": (f"{REFRESH}::test_many_at_once_get_one_successor",),
-    "reuse after a restart": (f"{REFRESH}::test_reuse_is_noticed_after_a_restart",),
+    "reuse after a restart": (f"{REFRESH}::test_another_process_notices_reuse",),
     "a refresh that races a revocation": (
         f"{REFRESH}::test_nothing_is_active_after_a_revocation_however_many_refresh_meanwhile",
     ),

@@ -10,10 +10,11 @@ import pytest
 import requests
 from joserfc.jwk import OKPKey, RSAKey
 
-from tests import service, wire
+from tests import wire
 from tests.login import CALLBACK, Browser, Platform, opened
 from tests.proofs import Prover, fresh_nonce, hash_of
 from tests.service import Client, Service
+from tests.web_beside import web_beside
 from tests.wire import check_refusal, elsewhere
 
 TOKENS = "/oauth/tokens"
@@ -470,15 +471,13 @@ def test_of_fifty_at_once_one_is_let_in(gatepost: Service, account_name: str, na
     assert (statuses.count(200) + statuses.count(201), statuses.count(401)) == (1, 49)
 
 
-def test_a_service_started_later_knows_the_nonces_and_the_proofs(gatepost: Service, account_name: str) -> None:
+def test_another_process_knows_the_nonces_and_the_proofs(gatepost: Service, account_name: str) -> None:
     holder = Holder(gatepost, account_name)
     used = holder.prover.headers()
     assert gatepost.token_answer(holder.client, OPERATIONS, used).status_code == 200
-    with service.running(gatepost.directory, gatepost.database, base_url=gatepost.url) as later:
-        url = f"http://127.0.0.1:{later.environment['GATEPOST_PORT']}{TOKENS}"
-        form = {"grant_type": "client_credentials", "scope": OPERATIONS}
+    with web_beside(gatepost) as other:
         for headers, status in ((holder.prover.headers(), 200), (used, 400)):
-            answer = later.session.post(url, data=form, headers=headers | {"Authorization": holder.client.basic})
+            answer = other.token_answer(holder.client, OPERATIONS, headers)
             assert answer.status_code == status, answer.text
 
 

@@ -25,6 +25,7 @@ from tests.assertions import assertion, signed
 from tests.login import Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
+from tests.web_beside import web_beside
 from tests.wire import check_refusal, elsewhere
 
 INACTIVE = {"active": False}
@@ -108,10 +109,10 @@ def test_another_account_is_told_nothing(setting: Setting, own: Setting) -> None
     check_refusal(answer, "/oauth/clients", "invalid_client_metadata", "serves")
 
 
-def test_a_resource_that_accounts_share_is_served_to_ones_own_account_alone(tmp_path: Path) -> None:
+def test_a_resource_that_accounts_share_is_served_to_ones_own_account_alone(sqlite_gatepost: Service) -> None:
     shared = "https://platform.example"
     setting = json.dumps({shared: {"scopes": ["platform"]}})
-    with service.running(tmp_path / "data", shared_resources=setting) as running:
+    with web_beside(sqlite_gatepost, shared_resources=setting) as running:
         one, other = Setting(running, "one"), Setting(running, "other")
         tokens = {}
         for each in (one, other):

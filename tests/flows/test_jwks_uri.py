@@ -30,6 +30,7 @@ from tests.assertions import assertion, form, right_claims, signed
 from tests.receiver import Answer, Behaviour, Raw, Receiver, Request, receiver, silent
 from tests.service import Service
 from tests.waiting import LIMIT
+from tests.web_beside import web_beside
 from tests.wire import check_refusal, elsewhere
 
 SCOPE = "things.read"
@@ -203,13 +204,11 @@ def test_private_addresses_are_refused_without_dev(sqlite_gatepost: Service, acc
     """At definition; and at the fetch, for what was defined before."""
     gatepost = sqlite_gatepost
     with published(gatepost, account_name, jwks(KEY)) as there:
-        with service.running(gatepost.directory, base_url=gatepost.url, dev=False) as strict:
-            url = f"http://127.0.0.1:{strict.environment['GATEPOST_PORT']}"
+        with web_beside(gatepost, dev="false") as strict:
             sent = form(SCOPE, assertion(KEY, there.client, gatepost.url))
-            answer = strict.session.post(f"{url}/oauth/tokens", data=sent)
+            answer = strict.session.post(f"{strict.url}/oauth/tokens", data=sent)
             check_refusal(answer, "/oauth/tokens", "invalid_client")
             assert there.server.connections == 0
-            strict.url = url
             there.gatepost = strict
             for private in ("https://127.0.0.1/", "https://10.0.0.1/", "https://localhost/", "http://keys.example/"):
                 check_refusal(there.define(private), "/oauth/clients", "invalid_client_metadata", "jwks_uri")

@@ -63,13 +63,21 @@ def keys(own: Service | Alone, alg: str = "ES256") -> dict[str, str]:
 # --- rotate
 
 
-def test_rotate_is_refused_until_the_next_key_is_known(own: Service) -> None:
-    before = keys(own)
-    ended = own.cli("key", "rotate", "--alg", "ES256", check=False)
+@pytest.fixture
+def store(tmp_path: Path) -> Alone:
+    """A migrated store without a service, for what only commands show."""
+    found = command.alone(tmp_path / "data")
+    found.cli("store", "migrate")
+    return found
+
+
+def test_rotate_is_refused_until_the_next_key_is_known(store: Alone) -> None:
+    before = keys(store)
+    ended = store.cli("key", "rotate", "--alg", "ES256", check=False)
     assert ended.returncode == 2
     assert "24 h" in ended.stderr
     assert "--now" in ended.stderr
-    assert keys(own) == before
+    assert keys(store) == before
 
 
 def test_rotate_now_signs_with_the_announced_key(own: Service) -> None:
@@ -127,17 +135,17 @@ def test_revoke_takes_the_key_away(own: Service) -> None:
     assert entry["actor"] == "operator"
 
 
-def test_revoke_asks_first(own: Service) -> None:
-    [active] = [key for key, status in keys(own).items() if status == "active"]
+def test_revoke_asks_first(store: Alone) -> None:
+    [active] = [key for key, status in keys(store).items() if status == "active"]
     for answer in ("n\n", "\n", ""):
-        ended = own.cli("key", "revoke", active, check=False, stdin=answer)
+        ended = store.cli("key", "revoke", active, check=False, stdin=answer)
         assert ended.returncode == 1
         assert "every token it signed stops verifying" in ended.stderr
-        assert keys(own)[active] == "active"
-    assert own.cli("key", "revoke", active, stdin="y\n").returncode == 0
-    assert keys(own)[active] == "revoked"
+        assert keys(store)[active] == "active"
+    assert store.cli("key", "revoke", active, stdin="y\n").returncode == 0
+    assert keys(store)[active] == "revoked"
     for key in (active, "key_nobody"):
-        ended = own.cli("key", "revoke", key, "--yes", check=False)
+        ended = store.cli("key", "revoke", key, "--yes", check=False)
         assert ended.returncode == 2
         assert "gatepost key list" in ended.stderr
 
@@ -213,8 +221,7 @@ def test_rewrap_can_be_cut_short_anywhere(cut_at: str, tmp_path: Path, monkeypat
         with pytest.raises(Crash):
             CliRunner().invoke(commands, ["key", "rewrap", "--new"], catch_exceptions=False)
     assert opens(store)
-    with service.running(store.directory):
-        pass
+    assert store.cli_json("store", "migrate") == {"applied": []}, "it opens the store as serve does"
     assert store.cli_json("key", "rewrap", "--new")["rewrapped"] == 3
     assert len((store.directory / "master.key").read_text().split()) == 1
     assert opens(store)

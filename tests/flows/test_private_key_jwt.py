@@ -14,6 +14,7 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion, b64, form, right_claims, signed
 from tests.service import Service
+from tests.web_beside import web_beside
 from tests.wire import check_refusal, elsewhere
 
 SCOPE = "things.read"
@@ -209,17 +210,13 @@ def test_of_fifty_parallel_uses_one_succeeds(setting: Setting) -> None:
     assert (statuses.count(200), statuses.count(401)) == (1, 49)
 
 
-def test_a_replay_is_refused_by_a_service_started_later(setting: Setting) -> None:
-    """What was used is in the store, not in a process."""
-    from tests import service
-
-    gatepost = setting.gatepost
+def test_another_process_refuses_a_replay(setting: Setting) -> None:
+    """The used assertion is in the store, not in the memory of a process."""
     sent = setting.sign()
     assert setting.ask(sent).status_code == 200
-    with service.running(gatepost.directory, gatepost.database, base_url=gatepost.url) as later:
-        port = later.environment["GATEPOST_PORT"]
+    with web_beside(setting.gatepost) as other:
         for one, status in ((setting.sign(), 200), (sent, 401)):
-            answer = later.session.post(f"http://127.0.0.1:{port}/oauth/tokens", data=form(SCOPE, one))
+            answer = other.session.post(f"{other.url}/oauth/tokens", data=form(SCOPE, one))
             assert answer.status_code == status, answer.text
 
 

@@ -4,7 +4,6 @@ import threading
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from tests import command, service
 from tests.login import SCOPES, Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
+from tests.web_beside import web_beside
 from tests.wire import check_refusal
 
 HOUR = 3600
@@ -209,16 +209,13 @@ def check_ended_by_reuse(people: People, family: str, *told: dict[str, Any]) -> 
     assert revoked["actor"] == reused["actor"] == people.client.id
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_reuse_is_noticed_after_a_restart(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    database = request.getfixturevalue("postgres_url") if store == "postgres" else ""
-    with service.running(tmp_path / "data", database) as running:
-        people = People(running, "restarted", "refresh_grace=60s")
-        told = people.tokens()
-        second = people.refreshed(told["refresh_token"])
-        kept = people.tokens()
-    with service.running(tmp_path / "data", database) as again:
-        people.gatepost, people.url = again, again.url
+def test_another_process_notices_reuse(gatepost: Service, account_name: str) -> None:
+    people = People(gatepost, account_name, "refresh_grace=60s")
+    told = people.tokens()
+    second = people.refreshed(told["refresh_token"])
+    kept = people.tokens()
+    with web_beside(gatepost) as other:
+        people.gatepost = other
         assert people.refreshed(told["refresh_token"])["refresh_token"] == second["refresh_token"]
         third = people.refreshed(second["refresh_token"])
         assert "used before" in people.refused(told["refresh_token"])

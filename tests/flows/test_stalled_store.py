@@ -22,9 +22,21 @@ DOCUMENTS = (
 )
 
 
+STORES = [pytest.param(store, marks=pytest.mark.xdist_group(f"stalled-{store}")) for store in ("sqlite", "postgres")]
+
+
+@pytest.fixture(scope="module", params=STORES)
+def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service for this file, which is ready again after each test."""
+    server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
+    url = server.create_database("stalled") if server else ""
+    with running(tmp_path_factory.mktemp("stalled") / "data", url) as found:
+        yield found
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    """A service of the test's own, which nobody has asked for anything yet."""
+def new(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    """A service that has answered no request yet."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
     with running(tmp_path / "data", url) as found:
         yield found
@@ -89,12 +101,12 @@ def _set_read_only(url: str, value: str) -> None:
         )
 
 
-def test_the_key_set_and_discovery_are_served_from_memory(own: Service) -> None:
-    with gone(own):
+def test_the_key_set_and_discovery_are_served_from_memory(new: Service) -> None:
+    with gone(new):
         for path in DOCUMENTS:
-            answer = requests.get(f"{own.url}{path}", timeout=20)
+            answer = requests.get(f"{new.url}{path}", timeout=20)
             assert answer.status_code == 200, answer.text
-        assert len(requests.get(f"{own.url}/oauth/jwks", timeout=20).json()["keys"]) == 6
+        assert len(requests.get(f"{new.url}/oauth/jwks", timeout=20).json()["keys"]) == 6
 
 
 def readiness(own: Service) -> tuple[int, dict[str, Any]]:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,11 +13,11 @@ from joserfc.jwk import ECKey
 from gatepost.core import ids
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.token_endpoint import active_key
-from tests import service
 from tests.assertions import signed
 from tests.login import Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
+from tests.web_beside import web_beside
 from tests.wire import check_refusal
 
 TOKENS = "/oauth/tokens"
@@ -140,14 +139,14 @@ def test_a_token_of_another_account(chain: Chain, account_name: str) -> None:
         check_refusal(answer, TOKENS, "invalid_request", "subject_token")
 
 
-def test_a_token_of_another_account_for_a_resource_that_all_share(tmp_path: Path) -> None:
+def test_a_token_of_another_account_for_a_resource_that_all_share(sqlite_gatepost: Service) -> None:
     """Both serve it, each for its own."""
     shared = "https://platform.example"
     setting = json.dumps({shared: {"scopes": ["use"]}})
-    with service.running(tmp_path / "data", shared_resources=setting) as gatepost:
+    with web_beside(sqlite_gatepost, shared_resources=setting) as gatepost:
         found = {}
         for name in ("one", "two"):
-            _, first = gatepost.account(name)
+            _, first = gatepost.account(f"exchange-shared-{name}")
             admin = gatepost.token(first, "gatepost:clients gatepost:scopes")
             grant_types = ["client_credentials", TOKEN_EXCHANGE]
             client = gatepost.define_client(admin, grant_types=grant_types, scope="use", serves=[shared])
