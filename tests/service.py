@@ -19,7 +19,7 @@ from typing import Any
 import requests
 
 from gatepost.accounts import administration as account_units
-from gatepost.ledger import entries, upkeep
+from gatepost.ledger import entries, search
 from gatepost.run import app
 from gatepost.settings import load
 from tests import inside
@@ -72,7 +72,7 @@ class Service:
 
     def entries(self, account: str, limit: int = 100) -> list[dict[str, Any]]:
         """The account's newest ledger entries, as `audit list --json` shows them."""
-        return [entries.shown(each) for each in upkeep.newest(self.opened.store, account, upkeep.Wanted(), limit)]
+        return [entries.render(each) for each in search.newest(self.opened.store, account, search.EntryFilter(), limit)]
 
     def close(self) -> None:
         self.session.close()

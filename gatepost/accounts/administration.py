@@ -10,15 +10,15 @@ from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.core.secrets import Secret
-from gatepost.ledger import chain_upkeep, operations
+from gatepost.ledger import chains, operations
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.operations import Call, operator
 from gatepost.ledger.record import record
-from gatepost.ledger.upkeep import Reader
 from gatepost.oauth import client_rows, client_rules, clients, definitions, scope_rows
 from gatepost.oauth.clients import Client
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.service import Service
+from gatepost.store.interface import Reader
 from gatepost.store.transaction import LOWEST, Tx
 
 _ORIGIN = Origin(OPERATOR)
@@ -42,7 +42,7 @@ def create(
         _check_profile(tx, account)
     if not account_rows.add(tx, account):
         raise BadSetting(f"there is an account {name} already: choose another name, or `gatepost account show {name}`")
-    chain_upkeep.begin(tx, service.keys.seal, account.id)
+    chains.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
     body: dict[str, Any] = {
         "client_name": "first client",
@@ -65,7 +65,7 @@ def create_operator(tx: Tx, service: Service) -> Account:
         return known
     account = accounts.new(accounts.OPERATOR, tx.at)
     account_rows.add(tx, account)
-    chain_upkeep.begin(tx, service.keys.seal, account.id)
+    chains.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": account.name})
     return account
 

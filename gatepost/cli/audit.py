@@ -15,11 +15,24 @@ from gatepost.cli import show
 from gatepost.cli.options import account_option, instant, json_option, with_store
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import chain_upkeep, checkpoint, entries, entry_rows, proofs, receipt, seal, seal_rows, upkeep
+from gatepost.ledger import (
+    checkpoint,
+    entries,
+    entry_rows,
+    heads,
+    proofs,
+    receipt,
+    seal,
+    seal_rows,
+    sealing,
+    search,
+    verification,
+)
 from gatepost.ledger.checkpoint import Checkpoint, open_note, parse_verifier
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
-from gatepost.ledger.upkeep import Verdict, Wanted
+from gatepost.ledger.search import EntryFilter
+from gatepost.ledger.verification import Verdict
 from gatepost.oauth import reports, token_admin
 from gatepost.run.app import Opened
 from gatepost.store.transaction import Tx
@@ -65,8 +78,8 @@ def list_entries(
             raise BadSetting(
                 f"--person: {account.name} keeps no consent of {person}; `gatepost consent list` shows them"
             )
-    wanted = Wanted(types, client, subject, since, until, frozenset(mentions))
-    found = [entries.shown(each) for each in upkeep.newest(opened.store, account.id, wanted, limit)]
+    wanted = EntryFilter(types, client, subject, since, until, frozenset(mentions))
+    found = [entries.render(each) for each in search.newest(opened.store, account.id, wanted, limit)]
     if as_json:
         show.document(found)
         return
@@ -146,11 +159,11 @@ def verify(opened: Opened, name: str | None, head: str | None, kept: TextIO | No
 def heads_problems(opened: Opened, only: Account | None = None) -> dict[str, str]:
     """What the heads in the operator's ledger show, by account. For one account, that ledger is verified as well."""
     store, key = opened.store, opened.service.keys.seal
-    found = chain_upkeep.check_heads(store, key, only.id if only else None)
+    found = heads.check_heads(store, key, only.id if only else None)
     operator = store.read_now(lambda tx: account_rows.load_named(tx, OPERATOR))
     if only is None or operator is None or only.id == operator.id:
         return found
-    problem = upkeep.verify(store, key, operator.id).problem or found.get(operator.id)
+    problem = verification.verify(store, key, operator.id).problem or found.get(operator.id)
     if problem and only.id not in found:
         found[only.id] = f"the operator's ledger, which holds the heads, does not verify: {problem}"
     return found
@@ -165,7 +178,7 @@ def _opened_checkpoint(opened: Opened, account: Account, kept: TextIO | None) ->
 def check(opened: Opened, account: Account, expected: Head | None = None, kept: Checkpoint | None = None) -> Verdict:
     total = opened.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     with show.progress(account.name, total) as passed:
-        return upkeep.verify(opened.store, opened.service.keys.seal, account.id, expected, passed, kept)
+        return verification.verify(opened.store, opened.service.keys.seal, account.id, expected, passed, kept)
 
 
 def _shown(account: Account, verdict: Verdict) -> dict[str, Any]:
@@ -198,8 +211,8 @@ def export(opened: Opened, name: str, since: datetime | None, until: datetime | 
     total = opened.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     last: Entry | None = None
     with _written(output) as file, show.progress(account.name, total) as passed:
-        for entry in upkeep.oldest(opened.store, account.id, Wanted(since=since, until=until)):
-            file.write(msgspec.json.encode(entries.shown(entry)) + b"\n")
+        for entry in search.oldest(opened.store, account.id, EntryFilter(since=since, until=until)):
+            file.write(msgspec.json.encode(entries.render(entry)) + b"\n")
             passed(1)
             last = entry
         head = _seal_up_to(opened, account.id, last)
@@ -213,7 +226,7 @@ def _seal_up_to(opened: Opened, account: str, last: Entry | None) -> Head:
     def unit(tx: Tx) -> Head | None:
         waiting = seal_rows.unsealed(tx, account, 1)
         if waiting and last is not None and waiting[0].id <= last.id:
-            upkeep.seal_some(tx, opened.service.keys.seal, account)
+            sealing.seal_some(tx, opened.service.keys.seal, account)
             return None
         return seal_rows.last(tx, account) or Head(0, seal.START)
 
@@ -290,9 +303,9 @@ def _record_heads(opened: Opened) -> None:
     service, after = opened.service, ""
     while True:
         due = opened.store.read_now(
-            lambda tx, after=after: chain_upkeep.due(tx, service.keys.seal, service.signer, service.base_url, after)  # type: ignore[misc]
+            lambda tx, after=after: heads.due(tx, service.keys.seal, service.signer, service.base_url, after)  # type: ignore[misc]
         )
-        opened.store.run_now(lambda tx, due=due: chain_upkeep.record_heads(tx, service.keys.seal, due.chains))  # type: ignore[misc]
+        opened.store.run_now(lambda tx, due=due: heads.record_heads(tx, service.keys.seal, due.chains))  # type: ignore[misc]
         after = due.next
         if not after:
             return
@@ -306,7 +319,7 @@ def check_proof(file: TextIO, public: str, as_json: bool) -> None:
     """Check a proof that `audit prove` printed. It needs the public key alone: no store, no settings."""
     found = receipt.check(file.read(), parse_verifier(public))
     shown = {
-        "entry": entries.shown(found.entry), "leaf": found.number, "size": found.checkpoint.size,
+        "entry": entries.render(found.entry), "leaf": found.number, "size": found.checkpoint.size,
         "origin": found.checkpoint.origin,
     }  # fmt: skip
     if as_json:

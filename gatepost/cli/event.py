@@ -23,7 +23,7 @@ from gatepost.ledger import entries, entry_rows
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.publishable import Event
-from gatepost.ledger.upkeep import Wanted
+from gatepost.ledger.search import EntryFilter
 from gatepost.run.app import Opened, open_for_use
 from gatepost.store.transaction import HIGHEST, Tx
 from gatepost.webhooks import publish
@@ -120,7 +120,7 @@ def _publish(opened: Opened, account: Account, events: list[Event]) -> list[Publ
 
 
 def shown(published: Published) -> dict[str, Any]:
-    return entries.shown(published.entry) | {"deliveries": published.deliveries, "again": published.again}
+    return entries.render(published.entry) | {"deliveries": published.deliveries, "again": published.again}
 
 
 # --- JSON lines
@@ -204,11 +204,11 @@ def _progress(stream: BinaryIO) -> Iterator[Callable[[list[Line]], None]]:
 def tail(opened: Opened, name: str, types: tuple[str, ...], as_json: bool) -> None:
     """Print what is recorded from now on, a line each, until Ctrl-C. With --json, a line of JSON each."""
     account = opened.store.read_now(lambda tx: administration.named(tx, name))
-    wanted = Wanted(types)
+    wanted = EntryFilter(types)
     try:
         for entry in _follow(opened, account):
             if wanted.matches(entry):
-                click.echo(msgspec.json.encode(entries.shown(entry)) if as_json else line_of(entry))
+                click.echo(msgspec.json.encode(entries.render(entry)) if as_json else line_of(entry))
     except KeyboardInterrupt:
         return
 

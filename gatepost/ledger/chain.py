@@ -1,7 +1,7 @@
-"""What the service knows of an account's ledger without reading it: where the chain of seals ends, and the tree.
+"""What the service keeps about each ledger: the end of the chain of seals, and the Merkle tree. No I/O.
 
-Each record carries an HMAC under the seal key. Whoever can write the database can put back an older one, but cannot
-make one up: so a chain cannot start again at zero, and no checkpoint is signed of a tree that the service did not grow.
+Each record carries an HMAC with the seal key. A person who can write to the database can restore an older record, but
+cannot forge one. So a chain cannot start again at zero, and a checkpoint is only signed for a tree the service built.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ STORED = 8  # subtrees of this level and above are kept, so that a proof need no
 
 
 class BrokenChain(BadSetting):
-    """The ledger of an account was altered in a way that forbids to go on from it."""
+    """The ledger of an account was altered, so the service must not seal further entries of it."""
 
 
 class Chain(NamedTuple):
@@ -33,7 +33,7 @@ class Chain(NamedTuple):
 
 
 class PrunedTree(NamedTuple):
-    """The tree of everything up to the anchor."""
+    """The Merkle tree of everything up to the anchor."""
 
     number: int = 0
     tree: Tree = Tree()
@@ -75,7 +75,7 @@ def same(one: bytes, other: bytes) -> bool:
 
 
 def blind(key: bytes, raw_id: bytes) -> bytes:
-    """Random to everybody else: a neighbour's hash in a proof does not let its contents be guessed."""
+    """A random value for each entry, so that its contents cannot be guessed from a hash in the proof of another."""
     return secrets.mac(_blinding(key), raw_id)[:16]
 
 
@@ -93,7 +93,7 @@ def tree_leaves(key: bytes, leaves: Iterable[Leaf]) -> list[bytes]:
 
 
 def at_anchor(anchor: Anchor | None) -> PrunedTree:
-    """Where the tree of a ledger begins that had none: one leaf stands for everything that was pruned before."""
+    """The start of a tree for a ledger that had none. One leaf stands for everything that was pruned."""
     if anchor is None:
         return PrunedTree()
     told = msgspec.json.encode(("pruned before the tree", anchor.number, anchor.mac.hex()))
@@ -108,7 +108,7 @@ def grow(key: bytes, tree: Tree, of: Seal) -> tuple[Tree, list[Node]]:
 
 
 def link(operator: Head) -> Leaf:
-    """In the form of a leaf, kept for no days under an id that no entry has: earlier releases pass over it."""
+    """A leaf with an id that no entry has and no days of retention, which earlier releases ignore."""
     return Leaf(bytes(8) + operator.number.to_bytes(8, "big"), 0, operator.mac)
 
 
@@ -130,7 +130,7 @@ def entry_leaves(leaves: bytes) -> list[Leaf]:
 
 
 class Next(NamedTuple):
-    """A seal, the chain with it, and what it adds to the tree (nothing while the tree is behind)."""
+    """A seal, the chain after it, and what it adds to the tree (nothing while the tree is behind)."""
 
     seal: Seal
     chain: Chain
@@ -139,7 +139,7 @@ class Next(NamedTuple):
 
 
 def follow(key: bytes, account: str, chain: Chain, entries: list[Entry], at: int, operator: Head | None) -> Next:
-    """What comes after `chain` when these entries are sealed."""
+    """Seal these entries after `chain`."""
     leaves = [leaf(entry) for entry in entries]
     tree, nodes, first, grown = chain.tree, list[Node](), None, chain.grown
     number = chain.head.number + 1

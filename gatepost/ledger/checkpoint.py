@@ -22,7 +22,7 @@ _SIGNED = re.compile(r"— ([^\s+]+) ([A-Za-z0-9+/]+={0,2})")
 
 
 class Checkpoint(NamedTuple):
-    """The head of a tree: whose it is, how many leaves it has, and its root."""
+    """The head of a tree: its origin, its number of leaves, and its root."""
 
     origin: str
     size: int
@@ -132,7 +132,7 @@ def _parse(text: str) -> Checkpoint:
 
 
 class Proof(NamedTuple):
-    """That a leaf is in the tree of a checkpoint. `extra` is what the leaf is computed from; nothing vouches for it."""
+    """A proof that a leaf is in the tree of a checkpoint. `extra` is not covered by the proof."""
 
     extra: bytes
     leaf: int  # its index

@@ -1,4 +1,4 @@
-"""Entries of the ledger: every fact once. The table of the service's own types stands here, each with an example."""
+"""Entries of the ledger, and the table of all event types of the service, each with an example."""
 
 import hashlib
 import re
@@ -19,7 +19,7 @@ PLATFORM_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+")
 
 
 class Entry(NamedTuple):
-    """One fact. `data` is JSON text, exactly as it is hashed; None once it was erased, when `data_hash` stays."""
+    """One fact. `data` is JSON text, as it is hashed. Erased data is None, and `data_hash` remains."""
 
     account: str
     id: bytes
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a fact came from: the request and the address, if there was one, and who acted."""
+    """Where a fact comes from: who acted, the request, and the address."""
 
     actor: str
     request: str = ""
@@ -80,9 +80,9 @@ def new(
 
 
 def refusal_data(data: dict[str, Any]) -> dict[str, Any]:
-    """The data of a refusal, which repeats what a caller sent: without secrets, and with no text longer than 256.
+    """The data of a refusal, without secrets, and with texts of at most 256 characters.
 
-    Whatever is refused was not validated. Kept whole, it would let callers fill the ledger and its webhooks.
+    It repeats what a caller sent and was not validated. Unlimited, it would let callers fill the ledger and webhooks.
     """
     return {name: _repeated(value) for name, value in data.items()}
 
@@ -96,8 +96,8 @@ def _repeated(value: Any) -> Any:
     return [_repeated(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def shown(entry: Entry) -> dict[str, Any]:
-    """An entry as people and programs read it."""
+def render(entry: Entry) -> dict[str, Any]:
+    """An entry as it is shown to people and programs."""
     return {
         "id": entry.name,
         "account": entry.account,

@@ -49,14 +49,14 @@ class Tree(NamedTuple):
 
 
 def unpack(size: int, edge: bytes) -> Tree | None:
-    """The tree whose edge was packed; None if it cannot be one of this size."""
+    """The tree with this packed edge. None if the edge does not fit the size."""
     if size < 0 or len(edge) != size.bit_count() * HASH:
         return None
     return Tree(size, tuple(edge[start : start + HASH] for start in range(0, len(edge), HASH)))
 
 
 def append(tree: Tree, hashes: Iterable[bytes], lowest: int = 1) -> tuple[Tree, list[Node]]:
-    """The tree with these leaf hashes added, and the subtrees of at least this level that became complete."""
+    """Add leaf hashes. Returns the tree, and the subtrees of at least this level that became complete."""
     size, edge = tree.size, list(tree.edge)
     completed: list[Node] = []
     sha256 = hashlib.sha256
@@ -110,7 +110,7 @@ def consistency(old: int, size: int, subtree: Subtree) -> list[bytes]:
 
 
 def root_of(index: int, size: int, leaf: bytes, path: list[bytes]) -> bytes | None:
-    """The root that an inclusion proof leads to; None if its length does not fit (RFC 9162, section 2.1.3.2)."""
+    """The root that an inclusion proof yields. None if its length is wrong (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:
         return None
     found, node, last = leaf, index, size - 1
@@ -153,9 +153,9 @@ def is_consistent(old: int, old_root: bytes, size: int, root: bytes, path: list[
 
 
 def range_root(start: int, end: int, complete: Callable[[int, int], bytes | None]) -> bytes:
-    """The hash of a range that a proof asks for, from known complete subtrees: `complete(level, position)`.
+    """The hash of a range of leaves, from the known complete subtrees: `complete(level, position)`.
 
-    What is not known is put together from its halves, down to single leaves (level 0).
+    An unknown hash is computed from its halves, down to single leaves (level 0).
     """
     count = end - start
     level = count.bit_length() - 1

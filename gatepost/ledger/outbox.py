@@ -1,7 +1,7 @@
-"""`gatepost.publish`: an event in the caller's own PostgreSQL transaction, whichever driver the caller has.
+"""`gatepost.publish`: publish an event in the caller's own PostgreSQL transaction, with any driver.
 
-One INSERT into `gatepost_outbox`; the worker moves it into the ledger after the caller's commit. For this a role needs
-no more than INSERT on that table, which can be restricted to certain accounts.
+It is one INSERT into `gatepost_outbox`. The worker moves the row into the ledger after the caller's commit. A role only
+needs the INSERT privilege on that table, which can be restricted to certain accounts.
 """
 
 import inspect
@@ -18,10 +18,10 @@ _INSERT = "INSERT INTO gatepost_outbox (account, type, data, id) VALUES (%s, %s,
 
 
 def publish(connection: Any, *, account: str, type: str, data: Any, id: str | None = None) -> None:  # noqa: A002 (the words of an event)
-    """Put an event into the outbox, on a connection or cursor whose parameters are written %s.
+    """Add an event to the outbox, through a connection or cursor that writes parameters as %s.
 
-    `account` is a name or an id. The same `id` again, with the same type and data, is one event. What could not be
-    published is a ValueError here, before anything is sent.
+    `account` is a name or an id. An `id` that is used again with the same type and data is the same event. Raises
+    ValueError, before anything is sent, if the event cannot be published.
     """
     row = (account, type, _text(account, type, data, id), id)
     if not hasattr(connection, "execute"):  # PEP 249 gives it to cursors only
@@ -35,7 +35,7 @@ def publish(connection: Any, *, account: str, type: str, data: Any, id: str | No
 
 
 def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
-    """The data as JSON, once everything is known to be acceptable."""
+    """The data as JSON. Raises ValueError if the event cannot be published."""
     if not isinstance(account, str) or not account.isprintable() or not account:
         raise ValueError("account: must be the name or the id of an account")
     try:
@@ -52,10 +52,10 @@ def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
 
 
 def grant_statements(role: str, accounts: Iterable[str]) -> list[str]:
-    """SQL that lets a role insert events for these accounts, by name and id, and nothing else.
+    """SQL that permits a role to insert events for these accounts, and nothing else.
 
-    Only the four columns of an event are granted: whoever could choose `seq` would learn from a conflict which rows
-    there are. The policy is restrictive: it holds even if the role gets further privileges on the table.
+    Only the four columns of an event are granted: a role that can choose `seq` could learn from conflicts which rows
+    exist. The policy is restrictive, so it holds even if the role gets further privileges on the table.
     """
     name = _identifier(role)
     rows = f"account IN ({', '.join(_literal(each) for each in accounts)})"

@@ -1,4 +1,4 @@
-"""Proofs that an entry is in its account's tree, from seals, stored subtrees and what pruning left."""
+"""Proofs that an entry is in its account's tree, from seals, stored subtrees, and the tree that pruning keeps."""
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
@@ -6,14 +6,14 @@ from gatepost.ledger import chain, checkpoint, checkpoint_rows, entry_rows, merk
 from gatepost.ledger.chain import STORED, PrunedTree
 from gatepost.ledger.checkpoint import Proof
 from gatepost.ledger.seal import Seal
-from gatepost.ledger.upkeep import FITS
+from gatepost.ledger.search import CLOCK_TOLERANCE
 from gatepost.store.transaction import Tx
 
 _SEALS = 20
 
 
 def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
-    """The proof of an entry against the last checkpoint; None if the entry is newer than that."""
+    """The proof of an entry for the last checkpoint. None if the entry is newer."""
     entry = entry_rows.load(tx, account, raw_id)
     if entry is None:
         raise BadSetting(
@@ -38,8 +38,8 @@ def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
 
 
 def _find(tx: Tx, account: str, raw_id: bytes) -> tuple[Seal, int] | None:
-    """The seal of an entry, and its place there."""
-    since = seal_rows.first_since(tx, account, clock.milliseconds(ids.made_at(raw_id) - FITS))
+    """The seal of an entry, and its position in the seal."""
+    since = seal_rows.first_since(tx, account, clock.milliseconds(ids.made_at(raw_id) - CLOCK_TOLERANCE))
     after = (since or 1) - 1
     while page := seal_rows.page(tx, account, after, _SEALS):
         for each in page:

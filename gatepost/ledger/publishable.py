@@ -1,4 +1,4 @@
-"""Events that the platform publishes: what is acceptable, and the name that makes publishing again harmless."""
+"""Events that a platform publishes: their checks, and the id by which a repeated event is recognised."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ _LONGEST_ID = 256
 
 
 class Event(NamedTuple):
-    """An event to be recorded. `name` is empty when the publisher gave no id."""
+    """An event to record. `name` is empty if the publisher gave no id."""
 
     type: str
     data: str
@@ -23,12 +23,12 @@ class Event(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """What must be the same when the same id comes again."""
+        """The hash of what must be the same if the same id is published again."""
         return hashlib.sha256(f"{self.type}\0{self.subject}\0{self.data}".encode()).digest()
 
 
 def event(type_: Any, data: Any, given_id: Any = None, *, source: str = "", subject: str = "") -> Event | Refusal:
-    """An event as somebody sent it, checked. The id is the publisher's own, within its source where it names one."""
+    """Check an event that was sent. The id is unique within the publisher's source, if it names one."""
     if not isinstance(type_, str) or len(type_) > _LONGEST_TYPE or not PLATFORM_TYPE.fullmatch(type_):
         return _bad(
             "type", f"must be a dotted lower-case name such as invoice.paid, at most {_LONGEST_TYPE} characters"

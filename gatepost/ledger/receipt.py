@@ -1,4 +1,4 @@
-"""Receipts: a proof that an entry is in its account's ledger, checked with a public key and nothing else. No I/O."""
+"""Receipts: proofs that an entry is in a ledger, which are checked with a public key alone. No I/O."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gatepost.ledger.entries import Entry
 
 
 class _Extra(msgspec.Struct, forbid_unknown_fields=True):
-    """What a leaf is computed from. `blinding` keeps neighbours from guessing the contents by the hash."""
+    """What a leaf is computed from. With `blinding`, nobody can guess the contents of a leaf from its hash."""
 
     entry: dict[str, Any]
     blinding: str
@@ -30,7 +30,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 def check(text: str, key: Verifier) -> Receipt:
-    """The entry that this proof is about, once everything about it is right."""
+    """The entry of a proof. Raises unless the proof is valid."""
     proof = parse_proof(text)
     found = open_note(proof.note, key)
     entry, blinding = _read(proof.extra)

@@ -1,7 +1,7 @@
 """Seals: a chain of HMACs over batches of entries, one chain per account, that shows any later change.
 
 A seal keeps for each of its entries a *leaf*: the id, the days it is kept, and a hash of the entry and of its data.
-So entries can be pruned and data erased without breaking the chain, and neither can happen before its time unseen.
+So entries can be pruned and their data erased without breaking the chain, but not early without being noticed.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class Leaf(NamedTuple):
     hash: bytes
 
     def kept_until(self) -> int:
-        """In milliseconds: before this instant nobody but a forger removes the entry."""
+        """The time in milliseconds before which the service does not delete the entry."""
         return clock.milliseconds(ids.made_at(self.id) + timedelta(days=self.keep_days))
 
 
@@ -39,7 +39,7 @@ class Seal(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """The last seal that pruning took away, from which verification starts. Nobody without the key makes one."""
+    """The last seal that pruning deleted, from which verification starts. It cannot be forged without the key."""
 
     number: int
     mac: bytes
@@ -47,7 +47,7 @@ class Anchor(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The end of a chain: what is exported, to show later that nothing was cut off."""
+    """The end of a chain. An exported head shows later that nothing was cut off."""
 
     number: int
     mac: bytes
@@ -62,7 +62,7 @@ def parse_head(text: str) -> Head | None:
 
 
 def leaf(entry: Entry) -> Leaf:
-    """The hash covers every column but `matched`'s deliveries, which have records of their own."""
+    """The hash covers every column of the entry, but not its deliveries, which have their own records."""
     fields = (
         entry.account, entry.id.hex(), entry.type, entry.at, entry.actor, entry.subject, entry.matched,
         entry.keep_days, entry.request, entry.source, data_hash(entry).hex(),
@@ -91,7 +91,7 @@ def anchor(key: bytes, account: str, last: Seal | Anchor) -> Anchor:
 
 
 def is_pruned(key: bytes, account: str, found: Anchor, head: Head) -> bool:
-    """Whether the service itself removed the seal of this head."""
+    """Whether the service itself pruned the seal of this head."""
     if found != anchor(key, account, found) or head.number > found.number:
         return False
     return head.number < found.number or head.mac == found.mac

@@ -8,13 +8,14 @@ import msgspec
 
 from gatepost.accounts import Account, administration
 from gatepost.core import clock, ids
-from gatepost.ledger import upkeep
+from gatepost.ledger import search
 from gatepost.ledger.entries import Entry
-from gatepost.ledger.upkeep import Reader, Wanted
+from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import scopes
 from gatepost.oauth.consents import LONGEST_ACCESS
 from gatepost.oauth.provenance import recorded
 from gatepost.oauth.provenance_check import CLIENT_DISABLED
+from gatepost.store.interface import Reader
 
 _ENDS = ("oauth.token.revoked", "oauth.consent.ended")
 _STOPS = ("oauth.client.changed", "account.suspended", "account.resumed")
@@ -37,12 +38,12 @@ class Reaching(NamedTuple):
 
 def reaching(store: Reader, account: Account, audience: str, at: datetime) -> list[Reaching]:
     """Newest first. Nothing older than the longest-lived access token can matter, nor what happened later."""
-    window = Wanted(("oauth.token.issued", *_ENDS, *_STOPS, _CHANGED), since=at - LONGEST_ACCESS, until=at)
+    window = EntryFilter(("oauth.token.issued", *_ENDS, *_STOPS, _CHANGED), since=at - LONGEST_ACCESS, until=at)
     ended: dict[str, str] = {}
     stopped: dict[str, bool] = {}  # by client or account: whether it was stopped the last time before
     removed: dict[str, int] = {}  # by name of an issuer: when it was last removed
     found = []
-    for entry in upkeep.newest(store, account.id, window, _ALL):
+    for entry in search.newest(store, account.id, window, _ALL):
         data = _data(entry)
         if entry.type in _ENDS:
             ended.setdefault(entry.subject, str(data.get("reason", "ended")))
@@ -95,7 +96,7 @@ def unused(store: Reader, account: Account, days: int) -> Iterator[Unused]:
     """By client, oldest first. Disabled clients and grants obtain nothing and are left out."""
     since = store.read_now(lambda tx: tx.at) - timedelta(days=days)
     used: set[tuple[str, str]] = set()
-    for entry in upkeep.newest(store, account.id, Wanted(("oauth.token.issued",), since=since), _ALL):
+    for entry in search.newest(store, account.id, EntryFilter(("oauth.token.issued",), since=since), _ALL):
         data = _data(entry)
         used.update((data.get("grant", ""), name) for name in scopes.split(data.get("scope", "")))
     for client in administration.clients_of(store, account.id):

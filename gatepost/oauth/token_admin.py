@@ -10,9 +10,9 @@ import msgspec
 from gatepost.accounts import Account, account_rows, administration
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import entry_rows, upkeep
+from gatepost.ledger import entry_rows, search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
-from gatepost.ledger.upkeep import Wanted
+from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import client_rows, consent_rows, family_rows, provenance_check, revocation, revoked_tokens
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
 from gatepost.oauth.service import Service
@@ -114,8 +114,8 @@ def found(store: Store, service: Service, account: Account, which: Which, limit:
 
 def _issued(store: Store, account: Account, which: Which) -> Iterator[Entry]:
     since = store.read_now(lambda tx: tx.at) - LONGEST_ACCESS - timedelta(minutes=1)
-    wanted = Wanted(("oauth.token.issued",), actor=which.client, since=since)
-    return upkeep.newest(store, account.id, wanted, limit=1_000_000_000)
+    wanted = EntryFilter(("oauth.token.issued",), actor=which.client, since=since)
+    return search.newest(store, account.id, wanted, limit=1_000_000_000)
 
 
 def consents_of(store: Store, service: Service, account: Account) -> Iterator[Consent]:

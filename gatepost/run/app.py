@@ -22,7 +22,7 @@ from gatepost.core.metrics import observe_commit
 from gatepost.core.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.jwks_cache import Foreign
-from gatepost.ledger import chain_upkeep
+from gatepost.ledger import chains
 from gatepost.ledger.entries import TYPES
 from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth.service import Service
@@ -184,7 +184,7 @@ def _mark(settings: Settings) -> None:
 
 def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
     account_units.create_operator(tx, service)
-    for account in chain_upkeep.adopt(tx, service.keys.seal):
+    for account in chains.adopt(tx, service.keys.seal):
         log.error("the chain record of an account was removed; its ledger is not sealed", account=account)
     key_units.keep(tx, service, key_units.by_service())
     if not make or len(account_rows.page(tx, "", 2)) > 1:

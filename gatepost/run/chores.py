@@ -17,11 +17,19 @@ from gatepost.core import clock
 from gatepost.core.logging import log
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
-from gatepost.ledger import chain_rows, chain_upkeep, checkpoint_rows, idempotency, seal_rows, upkeep
+from gatepost.ledger import (
+    chain_rows,
+    chains,
+    checkpoint_rows,
+    heads,
+    idempotency,
+    seal_rows,
+    sealing,
+)
 from gatepost.ledger.chain import BrokenChain, Chain
-from gatepost.ledger.chain_upkeep import Due
+from gatepost.ledger.heads import DueHeads
 from gatepost.ledger.seal import BATCH
-from gatepost.ledger.upkeep import Prepared
+from gatepost.ledger.sealing import PreparedSeal
 from gatepost.oauth import expiry, refusal_counts, refusals
 from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth.service import Service
@@ -91,7 +99,7 @@ async def grow_trees(opened: Opened) -> None:
 
 
 def _grow(key: bytes, account: str) -> Callable[[Tx], bool]:
-    return lambda tx: chain_upkeep.grow_some(tx, key, account)
+    return lambda tx: chains.grow_some(tx, key, account)
 
 
 async def record_heads(opened: Opened) -> None:
@@ -137,20 +145,20 @@ def _replace(path: Path, content: bytes) -> None:
         log.error("checkpoints not written", file=str(path), error=str(error))
 
 
-def _due(service: Service, after: str) -> Callable[[Tx], Due]:
-    return lambda tx: chain_upkeep.due(tx, service.keys.seal, service.signer, service.base_url, after)
+def _due(service: Service, after: str) -> Callable[[Tx], DueHeads]:
+    return lambda tx: heads.due(tx, service.keys.seal, service.signer, service.base_url, after)
 
 
 def _record(key: bytes, moved: list[tuple[str, Chain, str]]) -> Callable[[Tx], int]:
-    return lambda tx: chain_upkeep.record_heads(tx, key, moved)
+    return lambda tx: heads.record_heads(tx, key, moved)
 
 
-def _prepare(key: bytes, account: str) -> Callable[[Tx], Prepared | None]:
-    return lambda tx: upkeep.prepare_seal(tx, key, account)
+def _prepare(key: bytes, account: str) -> Callable[[Tx], PreparedSeal | None]:
+    return lambda tx: sealing.prepare(tx, key, account)
 
 
-def _add(account: str, prepared: Prepared) -> Callable[[Tx], int]:
-    return lambda tx: upkeep.add_seal(tx, account, prepared)
+def _add(account: str, prepared: PreparedSeal) -> Callable[[Tx], int]:
+    return lambda tx: sealing.add(tx, account, prepared)
 
 
 async def keep_keys(opened: Opened) -> None:

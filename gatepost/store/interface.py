@@ -18,6 +18,12 @@ class Bell(Protocol):
     def close(self) -> None: ...
 
 
+class Reader(Protocol):
+    """The part of a store that reads need."""
+
+    def read_now(self, unit: Unit[T]) -> T: ...
+
+
 class Store(Protocol):
     @property
     def dialect(self) -> Dialect: ...

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from gatepost.accounts import RETENTION_DAYS
 from gatepost.core import clock, ids
-from gatepost.ledger import entry_rows, upkeep
+from gatepost.ledger import entry_rows, retention
 from gatepost.ledger.entries import RESERVED
-from gatepost.ledger.upkeep import Reader
+from gatepost.store.interface import Reader
 from gatepost.store.transaction import LOWEST, Tx, Unit
 from gatepost.webhooks import delivery_rows, endpoint_rows, subscription_rows
 from gatepost.webhooks.fanout import Subscribers, fan_out, subscribers
@@ -46,7 +46,7 @@ class Pruned(NamedTuple):
 
 def is_due(tx: Tx, key: bytes, account: str) -> bool:
     """Whether the time of something is over."""
-    return upkeep.prune_is_due(tx, key, account) or any(_page(tx, account, Place(each), 1) for each in RETENTION_DAYS)
+    return retention.is_due(tx, key, account) or any(_page(tx, account, Place(each), 1) for each in RETENTION_DAYS)
 
 
 def some(key: bytes, account: str, place: Place) -> Unit[Pruned]:
@@ -55,7 +55,7 @@ def some(key: bytes, account: str, place: Place) -> Unit[Pruned]:
     def unit(tx: Tx) -> Pruned:
         if place != _ENTRIES:
             return prune_deliveries_some(tx, account, place)
-        count = upkeep.prune_some(tx, key, account)
+        count = retention.prune_some(tx, key, account)
         return Pruned(0, count, _ENTRIES if count else None)
 
     return unit
@@ -83,7 +83,7 @@ def prune_deliveries_some(tx: Tx, account: str, place: Place) -> Pruned:
 
 def _page(tx: Tx, account: str, place: Place, limit: int) -> list[tuple[bytes, int, str]]:
     after = place.after or delivery_rows.pruned_up_to(tx, account, place.days)
-    return delivery_rows.retention_page(tx, account, after, upkeep.too_old(tx, place.days), limit)
+    return delivery_rows.retention_page(tx, account, after, retention.oldest_kept(tx, place.days), limit)
 
 
 def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
@@ -92,7 +92,7 @@ def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
     events = {each.event for each in delivery_rows.load_many(tx, ((whose, raw_id) for raw_id in ended)).values()}
     delivery_rows.delete(tx, account, ended)
     kept = entry_rows.keep_days(tx, account, sorted(events))
-    upkeep.drop_finished(tx, account, [event for event in kept if event < upkeep.too_old(tx, kept[event])])
+    retention.delete_delivered(tx, account, [event for event in kept if event < retention.oldest_kept(tx, kept[event])])
 
 
 # --- checking

@@ -10,7 +10,7 @@ from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import SERVICE, Entry, Origin
 from gatepost.ledger.record import record
-from gatepost.ledger.upkeep import FITS
+from gatepost.ledger.search import CLOCK_TOLERANCE
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import delivery_rows, endpoint_rows, replay_rows, subscription_rows, tallies
 from gatepost.webhooks.fanout import Subscribers, fan_out, subscriber
@@ -18,7 +18,7 @@ from gatepost.webhooks.replay_rows import Running
 from gatepost.webhooks.subscriptions import Replay, Subscription, matches_type
 
 SLICE = 200
-_SLACK = FITS // timedelta(milliseconds=1)  # entries are found by the time in their ids
+_SLACK = CLOCK_TOLERANCE // timedelta(milliseconds=1)  # entries are found by the time in their ids
 
 
 def start(tx: Tx, account: Account, subscription: Subscription, asked: Replay, origin: Origin) -> Entry:

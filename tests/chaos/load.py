@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import requests
 
 from gatepost.core import ids
-from gatepost.ledger import seal_rows, upkeep
+from gatepost.ledger import seal_rows, search, verification
 from gatepost.ledger.entries import Entry
 from tests.service import Client, Service
 from tests.waiting import LIMIT, wait_until
@@ -93,12 +93,12 @@ def check_ledger(service: Service, load: Load) -> None:
     assert load.unexpected == []
     assert load.tokens
     account = load.tokens[0].claims["account"]
-    found: dict[str, Entry] = {entry.name: entry for entry in upkeep.oldest(store, account, upkeep.Wanted())}
+    found: dict[str, Entry] = {entry.name: entry for entry in search.oldest(store, account, search.EntryFilter())}
     for token in load.tokens:
         entry = found[token.event]
         assert (entry.type, entry.subject) == ("oauth.token.issued", token.claims["jti"])
         assert ids.raw(entry.subject) == entry.id
     wait_until(lambda: store.read_now(seal_rows.unsealed_accounts) == [], "everything sealed")
-    verdict = upkeep.verify(store, key, account)
+    verdict = verification.verify(store, key, account)
     assert verdict.problem == ""
     assert verdict.entries >= len(load.tokens)

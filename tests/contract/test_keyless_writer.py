@@ -13,7 +13,18 @@ from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import SERVER_KEYS, Box
-from gatepost.ledger import chain, chain_rows, chain_upkeep, entries, seal, seal_rows, upkeep
+from gatepost.ledger import (
+    chain,
+    chain_rows,
+    chains,
+    entries,
+    heads,
+    retention,
+    seal,
+    seal_rows,
+    sealing,
+    verification,
+)
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import Entry, Origin
@@ -54,18 +65,18 @@ class World(NamedTuple):
     def seal(self) -> None:
         for account in (self.operator, self.ours, self.theirs):
             try:
-                self.store.run_now(lambda tx, account=account: upkeep.seal_some(tx, KEY, account))  # type: ignore[misc]
+                self.store.run_now(lambda tx, account=account: sealing.seal_some(tx, KEY, account))  # type: ignore[misc]
             except BrokenChain:
                 continue  # the service logs it, and seals the others
 
     def record_heads(self) -> None:
-        due = self.store.read_now(lambda tx: chain_upkeep.due(tx, KEY, SIGNER, BASE))
-        self.store.run_now(lambda tx: chain_upkeep.record_heads(tx, KEY, due.chains))
+        due = self.store.read_now(lambda tx: heads.due(tx, KEY, SIGNER, BASE))
+        self.store.run_now(lambda tx: heads.record_heads(tx, KEY, due.chains))
 
     def problems(self) -> dict[str, str]:
-        found = chain_upkeep.check_heads(self.store, KEY)
+        found = heads.check_heads(self.store, KEY)
         for account in (self.operator, self.ours, self.theirs):
-            problem = upkeep.verify(self.store, KEY, account).problem
+            problem = verification.verify(self.store, KEY, account).problem
             if problem:
                 found[account] = problem
         return found
@@ -143,7 +154,7 @@ def test_a_history_that_starts_again(world: World, records: tuple[str, ...]) -> 
     for table in records:
         world.execute(f"DELETE FROM {table} WHERE account = ?", ids.raw(world.ours))
     world.seal()
-    world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY))
+    world.store.run_now(lambda tx: chains.adopt(tx, KEY))
     world.work()
     assert world.problems()[world.ours]
     numbers = world.execute("SELECT number FROM seals WHERE account = ? ORDER BY number", ids.raw(world.ours))
@@ -161,7 +172,7 @@ def test_a_history_that_starts_again_with_the_record_of_its_beginning(world: Wor
         chain.chain_proof(KEY, world.ours, begun),
     )  # fmt: skip
     world.work()
-    assert "the chain was cut off or rewritten" in chain_upkeep.check_heads(world.store, KEY)[world.ours]
+    assert "the chain was cut off or rewritten" in heads.check_heads(world.store, KEY)[world.ours]
 
 
 # --- an older state put back
@@ -201,10 +212,10 @@ def test_everything_rolled_back_is_not_noticed(world: World) -> None:
     everybody = (world.operator, world.ours, world.theirs)
     before = world.snapshot(*everybody)
     world.work()
-    head = upkeep.verify(world.store, KEY, world.ours).head
+    head = verification.verify(world.store, KEY, world.ours).head
     world.restore(before, *everybody)
     assert world.problems() == {}
-    assert "its tail was cut off" in upkeep.verify(world.store, KEY, world.ours, head).problem
+    assert "its tail was cut off" in verification.verify(world.store, KEY, world.ours, head).problem
 
 
 # --- an account removed
@@ -215,14 +226,14 @@ def test_an_account_removed(world: World, tables: tuple[str, ...]) -> None:
     for table in reversed(tables):
         column = "id" if table == "accounts" else "account"
         world.execute(f"DELETE FROM {table} WHERE {column} = ?", ids.raw(world.ours))
-    assert "the account was removed" in chain_upkeep.check_heads(world.store, KEY)[world.ours]
+    assert "the account was removed" in heads.check_heads(world.store, KEY)[world.ours]
 
 
 def test_the_operators_account_removed(world: World) -> None:
     for table in reversed(TABLES):
         column = "id" if table == "accounts" else "account"
         world.execute(f"DELETE FROM {table} WHERE {column} = ?", ids.raw(world.operator))
-    assert "there is no operator's account" in upkeep.verify(world.store, KEY, world.theirs).problem
+    assert "there is no operator's account" in verification.verify(world.store, KEY, world.theirs).problem
 
 
 # --- entries added
@@ -262,7 +273,7 @@ def test_an_entry_put_back_to_be_sealed_twice(world: World) -> None:
     [(raw_id,)] = world.execute("SELECT id FROM entries WHERE account = ? ORDER BY id LIMIT 1", ids.raw(world.ours))
     world.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(world.ours), bytes(raw_id))
     world.seal()
-    assert "was put back to be sealed again" in world.problems()[world.ours]
+    assert "inserted again to be sealed again" in world.problems()[world.ours]
 
 
 def test_entries_moved_to_another_account(world: World) -> None:
@@ -323,7 +334,7 @@ def test_an_older_record_is_brought_up_to_date(world: World) -> None:
     world.execute(f"INSERT INTO chains VALUES ({', '.join('?' * 8)})", *before[0])
     world.store.run_now(lambda tx: things.record(tx, world.ours, "next"))
     world.seal()
-    while world.store.run_now(lambda tx: chain_upkeep.grow_some(tx, KEY, world.ours)):
+    while world.store.run_now(lambda tx: chains.grow_some(tx, KEY, world.ours)):
         pass
     found = _own_chain(world)
     assert found.grown == found.head.number == 5
@@ -344,7 +355,7 @@ def test_a_pruning_mark_ahead_of_its_time(world: World) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM pruned_trees", "UPDATE pruned_trees SET size = size + 1"])
 def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
     world.watch.forward(timedelta(days=31))
-    while world.store.run_now(lambda tx: upkeep.prune_some(tx, KEY, world.ours)):
+    while world.store.run_now(lambda tx: retention.prune_some(tx, KEY, world.ours)):
         pass
     world.store.run_now(lambda tx: things.record(tx, world.ours, "later"))
     world.seal()
@@ -357,12 +368,12 @@ def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
 
 
 def _heads_entry(world: World) -> bytes:
-    rows = world.execute("SELECT id FROM entries WHERE type = ? ORDER BY id DESC LIMIT 1", chain_upkeep.HEADS)
+    rows = world.execute("SELECT id FROM entries WHERE type = ? ORDER BY id DESC LIMIT 1", heads.HEADS)
     return bytes(rows[0][0])
 
 
 def test_heads_altered(world: World) -> None:
-    world.execute("UPDATE entries SET data = '{}' WHERE type = ?", chain_upkeep.HEADS)
+    world.execute("UPDATE entries SET data = '{}' WHERE type = ?", heads.HEADS)
     assert "differs from what was sealed" in world.problems()[world.operator]
 
 
@@ -405,21 +416,21 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
             anchor = seal.anchor(KEY, older.id, made)
             world.store.run_now(lambda tx, anchor=anchor: seal_rows.delete_oldest(tx, older.id, anchor))  # type: ignore[misc]
     world.execute("DELETE FROM unsealed WHERE account = ?", ids.raw(older.id))
-    assert "no chain record" in upkeep.verify(world.store, KEY, older.id).problem
+    assert "no chain record" in verification.verify(world.store, KEY, older.id).problem
     world.store.run_now(lambda tx: things.record(tx, older.id, "meanwhile"))
     with pytest.raises(BrokenChain):
-        world.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, older.id))
-    assert world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY)) == []
+        world.store.run_now(lambda tx: sealing.seal_some(tx, KEY, older.id))
+    assert world.store.run_now(lambda tx: chains.adopt(tx, KEY)) == []
     assert world.store.read_now(lambda tx: chain_rows.behind(tx, 10)) == [older.id]
-    assert world.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, older.id)) == 1
+    assert world.store.run_now(lambda tx: sealing.seal_some(tx, KEY, older.id)) == 1
     slices = 1
-    while world.store.run_now(lambda tx: chain_upkeep.grow_some(tx, KEY, older.id)):
+    while world.store.run_now(lambda tx: chains.grow_some(tx, KEY, older.id)):
         slices += 1
     assert slices > 1
     found = world.store.read_now(lambda tx: chain_rows.load(tx, KEY, older.id))
     assert found is not None
     assert (found.tree.size, found.grown) == (1 + 12 + 1 if pruned else 21, 11)
-    assert upkeep.verify(world.store, KEY, older.id).problem == ""
+    assert verification.verify(world.store, KEY, older.id).problem == ""
     world.work()
     assert world.problems() == {}
 
@@ -434,9 +445,9 @@ def _sealed_as_before(tx: Tx, account: str, last: Head) -> Head:
 
 def test_a_removed_record_is_not_adopted(world: World) -> None:
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.ours))
-    assert world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY)) == [world.ours]
+    assert world.store.run_now(lambda tx: chains.adopt(tx, KEY)) == [world.ours]
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.operator))
-    refused = world.store.run_now(lambda tx: chain_upkeep.adopt(tx, KEY))
+    refused = world.store.run_now(lambda tx: chains.adopt(tx, KEY))
     assert sorted(refused) == sorted([world.ours, world.operator])
 
 

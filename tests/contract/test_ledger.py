@@ -10,10 +10,10 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import entries, entry_rows, seal, seal_rows, upkeep
+from gatepost.ledger import entries, entry_rows, retention, seal, seal_rows, sealing, search, verification
 from gatepost.ledger.entries import MAX_DATA, Entry
 from gatepost.ledger.seal import Head
-from gatepost.ledger.upkeep import Wanted
+from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import client_rows, scope_rows
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Hints, Tx
@@ -24,12 +24,12 @@ KEY = b"k" * 32
 
 
 def seal_all(store: Store, account: str) -> None:
-    while store.run_now(lambda tx: upkeep.seal_some(tx, KEY, account)):
+    while store.run_now(lambda tx: sealing.seal_some(tx, KEY, account)):
         pass
 
 
 def prune_all(store: Store, account: str) -> None:
-    while store.run_now(lambda tx: upkeep.prune_some(tx, KEY, account)):
+    while store.run_now(lambda tx: retention.prune_some(tx, KEY, account)):
         pass
 
 
@@ -55,7 +55,7 @@ def test_an_entry_comes_back_as_it_was(store: Store, account: str) -> None:
     made = store.run_now(unit)
     found = store.read_now(lambda tx: entry_rows.load(tx, account, made.id))
     assert found == made
-    assert entries.shown(made)["data"]["one"] == text
+    assert entries.render(made)["data"]["one"] == text
 
 
 @pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
@@ -66,7 +66,7 @@ def test_data_may_be_large(store: Store, account: str, *, records_only: bool) ->
     assert [len(entry.data or "") for entry in left(store, account)] == [MAX_DATA] * 20
     assert {entry.id for entry in left(store, account)} == {entry.id for entry in made}
     seal_all(store, account)
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
 
 
 def test_entries_of_another_account_do_not_exist(store: Store, account: str, watch: Watch) -> None:
@@ -74,7 +74,7 @@ def test_entries_of_another_account_do_not_exist(store: Store, account: str, wat
     store.run_now(lambda tx: account_rows.add(tx, other))
     [made] = record(store, account, 1)
     assert store.read_now(lambda tx: entry_rows.load(tx, other.id, made.id)) is None
-    assert list(upkeep.oldest(store, other.id, Wanted())) == []
+    assert list(search.oldest(store, other.id, EntryFilter())) == []
     assert store.read_now(seal_rows.unsealed_accounts) == [account]
     record(store, other.id, 1)
     assert store.read_now(seal_rows.unsealed_accounts) == sorted([account, other.id])
@@ -92,12 +92,12 @@ def test_ids_sort_by_time_as_bytes_and_as_text(store: Store, account: str) -> No
 
 def test_reading_goes_page_by_page_from_either_end(store: Store, account: str) -> None:
     names = [entry.name for _ in range(12) for entry in record(store, account, 100)]
-    assert [entry.name for entry in upkeep.oldest(store, account, Wanted())] == names
-    assert [entry.name for entry in upkeep.newest(store, account, Wanted(), 2000)] == names[::-1]
-    assert [entry.name for entry in upkeep.newest(store, account, Wanted(), 700)] == names[:-701:-1]
-    assert [entry.name for entry in upkeep.newest(store, account, Wanted(subject="7"), 3)] == names[-93::-100][:3]
-    assert list(upkeep.newest(store, account, Wanted(types=("invoice.*",), actor="nobody"), 10)) == []
-    assert len(list(upkeep.oldest(store, account, Wanted(types=("invoice.*",))))) == 1200
+    assert [entry.name for entry in search.oldest(store, account, EntryFilter())] == names
+    assert [entry.name for entry in search.newest(store, account, EntryFilter(), 2000)] == names[::-1]
+    assert [entry.name for entry in search.newest(store, account, EntryFilter(), 700)] == names[:-701:-1]
+    assert [entry.name for entry in search.newest(store, account, EntryFilter(subject="7"), 3)] == names[-93::-100][:3]
+    assert list(search.newest(store, account, EntryFilter(types=("invoice.*",), actor="nobody"), 10)) == []
+    assert len(list(search.oldest(store, account, EntryFilter(types=("invoice.*",))))) == 1200
 
 
 @pytest.mark.parametrize("skew", [timedelta(0), timedelta(minutes=-10), timedelta(minutes=10)], ids=str)
@@ -113,16 +113,16 @@ def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: W
             rows[-1] = (*rows[-1][:3], clock.milliseconds(at), *rows[-1][4:])
 
     store.run_now(recorded)
-    wanted = Wanted(since=instants[3], until=instants[6])
-    assert [entry.subject for entry in upkeep.oldest(store, account, wanted)] == ["3", "4", "5"]
-    assert [entry.subject for entry in upkeep.newest(store, account, wanted, 10)] == ["5", "4", "3"]
+    wanted = EntryFilter(since=instants[3], until=instants[6])
+    assert [entry.subject for entry in search.oldest(store, account, wanted)] == ["3", "4", "5"]
+    assert [entry.subject for entry in search.newest(store, account, wanted, 10)] == ["5", "4", "3"]
 
 
-@pytest.mark.parametrize("wanted", [Wanted(since=datetime.min.replace(tzinfo=UTC)),
-                                    Wanted(until=datetime.max.replace(tzinfo=UTC))])  # fmt: skip
-def test_reading_from_one_end_of_the_calendar(store: Store, account: str, wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [EntryFilter(since=datetime.min.replace(tzinfo=UTC)),
+                                    EntryFilter(until=datetime.max.replace(tzinfo=UTC))])  # fmt: skip
+def test_reading_from_one_end_of_the_calendar(store: Store, account: str, wanted: EntryFilter) -> None:
     [made] = record(store, account, 1)
-    assert list(upkeep.oldest(store, account, wanted)) == list(upkeep.newest(store, account, wanted, 2)) == [made]
+    assert list(search.oldest(store, account, wanted)) == list(search.newest(store, account, wanted, 2)) == [made]
 
 
 def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None:
@@ -159,12 +159,12 @@ def test_entries_go_when_their_time_is_over_and_not_before(store: Store, account
         watch.at = ids.made_at(those[0].id) + timedelta(days=days, milliseconds=-1)
         prune_all(store, account)
         assert set(those) <= set(left(store, account))
-        assert upkeep.verify(store, KEY, account).problem == ""
+        assert verification.verify(store, KEY, account).problem == ""
         watch.at = ids.made_at(those[-1].id) + timedelta(days=days, milliseconds=1)
         prune_all(store, account)
         expected = [entry for longer, others in made.items() if longer > days for entry in others]
         assert left(store, account) == expected
-        verdict = upkeep.verify(store, KEY, account)
+        verdict = verification.verify(store, KEY, account)
         assert verdict.problem == ""
         assert verdict.entries == len(expected)
     assert store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10)) == []
@@ -183,37 +183,37 @@ def test_seals_go_only_from_the_start_and_leave_an_anchor(store: Store, account:
     assert anchor == seal.anchor(KEY, account, anchor) if anchor else False
     assert anchor is not None
     assert anchor.number == 2
-    verdict = upkeep.verify(store, KEY, account)
+    verdict = verification.verify(store, KEY, account)
     assert (verdict.problem, verdict.seals, verdict.entries, verdict.pruned) == ("", 2, 5, 5)
 
 
 def test_the_chain_goes_on_after_everything_was_pruned(store: Store, account: str, watch: Watch) -> None:
     record(store, account, 450, 7)
     seal_all(store, account)
-    head = upkeep.verify(store, KEY, account).head
+    head = verification.verify(store, KEY, account).head
     watch.forward(timedelta(days=8))
     prune_all(store, account)
-    verdict = upkeep.verify(store, KEY, account, head)
+    verdict = verification.verify(store, KEY, account, head)
     assert (verdict.problem, verdict.seals, verdict.head) == ("", 0, head)
     record(store, account, 5, 30)
     seal_all(store, account)
-    verdict = upkeep.verify(store, KEY, account, head)
+    verdict = verification.verify(store, KEY, account, head)
     assert (verdict.problem, verdict.seals, verdict.head.number) == ("", 1, head.number + 1)
-    assert "rewritten" in upkeep.verify(store, KEY, account, Head(head.number, b"x" * 32)).problem
+    assert "rewritten" in verification.verify(store, KEY, account, Head(head.number, b"x" * 32)).problem
 
 
 def test_pruning_goes_in_slices(store: Store, account: str, watch: Watch) -> None:
     for _ in range(3):
         record(store, account, 150, 7)
         seal_all(store, account)
-    assert not store.read_now(lambda tx: upkeep.prune_is_due(tx, KEY, account))
+    assert not store.read_now(lambda tx: retention.is_due(tx, KEY, account))
     watch.forward(timedelta(days=8))
     slices = []
-    while store.read_now(lambda tx: upkeep.prune_is_due(tx, KEY, account)):
-        slices.append(store.run_now(lambda tx: upkeep.prune_some(tx, KEY, account)))
-        assert upkeep.verify(store, KEY, account).problem == ""
+    while store.read_now(lambda tx: retention.is_due(tx, KEY, account)):
+        slices.append(store.run_now(lambda tx: retention.prune_some(tx, KEY, account)))
+        assert verification.verify(store, KEY, account).problem == ""
     assert slices == [200, 200, 50, 1, 1, 1]
-    assert store.run_now(lambda tx: upkeep.prune_some(tx, KEY, account)) == 0
+    assert store.run_now(lambda tx: retention.prune_some(tx, KEY, account)) == 0
 
 
 def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, account: str, watch: Watch) -> None:
@@ -224,10 +224,10 @@ def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, acco
     prune_all(store, account)
     assert left(store, account) == [kept]
     assert store.read_now(lambda tx: seal_rows.count_unsealed(tx, account)) == 1
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
     seal_all(store, account)
     assert store.read_now(seal_rows.oldest_unsealed) is None
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
 
 
 def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, account: str, watch: Watch) -> None:
@@ -241,7 +241,7 @@ def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, 
     seal_all(store, account)
     prune_all(store, account)
     assert left(store, account) == []
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
 
 
 # --- erasing
@@ -256,7 +256,7 @@ def test_erased_data_still_verifies(store: Store, account: str) -> None:
     found = store.read_now(lambda tx: entry_rows.load(tx, account, erased.id))
     assert found is not None
     assert (found.data, found.data_hash) == (None, hashlib.sha256((erased.data or "").encode()).digest())
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
     store.run_now(lambda tx: entry_rows.erase_data(tx, account, erased.id, b"another"))
     assert store.read_now(lambda tx: entry_rows.load(tx, account, erased.id)) == found
 
@@ -265,7 +265,7 @@ def test_data_erased_with_a_false_hash_does_not_verify(store: Store, account: st
     made = record(store, account, 10)
     seal_all(store, account)
     store.run_now(lambda tx: entry_rows.erase_data(tx, account, made[3].id, hashlib.sha256(b"other").digest()))
-    assert made[3].name in upkeep.verify(store, KEY, account).problem
+    assert made[3].name in verification.verify(store, KEY, account).problem
 
 
 def test_documents_keep_their_types(store: Store, account: str, watch: Watch) -> None:

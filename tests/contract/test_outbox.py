@@ -61,7 +61,7 @@ def move_all(store: Store) -> list[Moved]:
 
 def recorded(store: Store, account: str) -> list[dict[str, Any]]:
     found = store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1000))
-    return [entries.shown(each) for each in found]
+    return [entries.render(each) for each in found]
 
 
 def waiting(backend: Postgres) -> list[tuple[Any, ...]]:

@@ -8,7 +8,19 @@ import pytest
 from gatepost import accounts
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import chain_upkeep, checkpoint, checkpoint_rows, merkle, proofs, receipt, seal, seal_rows, upkeep
+from gatepost.ledger import (
+    checkpoint,
+    checkpoint_rows,
+    heads,
+    merkle,
+    proofs,
+    receipt,
+    retention,
+    seal,
+    seal_rows,
+    sealing,
+    verification,
+)
 from gatepost.ledger.checkpoint import Signer, Verifier
 from gatepost.ledger.entries import Entry
 from gatepost.store.interface import Store
@@ -32,13 +44,13 @@ class Book(NamedTuple):
         made = self.store.run_now(
             lambda tx: [things.record(tx, self.account, str(number), keep_days=keep_days) for number in range(count)]
         )
-        while self.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, self.account)):
+        while self.store.run_now(lambda tx: sealing.seal_some(tx, KEY, self.account)):
             pass
         return made
 
     def publish(self) -> str:
-        due = self.store.read_now(lambda tx: chain_upkeep.due(tx, KEY, SIGNER, BASE))
-        self.store.run_now(lambda tx: chain_upkeep.record_heads(tx, KEY, due.chains))
+        due = self.store.read_now(lambda tx: heads.due(tx, KEY, SIGNER, BASE))
+        self.store.run_now(lambda tx: heads.record_heads(tx, KEY, due.chains))
         notes = self.store.read_now(lambda tx: checkpoint_rows.notes(tx, "", 10))
         return next(note for account, _, note in notes if account == self.account)
 
@@ -85,7 +97,7 @@ def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) ->
     note = book.publish()
     before = [book.proof(entry) for entry in (kept[0], kept[5], kept[-1])]
     watch.forward(timedelta(days=8))
-    while book.store.run_now(lambda tx: upkeep.prune_some(tx, KEY, book.account)):
+    while book.store.run_now(lambda tx: retention.prune_some(tx, KEY, book.account)):
         pass
     anchor = book.store.read_now(lambda tx: seal_rows.anchor(tx, book.account))
     assert anchor is not None
@@ -95,18 +107,18 @@ def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) ->
     for entry in (kept[0], kept[100], kept[-1]):
         assert receipt.check(book.proof(entry), book.key).entry == entry
     found = checkpoint.open_note(note, book.key)
-    assert upkeep.verify(book.store, KEY, book.account, kept=found).problem == ""
+    assert verification.verify(book.store, KEY, book.account, kept=found).problem == ""
 
 
 def test_a_kept_checkpoint_shows_whether_the_tree_extends_it(book: Book) -> None:
     book.write(5)
     kept = checkpoint.open_note(book.publish(), book.key)
     book.write(5)
-    assert upkeep.verify(book.store, KEY, book.account, kept=kept).problem == ""
+    assert verification.verify(book.store, KEY, book.account, kept=kept).problem == ""
     other = kept._replace(root=bytes(32))
-    assert "it was rewritten" in upkeep.verify(book.store, KEY, book.account, kept=other).problem
+    assert "it was rewritten" in verification.verify(book.store, KEY, book.account, kept=other).problem
     longer = kept._replace(size=99)
-    assert "its tail was cut off" in upkeep.verify(book.store, KEY, book.account, kept=longer).problem
+    assert "its tail was cut off" in verification.verify(book.store, KEY, book.account, kept=longer).problem
 
 
 def test_an_altered_proof_is_refused(book: Book) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import entry_rows, seal_rows, upkeep
+from gatepost.ledger import entry_rows, seal_rows, sealing, verification
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.record import append_entry
 from gatepost.run import chores
@@ -102,7 +102,7 @@ def prune(store: Store, account: str) -> list[Pruned]:
 
 
 def seal_all(store: Store, account: str) -> None:
-    while store.run_now(lambda tx: upkeep.seal_some(tx, KEY, account)):
+    while store.run_now(lambda tx: sealing.seal_some(tx, KEY, account)):
         pass
 
 
@@ -215,13 +215,13 @@ def test_an_entry_outlives_its_unfinished_deliveries(
         prune(store, account)
         assert [entry.id for entry in entries(store, account)] == [kept.id]
         assert left(store, account) == waiting
-        assert upkeep.verify(store, KEY, account).problem == ""
+        assert verification.verify(store, KEY, account).problem == ""
     assert len(store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10))) == 1
     end(store, account, waiting)
     prune(store, account)
     assert (entries(store, account), left(store, account)) == ([], [])
     assert store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10)) == []
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
 
 
 def event_of(store: Store, account: str, delivery: bytes) -> bytes:
@@ -243,7 +243,7 @@ def test_an_entry_passed_over_does_not_wait_for_its_seal(
     end(store, account, waiting)
     prune(store, account)
     assert [each.id for each in entries(store, account)] == [audit.id]
-    assert upkeep.verify(store, KEY, account).problem == ""
+    assert verification.verify(store, KEY, account).problem == ""
 
 
 def test_an_entry_whose_time_is_not_over_stays_when_its_deliveries_go(

@@ -10,7 +10,7 @@ from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
-from gatepost.ledger import entry_rows, upkeep
+from gatepost.ledger import entry_rows, retention
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
@@ -137,7 +137,7 @@ def test_an_id_is_its_publishers_own(store: Store, account: str, watch: Watch) -
 
 def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: Watch) -> None:
     def prune() -> None:
-        while store.run_now(lambda tx: upkeep.prune_some(tx, b"k" * 32, account)):
+        while store.run_now(lambda tx: retention.prune_some(tx, b"k" * 32, account)):
             pass
 
     published(store, account, an_event(given_id="a"))

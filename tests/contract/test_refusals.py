@@ -84,7 +84,7 @@ def refuse(store: Store, client: str, times: int, error: str = "invalid_grant", 
 
 def ledgered(store: Store, account: str) -> list[dict[str, Any]]:
     found = store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 1000))
-    return [entries.shown(each) for each in found]
+    return [entries.render(each) for each in found]
 
 
 def client(store: Store, account: str, method: str = "none") -> str:

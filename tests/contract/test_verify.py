@@ -9,7 +9,7 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import ids
-from gatepost.ledger import entry_rows, seal, seal_rows, upkeep
+from gatepost.ledger import entry_rows, retention, seal, seal_rows, sealing, verification
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head, Seal
 from gatepost.store.interface import Store
@@ -33,7 +33,7 @@ class Ledger(NamedTuple):
         return self.store.read_now(lambda tx: seal_rows.page(tx, self.account, 0, 100))
 
     def problem(self, expected: Head | None = None) -> str:
-        return upkeep.verify(self.store, KEY, self.account, expected).problem
+        return verification.verify(self.store, KEY, self.account, expected).problem
 
     def execute(self, statement: str, *parameters: object) -> None:
         self.backend.execute(statement, *parameters)
@@ -44,7 +44,7 @@ def intact(store: Store, backend: Backend, account: str) -> Ledger:
     entries: list[Entry] = []
     for _ in range(4):
         entries += store.run_now(lambda tx: [things.record(tx, account, str(number)) for number in range(5)])
-        store.run_now(lambda tx: upkeep.seal_some(tx, KEY, account))
+        store.run_now(lambda tx: sealing.seal_some(tx, KEY, account))
     waiting = store.run_now(lambda tx: [things.record(tx, account, "waiting") for _ in range(3)])
     made = Ledger(store, backend, account, entries, waiting)
     assert made.problem() == ""
@@ -123,7 +123,7 @@ def test_an_altered_entry_put_back_to_be_sealed_again(intact: Ledger) -> None:
     victim = intact.entries[7]
     intact.execute("UPDATE entries SET subject = 'x' WHERE id = ?", victim.id)
     intact.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(intact.account), victim.id)
-    intact.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, intact.account))
+    intact.store.run_now(lambda tx: sealing.seal_some(tx, KEY, intact.account))
     assert intact.problem() == f"entry {victim.name} (seal 2) differs from what was sealed"
 
 
@@ -201,7 +201,7 @@ def test_the_seals_of_another_account(intact: Ledger, watch: Watch) -> None:
     intact.store.run_now(lambda tx: account_rows.add(tx, other))
     for table in ("entries", "unsealed", "seals"):
         intact.execute(f"UPDATE {table} SET account = ?", ids.raw(other.id))
-    assert upkeep.verify(intact.store, KEY, other.id).problem == "seal 1 was altered, or the chain before it was"
+    assert verification.verify(intact.store, KEY, other.id).problem == "seal 1 was altered, or the chain before it was"
 
 
 # --- the end of the chain
@@ -216,7 +216,7 @@ def test_a_tail_cut_off(intact: Ledger) -> None:
 
 
 def test_a_tail_cut_off_with_its_entries(intact: Ledger) -> None:
-    head = upkeep.verify(intact.store, KEY, intact.account).head
+    head = verification.verify(intact.store, KEY, intact.account).head
     _cut_the_end(intact)
     assert intact.problem() == CUT
     assert intact.problem(head) == ("the chain ends at seal 3, before the exported head 4: its tail was cut off")
@@ -224,7 +224,7 @@ def test_a_tail_cut_off_with_its_entries(intact: Ledger) -> None:
 
 def test_a_chain_goes_on_from_its_last_seal_even_if_that_was_cut_off(intact: Ledger) -> None:
     _cut_the_end(intact)
-    intact.store.run_now(lambda tx: upkeep.seal_some(tx, KEY, intact.account))
+    intact.store.run_now(lambda tx: sealing.seal_some(tx, KEY, intact.account))
     assert [each.number for each in intact.seals()] == [1, 2, 3, 5]
     assert intact.problem() == "seal 4 is missing"
 
@@ -236,7 +236,7 @@ def _cut_the_end(made: Ledger) -> None:
 
 
 def test_everything_removed_shows_against_an_exported_head(intact: Ledger) -> None:
-    head = upkeep.verify(intact.store, KEY, intact.account).head
+    head = verification.verify(intact.store, KEY, intact.account).head
     for table in ("entries", "unsealed", "seals"):
         intact.execute(f"DELETE FROM {table}")
     assert intact.problem(head).startswith("the chain ends at seal 0, before the exported head 4")
@@ -276,7 +276,7 @@ def test_a_start_cut_off_with_a_forged_anchor(intact: Ledger) -> None:
 def test_an_anchor_removed_or_moved(intact: Ledger, watch: Watch) -> None:
     watch.forward(timedelta(days=31))
     while len(intact.seals()) > 1:
-        intact.store.run_now(lambda tx: upkeep.prune_some(tx, KEY, intact.account))
+        intact.store.run_now(lambda tx: retention.prune_some(tx, KEY, intact.account))
     assert intact.problem() == ""
     intact.execute("UPDATE anchors SET number = 2")
     assert intact.problem() == "the seals up to 2 were removed, but not by pruning"
@@ -289,6 +289,6 @@ def test_a_seal_altered_to_end_sooner_is_not_pruned(intact: Ledger) -> None:
     first = intact.seals()[0]
     sooner = seal.pack(leaf._replace(keep_days=0) for leaf in seal.unpack(first.leaves))
     intact.execute("UPDATE seals SET leaves = ? WHERE number = ?", sooner, first.number)
-    assert not intact.store.read_now(lambda tx: upkeep.prune_is_due(tx, KEY, intact.account))
-    assert intact.store.run_now(lambda tx: upkeep.prune_some(tx, KEY, intact.account)) == 0
+    assert not intact.store.read_now(lambda tx: retention.is_due(tx, KEY, intact.account))
+    assert intact.store.run_now(lambda tx: retention.prune_some(tx, KEY, intact.account)) == 0
     assert f"seal {first.number} was altered" in intact.problem()

@@ -5,7 +5,7 @@ from typing import Any
 
 from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
-from gatepost.ledger import chain_upkeep, entries, entry_rows
+from gatepost.ledger import chains, entries, entry_rows
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.record import append_entry
 from gatepost.oauth import client_rows, scope_rows
@@ -18,7 +18,7 @@ KEY = b"k" * 32  # that ledgers are sealed with
 
 def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
     """An account whose ledger can be sealed."""
-    chain_upkeep.begin(tx, key, made.id)
+    chains.begin(tx, key, made.id)
     return account_rows.add(tx, made)
 
 

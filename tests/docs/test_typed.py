@@ -17,7 +17,7 @@ from gatepost.accounts import account_rows
 from gatepost.accounts.administration import Created
 from gatepost.core import clock
 from gatepost.core.secrets import Secret
-from gatepost.ledger import upkeep
+from gatepost.ledger import search
 from gatepost.run import app
 from gatepost.run.app import welcome
 from gatepost.settings import Settings, load
@@ -224,7 +224,7 @@ def test_publishing_in_a_transaction_is_true(postgres_server: postgres.Server, t
             connection.execute(look.encode())
     try:
         assert opened.store.run_now(publish.from_outbox).published == 2
-        found = upkeep.newest(opened.store, _default(opened), upkeep.Wanted(("invoice.paid",)), 10)
+        found = search.newest(opened.store, _default(opened), search.EntryFilter(("invoice.paid",)), 10)
         assert sorted(each.data or "" for each in found) == ['{"invoice":21}', '{"invoice":22}']
         with psycopg.connect(url, autocommit=True) as owner:
             assert [row[4] for row in owner.execute(look.encode())] == ["there is no account nobody"]

@@ -17,7 +17,7 @@ import pytest
 
 from gatepost import settings
 from gatepost.core import clock, ids
-from gatepost.ledger import seal, upkeep
+from gatepost.ledger import retention, seal, seal_rows, sealing, verification
 from gatepost.run import app
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.sqlite import SqliteStore
@@ -407,10 +407,10 @@ def seal_key(tampered: Ledger) -> bytes:
 def test_pruning_leaves_a_chain_that_verifies(tampered: Ledger) -> None:
     key = seal_key(tampered)
     with closing(opened_later(tampered, timedelta(days=401))) as store:
-        while store.run_now(lambda tx: upkeep.prune_some(tx, key, tampered.account)):
-            verdict = upkeep.verify(store, key, tampered.account)
+        while store.run_now(lambda tx: retention.prune_some(tx, key, tampered.account)):
+            verdict = verification.verify(store, key, tampered.account)
             assert verdict.problem == ""
-        assert upkeep.verify(store, key, tampered.account).head.number == SEALS
+        assert verification.verify(store, key, tampered.account).head.number == SEALS
     assert tampered.entries() == []
     tampered.execute("DELETE FROM prunings")  # its marks are of a clock that was ahead
     assert tampered.problem("--head", tampered.head) == ""
@@ -432,14 +432,14 @@ def test_two_sealers_never_take_the_same_entry(postgres_ledger: Ledger, monkeypa
             def method(tx: Tx, *arguments: Any) -> Any:
                 asked.append(name)
                 if len(asked) == 2:
-                    other.run_now(lambda rival: upkeep.seal_some(rival, key, tampered.account))
+                    other.run_now(lambda rival: sealing.seal_some(rival, key, tampered.account))
                 return whole(tx, *arguments)
 
             return method
 
-        for name in ("last_seal", "unsealed"):
-            monkeypatch.setattr(Tx, name, interrupted(name, getattr(Tx, name)))
-        one.run_now(lambda tx: upkeep.seal_some(tx, key, tampered.account))
+        for name in ("last", "unsealed"):
+            monkeypatch.setattr(seal_rows, name, interrupted(name, getattr(seal_rows, name)))
+        one.run_now(lambda tx: sealing.seal_some(tx, key, tampered.account))
     assert len(asked) >= 4
     assert sorted(tampered.leaves()) == tampered.entries()
     assert tampered.problem() == ""

@@ -23,7 +23,7 @@ from gatepost.core import logging
 from gatepost.core.errors import BadSetting
 from gatepost.ingest import nats as bus
 from gatepost.ledger import publishable as rules
-from gatepost.ledger import upkeep
+from gatepost.ledger import search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.publishable import Event
 from gatepost.run import app
@@ -96,7 +96,7 @@ def event(number: int, account: Any = "acme", **members: Any) -> dict[str, Any]:
 
 def entries(opened: Opened, account: str, type_: str = "invoice.paid") -> list[Entry]:
     found = opened.store.read_now(lambda tx: account_units.named(tx, account))
-    return list(upkeep.oldest(opened.store, found.id, upkeep.Wanted((type_,))))
+    return list(search.oldest(opened.store, found.id, search.EntryFilter((type_,))))
 
 
 def numbers(opened: Opened, account: str = "acme") -> list[int]:

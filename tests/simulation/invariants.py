@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gatepost.core import clock, ids
 from gatepost.egress.sender import Outgoing
-from gatepost.ledger import upkeep
+from gatepost.ledger import verification
 from gatepost.webhooks import pruning
 from tests.simulation.deployment import SLOTS, Deployment, Violation
 from tests.simulation.loop import Process, current_process
@@ -509,7 +509,7 @@ class Invariants:
         world = self.deployment.world
         assert world is not None
         for tenant in self.tenants[day % len(self.tenants) :][:1]:
-            verdict = upkeep.verify(world.store, world.service.keys.seal, tenant.id)
+            verdict = verification.verify(world.store, world.service.keys.seal, tenant.id)
             check(not verdict.problem, f"the ledger of {tenant.name} does not verify: {verdict.problem}")
             counted = pruning.recount(world.store, tenant.id)
             check(not counted.problem, f"the ledger of {tenant.name}: {counted.problem}")

@@ -101,13 +101,13 @@ MUTATIONS = [
     ),
     Mutation(
         "an entry is left out of its seal",
-        "ledger/upkeep.py",
+        "ledger/sealing.py",
         "chain.follow(key, account, now, entries, ",
         "chain.follow(key, account, now, entries[1:] or entries, ",
     ),
     Mutation(
         "pruning takes entries before their time",
-        "ledger/upkeep.py",
+        "ledger/retention.py",
         "return ids.lowest_at(clock.milliseconds(tx.at - timedelta(days=days)))",
         "return ids.lowest_at(clock.milliseconds(tx.at - timedelta(days=days - 1)))",
     ),

@@ -48,7 +48,7 @@ class TestNew:
 
 class TestShown:
     def test_an_entry(self) -> None:
-        assert entries.shown(entry()) == {
+        assert entries.render(entry()) == {
             "id": "evt_06d8un0u5du3r3ifb9lnp3culs",
             "account": "acc_1",
             "type": "invoice.paid",
@@ -62,11 +62,11 @@ class TestShown:
         }
 
     def test_without_a_request_there_is_neither_request_nor_source(self) -> None:
-        shown = entries.shown(entry(request="", source=""))
+        shown = entries.render(entry(request="", source=""))
         assert (shown["request"], shown["source"]) == (None, None)
 
     def test_erased_data_is_null(self) -> None:
-        assert entries.shown(entry(data=None, data_hash=b"h"))["data"] is None
+        assert entries.render(entry(data=None, data_hash=b"h"))["data"] is None
 
 
 class TestHash:
