@@ -1,4 +1,4 @@
-"""A reader of the pages: somebody who types what they say, beside a service that was just started."""
+"""A reader who runs the commands of the pages against a service that was just started."""
 
 from collections.abc import Iterator
 

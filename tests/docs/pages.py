@@ -1,4 +1,4 @@
-"""Reading the pages: their blocks, tables and words."""
+"""Parses the pages: code blocks, tables and inline code."""
 
 import importlib.util
 import json
@@ -60,7 +60,7 @@ def prose(page: Path) -> str:
 
 
 def section(page: Path, heading: str) -> str:
-    """The prose below a heading, up to the next of its kind or a higher one."""
+    """Return the text under a heading, up to the next heading of the same or a higher level."""
     text = prose(page)
     found = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
     assert found, f"{named(page)} has no heading {heading!r}"
@@ -74,7 +74,7 @@ def inline_code(page: Path) -> list[str]:
 
 
 def rows(page: Path, *heads: str) -> list[list[str]]:
-    """The rows of the table whose first columns have these heads: each cell as text, code marks taken off."""
+    """Return the cells of the table whose first columns have these headings."""
     lines = iter(prose(page).splitlines())
     for line in lines:
         if cells(line)[: len(heads)] == list(heads):
@@ -89,7 +89,7 @@ def rows(page: Path, *heads: str) -> list[list[str]]:
 
 
 def tables(page: Path, *heads: str) -> list[list[str]]:
-    """The first columns of all tables with exactly these heads."""
+    """Return the first column of every table with exactly these headings."""
     text = prose(page)
     line = re.escape(f"| {' | '.join(heads)} |\n")
     return [
@@ -116,7 +116,7 @@ def json_blocks(page: Path) -> list[Any]:
 
 
 def json_with(page: Path, member: str) -> Any:
-    """The one JSON block of the page that has this member at its top."""
+    """Return the only JSON block of the page that has this top-level member."""
     [found] = [each for each in json_blocks(page) if member in each]
     return found
 

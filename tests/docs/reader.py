@@ -1,4 +1,4 @@
-"""Somebody who types what the pages say, in a directory with a service that was just started there."""
+"""Runs the commands of a page in a directory where a service was just started."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from tests.docs import rest
+from tests.docs import idle
 from tests.docs.pages import DEFAULT_OPS, DEFAULT_URL, blocks, named
 from tests.receiver import Receiver
 from tests.service import Client, Service
@@ -23,7 +23,7 @@ _OPERATIONS = "gatepost:endpoints gatepost:subscriptions gatepost:deliveries"
 
 
 class Prepared(NamedTuple):
-    """An account with an endpoint, what it was sent, and the variables by which a page speaks of it."""
+    """An account with an endpoint and one delivery, and the shell variables that a page uses for them."""
 
     account: str
     account_id: str
@@ -43,12 +43,17 @@ class Reader:
         ports = {"GATEPOST_PORT": urlsplit(running.url).port, "GATEPOST_OPS_PORT": urlsplit(running.ops).port}
         self.environment = kept | {name: str(port) for name, port in ports.items()}
 
-    def types(
-        self, page: Path, before: str = "", replaced: Mapping[str, str] | None = None, *, rests: bool = False
+    def run(
+        self,
+        page: Path,
+        before: str = "",
+        replaced: Mapping[str, str] | None = None,
+        *,
+        wait_for_deliveries: bool = False,
     ) -> str:
-        """Run the shell blocks of a page from top to bottom in one shell, and give back what was printed.
+        """Run the shell blocks of a page in order in one shell, and return the output.
 
-        Who rests goes on after each block only when what was to be sent has been sent, as a person would.
+        With `wait_for_deliveries`, each block is followed by a wait until everything due has been sent.
         """
         typed = [
             text
@@ -56,8 +61,8 @@ class Reader:
             if not all(line.startswith("make ") for line in text.split("\n") if line)
         ]
         assert typed
-        pause = shlex.join([sys.executable, rest.__file__, str(self.service.directory / "gatepost.db")])
-        if rests:
+        pause = shlex.join([sys.executable, idle.__file__, str(self.service.directory / "gatepost.db")])
+        if wait_for_deliveries:
             typed = [f"{text}\n{pause}" for text in typed]
         script = "\n".join([before, *typed])
         script = script.replace(DEFAULT_URL, self.service.url).replace(DEFAULT_OPS, self.service.ops)
@@ -69,7 +74,7 @@ class Reader:
         return done.stdout
 
     def _run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """In a session of its own, of which nothing is left in the end: pages also start things in the background."""
+        """Run a script in a session of its own and kill that session at the end: pages start background jobs."""
         ends = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
         command = ["bash", "-euo", "pipefail", "-c", ends + script]
         shell = subprocess.Popen(
@@ -84,16 +89,16 @@ class Reader:
             shell.communicate()
         return subprocess.CompletedProcess(command, shell.returncode, printed, said)
 
-    def prepares(self, name: str, first: Client) -> str:
-        """The variables that a how-to page takes from the tutorial, with a client of its own."""
+    def prepare_client(self, name: str, first: Client) -> str:
+        """Return the variables that a guide expects from the token tutorial, for a new client."""
         admin = self.service.token(first, "gatepost:clients gatepost:scopes")
         self.service.post("/oauth/scopes", admin, {"name": "read", "resource": f"https://{name}.example.com"})
         client = self.service.define_client(admin, client_name=name, scope="read")
         token = jwt.decode(self.service.token(client, "read"), options={"verify_signature": False})["jti"]
         return _variables(URL=self.service.url, ADMIN_TOKEN=admin, CLIENT_ID=client.id, TOKEN_ID=token)
 
-    def subscribes(self, name: str, to: Receiver, **members: Any) -> Prepared:
-        """The same from the tutorial about webhooks: an account that was sent one event, in its place `shop`."""
+    def prepare_delivery(self, name: str, to: Receiver, **members: Any) -> Prepared:
+        """Create what a guide expects from the webhook tutorial: an account with one delivered event."""
         account, client = self.service.account(name)
         token = self.service.token(client, _OPERATIONS)
         endpoint = self.service.post("/webhooks/endpoints", token, {"url": to.url} | members).json()
@@ -102,7 +107,7 @@ class Reader:
         event = self.service.cli_json(
             "event", "publish", "--account", name, "--type", "order.shipped", "--data", '{"order": 1001}'
         )
-        self.waits()
+        self.wait()
         [delivery] = event["deliveries"]
         variables = _variables(
             URL=self.service.url, TOKEN=token, ENDPOINT_ID=endpoint["id"], SUBSCRIPTION_ID=subscription,
@@ -110,8 +115,8 @@ class Reader:
         )  # fmt: skip
         return Prepared(name, account, endpoint, subscription, event["id"], delivery, variables)
 
-    def waits(self) -> None:
-        rest.until_sent(self.service.directory / "gatepost.db")
+    def wait(self) -> None:
+        idle.wait_until_idle(self.service.directory / "gatepost.db")
 
 
 def _variables(**values: str) -> str:

@@ -1,4 +1,4 @@
-"""The page on conformance says what the tables of the tests say."""
+"""The conformance page agrees with the tables of the conformance tests."""
 
 import re
 from typing import get_args
@@ -12,7 +12,7 @@ PAGE = REFERENCE / "conformance.md"
 
 
 def told(plan: Plan) -> list[tuple[str, str, str]]:
-    """The rows of the plan's table: module, outcome, why."""
+    """Return the rows of the plan's table: module, outcome, reason."""
     lines = section(PAGE, plan.title).splitlines()
     start = lines.index("| module | outcome | why |") + 2
     found = [cells(line) for line in lines[start:] if line.startswith("|")]
@@ -20,15 +20,15 @@ def told(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
-def test_each_module_is_told(plan: Plan) -> None:
+def test_every_module_is_listed(plan: Plan) -> None:
     assert told(plan) == [(name, module.outcome, module.why) for name, module in plan.modules.items()]
     run = f"with {plan.variant}." if plan.variant else "takes no variants."
     assert f"`{plan.name}` {run}" in section(PAGE, plan.title)
 
 
-def test_each_outcome_is_explained() -> None:
+def test_every_outcome_is_explained() -> None:
     assert first_column(PAGE, "outcome", "what it means") == list(get_args(Outcome))
 
 
-def test_no_other_plan_is_told() -> None:
+def test_no_other_plan_is_listed() -> None:
     assert re.findall(r"^## (.+)$", PAGE.read_text("utf-8"), re.MULTILINE) == [plan.title for plan in PLANS]

@@ -1,4 +1,4 @@
-"""No page names an event, a metric, a setting, a member or a file that is not there."""
+"""Every event, metric, setting, member and file that a page names exists."""
 
 import re
 from functools import cache
@@ -18,7 +18,7 @@ ELSEWHERE = {"synchronous_commit", "full_page_writes", "repository_id"} | {
 
 @every_page
 def test_events_exist(page: Path) -> None:
-    """Types of the service, and patterns that match one."""
+    """Event types of the service, and patterns that match at least one."""
     text = re.sub(r"^```(?:python|js|go)\n.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for name in re.findall(
         r"(?<![\w./-])((?:account|oauth|webhook)(?:\.[a-z_]+)+(?:\.\*)?|(?:oauth|webhook)\.\*)", text
@@ -29,7 +29,7 @@ def test_events_exist(page: Path) -> None:
 
 @cache
 def every_metric() -> set[str]:
-    """Those that the code names, and the parts in which counters and histograms are served."""
+    """Return the metrics that the code names, with the suffixes of counters and histograms."""
     source = "".join(path.read_text("utf-8") for path in (ROOT / "gatepost").rglob("*.py"))
     found = set(re.findall(r'"(gatepost_[a-z_]+)"', source))
     return found | {f"{name}_{part}" for name in found for part in ("total", "bucket", "count", "sum")}
@@ -44,7 +44,7 @@ def test_metrics_exist(page: Path) -> None:
 
 @every_page
 def test_settings_exist(page: Path) -> None:
-    """Those that a page sets: of accounts by the command, of the service by name."""
+    """Account settings that a page sets with the command, and service settings that it names."""
     shell = "\n".join(blocks(page, "sh", "text")).replace("\\\n", " ")
     for line in re.findall(r"\baccount (?:set|create) \S+((?: +\S+)*)", shell):
         for name in re.findall(r" ([a-z_]+)=", line):
@@ -54,8 +54,8 @@ def test_settings_exist(page: Path) -> None:
 
 
 @cache
-def words_of_the_code() -> set[str]:
-    """Every word that stands in a file of ours that is no page."""
+def names_in_the_code() -> set[str]:
+    """Return every identifier in the source files."""
     found: set[str] = set()
     for place in PLACES:
         for path in (ROOT / place).rglob("*"):
@@ -68,19 +68,19 @@ def words_of_the_code() -> set[str]:
 
 
 @every_page
-def test_words_are_of_the_code(page: Path) -> None:
-    """What is written as code, and looks like a name of ours, is one: members, parameters, reasons, rules."""
+def test_names_in_code_marks_exist(page: Path) -> None:
+    """Inline code that looks like a member, parameter, reason or rule is one."""
     own = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", "\n".join(blocks(page, "sh", "python", "js", "go", "sql", "yaml"))))
     for code in (code for code in inline_code(page) if not code.startswith("tests/")):
         for word in re.findall(
             r"(?<![\w-])[a-z]+(?:_[a-z0-9]+)+(?![\w-])", re.sub(r"\bgatepost_\w+|[a-z]+_…|cli_\w+", "", code)
         ):
-            assert word in words_of_the_code() | own | ELSEWHERE, f"{named(page)}: {word} is nowhere in the code"
+            assert word in names_in_the_code() | own | ELSEWHERE, f"{named(page)}: {word} is nowhere in the code"
 
 
 @every_page
 def test_files_exist(page: Path) -> None:
-    """Tests and programs that a page names."""
+    """Files of the repository that a page names."""
     for name in re.findall(
         r"(?<![\w/.])((?:tests|gatepost|docs|examples|bench|console|deploy)/[\w/.-]+\.\w+)", page.read_text("utf-8")
     ):
@@ -88,8 +88,8 @@ def test_files_exist(page: Path) -> None:
 
 
 @every_page
-def test_paths_of_ours_exist(page: Path) -> None:
-    """Where a page says `/oauth/…`, something answers there."""
+def test_urls_exist(page: Path) -> None:
+    """URLs such as `/oauth/…` that a page names are served."""
     from gatepost.web.app import ROUTES
 
     text = page.read_text("utf-8")
@@ -102,5 +102,5 @@ def test_the_checks_can_fail() -> None:
     assert not any(matches_type(["oauth.token.lost"], kind) for kind in entries.TYPES)
     assert "gatepost_attempts_total" in every_metric()
     assert "gatepost_attempts_lost" not in every_metric()
-    assert "no_such_" + "member" not in words_of_the_code()
+    assert "no_such_" + "member" not in names_in_the_code()
     assert json_blocks(EXAMPLES / "README.md") == []

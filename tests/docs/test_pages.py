@@ -1,4 +1,4 @@
-"""The pages hold together: links lead somewhere, blocks parse, and what they name is there."""
+"""The pages are consistent: links resolve, code blocks parse, and commands exist."""
 
 import os
 import re
@@ -63,11 +63,11 @@ def test_toml_is_settings(page: Path, tmp_path: Path) -> None:
 
 
 @every_page
-def test_no_machine_of_ours_shows(page: Path) -> None:
+def test_no_local_paths(page: Path) -> None:
     assert not re.search(r"/(work|root|home|tmp|Users)/|localhost:\d", page.read_text("utf-8"))
 
 
-def test_the_license_is_whole() -> None:
+def test_the_license_is_complete() -> None:
     text = (ROOT / "LICENSE").read_text("utf-8")
     assert text.split()[:5] == ["Apache", "License", "Version", "2.0,", "January"]
     assert "END OF TERMS AND CONDITIONS" in text
@@ -100,7 +100,7 @@ def test_a_decision_is_half_a_page(page: Path) -> None:
 
 
 def command_words(page: Path) -> Iterator[list[str]]:
-    """Every command line of ours that a page names, in words; also `audit verify`, without `gatepost` before it."""
+    """Yield the words of every command line on a page, also of `audit verify` without `gatepost` before it."""
     shell = "\n".join(blocks(page, "sh", "text")).replace("\\\n", " ")
     for code in [*inline_code(page), *shell.splitlines()]:
         for found in re.findall(r"(?<![\w/.-])(?:\.venv/bin/)?gatepost((?: +[^\s|;&)`]+)+)", code):
@@ -112,7 +112,7 @@ def command_words(page: Path) -> Iterator[list[str]]:
 
 
 def every_flag() -> set[str]:
-    """Of the command, and of the programs in examples/."""
+    """Return the options of the command and of the programs in examples/."""
     programs = "".join(each.read_text("utf-8") for each in EXAMPLES.glob("*.py"))
     found = {"--help", "--version", *re.findall(r'add_argument\("(--[a-z-]+)"', programs)}
     for command in all_commands().commands.values():
@@ -142,7 +142,7 @@ def test_flags_exist(page: Path) -> None:
 
 
 @every_page
-def test_variables_are_settings(page: Path) -> None:
+def test_environment_variables_exist(page: Path) -> None:
     known = {settings.PREFIX + name.upper() for name in [*settings.NAMES, "config"]}
     assert set(re.findall(r"\bGATEPOST_[A-Z_]*[A-Z]", page.read_text("utf-8"))) <= known
 
@@ -157,7 +157,7 @@ def test_make_targets_exist(page: Path) -> None:
 
 @pytest.mark.parametrize(("target", "runs"), [("serve", "gatepost serve --dev"), ("test", "python -m pytest")])
 def test_make_does_what_the_readme_says(target: str, runs: str) -> None:
-    """Asked without doing it, and as if everything were installed."""
+    """Compared with a dry run, as if everything were installed."""
     stamps = [f"--old-file=.venv/{name}.stamp" for name in ("run", "test")]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
     told = subprocess.run(

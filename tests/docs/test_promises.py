@@ -1,4 +1,4 @@
-"""What is promised, and what is never done: each names the tests that show it, and some of them are here."""
+"""Every row of the pages on guarantees and exclusions names tests that exist. A few of those tests are here."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ GUARANTEES = DOCS / "explanation" / "guarantees.md"
 
 
 def promises(page: Path) -> list[tuple[str, str]]:
-    """Each row of the page's tables: what is promised, and the cell that says what shows it."""
+    """Return for each row what it promises, and the cell that names its tests."""
     lines = [line for line in prose(page).splitlines() if line.startswith("| **")]
     return [(line.split("**")[1], line.rstrip("| ").rpartition("|")[2]) for line in lines]
 
@@ -26,22 +26,22 @@ EVERY = [(page, *promise) for page in (NEVER, GUARANTEES) for promise in promise
 
 
 @pytest.mark.parametrize(("page", "promise", "shown_by"), EVERY, ids=[f"{named(each[0])}: {each[1]}" for each in EVERY])
-def test_what_shows_it_is_there(page: Path, promise: str, shown_by: str) -> None:
+def test_the_named_tests_exist(page: Path, promise: str, shown_by: str) -> None:
     tests = re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", shown_by)
     assert tests, f"{promise}: name the test that shows it"
     for file, name in tests:
         assert name in names_in(ROOT / file), f"{file}::{name}"
 
 
-def test_all_of_them_are_read() -> None:
+def test_every_row_is_checked() -> None:
     assert len(promises(NEVER)) >= 15
     assert len(promises(GUARANTEES)) >= 20
     tables = [line for page in (NEVER, GUARANTEES) for line in prose(page).splitlines() if line.startswith("| ")]
     assert len([line for line in tables if "shown by" not in line]) == len(EVERY), "every row is a promise"
 
 
-def test_no_page_of_ours_asks_for_anything() -> None:
-    """Two answers are HTML: a form, where all that a person could do is to go on, and a page about an error."""
+def test_no_html_page_asks_for_input() -> None:
+    """Two responses are HTML: a form that only continues the flow, and an error page."""
     sources = {path: path.read_text("utf-8") for path in (ROOT / "gatepost" / "web").glob("*.py")}
     pages = {path.name for path, source in sources.items() if "text/html" in source}
     assert pages == {"authorize.py", "error_page.py"}
@@ -53,8 +53,8 @@ def test_no_page_of_ours_asks_for_anything() -> None:
     assert not [path for path in app.ROUTES if re.search("log(in|out)|session|register|password|user$", path)]
 
 
-def test_no_table_is_of_people() -> None:
-    """By what the tables of both stores are called, and their columns."""
+def test_no_table_stores_people() -> None:
+    """Checked by the names of tables and columns in both dialects."""
     for dialect in get_args(sql_loader.Dialect):
         schema = "\n".join(each.text for each in sql_loader.migrations(dialect)).lower()
         tables = set(re.findall(r"create table (?:if not exists )?(\w+)", schema))

@@ -1,4 +1,4 @@
-"""The reference is true: what its tables list is what the code has."""
+"""The tables of the reference pages agree with the code."""
 
 import inspect
 import json
@@ -61,17 +61,17 @@ GENERATE, LIMITS = script("generate"), REFERENCE / "limits.md"
 @pytest.mark.parametrize("page", GENERATE.pages(), ids=named)
 def test_generated_parts_are_current(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert GENERATE.current(text) == text, "run: .venv/bin/python docs/generate.py"
+    assert GENERATE.current(text) == text, "run: make docs"
 
 
 @pytest.mark.parametrize("name", GENERATE.diagrams.PICTURES)
 def test_diagrams_are_current(name: str) -> None:
     drawn = GENERATE.diagrams.PICTURES[name]()
-    assert (DOCS / "images" / f"{name}.svg").read_text("utf-8") == drawn, "run: .venv/bin/python docs/generate.py"
+    assert (DOCS / "images" / f"{name}.svg").read_text("utf-8") == drawn, "run: make docs"
     ET.fromstring(drawn)
 
 
-def test_every_part_is_somewhere() -> None:
+def test_every_generated_part_is_used() -> None:
     used = {part for page in GENERATE.pages() for part in re.findall(r"<!-- generated: (.+?) -->", page.read_text())}
     assert used == set(GENERATE.PARTS)
 
@@ -86,8 +86,8 @@ def test_diagrams_show_their_tables() -> None:
     assert re.findall(r">\d+\. (\w+)<", checks) == [check.__name__ for check in request.CHECKS]
 
 
-def test_the_picture_of_the_demo_is_of_the_demo() -> None:
-    """Made by hand with docs/picture.py; its steps are those of the program, and it loads nothing."""
+def test_the_picture_shows_the_current_demo() -> None:
+    """docs/picture.py writes it. It shows the steps of the program and loads nothing."""
     picture = (DOCS / "images" / "demo.svg").read_text("utf-8")
     shown = re.sub(r"<[^>]+>", "", picture).replace("&#160;", " ").replace("&#x27;", "'")
     program = (ROOT / "examples" / "demo.py").read_text("utf-8")
@@ -114,7 +114,7 @@ def test_service_settings() -> None:
 
 
 def test_account_settings() -> None:
-    """A default as the table has it is, once parsed, the default of the code; bounds are word for word."""
+    """The default in the table parses to the default in the code, and the bounds are the same text."""
     told = {bare(row[0]): row for row in rows(REFERENCE / "settings.md", "setting", "default", "bounds")}
     assert list(told) == list(accounts.SETTINGS)
     for name, (_, default, bounds, meaning) in told.items():
@@ -127,8 +127,8 @@ def test_account_settings() -> None:
             assert setting.parse(bare(default), False) == setting.default
 
 
-def test_no_setting_or_member_is_without_effect() -> None:
-    """Something reads each of them, and no page says that nothing does."""
+def test_every_setting_and_member_has_an_effect() -> None:
+    """The code reads each of them, and no page says otherwise."""
     where_defined = {"accounts.py", "clients.py", "entries.py", "scopes.py"}
     source = "".join(path.read_text("utf-8") for path in code_files() if path.name not in where_defined)
     for name in accounts.SETTINGS:
@@ -139,7 +139,7 @@ def test_no_setting_or_member_is_without_effect() -> None:
 
 
 def code_files() -> list[Path]:
-    """Without those that only describe the others."""
+    """Return the source files without the OpenAPI descriptions."""
     described = ROOT / "gatepost" / "openapi"
     return [path for path in (ROOT / "gatepost").rglob("*.py") if described not in path.parents]
 
@@ -262,14 +262,14 @@ def test_error_examples() -> None:
 
 
 def limit(words: str) -> list[int]:
-    """The numbers of a limit, by what its row begins with."""
+    """Return the numbers of the limit whose row begins with these words."""
     lines = [line for line in prose(LIMITS).splitlines() if line.startswith(f"| {words}")]
     assert len(lines) == 1, words
     return [int(number) for number in re.findall(r"\d+", lines[0].split("|")[2])]
 
 
 def test_limits() -> None:
-    """The tables are made of constants; here are those that the code has as literals, and a few by another way."""
+    """Most limits are generated from constants. Those that are literals in the code are tested here."""
     longest, hours = limit("`Idempotency-Key`")
     assert definitions._KEY.fullmatch("k" * longest)
     assert not definitions._KEY.fullmatch("k" * (longest + 1))
@@ -286,8 +286,8 @@ def test_limits() -> None:
     assert [bool(endpoints._CHECKS["timeout"](value)) for value in (most, most + 1)] == [False, True]
 
 
-def test_key_lives() -> None:
-    """Words in the pages that follow from constants."""
+def test_key_lifetimes() -> None:
+    """Numbers in the text that depend on constants."""
     told = {row[0]: row[2] for row in rows(HOW_TO / "rotate-secrets-and-keys.md", "status", "in the key set")}
     assert told["announced"] == f"at least {signing_keys.ANNOUNCE.total_seconds() / 3600:.0f} hours"
     assert told["active"].startswith(f"{signing_keys.ROTATE.days} days")
@@ -311,7 +311,7 @@ def test_chores() -> None:
 
 
 def test_forwarded_headers_must_agree() -> None:
-    """Why the proxy page asks to remove the header that the proxy does not set."""
+    """The reason why the proxy guide asks to remove the header that the proxy does not set."""
     both = {"forwarded": "for=198.51.100.1", "x-forwarded-for": "203.0.113.1"}
     for header, value in both.items():
         assert web_requests.source("10.0.0.1", {header: value}, ("10.0.0.0/8",)) == value.removeprefix("for=")

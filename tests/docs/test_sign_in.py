@@ -1,4 +1,4 @@
-"""The pages about people: the tutorial is typed, the incident is read, and answers are as the reference shows them."""
+"""The sign-in tutorial and the incident guide work, and responses match the reference."""
 
 import re
 import shlex
@@ -25,8 +25,8 @@ INCIDENT = HOW_TO / "read-an-incident.md"
 pytestmark = pytest.mark.xdist_group("docs-sign-in")
 
 
-def test_the_tutorial_is_true(reader: Reader, tmp_path: Path) -> None:
-    """Where a person would look at a browser, a program fills in the form."""
+def test_the_sign_in_tutorial_works(reader: Reader, tmp_path: Path) -> None:
+    """A program fills in the form where a person would use a browser."""
     [port] = free_ports(1)
     own = Reader(tmp_path, reader.service)
     (tmp_path / "gatepost-data").symlink_to(reader.service.directory)
@@ -34,7 +34,7 @@ def test_the_tutorial_is_true(reader: Reader, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     [starts] = [line for line in "\n".join(blocks(TUTORIAL, "sh")).splitlines() if line.endswith(" &")]
     browser = shlex.quote(shlex.join([sys.executable, "-m", programs.__name__, "%s"]))
-    printed = own.types(
+    printed = own.run(
         TUTORIAL,
         f"export BROWSER={browser} PYTHONPATH={EXAMPLES.parent}",
         {starts: f"{starts}\n{STARTED.format(port=LOGIN_PORT)}", LOGIN_PORT: str(port)},
@@ -53,8 +53,8 @@ def test_the_tutorial_is_true(reader: Reader, tmp_path: Path) -> None:
 # --- an incident
 
 
-def test_reading_an_incident_is_true(reader: Reader) -> None:
-    """An account in which everything went wrong that the page is about."""
+def test_the_incident_guide_works(reader: Reader) -> None:
+    """The account has every problem that the guide describes."""
     platform = Platform(reader.service, "incident")
     given = platform.tokens()
     after = platform.refresh(given["refresh_token"]).json()
@@ -63,7 +63,7 @@ def test_reading_an_incident_is_true(reader: Reader) -> None:
     token = jwt.decode(platform.tokens()["access_token"], options={"verify_signature": False})
     [reused] = platform.entries("oauth.token.reused")
     with receiver((410, {}, b"")) as to:
-        made = reader.subscribes("incident-hooks", to)
+        made = reader.prepare_delivery("incident-hooks", to)
     variables = {
         "ACCOUNT": "incident", "TOKEN_ID": token["jti"], "FAMILY_ID": reused["subject"], "SUBJECT": token["sub"],
         "CLIENT_ID": platform.client.id, "EVENT_ID": made.event, "DELIVERY_ID": made.delivery,
@@ -74,7 +74,7 @@ def test_reading_an_incident_is_true(reader: Reader) -> None:
     }
     audience = {"https://api.example.com": platform.api, "--at 1h": "--at 0s"}
     written = "\n".join(f"{name}={value}" for name, value in variables.items())
-    printed = reader.types(INCIDENT, written, hooks | audience)
+    printed = reader.run(INCIDENT, written, hooks | audience)
     assert re.search(r"^state +active$", printed, re.MULTILINE)
     assert printed.count("Ended: 1 access token.") >= 1
     assert re.search(rf"oauth\.token\.reused .*{reused['subject']}", printed)
@@ -119,7 +119,7 @@ def answers(reader: Reader) -> Answers:
     )
 
 
-def test_answers_are_as_shown(answers: Answers) -> None:
+def test_responses_match_the_examples(answers: Answers) -> None:
     assert answers.pushed.status_code == 201
     assert list(answers.pushed.json()) == list(json_with(HTTP, "request_uri"))
     assert answers.pushed.json()["expires_in"] == json_with(HTTP, "request_uri")["expires_in"]
@@ -128,7 +128,7 @@ def test_answers_are_as_shown(answers: Answers) -> None:
     assert list(answers.introspected) == list(json_with(HTTP, "active"))
 
 
-def test_members_are_as_told(answers: Answers) -> None:
+def test_response_members_match_the_tables(answers: Answers) -> None:
     told = [
         name for row in rows(HTTP, "member of the response", "present when") for name in re.findall(r"`(\w+)`", row[0])
     ]
@@ -137,7 +137,7 @@ def test_members_are_as_told(answers: Answers) -> None:
     assert list(answers.refresh) == re.findall(r"`(\w+)`", refresh[1])
 
 
-def test_claims_are_as_told(answers: Answers) -> None:
+def test_claims_match_the_tables(answers: Answers) -> None:
     claims = jwt.decode(answers.tokens["access_token"], options={"verify_signature": False})
     told = {bare(row[0]) for row in rows(HTTP, "claim", "value")}
     further = {name for row in rows(HTTP, "further claim", "value") for name in re.findall(r"`(\w+)`", row[0])}
@@ -150,7 +150,7 @@ def test_claims_are_as_told(answers: Answers) -> None:
     assert set(identity) <= named, "the claims that the scope releases are at userinfo"
 
 
-def test_a_browser_is_answered_as_told(answers: Answers) -> None:
+def test_responses_to_browsers_match_the_page(answers: Answers) -> None:
     headers = {name.lower() for name in answers.begun.headers}
     table = section(HTTP, "Headers").partition("Response headers:")[2]
     told = {

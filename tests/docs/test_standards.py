@@ -1,4 +1,4 @@
-"""The table of standards is true: its files cite what they obey, its tests exist, and no citation is missing."""
+"""The table of standards is correct: files cite the documents, tests exist, and no citation is missing."""
 
 import importlib.util
 import re
@@ -42,7 +42,7 @@ every_clause = pytest.mark.parametrize(
 
 
 def cited(text: str) -> Iterator[tuple[str, str]]:
-    """Each document with each section that is named with it; without one, with none."""
+    """Yield each cited document with each cited section, or with an empty section."""
     for found in CITATION.finditer(text):
         first, *more = found["names"].split(", ")
         for name in (first, *(f"RFC {each}" for each in more)):
@@ -61,13 +61,13 @@ def names(file: str) -> set[str]:
 
 
 @every_clause
-def test_the_file_cites_what_it_obeys(document: Any, clause: Any) -> None:
+def test_the_file_cites_the_document(document: Any, clause: Any) -> None:
     said = {name for name, _ in cited(text_of(clause.file))}
     assert clause.document in said or any(word in text_of(clause.file) for word in document.cited)
 
 
 @every_clause
-def test_the_test_is_there(document: Any, clause: Any) -> None:
+def test_the_test_exists(document: Any, clause: Any) -> None:
     file, _, name = clause.test.partition("::")
     function, _, case = name.partition("[")
     assert function in names(file)
@@ -75,14 +75,14 @@ def test_the_test_is_there(document: Any, clause: Any) -> None:
 
 
 @pytest.mark.parametrize("file", CODE, ids=lambda file: str(file.relative_to(ROOT)))
-def test_nothing_that_is_cited_is_missing(file: Path) -> None:
+def test_every_cited_document_is_listed(file: Path) -> None:
     sections = {(clause.document, clause.section.rpartition(" ")[2]) for _, clause in CLAUSES}
     sections |= {(document.name, "") for document in DOCUMENTS}
     assert not [each for each in cited(file.read_text("utf-8")) if each not in sections]
 
 
-def test_a_section_is_shown_where_the_code_cites_it() -> None:
-    """By one of its clauses at least."""
+def test_a_cited_section_has_a_clause_in_that_file() -> None:
+    """At least one clause of the section names that file."""
     shown: dict[tuple[str, str], set[str]] = {}
     for _, clause in CLAUSES:
         shown.setdefault((clause.document, clause.section), set()).add(clause.file)
@@ -91,7 +91,7 @@ def test_a_section_is_shown_where_the_code_cites_it() -> None:
         assert not citing or citing & files, section
 
 
-def test_citations_are_read() -> None:
+def test_citations_are_parsed() -> None:
     text = (
         "RFC 6749, sections 3.2 and B, S256; RFC 8725, sections 3.1 to 3.11. (RFC 6749, 6750) OIDC Core 1.0 section 5.3"
     )
@@ -101,7 +101,7 @@ def test_citations_are_read() -> None:
     ]  # fmt: skip
 
 
-def test_no_clause_stands_twice() -> None:
+def test_no_clause_is_repeated() -> None:
     said = [(clause.document, clause.section, clause.does) for _, clause in CLAUSES]
     assert len(said) == len(set(said)) >= 120
 
@@ -116,5 +116,5 @@ def plain(clause: Any) -> bool:
     return bool(re.fullmatch(r"[0-9.]+", clause.section))
 
 
-def test_the_page_is_the_table() -> None:
+def test_the_page_is_current() -> None:
     assert STANDARDS.PAGE.read_text("utf-8") == STANDARDS.page()

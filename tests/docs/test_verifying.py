@@ -1,4 +1,4 @@
-"""The code that the page about verifying webhooks shows: it takes what Gatepost signs, and nothing else."""
+"""The example programs that verify webhooks accept what Gatepost signs, and nothing else."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Request(NamedTuple):
 
 
 def requests(secret: webhook_signature.NewSecret) -> list[Request]:
-    """As the worker sends it, with one secret and with two; and then what must not be believed."""
+    """Requests as the worker sends them, with one secret and with two, and requests that must be refused."""
     now = clock.seconds(clock.now())
     good = signed(now, secret, webhook_signature.new_secret("v1"))
     other = {"webhook-signature": signed(now, webhook_signature.new_secret("v1"))["webhook-signature"]}

@@ -1,4 +1,4 @@
-"""The pages about webhooks are true: their members, parameters, numbers and examples are those of the code."""
+"""Members, parameters, numbers and examples on the webhook pages agree with the code."""
 
 import inspect
 import json
@@ -64,7 +64,7 @@ def test_members() -> None:
 
 
 def members(heading: str) -> dict[str, list[str]]:
-    """The rows of the table of members below a heading, by name."""
+    """Return the rows of the table of members under a heading, by name."""
     lines = [line for line in section(WEBHOOKS, heading).splitlines() if line.startswith("| `")]
     return {bare(cells[0]): cells for cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)}
 
@@ -136,8 +136,8 @@ def test_states_and_ends() -> None:
     assert all(row[1] for row in failures), "say what a failure means"
 
 
-def test_waiting() -> None:
-    """Every reason that the schedule gives is in the table."""
+def test_wait_reasons() -> None:
+    """Every wait reason of the schedule is in the table."""
     source = inspect.getsource(schedule) + inspect.getsource(units)
     told = first_column(DELIVERIES, "waited for", "meaning")
     assert set(told) == {
@@ -146,7 +146,7 @@ def test_waiting() -> None:
     assert set(re.findall(r'blocked = "(\w+)"', source)) <= set(told)
 
 
-def test_words_that_follow_from_constants() -> None:
+def test_numbers_in_the_text() -> None:
     text = prose(DELIVERIES)
     default = accounts.SETTINGS["retry_schedule"].default
     assert default == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
@@ -182,7 +182,7 @@ def test_words_that_follow_from_constants() -> None:
         assert words in explained, words
 
 
-def test_the_page_of_a_listing() -> None:
+def test_listing_limits() -> None:
     told = {bare(row[0]): row[1] for row in rows(WEBHOOKS, "parameter", "value")}
     assert [int(number) for number in re.findall(r"\d+", told["limit"])] == [1, units_listing.MOST, units_listing.LIMIT]
     text = section(WEBHOOKS, "GET /webhooks/deliveries")
@@ -194,13 +194,13 @@ def test_the_page_of_a_listing() -> None:
             assert isinstance(web_deliveries.query(asked.encode()), units_listing.Query), asked
 
 
-def test_addresses_that_are_refused() -> None:
+def test_refused_addresses() -> None:
     told = {ip_network(each) for row in rows(DELIVERIES, "what", "networks") for each in re.findall(r"`(.+?)`", row[1])}
     assert told == {each.network for each in address_guard.SPECIAL}
 
 
 @pytest.mark.parametrize("format_", ["standard", "cloudevents"])
-def test_the_body_is_as_shown(format_: str) -> None:
+def test_the_body_matches_the_example(format_: str) -> None:
     shown = [text for text in blocks(EVENTS, "json") if text.count("\n") == 1]
     [example] = [text for text in shown if ("specversion" in text) == (format_ == "cloudevents")]
     found = json.loads(example)
@@ -212,7 +212,7 @@ def test_the_body_is_as_shown(format_: str) -> None:
     assert message.body(told, format_).decode() + "\n" == example
 
 
-def test_the_headers_are_as_shown() -> None:
+def test_the_headers_match_the_example() -> None:
     sent = message.headers(message.fixed_headers({}, "standard"), "evt_1", 1, "v1,x")
     assert {line.partition(":")[0] for line in sent} == set(first_column(EVENTS, "header", "value"))
     types = {bare(f"`{each}`") for each in message._TYPES.values()}
@@ -220,7 +220,7 @@ def test_the_headers_are_as_shown() -> None:
     assert first_column(EVENTS, "version", "signature") == ["v1", "v1a"]
 
 
-def test_settings_of_receivers() -> None:
+def test_receiver_settings() -> None:
     code = inline_code(HOW_TO / "send-to-internal-receivers.md")
     assert {"https://", "socks5h://"} <= set(code)
     for scheme in ("http", "https", "socks5h"):
@@ -232,8 +232,8 @@ def test_settings_of_receivers() -> None:
     assert f'reason="{words}"' in "".join(blocks(HOW_TO / "send-to-internal-receivers.md", "text"))
 
 
-def test_ids_are_ids() -> None:
-    """Those in examples have as many characters as real ones, of the right alphabet."""
+def test_ids_in_examples_are_well_formed() -> None:
+    """They have the length and the alphabet of real ids."""
     for page in (WEBHOOKS, EVENTS, REFERENCE / "http.md"):
         for text in map(json.dumps, json_blocks(page)):
             for prefix, found in re.findall(r'"([a-z]+)_(0[0-9a-z]+)"', text):

@@ -23,7 +23,7 @@ from tests import service
 from tests.assertions import signed
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, bare, blocks, first_column, json_blocks, prose, rows
 from tests.docs.reader import Reader
-from tests.docs.test_typed import json_in
+from tests.docs.test_page_commands import json_in
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, LOGIN_PORT, STARTED, take_along
 from tests.login import opened
@@ -77,7 +77,7 @@ def known(reader: Reader) -> str:
 def test_connecting_a_login(reader: Reader, known: str, port: str) -> None:
     [starts] = [line for line in "\n".join(blocks(LOGIN, "sh")).splitlines() if line.endswith(" &")]
     browser = shlex.join([sys.executable, "-m", programs.__name__])
-    printed = reader.types(
+    printed = reader.run(
         LOGIN,
         f"{known}\nexport PYTHONPATH={EXAMPLES.parent}",
         {
@@ -180,7 +180,7 @@ def test_workload_identities(reader: Reader, known: str) -> None:
         }
         before = f"{known}\nexport GATEPOST_DEV=true ASSERTION={signed(CI, claims)}"
         last = "\n".join(blocks(WORKLOADS, "sh")).splitlines()[-1]
-        printed = reader.types(WORKLOADS, before, moved | {last: f"{last}\n{workflow(reader)}"})
+        printed = reader.run(WORKLOADS, before, moved | {last: f"{last}\n{workflow(reader)}"})
     assert '{"decision":"issue",' in printed
     token = opened(printed.splitlines()[-1])[1]
     assert token["aud"] == "https://releases.example.com"
@@ -200,7 +200,7 @@ echo; echo "$TOKEN"
 
 
 def test_exchanging_tokens(reader: Reader, known: str) -> None:
-    printed = reader.types(EXCHANGE, known)
+    printed = reader.run(EXCHANGE, known)
     assert "error_description" not in printed
     [claims] = [each for each in json_in(printed) if "act" in each]
     assert claims["aud"] == "https://stock.example.com"
@@ -217,7 +217,7 @@ def test_exchanging_tokens(reader: Reader, known: str) -> None:
 
 
 def test_binding_tokens(reader: Reader, known: str) -> None:
-    printed = reader.types(BINDING, known)
+    printed = reader.run(BINDING, known)
     assert "use_dpop_nonce\nDPoP True\n" in printed
     assert '"dpop_bound_access_tokens":true' in printed
     assert "older than 5 minutes" in prose(BINDING)
@@ -229,7 +229,7 @@ def test_using_fapi2(reader: Reader) -> None:
     before = f"""{switch}
 curl -sS -o /dev/null -w 'before: %{{http_code}}\\n' "$URL/oauth/scopes" -H "Authorization: Bearer $TOKEN" \\
   -H 'Content-Type: application/json' -d '{{"name": "x:read"}}'"""
-    printed = reader.types(FAPI2, replaced={f"\n{switch}\n": f"\n{before}\n"})
+    printed = reader.run(FAPI2, replaced={f"\n{switch}\n": f"\n{before}\n"})
     assert "before: 201\n" in printed, "tokens of before work until they expire"
     assert "error_description" not in printed
     assert printed.count("not yet\n") == 1

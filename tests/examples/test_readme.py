@@ -24,7 +24,7 @@ def test_every_command_is_true(tmp_path: Path) -> None:
         api, login = [line for line in "\n".join(blocks(PAGE, "sh")).splitlines() if line.endswith(" &")]
         waits = {api: f"{api}\n{STARTED.format(port=API_PORT)}", login: f"{login}\n{STARTED.format(port=LOGIN_PORT)}"}
         browser = shlex.quote(shlex.join([sys.executable, "-m", programs.__name__, "%s"]))
-        printed = reader.types(PAGE, f"export BROWSER={browser} PYTHONPATH={EXAMPLES.parent}", waits | ports)
+        printed = reader.run(PAGE, f"export BROWSER={browser} PYTHONPATH={EXAMPLES.parent}", waits | ports)
         assert set(tmp_path.iterdir()) == before, "nothing is left behind"
     check(printed, running, ports[API_PORT])
 

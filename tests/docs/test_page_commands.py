@@ -1,4 +1,4 @@
-"""What the pages tell to type works."""
+"""The commands on the pages work when they are run in order."""
 
 import json
 import re
@@ -37,9 +37,9 @@ FIRST_WEBHOOK = DOCS / "tutorial" / "first-webhook.md"
 pytestmark = pytest.mark.xdist_group("docs")
 
 
-def test_readme_is_true(reader: Reader) -> None:
-    """The six operations, from nothing to a delivered and verified webhook."""
-    printed = reader.types(ROOT / "README.md", rests=True, replaced={RECEIVER: free_port()})
+def test_the_readme_works(reader: Reader) -> None:
+    """The six operations, up to a delivered and verified webhook."""
+    printed = reader.run(ROOT / "README.md", wait_for_deliveries=True, replaced={RECEIVER: free_port()})
     assert "error_description" not in printed
     assert "gatepost.example/docs" not in printed, "nothing was refused"
     assert '"name":"invoices:read"' in printed
@@ -62,9 +62,9 @@ def free_port() -> str:
     return str(service.free_ports(1)[0])
 
 
-def test_first_webhook_is_true(reader: Reader) -> None:
+def test_the_webhook_tutorial_works(reader: Reader) -> None:
     before = set(reader.directory.iterdir())
-    printed = reader.types(FIRST_WEBHOOK, rests=True, replaced={RECEIVER: free_port()})
+    printed = reader.run(FIRST_WEBHOOK, wait_for_deliveries=True, replaced={RECEIVER: free_port()})
     assert set(reader.directory.iterdir()) == before, "nothing is left behind"
     [first_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.paid" in text]
     [second_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.shipped" in text]
@@ -87,13 +87,13 @@ def test_first_webhook_is_true(reader: Reader) -> None:
 
 
 def json_in(printed: str) -> list[Any]:
-    """The documents that were printed with each line indented but the first and the last."""
+    """Return the JSON documents in the output: every line but the first and the last is indented."""
     return [json.loads(text) for text in re.findall(r"^\{\n.*?^\}$", printed, re.MULTILINE | re.DOTALL)]
 
 
-def test_tutorial_is_true(reader: Reader, first: Client) -> None:
+def test_the_token_tutorial_works(reader: Reader, first: Client) -> None:
     page = DOCS / "tutorial" / "first-token.md"
-    printed = reader.types(page, replaced={"cli_…": first.id, "gps_…": first.secret})
+    printed = reader.run(page, replaced={"cli_…": first.id, "gps_…": first.secret})
     [refused] = json_blocks(page)
     assert json.dumps(refused, indent=4) in printed
     assert len(re.findall(r'^\{\s*"error"', printed, re.MULTILINE)) == 2, (
@@ -107,8 +107,8 @@ def test_tutorial_is_true(reader: Reader, first: Client) -> None:
     assert re.search(r"^default: intact: ", printed, re.MULTILINE)
 
 
-def test_the_first_start_says_what_the_pages_say(reader: Reader) -> None:
-    """The lines shown are those printed, but for ids and secrets."""
+def test_the_first_start_prints_what_the_pages_show(reader: Reader) -> None:
+    """The lines are the same except for ids and secrets."""
     account = accounts.Account("acc_…", accounts.FIRST, clock.EPOCH)
     default = Settings()
     where = f"console {pages.address(default.ops_host, default.ops_port)}\nready {DEFAULT_URL}\n"
@@ -117,11 +117,11 @@ def test_the_first_start_says_what_the_pages_say(reader: Reader) -> None:
     assert said in blocks(DOCS / "tutorial" / "first-token.md", "text")
 
 
-def test_rotating_is_true(reader: Reader, first: Client) -> None:
+def test_the_rotation_guide_works(reader: Reader, first: Client) -> None:
     page = HOW_TO / "rotate-secrets-and-keys.md"
     with receiver() as to:
-        endpoint = reader.subscribes("rotating-endpoint", to)
-        printed = reader.types(page, endpoint.variables + "\n" + reader.prepares("rotating", first))
+        endpoint = reader.prepare_delivery("rotating-endpoint", to)
+        printed = reader.run(page, endpoint.variables + "\n" + reader.prepare_client("rotating", first))
     assert "error_description" not in printed
     assert "gatepost.example/docs" not in printed
     assert printed.count('"secret":"whsec_') == 1
@@ -130,23 +130,25 @@ def test_rotating_is_true(reader: Reader, first: Client) -> None:
     assert "3 server keys rewrapped." in printed
 
 
-def test_reading_the_ledger_is_true(reader: Reader, first: Client) -> None:
-    printed = reader.types(HOW_TO / "read-the-ledger.md", reader.prepares("reading", first))
+def test_the_ledger_guide_works(reader: Reader, first: Client) -> None:
+    printed = reader.run(HOW_TO / "read-the-ledger.md", reader.prepare_client("reading", first))
     *_, last = (reader.directory / "ledger.jsonl").read_text().splitlines()
     assert json.loads(last)["head"]["text"] in printed or last in printed
     assert printed.count(": intact: ") >= 3
     assert "2555d" in printed or str(2555 * 86400) in printed
 
 
-def test_running_behind_a_proxy_is_true(reader: Reader) -> None:
-    assert "is for this machine only" in reader.types(HOW_TO / "run-behind-a-proxy.md")
+def test_the_proxy_guide_works(reader: Reader) -> None:
+    assert "is for this machine only" in reader.run(HOW_TO / "run-behind-a-proxy.md")
 
 
-def test_reading_a_delivery_is_true(reader: Reader) -> None:
+def test_the_delivery_guide_works(reader: Reader) -> None:
     with receiver((503, {}, b"busy")) as to:
-        made = reader.subscribes("reading-a-delivery", to)
+        made = reader.prepare_delivery("reading-a-delivery", to)
         page = HOW_TO / "read-a-delivery.md"
-        printed = reader.types(page, made.variables, rests=True, replaced={SHOP: f"--account {made.account}"})
+        printed = reader.run(
+            page, made.variables, wait_for_deliveries=True, replaced={SHOP: f"--account {made.account}"}
+        )
     assert "gatepost.example/docs" not in printed
     found = json_in(printed)
     assert [len(each["data"]) for each in found[:2]] == [1, 1]
@@ -156,11 +158,13 @@ def test_reading_a_delivery_is_true(reader: Reader) -> None:
     assert "answered 503" in printed
 
 
-def test_replaying_is_true(reader: Reader) -> None:
+def test_the_replay_guide_works(reader: Reader) -> None:
     with receiver() as to:
-        made = reader.subscribes("replaying", to)
+        made = reader.prepare_delivery("replaying", to)
         page = HOW_TO / "replay-a-day.md"
-        printed = reader.types(page, made.variables, rests=True, replaced={SHOP: f"--account {made.account}"})
+        printed = reader.run(
+            page, made.variables, wait_for_deliveries=True, replaced={SHOP: f"--account {made.account}"}
+        )
         ids = [each.headers["webhook-id"] for each in to.requests]
     assert "gatepost.example/docs" not in printed
     assert ids == [made.event] * 3, "the first, the one that was named, and the retry"
@@ -170,14 +174,14 @@ def test_replaying_is_true(reader: Reader) -> None:
     assert recorded.count("webhook.replay.started") == recorded.count("webhook.replay.ended") == 3
 
 
-def test_pausing_is_true(reader: Reader) -> None:
+def test_the_pause_guide_works(reader: Reader) -> None:
     with receiver() as to:
-        made = reader.subscribes("pausing", to)
+        made = reader.prepare_delivery("pausing", to)
         page = HOW_TO / "pause-and-resume-an-endpoint.md"
-        printed = reader.types(
+        printed = reader.run(
             page,
             made.variables,
-            rests=True,
+            wait_for_deliveries=True,
             replaced={SHOP: f"--account {made.account}", " shop ": f" {made.account} "},
         )
     assert "gatepost.example/docs" not in printed
@@ -187,22 +191,22 @@ def test_pausing_is_true(reader: Reader) -> None:
     assert str(14 * 86400) in printed
 
 
-def test_publishing_is_true(reader: Reader, first: Client) -> None:
+def test_the_publishing_guide_works(reader: Reader, first: Client) -> None:
     page = HOW_TO / "publish-events.md"
     token = reader.service.token(first, "gatepost:events")
-    printed = reader.types(page, f"EVENTS_TOKEN={token}")
+    printed = reader.run(page, f"EVENTS_TOKEN={token}")
     assert "2 events published" in printed
     assert '"again":false' in printed
     assert printed.count("invoice.paid ") >= 4, "all four are in the ledger"
     assert "gatepost.example/docs" not in printed
 
 
-def test_publishing_from_nats_is_true(reader: Reader) -> None:
-    reader.types(HOW_TO / "publish-from-nats.md")
+def test_the_nats_guide_works(reader: Reader) -> None:
+    reader.run(HOW_TO / "publish-from-nats.md")
 
 
-def test_publishing_in_a_transaction_is_true(postgres_server: postgres.Server, tmp_path: Path) -> None:
-    """The SQL and the Python of the page, by a role that may do no more than the page grants it."""
+def test_publishing_in_a_transaction_works(postgres_server: postgres.Server, tmp_path: Path) -> None:
+    """Run the SQL and the Python of the page with a role that has only the documented permissions."""
     page = HOW_TO / "publish-events.md"
     url = postgres_server.create_database("outbox")
     environment = service.environment(tmp_path, url)
@@ -241,15 +245,15 @@ def _default(opened: app.Opened) -> str:
     return next(each.id for each in found if each.name == accounts.FIRST)
 
 
-def test_simulating_is_true(reader: Reader) -> None:
-    assert "succeeded: delivered" in reader.types(REFERENCE / "deliveries.md")
+def test_the_simulation_commands_work(reader: Reader) -> None:
+    assert "succeeded: delivered" in reader.run(REFERENCE / "deliveries.md")
 
 
-def test_settings_page_is_true(reader: Reader) -> None:
-    assert "access_token_lifetime" in reader.types(REFERENCE / "settings.md")
+def test_the_settings_page_works(reader: Reader) -> None:
+    assert "access_token_lifetime" in reader.run(REFERENCE / "settings.md")
 
 
-def test_postgresql_is_true(reader: Reader, postgres_server: postgres.Server, tmp_path: Path) -> None:
+def test_the_postgresql_guide_works(reader: Reader, postgres_server: postgres.Server, tmp_path: Path) -> None:
     page = HOW_TO / "use-postgresql.md"
     [prepared] = blocks(page, "sql")
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
@@ -259,7 +263,7 @@ def test_postgresql_is_true(reader: Reader, postgres_server: postgres.Server, tm
     assert urlsplit(url).scheme == "postgresql"
     real = postgres_server.url("documented").replace(f"{postgres.OWNER}@", "documented@")
     before = f"export GATEPOST_DATA={tmp_path} GATEPOST_PORT={free_port()} GATEPOST_OPS_PORT={free_port()}"
-    printed = reader.types(page, before, replaced={url: f"'{real}'"})
+    printed = reader.run(page, before, replaced={url: f"'{real}'"})
     assert "applied foundation" in printed
     assert re.search(r"client_secret +gps_", printed)
     assert "ledger of gatepost: intact" in printed
@@ -267,13 +271,13 @@ def test_postgresql_is_true(reader: Reader, postgres_server: postgres.Server, tm
     postgres_server.drop_database("documented")
 
 
-def test_backing_up_is_true(reader: Reader) -> None:
-    printed = reader.types(HOW_TO / "back-up-and-restore.md")
+def test_the_backup_guide_works(reader: Reader) -> None:
+    printed = reader.run(HOW_TO / "back-up-and-restore.md")
     assert "The copy was verified." in printed
     assert "ledger of gatepost: intact" in printed
 
 
-def test_python_verifies_as_told(reader: Reader) -> None:
+def test_the_python_example_verifies_tokens(reader: Reader) -> None:
     [snippet] = blocks(HOW_TO / "verify-tokens.md", "python")
     known: dict[str, Any] = {}
     exec(compile(snippet.replace(DEFAULT_URL, reader.service.url), "verify-tokens.md", "exec"), known)
@@ -287,7 +291,7 @@ def test_python_verifies_as_told(reader: Reader) -> None:
             known["verify"](wrong, scope)
 
 
-def test_node_verifies_as_told(reader: Reader, tmp_path: Path) -> None:
+def test_the_node_example_verifies_tokens(reader: Reader, tmp_path: Path) -> None:
     if shutil.which("npm") is None:
         pytest.skip("Node is not on this machine; the service does not need it")
     command = ["npm", "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", JOSE]
@@ -307,7 +311,7 @@ def test_node_verifies_as_told(reader: Reader, tmp_path: Path) -> None:
 
 
 def tokens_to_verify(running: Service, name: str) -> tuple[str, str]:
-    """A token for the API of that name, and one for another API."""
+    """Return a token for the API of that name, and a token for another API."""
     _, admin = running.account(name)
     token = running.token(admin, "gatepost:clients gatepost:scopes")
     for scope, host in (("read", name), ("write", name), ("elsewhere", f"not-{name}")):

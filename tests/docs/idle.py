@@ -1,6 +1,6 @@
-"""A person's pause between two commands: until every delivery that can be tried has been, and no replay runs.
+"""Waits until every delivery that is due has been attempted and no replay is running.
 
-`python rest.py FILE` waits for the service on that SQLite file.
+`python idle.py FILE` waits for the service with that SQLite file.
 """
 
 import sys
@@ -17,18 +17,18 @@ SELECT (SELECT count(*) FROM queue q JOIN endpoints e ON e.account = q.account A
 """
 
 
-def until_sent(file: Path) -> None:
+def wait_until_idle(file: Path) -> None:
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_timeout(5000)
         end = time.monotonic() + PATIENCE
         while left := next(connection.execute(_LEFT))[0]:
             if time.monotonic() > end:
-                raise SystemExit(f"{left} deliveries or replays are not done")
+                raise SystemExit(f"{left} deliveries or replays are unfinished after {PATIENCE:g} s")
             time.sleep(0.02)
     finally:
         connection.close()
 
 
 if __name__ == "__main__":
-    until_sent(Path(sys.argv[1]))
+    wait_until_idle(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What the pages show is what a service answers and records."""
+"""The examples on the pages match what a running service returns and records."""
 
 import json
 import re
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("docs")
 
 
 class Seen(NamedTuple):
-    """What a service answered and recorded when everything that has an entry was done once."""
+    """Responses and ledger entries of a service after each recorded action was done once."""
 
     client: dict[str, Any]
     scope: dict[str, Any]
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Webhooks(NamedTuple):
-    """The same of the webhook area."""
+    """Responses of the webhook operations."""
 
     problem: dict[str, Any]
     endpoint: dict[str, Any]
@@ -92,7 +92,7 @@ def seen(reader: Reader) -> Seen:
 
 
 def restore(reader: Reader) -> list[dict[str, Any]]:
-    """A restore of the store, rehearsed in another directory as the how-to page describes it."""
+    """Restore the store in another directory, as the guide describes a rehearsal."""
     running, rehearsal = reader.service, reader.directory / "rehearsal"
     backup = reader.directory / "rehearsed.db"
     running.cli("store", "backup", str(backup))
@@ -107,7 +107,7 @@ def restore(reader: Reader) -> list[dict[str, Any]]:
 
 
 def sign_in(reader: Reader) -> list[dict[str, Any]]:
-    """Everything about people once: one allows and is forgotten again, one says no; and what a client does wrong."""
+    """Record each event about people once: consent, its revocation, a denial, and errors of a client."""
     platform = Platform(reader.service, "people")
     tokens = platform.tokens()
     assert platform.post("par", scope="").status_code == 400
@@ -125,7 +125,7 @@ def sign_in(reader: Reader) -> list[dict[str, Any]]:
 
 
 def deliver(reader: Reader, client: Client) -> Webhooks:
-    """Everything about webhooks once: one delivery fails for good, and one has a plan."""
+    """Record each webhook event once: one delivery fails permanently, and one has planned retries."""
     running = reader.service
     scopes = "gatepost:endpoints gatepost:subscriptions gatepost:deliveries gatepost:events"
     token = running.token(client, scopes)
@@ -147,7 +147,7 @@ def deliver(reader: Reader, client: Client) -> Webhooks:
         event = {"specversion": "1.0", "source": "/seen", "id": type_, "type": type_, "data": {}}
         answer = requests.post(f"{running.ops}/events", headers=bearer, json=event, timeout=10)
         assert answer.status_code == 200, answer.text
-        reader.waits()
+        reader.wait()
         found: dict[str, Any] = answer.json()
         return found
 
@@ -162,7 +162,7 @@ def deliver(reader: Reader, client: Client) -> Webhooks:
         failing = define("subscriptions", endpoint_id=once["id"], events=["failing.*"])
         publish("failing.once")
         define("subscriptions", id=failing["id"], replay={"only": "failed"})
-        reader.waits()
+        reader.wait()
         replayed = define("subscriptions", id=failing["id"])
         define("subscriptions", id=failing["id"], events=["*"])
         define("subscriptions", id=failing["id"], status="removed")
@@ -174,7 +174,7 @@ def deliver(reader: Reader, client: Client) -> Webhooks:
 
 
 def without_scope(running: Service, path: str, token: str) -> str | None:
-    """The entry that records a call without the operation's scope."""
+    """Return the entry that records a call without the required scope."""
     method = next(iter(ROUTES[path].methods))
     answer = requests.request(
         method, running.url + path, headers={"Authorization": f"Bearer {token}"}, json={}, timeout=10
@@ -191,7 +191,7 @@ PREFIXES = {
 
 
 @pytest.mark.parametrize("kind", entries.TYPES)
-def test_entries_are_as_shown(seen: Seen, kind: str) -> None:
+def test_entries_match_the_examples(seen: Seen, kind: str) -> None:
     recorded = [each for each in seen.entries if each["type"] == kind]
     assert any(set(entries.TYPES[kind]) <= set(each["data"]) for each in recorded), recorded
     [about] = [row[1] for row in rows(EVENTS, "type", "about") if bare(row[0]) == kind]
@@ -200,13 +200,13 @@ def test_entries_are_as_shown(seen: Seen, kind: str) -> None:
     assert all(each["subject"].startswith(allowed) for each in recorded), recorded
 
 
-def test_an_entry_is_as_shown(seen: Seen) -> None:
+def test_a_whole_entry_matches_the_example(seen: Seen) -> None:
     whole = json_with(EVENTS, "matched")
     assert list(whole) == list(seen.entries[0]) == first_column(EVENTS, "member", "value")
     assert next(list(each["data"]) for each in seen.entries if each["type"] == whole["type"]) == list(whole["data"])
 
 
-def test_no_person_is_in_the_ledger(seen: Seen) -> None:
+def test_the_ledger_names_no_person(seen: Seen) -> None:
     of_people = [each for each in seen.entries if each["type"].startswith("oauth.consent.")]
     assert of_people
     assert "ada" not in json.dumps(
@@ -214,14 +214,14 @@ def test_no_person_is_in_the_ledger(seen: Seen) -> None:
     )
 
 
-def test_webhook_refusals_are_recorded_as_told(seen: Seen) -> None:
+def test_webhook_refusals_are_recorded_as_documented(seen: Seen) -> None:
     recorded = {each["id"]: each for each in seen.entries}
     types = {recorded[event]["type"] for event in seen.refused.values()}
     told = {code for code in inline_code(EVENTS) if code.startswith("webhook.") and code.endswith(".refused")}
     assert types == told
 
 
-def test_webhooks_are_as_shown(seen: Seen) -> None:
+def test_webhook_responses_match_the_examples(seen: Seen) -> None:
     found = seen.webhooks
     assert found.problem == json_with(HTTP, "code")
     assert list(found.endpoint) == list(json_with(WEBHOOKS, "held"))
@@ -236,7 +236,7 @@ def test_webhooks_are_as_shown(seen: Seen) -> None:
     assert {name.partition(".")[0] for name in record} - {"payload"} <= set(found.delivery)
 
 
-def test_a_record_is_as_shown(seen: Seen) -> None:
+def test_a_delivery_record_matches_the_example(seen: Seen) -> None:
     record, example = seen.webhooks.delivery, json_with(WEBHOOKS, "retries")
     assert list(record) == list(example)
     for member in ("endpoint", "event", "retries"):
@@ -251,7 +251,7 @@ def test_a_record_is_as_shown(seen: Seen) -> None:
     assert record["retries"]["next_at"] == record["retries"]["plan"][0]["at"]
 
 
-def test_views_are_as_shown(seen: Seen) -> None:
+def test_views_match_the_examples(seen: Seen) -> None:
     summary, example = seen.webhooks.summary, json_with(WEBHOOKS, "total")
     assert list(summary) == list(example)
     assert shape(summary["data"][-1]) == shape(example["data"][0])
@@ -267,7 +267,7 @@ def shape(found: Any) -> Any:
     return {name: shape(each) for name, each in found.items()} if isinstance(found, dict) else None
 
 
-def test_answers_are_as_shown(seen: Seen) -> None:
+def test_responses_match_the_examples(seen: Seen) -> None:
     page = HTTP
     assert list(seen.client) == list(json_with(page, "client_id_issued_at"))
     assert list(seen.scope) == list(json_with(page, "max_lifetime"))
@@ -283,8 +283,8 @@ def test_answers_are_as_shown(seen: Seen) -> None:
     assert header["typ"] == "at+jwt"
 
 
-def test_metrics_are_as_told(reader: Reader, seen: Seen) -> None:
-    """Each that is served has its row, and each row is of one that is."""
+def test_metrics_match_the_table(reader: Reader, seen: Seen) -> None:
+    """Every metric that is served has a row, and every row names such a metric."""
     assert seen.entries, "something was counted"
     served = requests.get(f"{reader.service.ops}/metrics", timeout=10).text
     found = set(re.findall(r"^# TYPE (gatepost_\w+)", served, re.MULTILINE))
@@ -292,6 +292,6 @@ def test_metrics_are_as_told(reader: Reader, seen: Seen) -> None:
     assert {name for name in found if not name.endswith("_created")} == set(told)
 
 
-def test_the_operations_plane_answers_to_its_own_name(reader: Reader) -> None:
+def test_the_operations_plane_requires_its_own_host(reader: Reader) -> None:
     elsewhere = requests.get(f"{reader.service.ops}/metrics", headers={"Host": "gatepost.example"}, timeout=10)
     assert elsewhere.status_code == ERRORS["misdirected_request"].status
