@@ -58,8 +58,8 @@ class Plan(Strict):
 
 
 @pytest.fixture(scope="module", params=list(KEYS))
-def plan(request: pytest.FixtureRequest, gatepost: Service) -> Plan:
-    return Plan(gatepost, f"plan-{request.param.lower()}", KEYS[request.param]())
+def plan(request: pytest.FixtureRequest, sqlite_gatepost: Service) -> Plan:
+    return Plan(sqlite_gatepost, f"plan-{request.param.lower()}", KEYS[request.param]())
 
 
 def test_discovery_end_point_verification(sqlite_gatepost: Service) -> None:

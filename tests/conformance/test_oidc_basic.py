@@ -137,9 +137,9 @@ def claims_of(tokens: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=["default", "form_post"])
-def plan(request: pytest.FixtureRequest, gatepost: Service) -> Plan:
+def plan(request: pytest.FixtureRequest, sqlite_gatepost: Service) -> Plan:
     mode = None if request.param == "default" else request.param
-    return Plan(gatepost, f"oidc-{request.param.replace('_', '-')}", mode)
+    return Plan(sqlite_gatepost, f"oidc-{request.param.replace('_', '-')}", mode)
 
 
 def test_oidcc_server(plan: Plan) -> None:

@@ -39,9 +39,9 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def caller(gatepost: Service) -> Iterator[Caller]:
-    yield Caller(gatepost, "bad-input")
-    log = gatepost.directory.with_name(f"{gatepost.directory.name}.log").read_text()
+def caller(sqlite_gatepost: Service) -> Iterator[Caller]:
+    yield Caller(sqlite_gatepost, "bad-input")
+    log = sqlite_gatepost.directory.with_name(f"{sqlite_gatepost.directory.name}.log").read_text()
     assert '"event": "defect"' not in log
 
 

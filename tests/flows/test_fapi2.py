@@ -65,6 +65,12 @@ def strict(gatepost: Service) -> Strict:
     return Strict(gatepost, "fapi2")
 
 
+@pytest.fixture(scope="module")
+def sqlite_strict(sqlite_gatepost: Service) -> Strict:
+    """For rules that no store can change."""
+    return Strict(sqlite_gatepost, "fapi2-sqlite")
+
+
 @pytest.fixture
 def own(gatepost: Service, account_name: str) -> Strict:
     """One that a test may change."""
@@ -177,17 +183,19 @@ def test_the_command_says_who_does_not_comply(sqlite_gatepost: Service, account_
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_a_client_that_does_not_comply_is_not_defined(strict: Strict, name: str) -> None:
+def test_a_client_that_does_not_comply_is_not_defined(sqlite_strict: Strict, name: str) -> None:
     members, member, word = UNFIT[name]
-    answer = strict.call("POST", "/oauth/clients", json=strict.defining(**({"jwks": key_set(KEYS["EC"])} | members)))
+    answer = sqlite_strict.call(
+        "POST", "/oauth/clients", json=sqlite_strict.defining(**({"jwks": key_set(KEYS["EC"])} | members))
+    )
     code = "invalid_redirect_uri" if member == "redirect_uris" else "invalid_client_metadata"
     check_refusal(answer, "/oauth/clients", code, member, word)
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_nor_is_one_made_so_later(strict: Strict, name: str) -> None:
+def test_nor_is_one_made_so_later(sqlite_strict: Strict, name: str) -> None:
     members, member, word = UNFIT[name]
-    answer = redefine(strict, strict.define().id, **members)
+    answer = redefine(sqlite_strict, sqlite_strict.define().id, **members)
     code = "invalid_redirect_uri" if member == "redirect_uris" else "invalid_client_metadata"
     check_refusal(answer, "/oauth/clients", code, member, word)
 
@@ -230,12 +238,12 @@ def test_what_is_beside_the_pushed_request_does_not_count(strict: Strict) -> Non
 
 
 @pytest.mark.parametrize("path", ["par", "tokens", "introspect", "revoke"])
-def test_a_client_that_does_not_say_who_it_is(strict: Strict, path: str) -> None:
-    url = f"{strict.url}/oauth/{path}"
-    sent = strict.asking() | {"grant_type": "client_credentials", "token": "any"}
+def test_a_client_that_does_not_say_who_it_is(sqlite_strict: Strict, path: str) -> None:
+    url = f"{sqlite_strict.url}/oauth/{path}"
+    sent = sqlite_strict.asking() | {"grant_type": "client_credentials", "token": "any"}
     with elsewhere() as session:
         for own in ({}, {"client_secret": "gps_any"}):
-            answer = session.post(url, data=sent | own, headers={"DPoP": strict.holder.proof("POST", url)})
+            answer = session.post(url, data=sent | own, headers={"DPoP": sqlite_strict.holder.proof("POST", url)})
             check_refusal(answer, f"/oauth/{path}", "invalid_client")
 
 
@@ -251,9 +259,9 @@ PUSHED_WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PUSHED_WRONG)
-def test_what_is_wrong_is_said_when_it_is_pushed(strict: Strict, name: str) -> None:
+def test_what_is_wrong_is_said_when_it_is_pushed(sqlite_strict: Strict, name: str) -> None:
     changes, word = PUSHED_WRONG[name]
-    answer = strict.push(**changes)
+    answer = sqlite_strict.push(**changes)
     assert answer.status_code == 400, answer.text
     assert word in answer.json()["error_description"]
     assert "request_uri" not in answer.json()
@@ -269,11 +277,13 @@ AUDIENCES: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", AUDIENCES)
-def test_the_audience_of_an_assertion_is_the_issuer_as_text(strict: Strict, name: str) -> None:
-    wrong = AUDIENCES[name](strict.url)
-    for path, more in (("par", strict.asking()), ("tokens", {"grant_type": "client_credentials"})):
-        client = strict.define()
-        answer = strict.post(path, client, client_assertion=strict.assertion(client, aud=wrong), **aside(more, client))
+def test_the_audience_of_an_assertion_is_the_issuer_as_text(sqlite_strict: Strict, name: str) -> None:
+    wrong = AUDIENCES[name](sqlite_strict.url)
+    for path, more in (("par", sqlite_strict.asking()), ("tokens", {"grant_type": "client_credentials"})):
+        client = sqlite_strict.define()
+        answer = sqlite_strict.post(
+            path, client, client_assertion=sqlite_strict.assertion(client, aud=wrong), **aside(more, client)
+        )
         check_refusal(answer, f"/oauth/{path}", "invalid_client")
 
 

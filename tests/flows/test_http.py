@@ -21,8 +21,8 @@ def lower(answer: requests.Response) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", UNKNOWN)
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_an_unknown_path(gatepost: Service, method: str, path: str) -> None:
-    answer = exchange(gatepost.url, request(f"{method} {path} HTTP/1.1"))
+def test_an_unknown_path(sqlite_gatepost: Service, method: str, path: str) -> None:
+    answer = exchange(sqlite_gatepost.url, request(f"{method} {path} HTTP/1.1"))
     check_refusal(answer, path, "not_found", "no such path")
 
 
@@ -33,8 +33,8 @@ OTHER = [(path, method) for path, route in ROUTES.items() for method in METHODS 
 
 
 @pytest.mark.parametrize(("path", "method"), OTHER)
-def test_another_method(gatepost: Service, path: str, method: str) -> None:
-    answer = gatepost.session.request(method, f"{gatepost.url}{path}")
+def test_another_method(sqlite_gatepost: Service, path: str, method: str) -> None:
+    answer = sqlite_gatepost.session.request(method, f"{sqlite_gatepost.url}{path}")
     check_refusal(answer, path, "method_not_allowed")
     allowed = {*ROUTES[path].methods} | ({"HEAD"} if "GET" in ROUTES[path].methods else set())
     allowed |= set() if path == NOT_FOR_SCRIPTS else {"OPTIONS"}
@@ -54,9 +54,9 @@ BARE = {
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_head_is_get_without_the_body(gatepost: Service, path: str) -> None:
-    head = gatepost.session.head(f"{gatepost.url}{path}")
-    get = gatepost.session.get(f"{gatepost.url}{path}")
+def test_head_is_get_without_the_body(sqlite_gatepost: Service, path: str) -> None:
+    head = sqlite_gatepost.session.head(f"{sqlite_gatepost.url}{path}")
+    get = sqlite_gatepost.session.get(f"{sqlite_gatepost.url}{path}")
     assert head.status_code == get.status_code
     assert head.content == b""
     differ = ("x-request-id", "date")
@@ -69,13 +69,13 @@ def test_head_is_get_without_the_body(gatepost: Service, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTABLE)
-def test_a_browser_may_ask_from_anywhere_but_without_credentials(gatepost: Service, path: str) -> None:
+def test_a_browser_may_ask_from_anywhere_but_without_credentials(sqlite_gatepost: Service, path: str) -> None:
     asked = {
         "Origin": "https://app.example.com",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization, content-type, idempotency-key",
     }
-    preflight = gatepost.session.options(f"{gatepost.url}{path}", headers=asked)
+    preflight = sqlite_gatepost.session.options(f"{sqlite_gatepost.url}{path}", headers=asked)
     assert preflight.status_code == 204
     assert preflight.content == b""
     check_every_answer(lower(preflight))
@@ -83,35 +83,39 @@ def test_a_browser_may_ask_from_anywhere_but_without_credentials(gatepost: Servi
     allowed = {name.strip().lower() for name in preflight.headers["Access-Control-Allow-Headers"].split(",")}
     assert {"authorization", "content-type", "dpop", "idempotency-key", "prefer", "gatepost-version"} <= allowed
     for method in ROUTES[path].methods:
-        answer = gatepost.session.request(
-            method, f"{gatepost.url}{path}", headers={"Origin": "https://app.example.com", "Cookie": "a=b"}
+        answer = sqlite_gatepost.session.request(
+            method, f"{sqlite_gatepost.url}{path}", headers={"Origin": "https://app.example.com", "Cookie": "a=b"}
         )
         check_every_answer(lower(answer))
         assert "Set-Cookie" not in answer.headers
 
 
-def test_no_script_of_another_site_reads_the_authorization_endpoint(gatepost: Service) -> None:
+def test_no_script_of_another_site_reads_the_authorization_endpoint(sqlite_gatepost: Service) -> None:
     """Browsers are sent there; a page that could ask from a script might read where they are sent back to."""
-    url, asked = f"{gatepost.url}{NOT_FOR_SCRIPTS}", {"Origin": "https://app.example.com"}
-    preflight = gatepost.session.options(url, headers=asked | {"Access-Control-Request-Method": "POST"})
+    url, asked = f"{sqlite_gatepost.url}{NOT_FOR_SCRIPTS}", {"Origin": "https://app.example.com"}
+    preflight = sqlite_gatepost.session.options(url, headers=asked | {"Access-Control-Request-Method": "POST"})
     check_refusal(preflight, NOT_FOR_SCRIPTS, "method_not_allowed")
     assert preflight.headers["Allow"] == "GET, POST, HEAD"
     for method in ROUTES[NOT_FOR_SCRIPTS].methods:
-        answer = gatepost.session.request(method, url, headers=asked)
+        answer = sqlite_gatepost.session.request(method, url, headers=asked)
         check_refusal(answer, NOT_FOR_SCRIPTS, "invalid_request")
         assert "Set-Cookie" not in answer.headers
 
 
 @pytest.mark.parametrize(("path", "method"), EVERY)
 @pytest.mark.parametrize("version", ["2026-11-14", "1", "latest", "", "\xe9", VERSION + " x"])
-def test_an_unknown_version(gatepost: Service, path: str, method: str, version: str) -> None:
-    answer = gatepost.session.request(method, f"{gatepost.url}{path}", headers={"Gatepost-Version": version})
+def test_an_unknown_version(sqlite_gatepost: Service, path: str, method: str, version: str) -> None:
+    answer = sqlite_gatepost.session.request(
+        method, f"{sqlite_gatepost.url}{path}", headers={"Gatepost-Version": version}
+    )
     check_refusal(answer, path, "unsupported_version", VERSION)
 
 
 @pytest.mark.parametrize(("path", "method"), EVERY)
-def test_the_version_it_speaks(gatepost: Service, path: str, method: str) -> None:
-    answer = gatepost.session.request(method, f"{gatepost.url}{path}", headers={"Gatepost-Version": VERSION})
+def test_the_version_it_speaks(sqlite_gatepost: Service, path: str, method: str) -> None:
+    answer = sqlite_gatepost.session.request(
+        method, f"{sqlite_gatepost.url}{path}", headers={"Gatepost-Version": VERSION}
+    )
     assert "unsupported_version" not in answer.text
     check_every_answer(lower(answer), cors=path != NOT_FOR_SCRIPTS)
 
@@ -128,10 +132,10 @@ def test_the_version_it_speaks(gatepost: Service, path: str, method: str) -> Non
         b"POST /oauth/tokens HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
     ],
 )
-def test_what_is_not_http(gatepost: Service, raw: bytes) -> None:
+def test_what_is_not_http(sqlite_gatepost: Service, raw: bytes) -> None:
     """Refused by the HTTP server or by us, and the service lives on."""
-    assert exchange(gatepost.url, raw).status == 400
-    assert gatepost.session.get(f"{gatepost.url}/oauth/jwks").status_code == 200
+    assert exchange(sqlite_gatepost.url, raw).status == 400
+    assert sqlite_gatepost.session.get(f"{sqlite_gatepost.url}/oauth/jwks").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -144,9 +148,9 @@ def test_what_is_not_http(gatepost: Service, raw: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("document", ["oauth-authorization-server", "openid-configuration"])
-def test_headers_change_no_link(gatepost: Service, document: str, field: str) -> None:
+def test_headers_change_no_link(sqlite_gatepost: Service, document: str, field: str) -> None:
     name, _, value = field.partition(": ")
-    url = f"{gatepost.url}/.well-known/{document}"
-    plain = gatepost.session.get(url)
-    assert plain.json()["issuer"] == gatepost.url
-    assert gatepost.session.get(url, headers={name: value}).content == plain.content
+    url = f"{sqlite_gatepost.url}/.well-known/{document}"
+    plain = sqlite_gatepost.session.get(url)
+    assert plain.json()["issuer"] == sqlite_gatepost.url
+    assert sqlite_gatepost.session.get(url, headers={name: value}).content == plain.content

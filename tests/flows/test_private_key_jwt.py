@@ -29,8 +29,8 @@ PUBLIC = [key.as_dict(private=False) for key in KEYS.values()]
 
 
 class Setting:
-    def __init__(self, gatepost: Service) -> None:
-        self.gatepost, self.issuer, self.name = gatepost, gatepost.url, "private-key-jwt"
+    def __init__(self, gatepost: Service, name: str) -> None:
+        self.gatepost, self.issuer, self.name = gatepost, gatepost.url, name
         _, first = gatepost.account(self.name)
         self.admin = gatepost.token(first, "gatepost:clients gatepost:scopes")
         assert gatepost.post("/oauth/scopes", self.admin, {"name": SCOPE}).status_code == 201
@@ -51,7 +51,13 @@ class Setting:
 
 @pytest.fixture(scope="module")
 def setting(gatepost: Service) -> Setting:
-    return Setting(gatepost)
+    return Setting(gatepost, "private-key-jwt")
+
+
+@pytest.fixture(scope="module")
+def sqlite_setting(sqlite_gatepost: Service) -> Setting:
+    """For rules that no store can change."""
+    return Setting(sqlite_gatepost, "private-key-jwt-sqlite")
 
 
 # What is right: how an assertion may differ from the plainest one.
@@ -76,8 +82,8 @@ def now() -> int:
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_right_assertion(setting: Setting, name: str) -> None:
-    answer = setting.ask(RIGHT[name](setting))
+def test_a_right_assertion(sqlite_setting: Setting, name: str) -> None:
+    answer = sqlite_setting.ask(RIGHT[name](sqlite_setting))
     assert answer.status_code == 200, answer.text
     assert answer.json()["scope"] == SCOPE
 
@@ -163,11 +169,11 @@ WRONG: dict[str, tuple[Callable[[Setting], str], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_assertion(setting: Setting, name: str) -> None:
+def test_a_wrong_assertion(sqlite_setting: Setting, name: str) -> None:
     """All look the same as one of a client that does not exist."""
-    answer = setting.ask(WRONG[name][0](setting))
+    answer = sqlite_setting.ask(WRONG[name][0](sqlite_setting))
     check_refusal(answer, "/oauth/tokens", "invalid_client", "client authentication failed")
-    stranger = setting.ask(assertion(ATTACKER, "cli_" + "0" * 26, setting.issuer))
+    stranger = sqlite_setting.ask(assertion(ATTACKER, "cli_" + "0" * 26, sqlite_setting.issuer))
     assert (answer.content, answer.headers["WWW-Authenticate"]) == (
         stranger.content,
         stranger.headers["WWW-Authenticate"],
@@ -175,10 +181,10 @@ def test_a_wrong_assertion(setting: Setting, name: str) -> None:
     assert "Gatepost-Event" not in answer.headers
 
 
-def test_the_ledger_says_what_was_wrong(setting: Setting) -> None:
-    sent = {name: setting.ask(make(setting)).headers["X-Request-Id"] for name, (make, _) in WRONG.items()}
-    asked = ("audit", "list", "--account", setting.name, "--type", "oauth.token.refused", "--limit", "1000")
-    entries = {entry["request"]: entry["data"] for entry in setting.gatepost.cli_json(*asked)}
+def test_the_ledger_says_what_was_wrong(sqlite_setting: Setting) -> None:
+    sent = {name: sqlite_setting.ask(make(sqlite_setting)).headers["X-Request-Id"] for name, (make, _) in WRONG.items()}
+    asked = ("audit", "list", "--account", sqlite_setting.name, "--type", "oauth.token.refused", "--limit", "1000")
+    entries = {entry["request"]: entry["data"] for entry in sqlite_setting.gatepost.cli_json(*asked)}
     told = {name: entries.get(request, {}).get("rule", "").partition(" ")[0] for name, request in sent.items()}
     assert told == {name: rule for name, (_, rule) in WRONG.items()}
     assert {(data["error"], data["method"]) for data in entries.values()} == {("invalid_client", "private_key_jwt")}
@@ -221,9 +227,9 @@ def test_another_process_refuses_a_replay(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "", "urn:ietf:params:oauth:client-assertion-type:saml2-bearer"])
-def test_the_type_of_the_assertion_is_said(setting: Setting, kind: str | None) -> None:
-    sent = form(SCOPE, setting.sign()) | {"client_assertion_type": kind or ""}
-    answer = setting.gatepost.session.post(f"{setting.issuer}/oauth/tokens", data=sent)
+def test_the_type_of_the_assertion_is_said(sqlite_setting: Setting, kind: str | None) -> None:
+    sent = form(SCOPE, sqlite_setting.sign()) | {"client_assertion_type": kind or ""}
+    answer = sqlite_setting.gatepost.session.post(f"{sqlite_setting.issuer}/oauth/tokens", data=sent)
     check_refusal(answer, "/oauth/tokens", "invalid_request", "client_assertion_type", ASSERTION_TYPE)
 
 
