@@ -29,16 +29,18 @@ class Plan(NamedTuple):
 
 
 PASSES = Module()
-TLS = Module(why="Its checks of TLS are for what ends TLS in front of the service.")
+TLS = Module(why="Its TLS checks apply to the proxy that terminates TLS.")
 BY_OTHERS = Module(
     "does not apply",
-    "It needs a client that registers itself without being known. Here defining a client takes a token, so the plan "
-    "is run with clients defined before.",
+    "It requires dynamic client registration without authentication. In Gatepost, defining a client "
+    "requires a token, so the plan is run with static clients.",
 )
-RELEASED = Module(why="The login application has to state the claims; those that it does not state are missed.")
-SCREENSHOT = Module("review", "The suite asks for a screenshot of the error page, which a person reviews.")
-SECOND_LOGIN = Module("review", "The suite asks for a screenshot of the second login, which a person reviews.")
-NO_OBJECTS = Module("skipped", "The answer is `request_not_supported`, which the module accepts.")
+RELEASED = Module(
+    why="The login application has to provide the claims. The module reports those that it does not provide as missing."
+)
+SCREENSHOT = Module("review", "The suite requests a screenshot of the error page for manual review.")
+SECOND_LOGIN = Module("review", "The suite requests a screenshot of the second login for manual review.")
+NO_OBJECTS = Module("skipped", "The response is `request_not_supported`, which the module accepts.")
 
 FAPI2 = Plan(
     "FAPI 2.0 Security Profile: client credentials",
@@ -58,7 +60,7 @@ FAPI2 = Plan(
         "fapi2-security-profile-final-ensure-client-id-in-token-endpoint": PASSES,
         "fapi2-security-profile-final-ensure-holder-of-key-required": TLS,
         "fapi2-security-profile-final-ensure-signed-client-assertion-with-RS256-fails": Module(
-            why="The suite skips it unless the client's key is an RSA key."
+            why="The suite skips this module unless the client has an RSA key."
         ),
         "fapi2-security-profile-final-ensure-client-assertion-in-token-endpoint": PASSES,
         "fapi2-security-profile-final-ensure-client-assertion-with-exp-is-5-minutes-in-past-fails": PASSES,
@@ -87,10 +89,11 @@ OIDC_BASIC = Plan(
         "oidcc-userinfo-get": PASSES,
         "oidcc-userinfo-post-header": PASSES,
         "oidcc-userinfo-post-body": Module(
-            "warns", "Access tokens are taken from the `Authorization` header and nowhere else, which is allowed."
+            "warns", "Access tokens are accepted only in the `Authorization` header, which the standard permits."
         ),
         "oidcc-ensure-request-without-nonce-succeeds-for-code-flow": Module(
-            why="It fails with a client whose `require_nonce` is true, the default: without PKCE a `nonce` is needed."
+            why="It fails for a client whose `require_nonce` is true, the default, because a request "
+            "without PKCE then requires a `nonce`."
         ),
         "oidcc-scope-profile": RELEASED,
         "oidcc-scope-email": RELEASED,
@@ -111,7 +114,7 @@ OIDC_BASIC = Plan(
         "oidcc-ui-locales": PASSES,
         "oidcc-claims-locales": PASSES,
         "oidcc-ensure-request-with-acr-values-succeeds": Module(
-            why="It warns unless the login application says an `acr` that was asked for."
+            why="It warns unless the login application returns a requested `acr`."
         ),
         "oidcc-codereuse": PASSES,
         "oidcc-codereuse-30seconds": PASSES,

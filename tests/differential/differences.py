@@ -38,7 +38,7 @@ BACK_SCOPE = "303 to client: invalid_scope"
 REASONS: dict[str, tuple[Reason, ...]] = {
     "Methods, sizes and encodings": (
         Reason(
-            "A path that exists answers another method with 405 and `Allow` (RFC 9110, section 15.5.6).",
+            "An existing path responds to an unsupported method with 405 and `Allow` (RFC 9110, section 15.5.6).",
             {
                 NOT_ALLOWED: (
                     *of("token", "by GET", "by PUT", "by DELETE", "by PATCH"),
@@ -51,11 +51,12 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "A body over 64 KiB is 413, whatever it holds (RFC 9110, section 15.5.14).",
+            "A body over 64 KiB is 413, whatever it contains (RFC 9110, section 15.5.14).",
             {("413 request_too_large", "400 invalid_request"): of("token", "a body too large")},
         ),
         Reason(
-            "Parameters are UTF-8 (RFC 6749, appendix B) without NUL: what cannot be read is malformed, not a scope.",
+            "Parameters must be UTF-8 (RFC 6749, appendix B) without NUL. A request that cannot be decoded is"
+            " malformed.",
             {
                 ("400 invalid_request", "400 invalid_scope"): of("token", "a byte that is not UTF-8", "a NUL"),
                 ("400 invalid_request", LOGIN): of("redirect", "a NUL"),
@@ -63,18 +64,17 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "At most 100 parameters are read; nobody needs more.",
+            "A request can have at most 100 parameters.",
             {("400 invalid_request", LOGIN): of("authorize", "a hundred parameters more")},
         ),
         Reason(
-            "What is passed on to the login application travels in a URL, so each part has a length that is enough.",
+            "Parameters that are passed to the login application are part of a URL, so their length is limited.",
             {(BACK, LOGIN): of("authorize", "a state too long", "a nonce too long")},
         ),
     ),
     "Client authentication": (
         Reason(
-            "Whatever is wrong with what a client shows, or with showing nothing, is `invalid_client` with 401 "
-            "(RFC 6749, section 5.2), and looks the same.",
+            "Invalid or missing client credentials are always `invalid_client` with 401 (RFC 6749, section 5.2).",
             {
                 FAILED: (
                     *of("client", "nothing shown", "no secret", "no client", "no colon", "nothing after Basic"),
@@ -88,29 +88,30 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Between scheme and credentials there may be several spaces (RFC 9110, section 11.4): this is right.",
+            "Several spaces are permitted between the scheme and the credentials (RFC 9110, section 11.4), so"
+            " this request is valid.",
             {("200", "400 invalid_request"): of("client", "two spaces after Basic")},
         ),
         Reason(
-            "Authorization is not a list, so it may not be sent twice (RFC 9110, section 5.3); "
-            "whoever takes one of two may take another one than the proxy before it did.",
+            "Authorization is not a list, so it must not be repeated (RFC 9110, section 5.3). A server that "
+            "uses one of two values may use a different one than the proxy in front of it.",
             {("400 invalid_request", "200"): of("client", "Authorization twice")},
         ),
         Reason(
-            "A client uses the method it is registered for (RFC 7591, section 2) and no other.",
+            "A client can use only the authentication method that it is registered for (RFC 7591, section 2).",
             {("401 invalid_client", "200"): of("client", "a client of post by basic", "a client of basic by post")},
         ),
         Reason(
-            "An assertion that is not valid is `invalid_client` (RFC 7521, section 4.2.1), readable or not.",
+            "An invalid assertion is `invalid_client` (RFC 7521, section 4.2.1), even if it cannot be parsed.",
             {FAILED: of("assertion", "no JWT", "two parts")},
         ),
         Reason(
-            "JWTs of one kind are not taken for another: the type is checked (RFC 8725, section 3.11).",
+            "The type of a JWT is checked, so that one kind is not accepted as another (RFC 8725, section 3.11).",
             {ACCEPTED_ASSERTION: of("assertion", "the type of an access token", "the type of a proof")},
         ),
         Reason(
-            "An assertion is for now: times too far ahead or behind may be refused (RFC 7523, section 3), "
-            "and here an assertion is good for five minutes at most.",
+            "A server may refuse assertions with times that are too far in the future or the past (RFC 7523, "
+            "section 3). Gatepost accepts an assertion for at most five minutes.",
             {
                 ACCEPTED_ASSERTION: of(
                     "assertion", "iat is ahead", "it lives for a day, without iat", "it was made an hour ago"
@@ -118,19 +119,19 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "An assertion for several servers could be used by one of them at another: "
-            "the audience is this server alone (RFC 7523, section 3, read narrowly).",
+            "If an assertion were valid for several servers, one of them could use it at another. The "
+            "audience must therefore be only this server (a strict interpretation of RFC 7523, section 3).",
             {ACCEPTED_ASSERTION: of("assertion", "aud is several servers")},
         ),
         Reason(
-            "Introspection needs a caller that authenticates (RFC 7662, section 2.1), which a public client cannot.",
+            "Introspection requires client authentication (RFC 7662, section 2.1), which a public client does"
+            " not have.",
             {("401 invalid_client", "200 inactive"): of("introspect", "a public client")},
         ),
     ),
     "Grants and scopes": (
         Reason(
-            "A client that is not configured for a grant type is told just that: `unauthorized_client` "
-            "(RFC 6749, section 5.2).",
+            "A client that is not configured for a grant type gets `unauthorized_client` (RFC 6749, section 5.2).",
             {
                 ("400 unauthorized_client", "400 invalid_request"): of(
                     "token", "a machine with a code", "a machine with a refresh token", "a public client for itself"
@@ -138,8 +139,8 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Gatepost has these grant types (RFC 8693, RFC 7523), and this client is not configured for them; "
-            "oidc-provider has them not.",
+            "Gatepost supports these grant types (RFC 8693, RFC 7523), but the client is not configured for "
+            "them. oidc-provider does not support them.",
             {
                 ("400 unauthorized_client", "400 unsupported_grant_type"): of(
                     "token", "token exchange without that grant", "a JWT assertion without that grant"
@@ -147,7 +148,7 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "There is no default scope, so a request without one fails (RFC 6749, section 3.3).",
+            "There is no default scope, so a request without a scope fails (RFC 6749, section 3.3).",
             {
                 NO_SUCH_SCOPE: of("token", "no scope", "an empty scope"),
                 (BACK_SCOPE, LOGIN): of("authorize", "no scope", "an empty scope"),
@@ -155,7 +156,8 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "A scope that cannot be granted is refused, never silently left out; RFC 6749, section 3.3, allows both.",
+            "A request for a scope that cannot be granted is refused. RFC 6749, section 3.3, also permits "
+            "omitting the scope.",
             {
                 NO_SUCH_SCOPE: of(
                     "token", "an unknown scope", "a known and an unknown scope", "openid for a machine",
@@ -171,12 +173,12 @@ REASONS: dict[str, tuple[Reason, ...]] = {
     ),
     "Codes and refresh tokens": (
         Reason(
-            "That `redirect_uri` is needed follows from the authorization that the code stands for (RFC 6749, "
-            "section 4.1.3): without it the code does not match.",
+            "`redirect_uri` is required because the authorization request contained it (RFC 6749, section "
+            "4.1.3). Without it the code does not match.",
             {("400 invalid_grant", "400 invalid_request"): of("code", "no redirect_uri")},
         ),
         Reason(
-            "A verifier that does not fit is `invalid_grant` (RFC 7636, section 4.6), whatever it looks like.",
+            "A verifier that does not match is `invalid_grant` (RFC 7636, section 4.6), whatever its format.",
             {
                 ("400 invalid_grant", "400 invalid_request"): of(
                     "code", "a code_verifier too short", "a code_verifier too long", "a code_verifier with a space"
@@ -184,15 +186,14 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "The answer to a refresh may get lost: within `refresh_grace` the token just replaced gives the same "
-            "successor again. Any other reuse ends the family (RFC 9700, section 4.14.2).",
+            "The response to a refresh can get lost. Within `refresh_grace` the previous token gets the same "
+            "successor again. Any other reuse ends the token family (RFC 9700, section 4.14.2).",
             {("200", "400 invalid_grant"): of("refresh token", "the one before the last")},
         ),
     ),
     "Proofs of possession": (
         Reason(
-            "What is wrong with a proof, or with its absence where it is needed, is `invalid_dpop_proof` "
-            "(RFC 9449, section 5).",
+            "An invalid or missing proof is `invalid_dpop_proof` (RFC 9449, section 5).",
             {
                 ("400 invalid_dpop_proof", "400 invalid_grant"): of(
                     "proof", "none by a client that must", "shown before"
@@ -209,7 +210,7 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Any nonce that is not ours is answered with one that is (RFC 9449, section 8).",
+            "The response to an unknown nonce contains a valid one (RFC 9449, section 8).",
             {("400 use_dpop_nonce", "400 invalid_dpop_proof"): of("proof", "nonce is a number")},
         ),
         Reason(
@@ -222,9 +223,9 @@ REASONS: dict[str, tuple[Reason, ...]] = {
     ),
     "Authorization requests": (
         Reason(
-            "Where nothing may be redirected there is no client to tell, and RFC 6749, section 4.1.2.1, names no code: "
-            "`invalid_redirect_uri` and `invalid_client` are of registration and of the token endpoint. "
-            "Neither server redirects.",
+            "If the browser must not be redirected, the client gets no error, and RFC 6749, section 4.1.2.1, "
+            "defines no code. `invalid_redirect_uri` and `invalid_client` belong to registration and to the "
+            "token endpoint. Neither server redirects.",
             {
                 NOWHERE: (
                     *of("redirect", "a client without redirect_uris", "another redirect_uri"),
@@ -248,12 +249,13 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Which request was pushed must be sure before anything is sent anywhere (RFC 9126, section 4).",
+            "The pushed request must be identified unambiguously before any redirect (RFC 9126, section 4).",
             {("400 invalid_request", BACK): of("authorize", "request_uri twice")},
         ),
         Reason(
-            "A pushed request is the whole request (RFC 9126, section 4): where it cannot be found there is no "
-            "redirect_uri to go back to, whatever else the query holds. Other request_uris are not taken.",
+            "A pushed request is the complete request (RFC 9126, section 4). If it is not found, there is no "
+            "redirect_uri to return to, whatever else the query contains. Other request_uris are not "
+            "supported.",
             {
                 ("400 invalid_request", "303 to client: invalid_request_uri"): of(
                     "authorize", "a request_uri nobody pushed", "a used request_uri"
@@ -267,16 +269,17 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "A request_uri inside a pushed request is refused (RFC 9126, section 2.1), though request_uris are known.",
+            "A request_uri inside a pushed request is refused (RFC 9126, section 2.1), although the parameter"
+            " is supported.",
             {("400 invalid_request", "400 request_uri_not_supported"): of("push", "a request_uri")},
         ),
         Reason(
-            "The one response type is `code`, spelt so (RFC 6749, section 3.1.1).",
+            "The only response type is `code`, in this spelling (RFC 6749, section 3.1.1).",
             {("303 to client: unsupported_response_type", LOGIN): of("authorize", "response_type code code")},
         ),
         Reason(
-            "Response modes are `query` and `form_post`: a code in a fragment gains nothing. Another one is an invalid "
-            "value (RFC 6749, section 4.1.2.1), which has its code already.",
+            "The response modes are `query` and `form_post`, because a code in a fragment has no advantage. "
+            "Any other mode is an invalid value (RFC 6749, section 4.1.2.1).",
             {
                 (BACK, LOGIN): of("authorize", "response_mode fragment"),
                 (BACK, "303 to client: unsupported_response_mode"): of(
@@ -286,8 +289,8 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "The self-posting form is an answer to the browser that worked: 200 "
-            "(OAuth 2.0 Form Post Response Mode, section 2).",
+            "The self-submitting form is a successful response to the browser, so its status is 200 (OAuth "
+            "2.0 Form Post Response Mode, section 2).",
             {
                 ("200 form to client: invalid_request", "400 form to client: invalid_request"): of(
                     "authorize", "an unknown prompt, answered by a form", "no challenge, answered by a form"
@@ -295,17 +298,17 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "The base64url of a SHA-256 hash has 43 characters (RFC 7636, section 4.2): no verifier could fit.",
+            "The base64url of a SHA-256 hash has 43 characters (RFC 7636, section 4.2), so no verifier could match.",
             {(BACK, LOGIN): of("authorize", "a challenge longer than a hash")},
         ),
         Reason(
-            "Without openid it is a plain OAuth request, in which nonce means nothing and is ignored "
-            "(RFC 6749, section 3.1).",
+            "Without openid it is a plain OAuth request, in which nonce has no meaning and is ignored (RFC "
+            "6749, section 3.1).",
             {(LOGIN, BACK): of("authorize", "a nonce without openid")},
         ),
         Reason(
-            "The account's login application has the session, so it answers for `prompt=none` "
-            "(OpenID Connect Core 1.0, section 3.1.2.1).",
+            "The account's login application has the session, so it handles `prompt=none` (OpenID Connect "
+            "Core 1.0, section 3.1.2.1).",
             {(LOGIN, "303 to client: login_required"): of("authorize", "prompt none")},
         ),
         Reason(
@@ -313,23 +316,23 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             {(BACK, LOGIN): of("authorize", "an unknown display")},
         ),
         Reason(
-            "Both members of `claims` are optional (OpenID Connect Core 1.0, section 5.5): one may ask for nothing.",
+            "Both members of `claims` are optional (OpenID Connect Core 1.0, section 5.5), so a client can "
+            "request none.",
             {(LOGIN, BACK): of("authorize", "claims of nothing")},
         ),
         Reason(
-            "JSON is read strictly: no name twice (RFC 8259, section 4) and no bottomless depth.",
+            "JSON is parsed strictly: duplicate names (RFC 8259, section 4) and deep nesting are refused.",
             {(BACK, LOGIN): of("authorize", "claims with a name twice", "claims nested deeply")},
         ),
     ),
     "Introspection, revocation and userinfo": (
         Reason(
-            "Every token that is not an active one of this caller's is inactive, and so is what is no token at all "
-            "(RFC 7662, section 2.2).",
+            "Every value that is not a valid token available to the caller is inactive (RFC 7662, section 2.2).",
             {("200 inactive", "400 unsupported_token_type"): of("introspect", "a JWT of somebody's", "an ID token")},
         ),
         Reason(
-            "To revoke what is no token of this client's changes nothing and is answered 200 (RFC 7009, section 2.2): "
-            "an error would tell that somebody else's token exists.",
+            "Revoking a value that is not a token of this client changes nothing and returns 200 (RFC 7009, "
+            "section 2.2). An error would reveal that a token of another client exists.",
             {
                 ("200", "400 unsupported_token_type"): of("revoke", "a JWT of somebody's", "an ID token"),
                 ("200", "400 invalid_request"): of(
@@ -338,8 +341,8 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Without a token in the Authorization header no authentication was sent: 401 with a challenge that has no "
-            "error in it (RFC 6750, section 3.1).",
+            "Without a token in the Authorization header, the request is not authenticated. The response is "
+            "401 with a challenge without an error (RFC 6750, section 3.1).",
             {
                 ("401 invalid_token", "400 invalid_request"): of(
                     "userinfo", "nothing after Bearer", "a client's own credentials", "the token in the query",
@@ -348,24 +351,24 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Tokens are taken from the Authorization header alone; the other two ways are optional "
-            "(RFC 6750, sections 2.2 and 2.3), and what stands there is not looked at.",
+            "Tokens are accepted only in the Authorization header. The other two methods are optional (RFC "
+            "6750, sections 2.2 and 2.3), and Gatepost ignores tokens there.",
             {
                 ("401 invalid_token", "200"): of("userinfo", "the token in the body"),
                 ("200", "400 invalid_request"): of("userinfo", "the token in the header and in the body"),
             },
         ),
         Reason(
-            "A malformed token is an `invalid_token` (RFC 6750, section 3.1).",
+            "A malformed token is `invalid_token` (RFC 6750, section 3.1).",
             {("401 invalid_token", "400 invalid_request"): of("userinfo", "two words after Bearer")},
         ),
         Reason(
-            "A machine's token is a good one that lacks openid: 403 (RFC 6750, section 3.1).",
+            "The token of a machine is valid, but lacks openid, so the response is 403 (RFC 6750, section 3.1).",
             {("403 insufficient_scope", "401 invalid_token"): of("userinfo", "a machine's token")},
         ),
         Reason(
-            "A bound token without its proof, or in the wrong scheme, is 401 with a DPoP or Bearer challenge "
-            "(RFC 9449, sections 7.1 and 7.2).",
+            "A bound token without its proof, or with the wrong scheme, is 401 with a DPoP or Bearer "
+            "challenge (RFC 9449, sections 7.1 and 7.2).",
             {
                 ("401 invalid_dpop_proof", "400 invalid_request"): of(
                     "userinfo", "a bound token as DPoP without a proof"
@@ -389,13 +392,13 @@ def page(sent: int) -> str:
     """The reference page, for so many requests that are sent to both."""
     differ = len(DIFFERENCES)
     text = (
-        "# Where Gatepost answers otherwise\n\n"
-        f"A test sends the same {sent} bad requests to Gatepost and to "
+        "# Differences from node oidc-provider\n\n"
+        f"A test sends the same {sent} invalid requests to Gatepost and to "
         "node oidc-provider, an OpenID-certified server, with the same clients, secrets and keys. "
         f"Status and error code are the same for {sent - differ} of them. "
-        f"These are the other {differ}, with the reason for what Gatepost does.\n\n"
-        "`to client` is a redirect back to the client with that error, `form to client` the same by a form, "
-        "and `login` means that the person is sent on to be signed in: the request passed.\n"
+        f"This page lists the other {differ}, with the reasons for Gatepost's responses.\n\n"
+        "`to client` is a redirect to the client with that error, and `form to client` is the same with a form. "
+        "`login` means that the request is valid and that the browser is redirected to the login.\n"
     )
     for title, reasons in REASONS.items():
         text += f"\n## {title}\n"
