@@ -7,7 +7,6 @@ last queues last, so that none starves, and a process that is killed leaves both
 """
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from gatepost.store.pending import Again, Key, PendingWrites
 from gatepost.store.schema_check import Condition
 from gatepost.store.sqlite_connection import WAL_LIMIT, SqliteConnection, unavailable
 from gatepost.store.sqlite_file import SqliteFile
+from gatepost.store.sqlite_log import WriteAheadLog
 from gatepost.store.sqlite_readers import Reader, Readers
 from gatepost.store.transaction import NO_HINTS, Engine, FanOut, Group, Hints, Tx, Unit, precompute, prefetch
 from gatepost.store.turnstile import Turnstile
@@ -41,8 +41,6 @@ LONGEST = 0.010  # seconds for which one batch holds the write lock, about
 BUSY = timedelta(seconds=5)  # how long to wait for a program that locks the file without passing the turnstile
 _TRIES = 5
 _MOST_ROWS = 1500  # rows inserted by one commit, unless a single unit inserts more
-_sync = getattr(os, "fdatasync", os.fsync)  # not every system has fdatasync
-_SYNC_FAILED = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError)  # the fault of a unit
 
 
@@ -54,7 +52,6 @@ class SqliteStore:
         wal_limit: int = WAL_LIMIT, lost: Callable[[BaseException], Never] = end_process,
     ) -> None:  # fmt: skip
         """`lost` is called when the disk failed to keep what was written. It ends the process."""
-        self._lost = lost
         self._watch = watch
         self._clock = clock
         self._file = SqliteFile(path, clock, busy, wal_limit)
@@ -67,7 +64,7 @@ class SqliteStore:
         self._ringer = Ringer(path.parent)
         self._connection: SqliteConnection | None = None
         self._inode = 0  # of the file that it is connected to
-        self._log = -1  # a descriptor of the write-ahead log
+        self._log = WriteAheadLog(path, lost)
         # of the commit under way
         self._began = 0.0
         self._labels: list[str] = []
@@ -116,7 +113,7 @@ class SqliteStore:
         return self._file.integrity()
 
     def checkpoint(self) -> None:
-        self._file.checkpoint(self._check_sync)
+        self._file.checkpoint(self._log.check)
 
     def listen(self, heard: Heard) -> Bell:
         """Call `heard`, in a thread, when a process creates deliveries."""
@@ -174,13 +171,13 @@ class SqliteStore:
         try:
             with self._turnstile.passed():
                 done = self._transact(batch, separately=separately)
-            self._make_durable()  # while other processes write
+            self._log.sync()  # while other processes write
             self._watch(done, time.monotonic() - self._began, self._labels)
             if self._wakeups:
                 self._ringer.ring(self._wakeups)
                 self._wakeups.clear()
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
-            self._check_sync(error)
+            self._log.check(error)
             self._cache.clear()
             self._wakeups.clear()
             self._disconnect()
@@ -190,24 +187,6 @@ class SqliteStore:
                 work.fail(unavailable(error))
             return len(batch)
         return done
-
-    def _make_durable(self) -> None:
-        """Sync the log. SQLite leaves this to us, so that its lock is not held while we wait for the disk."""
-        if self._log < 0:
-            self._log = os.open(f"{self._file.path}-wal", os.O_RDONLY)
-        self._sync_log()
-
-    def _sync_log(self) -> None:
-        """After a failure the kernel may have dropped the pages and does not report it again, so we cannot go on."""
-        try:
-            _sync(self._log)
-        except OSError as error:
-            self._lost(error)
-
-    def _check_sync(self, error: BaseException) -> None:
-        """The same for a sync that SQLite made, before or after it copied the log into the file."""
-        if getattr(error, "extendedresult", 0) in _SYNC_FAILED:
-            self._lost(error)
 
     def _transact(self, batch: list[Work], *, separately: bool) -> int:
         connection = self._connected()
@@ -300,10 +279,7 @@ class SqliteStore:
             with suppress(apsw.Error):
                 self._connection.database.close(force=True)
             self._connection = None
-        if self._log >= 0:
-            self._sync_log()  # a failure that this descriptor has not reported yet would go unnoticed
-            os.close(self._log)
-            self._log = -1
+        self._log.close()
 
     def _new_reader(self) -> Reader:
         return Reader(self._file, self._statements)

@@ -15,7 +15,7 @@ from gatepost.core import clock
 from gatepost.core.errors import Unavailable
 from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Entry
-from gatepost.store import sqlite, work
+from gatepost.store import sqlite_log, work
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import APPEND_ONLY, SHORT, Hints, Tx
 from gatepost.store.turnstile import Turnstile
@@ -168,7 +168,7 @@ def test_a_commit_that_stands_still_stops_nobody_and_is_given_up(
             await writing
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite, "_sync", frozen)
+        patched.setattr(sqlite_log, "_sync", frozen)
         patched.setattr(work, "PATIENCE", 0.3)
         try:
             asyncio.run(story())

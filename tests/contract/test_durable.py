@@ -15,7 +15,7 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import clock
-from gatepost.store import sqlite
+from gatepost.store import sqlite_log
 from gatepost.store.lost import LOST_CODE
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
@@ -52,7 +52,7 @@ def two(tmp_path: Path) -> Iterator[Two]:
 @contextmanager
 def slow_disk(monkeypatch: pytest.MonkeyPatch, begun: threading.Event) -> Iterator[threading.Event]:
     """The first sync waits until it is let go; those after it do not."""
-    let_go, real, first = threading.Event(), sqlite._sync, threading.Lock()
+    let_go, real, first = threading.Event(), sqlite_log._sync, threading.Lock()
 
     def sync(file: int) -> None:
         if first.acquire(blocking=False):
@@ -61,7 +61,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, begun: threading.Event) -> Iterat
         real(file)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite, "_sync", sync)
+        patched.setattr(sqlite_log, "_sync", sync)
         try:
             yield let_go
         finally:
@@ -86,13 +86,13 @@ def test_who_waits_for_the_disk_is_not_answered_and_holds_nobody_up(two: Two, mo
 
 def test_what_is_synced_is_the_log_that_was_written(two: Two, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     synced: list[tuple[int, int]] = []
-    real = sqlite._sync
+    real = sqlite_log._sync
 
     def sync(file: int) -> None:
         synced.append((os.fstat(file).st_ino, os.fstat(file).st_size))
         real(file)
 
-    monkeypatch.setattr(sqlite, "_sync", sync)
+    monkeypatch.setattr(sqlite_log, "_sync", sync)
     for number in range(3):
         two.one.run_now(lambda tx, number=number: things.record(tx, two.account, str(number)))  # type: ignore[misc]
     log = (tmp_path / "gatepost.db-wal").stat()
@@ -115,7 +115,7 @@ def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> N
 
     store = SqliteStore(path, clock.now, create_deliveries)
     store.run_now(lambda tx: account_rows.page(tx, "", 1))
-    sqlite._sync = fails
+    sqlite_log._sync = fails
     try:
         store.run_now(unit)
     finally:

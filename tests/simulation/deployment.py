@@ -29,6 +29,7 @@ from gatepost.run import app, chores
 from gatepost.run.app import Opened
 from gatepost.settings import Settings
 from gatepost.store import sqlite as sqlite_module
+from gatepost.store import sqlite_log
 from gatepost.web import request_log
 from gatepost.web import tokens as web_tokens
 from gatepost.web.app import Application
@@ -129,7 +130,7 @@ class Deployment:
                 (ids, "uuid7", self._uuid7),
                 (secrets, "dice", SimpleNamespace(token_bytes=self._dice.randbytes, token_urlsafe=self._urlsafe)),
                 (sqlite_module, "time", SimpleNamespace(monotonic=self.loop.time)),
-                (sqlite_module, "_sync", lambda _descriptor: None),
+                (sqlite_log, "_sync", lambda _descriptor: None),
                 (app, "open_store", self._open_store),
                 (logging._Log, "__getattr__", self._logger),
                 (request_log, "answered", lambda _answered: None),
