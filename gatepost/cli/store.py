@@ -91,7 +91,7 @@ def _check_database(looking: Store) -> Iterator[Check]:
     if broken:
         yield Check("integrity", "problem", "; ".join(broken), "restore a backup")
     else:
-        yield Check("integrity", "ok", f"{looking.condition().engine} finds nothing wrong")
+        yield Check("integrity", "ok", f"{looking.info().engine} finds nothing wrong")
 
 
 def _check_sealing(opened: Store) -> Check:

@@ -1,1 +1,1 @@
-"""Storage: units of work and their commits, SQLite and PostgreSQL, SQL text, migrations. `tx.py` is its interface."""
+"""Storage: units of work and their commits, on SQLite and PostgreSQL. It knows no noun."""

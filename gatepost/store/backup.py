@@ -1,6 +1,6 @@
-"""Copies of an SQLite store: a consistent one while others write, its verification, and putting one in place.
+"""Backups of an SQLite store: making one while others write, checking it, and putting it in place.
 
-A copy is a single file without a write-ahead log. It holds the instant it was made at, as the counter `backed_up_at`.
+A backup is a single file without a write-ahead log. Its counter `backed_up_at` has the time at which it was made.
 """
 
 import os
@@ -22,9 +22,9 @@ _MADE_AT = "backed_up_at"
 
 
 def copy(source: Path, target: Path, at: datetime | None, passed: Callable[[int, int], None]) -> None:
-    """Copy one snapshot of the source, whatever is written to it meanwhile. `at` is noted in the copy.
+    """Copy one snapshot of the source, while others may write to it. `at` is noted in the copy.
 
-    The file appears under its name only when it is whole and on the disk. `passed` gets the pages done and the total.
+    The file gets its name when it is complete and on the disk. `passed` is called with the copied and the total pages.
     """
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
@@ -52,7 +52,7 @@ def copy(source: Path, target: Path, at: datetime | None, passed: Callable[[int,
 
 
 def problems(file: Path) -> list[str]:
-    """What SQLite's own checks find wrong with a copy."""
+    """The problems that SQLite's own checks find in a copy."""
     try:
         with closing(_open(file, write=False)) as database:
             found = [str(row[0]) for row in database.execute("PRAGMA integrity_check(20)")]
@@ -65,7 +65,7 @@ def problems(file: Path) -> list[str]:
 
 
 def made_at(file: Path) -> datetime | None:
-    """When the copy was made. For a file that other tools copied: when its newest entry was written."""
+    """When the copy was made. If another tool copied the file, when its newest entry was written."""
     with closing(_open(file)) as database:
         noted = _values(database, "SELECT value FROM counters WHERE name = ?", _MADE_AT)
         newest = [] if noted else _values(database, "SELECT max(at) FROM entries")
@@ -74,19 +74,19 @@ def made_at(file: Path) -> datetime | None:
 
 
 def unfinished(file: Path) -> int:
-    """Deliveries that have not ended."""
+    """The number of deliveries that have not ended."""
     with closing(_open(file, write=False)) as database:
         return int(_values(database, "SELECT count(*) FROM queue")[0])
 
 
 def forget_made_at(file: Path) -> None:
-    """Once it is put in place, it is no copy any more."""
+    """Remove the note: a file that is put in place is no longer a backup."""
     with closing(_open(file)) as database:
         database.execute("DELETE FROM counters WHERE name = ?", (_MADE_AT,))
 
 
 def entries_since(file: Path, at: datetime) -> dict[str, int]:
-    """How many entries of each type a store has that a copy made at this instant lacks; nothing if it is damaged."""
+    """The number of entries of each type since this instant. Empty if the store is damaged."""
     text = "SELECT type, count(*) FROM entries WHERE at > ? GROUP BY type ORDER BY type"
     with suppress(apsw.Error), closing(_open(file)) as database:
         rows = database.execute(text, (clock.milliseconds(at),)).fetchall()
@@ -95,10 +95,10 @@ def entries_since(file: Path, at: datetime) -> dict[str, int]:
 
 
 def put_in_place(fresh: Path, store: Path, name: str) -> Path | None:
-    """Let the fresh file be the store, and keep what was there, with its log, under another name.
+    """Replace the store by the fresh file, and keep the old one, with its log, under another name.
 
-    Writers of other processes wait meanwhile and then find the new file. The old log has to go first: SQLite would
-    apply it to the new file.
+    Writers of other processes wait, and then find the new file. The old log is moved first: SQLite would apply it to
+    the new file.
     """
     aside = store.with_name(f"gatepost.replaced-{name}.db")
     turnstile = Turnstile(store.parent)
@@ -118,7 +118,7 @@ def put_in_place(fresh: Path, store: Path, name: str) -> Path | None:
 
 
 def settle(file: Path) -> None:
-    """Make a single file of it again, without a log, on the disk."""
+    """Turn it into a single file without a log, on the disk."""
     with closing(_open(file)) as database:
         database.execute("PRAGMA journal_mode=DELETE")
     sync(file)

@@ -1,7 +1,6 @@
-"""The time of a PostgreSQL server, kept between measurements by a clock that nobody sets.
+"""The time of a PostgreSQL server. Between measurements it is computed from the monotonic clock.
 
-A step of this machine's wall clock changes nothing: the anchor pairs an instant of the server with a reading of the
-monotonic clock.
+So a step of this machine's wall clock changes nothing.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ class _Anchor(NamedTuple):
 
 
 class DatabaseClock:
-    """Until the first measurement, and where it does not follow the server, this is the given clock."""
+    """The given clock until the first measurement, and always if it does not follow the server."""
 
     def __init__(self, local: Clock, *, follow: bool, elapsed: Callable[[], float] = clock.elapsed) -> None:
         self._local = local

@@ -1,7 +1,7 @@
-"""The marker beside the master key: which SQLite files hold a store under that key.
+"""The marker beside the master key: which SQLite files contain a store with that key.
 
-If such a file is missing or empty at the next start, its volume was lost or is not mounted. Starting would silently
-begin with an empty store under the old key.
+If such a file is missing or empty at the next start, its volume was lost or is not mounted. Starting would
+silently create an empty store with the old key.
 """
 
 import os
@@ -17,7 +17,7 @@ def path_of(key_file: Path) -> Path:
 
 
 def check(key_file: Path, store: Path, *, empty: bool) -> None:
-    """Refuse to go on if the store was there before and is not now, or if a restore of it was interrupted."""
+    """Raises if the store existed before and does not now, or if a restore of it was interrupted."""
     marker, lines = path_of(key_file), _lines(key_file)
     if f"{RESTORING}{_name(marker, store)}" in lines:
         raise BadSetting(f"a restore of {store} was interrupted; run it again: gatepost store restore FILE")
@@ -30,7 +30,7 @@ def check(key_file: Path, store: Path, *, empty: bool) -> None:
 
 
 def put(key_file: Path, store: Path, *, restoring: bool = False) -> None:
-    """Write that this store is there; with `restoring`, that it is being replaced."""
+    """Note that this store exists or, with `restoring`, that it is being replaced."""
     marker = path_of(key_file)
     name = _name(marker, store)
     before = _lines(key_file)
@@ -55,5 +55,5 @@ def _lines(key_file: Path) -> list[str]:
 
 
 def _name(marker: Path, store: Path) -> str:
-    """Relative to the marker, so that a directory with both can be moved."""
+    """The path relative to the marker, so that a directory with both can be moved."""
     return os.path.relpath(store.resolve(), marker.parent.resolve())

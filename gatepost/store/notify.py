@@ -1,4 +1,4 @@
-"""The bell of PostgreSQL: NOTIFY on a connection of its own after commit, at most every 20 ms, and LISTEN."""
+"""Wake-ups on PostgreSQL: NOTIFY after the commit, at most every 20 ms, and LISTEN, each on its own connection."""
 
 import threading
 import time
@@ -12,17 +12,17 @@ import psycopg
 from gatepost.core.errors import GatepostError
 from gatepost.core.secrets import Box, WrongKey
 from gatepost.store.pending import Key
-from gatepost.store.wakeup import Heard, packed, unpacked
+from gatepost.store.wakeup import OnWakeup, packed, unpacked
 
 CHANNEL = "gatepost_deliveries"
 _ROW = "notification"
 _NO_BOX = Box([bytes(32)])  # until a connection is open
-_EVERY = 0.02  # seconds; inside the transaction, or for every one, it halved what the server can do
+_EVERY = 0.02  # seconds; NOTIFY in each transaction halved the throughput of the server
 _AGAIN = 0.5
 
 
 def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
-    """Any role of the database may LISTEN and NOTIFY: what is said is encrypted, with a key that only we can read."""
+    """Any role can LISTEN and NOTIFY, so payloads are encrypted with a key that only our role can read."""
     row = connection.execute("SELECT key FROM gatepost_notification_key").fetchone()
     if row is None:
         raise GatepostError("there is no notification key")
@@ -32,8 +32,8 @@ def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
 Open = Callable[[], psycopg.Connection[tuple[Any, ...]]]
 
 
-class Herald:
-    """Tells the workers of all machines; starts with the first thing to tell."""
+class Notifier:
+    """Sends wake-ups to the workers of all machines. Its thread starts with the first one."""
 
     def __init__(self, open_: Open) -> None:
         self._open = open_
@@ -41,7 +41,7 @@ class Herald:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def tell(self, awaited: set[Key]) -> None:
+    def send(self, awaited: set[Key]) -> None:
         self._told.put(awaited)
         with self._starting:
             if self._thread is None:
@@ -64,7 +64,7 @@ class Herald:
                     box = _box(connection)
                 payload = box.close(packed(awaited), _ROW).hex()
                 connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
-            except (psycopg.Error, GatepostError):  # the workers look by themselves
+            except (psycopg.Error, GatepostError):  # the workers poll, too
                 connection = None
             if ended:
                 break
@@ -79,9 +79,9 @@ class Herald:
 
 
 class Listener:
-    """Hears in a thread of its own, on a connection made again when it breaks."""
+    """Receives wake-ups in a thread. It connects again when the connection breaks."""
 
-    def __init__(self, open_: Open, heard: Heard) -> None:
+    def __init__(self, open_: Open, heard: OnWakeup) -> None:
         self._open = open_
         self._heard = heard
         self._ended = threading.Event()
@@ -95,17 +95,17 @@ class Listener:
                     connection.autocommit = True
                     connection.execute(f"LISTEN {CHANNEL}")
                     box = _box(connection)
-                    self._heard([])  # what was said while nobody listened
+                    self._heard([])  # for what was sent before we listened
                     while not self._ended.is_set():
                         for each in connection.notifies(timeout=0.5):
-                            with suppress(WrongKey, ValueError):  # another role's
+                            with suppress(WrongKey, ValueError):  # sent by another role
                                 named = unpacked(box.open(bytes.fromhex(each.payload), _ROW))
                                 self._heard(named)
             except (psycopg.Error, GatepostError, ValueError):
                 self._ended.wait(_AGAIN)
 
     def renew(self) -> None:
-        """Nothing to renew: the server knows who listens."""
+        """Nothing to do: the server knows its listeners."""
 
     def close(self) -> None:
         self._ended.set()

@@ -20,10 +20,10 @@ from gatepost.core.errors import Unavailable
 from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.database_clock import DatabaseClock
-from gatepost.store.notify import Herald, Listener
+from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
-from gatepost.store.schema_check import Condition
+from gatepost.store.schema_check import StoreInfo
 from gatepost.store.transaction import (
     NO_HINTS,
     Engine,
@@ -36,7 +36,7 @@ from gatepost.store.transaction import (
     precompute,
     prefetch,
 )
-from gatepost.store.wakeup import Heard
+from gatepost.store.wakeup import OnWakeup
 from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_alone, waited_here
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class PostgresStore:
         self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
         self._shared = _Line(self, "append")
-        self._herald = Herald(self._server.open)
+        self._wakeup_sender = Notifier(self._server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
             Thread(target=self._run_each, args=(self._reads, "read"), daemon=True) for _ in range(_READERS)
@@ -127,8 +127,8 @@ class PostgresStore:
     def applied(self) -> dict[int, str]:
         return self._server.applied()
 
-    def condition(self) -> Condition:
-        return self._server.condition()
+    def info(self) -> StoreInfo:
+        return self._server.info()
 
     def integrity(self) -> list[str]:
         return self._server.integrity()
@@ -143,9 +143,9 @@ class PostgresStore:
             queue.put(None)
         for thread in self._threads:
             thread.join()
-        self._herald.close()
+        self._wakeup_sender.close()
 
-    def listen(self, heard: Heard) -> Listener:
+    def listen(self, heard: OnWakeup) -> Listener:
         """Call `heard`, in a thread, when a process creates deliveries."""
         return Listener(self._server.open, heard)
 
@@ -235,7 +235,7 @@ class PostgresStore:
         if line.mode != "read":
             self._watch(len(batch), time.monotonic() - began, pending.labels)
         if pending.wakeups:
-            self._herald.tell(pending.wakeups)
+            self._wakeup_sender.send(pending.wakeups)
 
     def _precompute(self, connection: PostgresConnection, cache: Cache, batch: list[Work]) -> None:
         """Run the units that want a row, with what is read for all of them. If one fails, none is precomputed."""

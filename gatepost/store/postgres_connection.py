@@ -15,7 +15,7 @@ from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.schema_check import Condition
+from gatepost.store.schema_check import StoreInfo
 from gatepost.store.transaction import READ_ONLY
 
 Database = psycopg.Connection[tuple[Any, ...]]
@@ -233,7 +233,7 @@ class PostgresServer:
                 return {}
             return _applied(database)
 
-    def condition(self) -> Condition:
+    def info(self) -> StoreInfo:
         with self._examined() as database:
             rows = database.execute(
                 "SELECT clock_timestamp(), current_setting('server_version'), current_setting('fsync'), "
@@ -242,7 +242,7 @@ class PostgresServer:
         at, version, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
-        return Condition(f"PostgreSQL {version}", at, off)
+        return StoreInfo(f"PostgreSQL {version}", at, off)
 
     def integrity(self) -> list[str]:
         """The problems that PostgreSQL knows of. With the extension amcheck it also reads every index."""

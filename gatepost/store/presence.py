@@ -1,4 +1,4 @@
-"""Whether a service runs on a data directory: each holds a shared lock there, which the kernel frees when it ends."""
+"""Whether a service runs on a data directory: it holds a shared lock there, which the kernel releases when it ends."""
 
 import fcntl
 import os
@@ -13,14 +13,14 @@ _NAME = "service.lock"
 
 @contextmanager
 def present(directory: Path) -> Iterator[None]:
-    """Of a service, while it runs."""
+    """Held by a service while it runs."""
     with _held(directory, fcntl.LOCK_SH, "the store in {} is being restored; start the service afterwards"):
         yield
 
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """For work that no service may see half done."""
+    """Held by work during which no service may run."""
     with _held(directory, fcntl.LOCK_EX, "a service runs on {}; stop it first, and start it again afterwards"):
         yield
 

@@ -1,4 +1,4 @@
-"""What a store says about itself when asked: its engine, its clock, its dangers, and whether its schema is ours."""
+"""Facts about a store: its engine, its clock, dangerous settings, and whether its schema fits this release."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,14 +7,14 @@ from typing import NamedTuple
 from gatepost.store import sql_loader
 
 
-class Condition(NamedTuple):
+class StoreInfo(NamedTuple):
     engine: str
-    clock: datetime | None  # the database's own, where it has one
+    clock: datetime | None  # the clock of the database, if it has one
     dangers: tuple[str, ...]  # settings under which a commit could be lost
 
 
 def schema_problem(dialect: sql_loader.Dialect, applied: Mapping[int, str]) -> str:
-    """What is wrong with the schema, and what to do; empty when nothing is."""
+    """What is wrong with the schema, and what to do. Empty if nothing is."""
     known = {migration.number: migration.checksum for migration in sql_loader.migrations(dialect)}
     newest = max(known)
     if not applied:

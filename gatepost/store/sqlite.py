@@ -24,14 +24,14 @@ from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.lost import end_process
 from gatepost.store.pending import Again, Key, PendingWrites
-from gatepost.store.schema_check import Condition
+from gatepost.store.schema_check import StoreInfo
 from gatepost.store.sqlite_connection import WAL_LIMIT, SqliteConnection, unavailable
 from gatepost.store.sqlite_file import SqliteFile
 from gatepost.store.sqlite_log import WriteAheadLog
 from gatepost.store.sqlite_readers import Reader, Readers
 from gatepost.store.transaction import NO_HINTS, Engine, FanOut, Group, Hints, Tx, Unit, precompute, prefetch
 from gatepost.store.turnstile import Turnstile
-from gatepost.store.wakeup import Bell, Heard, Ringer
+from gatepost.store.wakeup import OnWakeup, WakeupListener, WakeupSender
 from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_here
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class SqliteStore:
         self._gathering = Gathering(self._queue.put)
         self._cache = Cache()
         self._turnstile = Turnstile(path.parent)
-        self._ringer = Ringer(path.parent)
+        self._wakeup_sender = WakeupSender(path.parent)
         self._connection: SqliteConnection | None = None
         self._inode = 0  # of the file that it is connected to
         self._log = WriteAheadLog(path, lost)
@@ -106,8 +106,8 @@ class SqliteStore:
     def applied(self) -> dict[int, str]:
         return self._file.applied()
 
-    def condition(self) -> Condition:
-        return self._file.condition()
+    def info(self) -> StoreInfo:
+        return self._file.info()
 
     def integrity(self) -> list[str]:
         return self._file.integrity()
@@ -115,9 +115,9 @@ class SqliteStore:
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)
 
-    def listen(self, heard: Heard) -> Bell:
+    def listen(self, heard: OnWakeup) -> WakeupListener:
         """Call `heard`, in a thread, when a process creates deliveries."""
-        return Bell(self._file.path.parent, heard)
+        return WakeupListener(self._file.path.parent, heard)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -125,7 +125,7 @@ class SqliteStore:
         self._readers.close()
         self._file.close()
         self._turnstile.close()
-        self._ringer.close()
+        self._wakeup_sender.close()
 
     # --- the writer
 
@@ -174,7 +174,7 @@ class SqliteStore:
             self._log.sync()  # while other processes write
             self._watch(done, time.monotonic() - self._began, self._labels)
             if self._wakeups:
-                self._ringer.ring(self._wakeups)
+                self._wakeup_sender.send(self._wakeups)
                 self._wakeups.clear()
         except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
             self._log.check(error)

@@ -11,7 +11,7 @@ import apsw
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.store import sql_loader
-from gatepost.store.schema_check import Condition
+from gatepost.store.schema_check import StoreInfo
 from gatepost.store.sqlite_connection import connect, unavailable
 from gatepost.store.turnstile import Turnstile
 
@@ -80,11 +80,11 @@ class SqliteFile:
         with self._examined() as database:
             return _applied(database) if database.table_exists("main", "migrations") else {}
 
-    def condition(self) -> Condition:
+    def info(self) -> StoreInfo:
         with self._examined() as database:
             mode = database.pragma("journal_mode")
         dangers = () if mode == "wal" else (f"journal_mode is {mode}, not wal",)
-        return Condition(f"SQLite {apsw.sqlite_lib_version()}", None, dangers)
+        return StoreInfo(f"SQLite {apsw.sqlite_lib_version()}", None, dangers)
 
     def integrity(self) -> list[str]:
         """The problems that SQLite's own checks find."""

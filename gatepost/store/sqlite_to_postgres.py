@@ -1,7 +1,7 @@
-"""Moving a store from SQLite to PostgreSQL: every row, table by table, while nobody else can write.
+"""Moving a store from SQLite to PostgreSQL: all rows, table by table, while no other process can write.
 
-The writers' turnstile is held from the first row to the last, and the old file is put aside at the end under another
-name: a service that still runs on it gets no answer from its store, and loses nothing that it promised.
+The turnstile of the writers is held from the first row to the last. At the end the old file is renamed, so that a
+service that still runs on it gets no answer from its store, and loses nothing that it acknowledged.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ class Moved(NamedTuple):
 def to_postgres(
     source: Path, target: psycopg.Connection[Any], passed: Callable[[int], None] = lambda _count: None
 ) -> Moved:
-    """Copy everything. The other store has its tables, and nothing in them. It commits whole or not at all."""
+    """Copy everything in one transaction. The other store must have its tables, and no rows."""
     with _held(source) as database, target.transaction():
         if target.execute("SELECT 1 FROM accounts LIMIT 1").fetchall():
             raise BadSetting("the PostgreSQL database has accounts already; move into one that is empty")
@@ -45,7 +45,7 @@ def to_postgres(
 
 
 def count(source: Path) -> int:
-    """About how many rows there are."""
+    """The approximate number of rows."""
     with closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)) as database:
         names = [name for name in _tables(database) if name not in _STAYS]
         return sum(_value(database, f'SELECT count(*) FROM "{name}"') for name in names)
@@ -53,7 +53,7 @@ def count(source: Path) -> int:
 
 @contextmanager
 def _held(source: Path) -> Iterator[apsw.Connection]:
-    """One snapshot, and nobody writes until it is left."""
+    """A snapshot. No process writes until the context is left."""
     turnstile = Turnstile(source.parent)
     try:
         with turnstile.passed(), closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as database:
@@ -65,7 +65,7 @@ def _held(source: Path) -> Iterator[apsw.Connection]:
 
 
 def _tables(database: apsw.Connection) -> list[str]:
-    """In the order they were made: what others refer to comes first."""
+    """The tables in the order of their creation, so that referenced tables come first."""
     rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
     return [name for (name,) in cast(list[tuple[str]], rows) if not name.startswith("sqlite_")]
 
@@ -94,7 +94,7 @@ def _value(database: apsw.Connection, text: str) -> int:
 
 
 def _put_aside(source: Path) -> Path:
-    """Under another name, with its log. Who has it open is told that the file is gone."""
+    """Rename the file and its log. A process that has it open finds that it is gone."""
     aside = source.with_name(MOVED)
     with closing(apsw.Connection(str(source))) as database:
         database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -1,4 +1,4 @@
-"""The turnstile: two file locks that make the writers of all processes take turns, however quick one of them is."""
+"""The turnstile: two file locks that make the writers of all processes take turns."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Turnstile:
-    """Gate, then write. A waiter holds the gate lock, so the process that wrote last queues last."""
+    """Two locks: gate, then write. A waiter holds the gate lock, so the process that wrote last queues last."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,6 +1,6 @@
-"""The bell: who made deliveries tells the workers at once. A hint; the workers' own look at the queue is the truth.
+"""Wake-ups: a process that creates deliveries tells the workers at once. This is a hint; workers also poll the queue.
 
-On SQLite a datagram to loopback, to the ports that workers leave as names of files; on PostgreSQL a notification.
+On SQLite it is a datagram to loopback, to the ports that workers publish as names of files. On PostgreSQL it is NOTIFY.
 """
 
 import socket
@@ -12,9 +12,9 @@ from pathlib import Path
 from gatepost.core import clock
 from gatepost.store.pending import Key
 
-Heard = Callable[[list[Key]], None]  # an empty list: look everywhere
+OnWakeup = Callable[[list[Key]], None]  # called with the endpoints; an empty list means all
 
-MOST = 100  # named in one ring
+MOST = 100  # endpoints named in one wake-up
 _STALE = 60.0  # seconds: a worker renews its file more often
 
 
@@ -29,29 +29,29 @@ def unpacked(payload: bytes) -> list[Key]:
     return [(payload[start : start + 16], payload[start + 16 : start + 32]) for start in range(0, len(payload), 32)]
 
 
-class Ringer:
-    """Of a process that writes to an SQLite file."""
+class WakeupSender:
+    """Sends the wake-ups of a process that writes to an SQLite file."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "bells"
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
-    def ring(self, awaited: Iterable[Key]) -> None:
+    def send(self, awaited: Iterable[Key]) -> None:
         payload = packed(awaited)
         with suppress(OSError):
             for file in self._directory.iterdir():
-                with suppress(OSError, ValueError, OverflowError):  # one that cannot be rung does not silence the rest
+                with suppress(OSError, ValueError, OverflowError):  # a failure does not affect the others
                     self._socket.sendto(payload, ("127.0.0.1", int(file.name)))
 
     def close(self) -> None:
         self._socket.close()
 
 
-class Bell:
-    """Of a worker beside an SQLite file: hears in a thread of its own."""
+class WakeupListener:
+    """Receives the wake-ups of a worker on an SQLite file, in a thread."""
 
-    def __init__(self, directory: Path, heard: Heard) -> None:
+    def __init__(self, directory: Path, heard: OnWakeup) -> None:
         folder = directory / "bells"
         folder.mkdir(mode=0o700, exist_ok=True)
         _sweep(folder)
@@ -85,7 +85,7 @@ class Bell:
 
 
 def _sweep(folder: Path) -> None:
-    """Files of workers that were killed."""
+    """Delete the files of workers that were killed."""
     now = clock.now().timestamp()
     for file in folder.iterdir():
         with suppress(OSError):

@@ -92,19 +92,19 @@ class Disk:
         self.on_fault(fault)
         return fault
 
-    def ring(self, awaited: set[Key]) -> None:
+    def send(self, awaited: set[Key]) -> None:
         if not self.bell_works:
             return
         for process, heard in self.listeners:
             if process is None or process.alive:
                 self.loop.call_later(MILLISECOND, heard, list(awaited), context=context_of(process))
 
-    def listen(self, process: Process | None, heard: Callable[[list[Key]], None]) -> "Bell":
+    def listen(self, process: Process | None, heard: Callable[[list[Key]], None]) -> "WakeupListener":
         self.listeners.append((process, heard))
-        return Bell(self, heard)
+        return WakeupListener(self, heard)
 
 
-class Bell:
+class WakeupListener:
     def __init__(self, disk: Disk, heard: Callable[[list[Key]], None]) -> None:
         self._disk, self._heard = disk, heard
 
@@ -114,14 +114,14 @@ class Bell:
         self._disk.listeners = [each for each in self._disk.listeners if each[1] is not self._heard]
 
 
-class Ringer:
+class WakeupSender:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
-    def ring(self, awaited: set[Key]) -> None:
-        self._disk.ring(set(awaited))
+    def send(self, awaited: set[Key]) -> None:
+        self._disk.send(set(awaited))
 
-    tell = ring
+    send = send
 
     def close(self) -> None: ...
 
@@ -203,8 +203,8 @@ class SimulatedSqlite(SqliteStore):
         self._turnstile = NoTurnstile(path.parent)
         self._reader: RememberingConnection | None = None
         self._reader_cache, self._version_read = Cache(), -1
-        self._ringer.close()
-        self._ringer = Ringer(disk)  # type: ignore[assignment]
+        self._wakeup_sender.close()
+        self._wakeup_sender = WakeupSender(disk)  # type: ignore[assignment]
         self._commits = Commits(disk, process, self._transact_all)
         self._gathering = Gathering(self._hand_over)
 
@@ -277,7 +277,7 @@ class SimulatedPostgres(PostgresStore):
         self._disk, self._process = disk, process
         self._writes = _Line(self, "write")
         self._snapshots = _Line(self, "read")
-        self._herald = Ringer(disk)  # type: ignore[assignment]
+        self._wakeup_sender = WakeupSender(disk)  # type: ignore[assignment]
         self._units = Commits(disk, process, self._transact_each)  # type: ignore[assignment]
         self._appends = Commits(disk, process, self._transact_together)  # type: ignore[assignment]
         self._appending = Gathering(self._appends.put)

@@ -12,7 +12,7 @@ import pytest
 
 from gatepost.core import ids
 from gatepost.store.pending import Key
-from gatepost.store.wakeup import MOST, Bell, Ringer, packed, unpacked
+from gatepost.store.wakeup import MOST, WakeupListener, WakeupSender, packed, unpacked
 
 Calls = queue.SimpleQueue[list[Key]]
 WAIT = 10.0  # seconds: only a test that fails waits so long
@@ -27,8 +27,8 @@ def bells(directory: Path) -> list[Path]:
 
 
 @pytest.fixture
-def ringer(tmp_path: Path) -> Iterator[Ringer]:
-    with closing(Ringer(tmp_path)) as found:
+def sender(tmp_path: Path) -> Iterator[WakeupSender]:
+    with closing(WakeupSender(tmp_path)) as found:
         yield found
 
 
@@ -58,65 +58,65 @@ def test_a_full_ring_fits_into_one_datagram() -> None:
     assert len(packed(some(MOST))) <= 65_507  # UDP over IPv4
 
 
-def test_the_bell_hears_what_is_rung(tmp_path: Path, ringer: Ringer) -> None:
+def test_the_bell_hears_what_is_rung(tmp_path: Path, sender: WakeupSender) -> None:
     heard: Calls = queue.SimpleQueue()
-    with closing(Bell(tmp_path, heard.put)):
+    with closing(WakeupListener(tmp_path, heard.put)):
         for awaited in (some(1), some(MOST), []):
-            ringer.ring(awaited)
+            sender.send(awaited)
             assert heard.get(timeout=WAIT) == awaited
-        ringer.ring(some(MOST + 1))
+        sender.send(some(MOST + 1))
         assert heard.get(timeout=WAIT) == []
 
 
-def test_every_bell_hears(tmp_path: Path, ringer: Ringer) -> None:
+def test_every_bell_hears(tmp_path: Path, sender: WakeupSender) -> None:
     one: Calls = queue.SimpleQueue()
     other: Calls = queue.SimpleQueue()
     awaited = some(2)
-    with closing(Bell(tmp_path, one.put)), closing(Bell(tmp_path, other.put)):
-        ringer.ring(iter(awaited))
+    with closing(WakeupListener(tmp_path, one.put)), closing(WakeupListener(tmp_path, other.put)):
+        sender.send(iter(awaited))
         assert one.get(timeout=WAIT) == awaited
         assert other.get(timeout=WAIT) == awaited
 
 
-def test_a_ringer_may_be_there_before_the_bell(tmp_path: Path, ringer: Ringer) -> None:
-    ringer.ring(some(1))
+def test_a_ringer_may_be_there_before_the_bell(tmp_path: Path, sender: WakeupSender) -> None:
+    sender.send(some(1))
     heard: Calls = queue.SimpleQueue()
     awaited = some(1)
-    with closing(Bell(tmp_path, heard.put)):
-        ringer.ring(awaited)
+    with closing(WakeupListener(tmp_path, heard.put)):
+        sender.send(awaited)
         assert heard.get(timeout=WAIT) == awaited
 
 
-def test_a_ring_without_any_bell_does_nothing(tmp_path: Path, ringer: Ringer) -> None:
-    ringer.ring(some(1))
+def test_a_ring_without_any_bell_does_nothing(tmp_path: Path, sender: WakeupSender) -> None:
+    sender.send(some(1))
     assert not list(tmp_path.iterdir())
     (tmp_path / "bells").mkdir()
-    ringer.ring(some(1))
+    sender.send(some(1))
     assert not bells(tmp_path)
 
 
-def test_a_bell_that_nobody_holds_any_more_is_no_trouble(tmp_path: Path, ringer: Ringer) -> None:
+def test_a_bell_that_nobody_holds_any_more_is_no_trouble(tmp_path: Path, sender: WakeupSender) -> None:
     """Loopback says that nobody is there at the next datagram; the living still hear."""
-    with closing(Bell(tmp_path, lambda _: None)):
+    with closing(WakeupListener(tmp_path, lambda _: None)):
         [gone] = bells(tmp_path)
     gone.touch()
     heard: Calls = queue.SimpleQueue()
     awaited = some(1)
-    with closing(Bell(tmp_path, heard.put)):
+    with closing(WakeupListener(tmp_path, heard.put)):
         for _ in range(3):
-            ringer.ring(awaited)
+            sender.send(awaited)
             assert heard.get(timeout=WAIT) == awaited
 
 
-def test_a_closed_bell_leaves_nothing_and_hears_nothing(tmp_path: Path, ringer: Ringer) -> None:
+def test_a_closed_bell_leaves_nothing_and_hears_nothing(tmp_path: Path, sender: WakeupSender) -> None:
     heard: Calls = queue.SimpleQueue()
-    bell = Bell(tmp_path, heard.put)
+    listener = WakeupListener(tmp_path, heard.put)
     [file] = bells(tmp_path)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    bell.close()
+    listener.close()
     assert not bells(tmp_path)
-    ringer.ring(some(1))
+    sender.send(some(1))
     assert heard.empty()
 
 
@@ -132,26 +132,26 @@ def test_files_of_workers_that_were_killed_are_swept(tmp_path: Path) -> None:
     for file, age in ((stale, 120.0), (recent, 5.0)):
         file.touch()
         old(file, age)
-    with closing(Bell(tmp_path, lambda _: None)):
+    with closing(WakeupListener(tmp_path, lambda _: None)):
         assert not stale.exists()
         assert recent.exists()
 
 
 def test_a_renewed_file_is_not_swept(tmp_path: Path) -> None:
-    with closing(Bell(tmp_path, lambda _: None)) as bell:
+    with closing(WakeupListener(tmp_path, lambda _: None)) as listener:
         [file] = bells(tmp_path)
         old(file, 120.0)
-        bell.renew()
-        with closing(Bell(tmp_path, lambda _: None)):
+        listener.renew()
+        with closing(WakeupListener(tmp_path, lambda _: None)):
             assert file.exists()
 
 
-def test_a_file_that_was_swept_comes_back_with_the_next_renewal(tmp_path: Path, ringer: Ringer) -> None:
+def test_a_file_that_was_swept_comes_back_with_the_next_renewal(tmp_path: Path, sender: WakeupSender) -> None:
     heard: Calls = queue.SimpleQueue()
-    with closing(Bell(tmp_path, heard.put)) as bell:
+    with closing(WakeupListener(tmp_path, heard.put)) as listener:
         [file] = bells(tmp_path)
         file.unlink()
-        bell.renew()
+        listener.renew()
         awaited = some(1)
-        ringer.ring(awaited)
+        sender.send(awaited)
         assert heard.get(timeout=WAIT) == awaited
