@@ -27,7 +27,7 @@ from gatepost.ledger.search import EntryFilter
 from gatepost.run.app import Opened, open_for_use
 from gatepost.store.transaction import HIGHEST, Tx
 from gatepost.webhooks import publish
-from gatepost.webhooks.publish import Published
+from gatepost.webhooks.publish import Earlier, Published
 
 CHUNK = 100  # lines in one commit
 LOOK_EVERY = 0.5  # seconds
@@ -109,12 +109,13 @@ def _publish(opened: Opened, account: Account, events: list[Event]) -> list[Publ
     """In one commit, up to the first that is refused; those before it are published."""
 
     def unit(tx: Tx) -> list[Published | Refusal]:
-        found: list[Published | Refusal] = []
-        for each in events:
-            found.append(publish.one(tx, account, each, _ORIGIN))
-            if isinstance(found[-1], Refusal):
+        outcomes: list[Published | Refusal] = []
+        earlier: Earlier = {}
+        for event in events:
+            outcomes.append(publish.one(tx, account, event, _ORIGIN, earlier))
+            if isinstance(outcomes[-1], Refusal):
                 break
-        return found
+        return outcomes
 
     return opened.store.run_now(unit)
 

@@ -351,10 +351,10 @@ def test_a_defect_keeps_back_one_message_and_not_for_ever(
 ) -> None:
     whole = publish.one
 
-    def one(tx: Any, account: Any, event: Event, origin: Any) -> Any:
+    def one(tx: Any, account: Any, event: Event, *arguments: Any) -> Any:
         if '"number":3' in event.data:
             raise LookupError("a defect")
-        return whole(tx, account, event, origin)
+        return whole(tx, account, event, *arguments)
 
     monkeypatch.setattr(publish, "one", one)
     monkeypatch.setattr(bus, "WAITS", (0.05,))

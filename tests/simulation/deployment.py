@@ -133,7 +133,7 @@ class Deployment:
                 (sqlite_log, "_sync", lambda _descriptor: None),
                 (app, "open_store", self._open_store),
                 (logging._Log, "__getattr__", self._logger),
-                (request_log, "answered", lambda _answered: None),
+                (request_log, "log_request", lambda _line: None),
                 (web_tokens, "count_token_request", lambda _asked: None),
                 (clock, "now", self.now),
                 (rsa, "generate_private_key", self._rsa_key),
