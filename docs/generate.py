@@ -33,12 +33,19 @@ from gatepost.oauth import client_grants, clients, discovery, scopes
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
 from gatepost.webhooks import claim_and_settle as units
-from gatepost.webhooks import decide, deliveries, endpoints, plan, schedule, worker
+from gatepost.webhooks import decide, deliveries, endpoints, plan, schedule, subscriptions, worker
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 CODE = DOCS.parent / "gatepost"
-MEMBER_TABLES = [clients.MEMBERS, client_grants.GRANT_MEMBERS, scopes.MEMBERS]
+MEMBER_TABLES = [
+    clients.MEMBERS,
+    client_grants.GRANT_MEMBERS,
+    scopes.MEMBERS,
+    endpoints.MEMBERS,
+    subscriptions.MEMBERS,
+    subscriptions.REPLAY_MEMBERS,
+]
 COMMON = ("data", "database", "config", "as_json")  # options of nearly every command, described once
 _WITH_COMMON = all_commands().commands["doctor"]  # has these options and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -152,7 +152,7 @@ LIMITS: dict[str, list[Row]] = {
         ),
         ("lease of an attempt", f"the endpoint's `timeout` plus {_time(units.LEASE)}", "another worker can take over"),
         ("failures without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
-        _overlap("endpoint", endpoints.OVERLAP, timedelta(seconds=endpoints._WEEK)),
+        _overlap("endpoint", secret_rotation.OVERLAP, endpoints.MAX_OVERLAP),
         ("deliveries on a page", f"{pages.LIMIT}, at most {pages.MOST}", _WRONG),
         ("records that a page examines", f"{listing.EXAMINED}", "continue with `next_cursor`"),
         ("payloads on a page", _size(pages.MOST_PAYLOAD), "continue with `next_cursor`"),

@@ -123,8 +123,10 @@ def problem(schema: Json, value: Any) -> str:
         found = problem(part, inner)
         if found:
             return f"{name} {found}"
-    if schema.get("uniqueItems") and len(set(value)) != len(value):
+    if schema.get("uniqueItems") and isinstance(value, list) and len(set(value)) != len(value):
         return "must not contain an item twice"
+    if "anyOf" in schema and all(problem(alternative, value) for alternative in schema["anyOf"]):
+        return f"must be {words(schema)}"
     return ""
 
 
@@ -204,5 +206,4 @@ _KEYWORDS: dict[str, Callable[[Any, Any], bool]] = {
     "maxProperties": lambda most, value: not isinstance(value, dict) or len(value) <= most,
     "pattern": lambda pattern, value: not isinstance(value, str) or _pattern(pattern).search(value) is not None,
     "not": lambda other, value: problem(other, value) != "",
-    "anyOf": lambda choices, value: any(problem(choice, value) == "" for choice in choices),
 }

@@ -18,6 +18,7 @@ from gatepost.store.transaction import Tx
 from gatepost.webhooks import (
     endpoint_headers,
     endpoint_rows,
+    endpoint_rules,
     endpoints,
     health_rows,
     queue_rows,
@@ -26,11 +27,9 @@ from gatepost.webhooks import (
     subscription_rows,
     subscriptions,
 )
-from gatepost.webhooks.endpoints import Endpoint, SigningSecret
+from gatepost.webhooks.endpoints import HELD, Endpoint, SigningSecret
 from gatepost.webhooks.service import Service
 from gatepost.webhooks.subscriptions import Subscription
-
-HELD = 10_000  # counted exactly up to this
 
 
 def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
@@ -48,7 +47,7 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         return _refuse_endpoint(tx, account, call, limit)
     box = service.keys.data
     clear, unreadable = endpoint_headers.opened(box, known) if known else (None, [])
-    defined = endpoints.define(
+    defined = endpoint_rules.define(
         call.body,
         clear,
         account=account.id,
@@ -60,7 +59,7 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     made, told = defined.endpoint, ""
     if call.caller.client == OPERATOR and made.disabled_reason == "requested" and made.disabled_at == tx.at:
         made = msgspec.structs.replace(made, disabled_reason="operator")
-    if defined.wants_secret:
+    if defined.needs_secret:
         new = (
             _given(defined.given_secret.reveal())
             if defined.given_secret
@@ -165,7 +164,7 @@ def shown_endpoint(tx: Tx, account: Account, found: Endpoint) -> dict[str, Any]:
     held = 0
     if found.status != "active" or not account.active:
         held = queue_rows.count_of_endpoint(tx, account.id, found.id, HELD)
-    return endpoints.shown(found, health_rows.load(tx, account.id, found.id), held, tx.at)
+    return endpoints.render(found, health_rows.load(tx, account.id, found.id), held, tx.at)
 
 
 def _refuse_endpoint(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
@@ -224,7 +223,7 @@ def _keep_subscription(
 
 def shown_subscription(tx: Tx, found: Subscription) -> dict[str, Any]:
     last = replay_rows.last(tx, found.account, found.id)
-    return subscriptions.shown(found, replay.shown(last) if last else None)
+    return subscriptions.render(found, replay.shown(last) if last else None)
 
 
 def _refuse_subscription(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:

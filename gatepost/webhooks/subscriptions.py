@@ -1,24 +1,27 @@
-"""Subscriptions: which events go to which endpoint, and what is to be sent again. Model and rules, no I/O."""
+"""Subscriptions: which events go to which endpoint, and which are replayed. Model, members and rules, no I/O."""
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from gatepost.core import clock, ids
+from gatepost.core import json_schema as schema
 from gatepost.core.errors import Refusal
+from gatepost.core.members import Member, read, request_schemas, table
 from gatepost.ledger import entries
 
 Scalar = str | int | float | bool | None
 ANY = "*"
 BELOW = ".*"
+Status = Literal["active", "disabled", "removed"]
 
 
 class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One endpoint and the events it gets. `filter` has JSON pointers into an event's data, and what must be there."""
+    """One endpoint and the events that it gets. `filter` maps JSON pointers into the event's data to values."""
 
     id: str
     account: str
@@ -27,12 +30,12 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: datetime
     updated_at: datetime
     filter: dict[str, Scalar] = {}
-    status: Literal["active", "disabled", "removed"] = "active"
+    status: Status = "active"
     description: str = ""
 
 
 class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to be sent again: retained events from `start` up to `until`, or those named."""
+    """Which retained events are sent again: those from `start` up to `until`, or those named."""
 
     start: datetime | None = None
     until: datetime | None = None
@@ -40,7 +43,7 @@ class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
     event_ids: list[str] = []
 
 
-class Defined(NamedTuple):
+class SubscriptionDefinition(NamedTuple):
     """What a body of POST /webhooks/subscriptions asks for, checked."""
 
     subscription: Subscription
@@ -48,7 +51,7 @@ class Defined(NamedTuple):
 
 
 def matches_type(patterns: Sequence[str], type_: str) -> bool:
-    """Whether one of the patterns is for events of this type. `*` is for platform types: ours must be named."""
+    """Whether a pattern matches the type. `*` matches platform types only: Gatepost's own types must be named."""
     for pattern in patterns:
         if pattern == ANY:
             if not type_.startswith(entries.RESERVED):
@@ -62,8 +65,8 @@ def matches_type(patterns: Sequence[str], type_: str) -> bool:
 
 
 def matches_data(filter_: Mapping[str, Scalar], data: Any) -> bool:
-    """Whether the data has, at each pointer, what must be there. What is absent equals nothing, not even null."""
-    return all(_equal(_at(pointer, data), wanted) for pointer, wanted in filter_.items())
+    """Whether the data has the expected value at each pointer. A missing value equals nothing, not even null."""
+    return all(_equal(_at(pointer, data), expected) for pointer, expected in filter_.items())
 
 
 _ABSENT = object()
@@ -71,101 +74,250 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def _at(pointer: str, data: Any) -> Any:
-    """RFC 6901, section 4."""
-    found = data
+    """The value that a JSON pointer names: RFC 6901, section 4."""
+    value = data
     for part in pointer.split("/")[1:]:
-        if isinstance(found, dict):
-            found = found.get(part.replace("~1", "/").replace("~0", "~"), _ABSENT)
-        elif isinstance(found, list) and _INDEX.fullmatch(part) and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(value, dict):
+            value = value.get(part.replace("~1", "/").replace("~0", "~"), _ABSENT)
+        elif isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
+            value = value[int(part)]
         else:
             return _ABSENT
-    return found
+    return value
 
 
-def _equal(found: Any, wanted: Scalar) -> bool:
-    """As in JSON: 1 and 1.0 are one number, and true is none."""
-    if isinstance(wanted, bool) or isinstance(found, bool) or wanted is None:
-        return found is wanted
-    return bool(found == wanted)
+def _equal(value: Any, expected: Scalar) -> bool:
+    """Whether two JSON values are equal: 1 and 1.0 are the same number, and true is not a number."""
+    if isinstance(expected, bool) or isinstance(value, bool) or expected is None:
+        return value is expected
+    return bool(value == expected)
+
+
+# --- members
+
+_PART = "[a-z0-9_-]+"
+_PATTERN = rf"^(?:\*|{entries.PLATFORM_TYPE.pattern}|{_PART}(?:\.{_PART})*\.\*)$"
+_RESERVED = "|".join(prefix.removesuffix(".") for prefix in entries.RESERVED)
+
+
+def _own_patterns() -> list[str]:
+    """Gatepost's own event types, and every prefix that matches some of them."""
+    parts = [name.split(".") for name in entries.TYPES]
+    prefixes = {".".join([*words[:depth], "*"]) for words in parts for depth in range(1, len(words))}
+    return sorted({*entries.TYPES, *prefixes})
+
+
+_EVENT_PATTERN = {
+    "type": "string",
+    "maxLength": 256,
+    "anyOf": [{"pattern": _PATTERN, "not": {"pattern": rf"^(?:{_RESERVED})\."}}, {"enum": _own_patterns()}],
+    schema.EXPECTS: "a type such as invoice.paid, a prefix such as invoice.*, * for all types of the platform, or an "
+    f"existing type or prefix below {', '.join(entries.RESERVED)}",
+}
+_POINTER = schema.string(
+    0, 256, expects="a JSON pointer of at most 256 characters, such as /customer/id", pattern="^(?:/(?:[^~/]|~[01])*)+$"
+)
+_SCALAR = {
+    "type": ["string", "number", "boolean", "null"],
+    "maxLength": 1024,
+    schema.EXPECTS: "a string of at most 1024 characters, a number, true, false or null",
+}
+
+
+def _filter_numbers(filter_: dict[str, Scalar]) -> str:
+    """Numbers must be such that every database and JSON reader returns them unchanged."""
+    for pointer, value in filter_.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{pointer} must be a finite number"
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            return f"{pointer} must be a number of at most 64 bits"
+    return ""
+
+
+_TIME = schema.DATE_TIME | {schema.EXPECTS: "a time with its offset, such as 2026-11-15T08:00:00Z"}
+REPLAY_MEMBERS = table(
+    "a replay",
+    Replay,
+    Member("from", _TIME, "Replays events recorded at this time or later."),
+    Member("until", _TIME, "Replays events recorded before this time.", default_text="now"),
+    Member("only", schema.one_of(["failed"]), "Replays events of which a delivery by this subscription failed."),
+    Member(
+        "event_ids",
+        schema.array(
+            schema.identifier("evt"),
+            expects="a list of 1 to 100 different ids of events",
+            minItems=1,
+            maxItems=100,
+            uniqueItems=True,
+        ),
+        "Replays these events. Must not be combined with other members.",
+    ),
+)
+_RANGE = ("from", "until", "only")
+_NULL = {"type": "null"}
+REPLAY = schema.request_object(
+    request_schemas(REPLAY_MEMBERS),
+    description="Creates new deliveries of retained events: of a range, or of those named.",
+) | {
+    "anyOf": [
+        *({"required": [name], "properties": {name: {"type": "string"}, "event_ids": _NULL}} for name in _RANGE),
+        {"required": ["event_ids"], "properties": dict.fromkeys(_RANGE, _NULL) | {"event_ids": {"type": "array"}}},
+    ],
+    schema.EXPECTS: "an object with from, until or only, or with event_ids alone",
+}
+
+
+def _replay_problem(value: Any) -> str:
+    wrong = schema.problem(REPLAY, value)
+    if wrong:
+        return wrong
+    for name in ("from", "until"):
+        if value.get(name) is not None and clock.parse_rfc3339(value[name]) is None:
+            return f"{name} must be {_TIME[schema.EXPECTS]}"
+    replay = _replay(value)
+    return "from must be before until" if replay.start and replay.until and replay.start >= replay.until else ""
+
+
+def _replay(value: dict[str, Any]) -> Replay:
+    """What a checked member `replay` asks for."""
+    start, until = (clock.parse_rfc3339(value[name]) if value.get(name) else None for name in ("from", "until"))
+    return Replay(start, until, value.get("only") is not None, value.get("event_ids") or [])
+
+
+_PROGRESS = schema.response_object(
+    {
+        "id": schema.identifier("rpl"),
+        "state": schema.one_of(["running", "ended"]),
+        "examined": schema.count(description="Retained events examined."),
+        "made": schema.count(description="New deliveries."),
+        "from": schema.DATE_TIME,
+        "until": schema.DATE_TIME,
+        "only": schema.one_of(["failed"]),
+        "event_ids": schema.array(schema.identifier("evt")),
+    },
+    *REPLAY_MEMBERS.request,
+)
+MEMBERS = table(
+    "a subscription",
+    Subscription,
+    Member(
+        "id",
+        schema.identifier("sub"),
+        "Identifies the subscription to change or read. Leave it out to create a subscription.",
+        null=False,
+        occasion="change",
+        is_reference=True,
+    ),
+    Member(
+        "endpoint_id",
+        schema.identifier("ep"),
+        "The endpoint that the events go to. It cannot be changed.",
+        required=True,
+        null=False,
+        is_reference=True,
+    ),
+    Member(
+        "events",
+        schema.array(
+            _EVENT_PATTERN,
+            expects="a list of 1 to 100 different event types or prefixes",
+            minItems=1,
+            maxItems=100,
+            uniqueItems=True,
+            examples=[["invoice.*"]],
+        ),
+        "Event types, prefixes such as `invoice.*`, or `*` for all types of the platform. Gatepost's own types must be "
+        "named.",
+        required=True,
+        null=False,
+    ),
+    Member(
+        "filter",
+        schema.mapping(
+            _POINTER,
+            _SCALAR,
+            10,
+            expects="an object of at most 10 JSON pointers, each with a string, number, boolean or null",
+            examples=[{"/customer/country": "NL"}],
+        ),
+        "JSON pointers into the data of an event (RFC 6901), and the values that must be there.",
+        rule=_filter_numbers,
+    ),
+    Member(
+        "status",
+        schema.one_of(get_args(Status)),
+        "A disabled subscription matches no new events, but its deliveries go on. Removing it is final.",
+    ),
+    Member("description", schema.string(0, 500), "A note for people."),
+    Member(
+        "replay",
+        schema.ref("Replay") | {schema.EXPECTS: "an object with from, until or only, or with event_ids alone"},
+        "Which retained events to send again.",
+        direction="request",
+        rule=_replay_problem,
+    ),
+    Member("account", schema.identifier("acc"), "The account that the subscription belongs to.", direction="response"),
+    Member("created_at", schema.DATE_TIME, "When the subscription was created.", direction="response"),
+    Member("updated_at", schema.DATE_TIME, "When the subscription was last changed.", direction="response"),
+    Member("replay", schema.nullable(_PROGRESS), "The progress of the latest replay, or null.", direction="response"),
+)
+
+
+# --- defining a subscription
 
 
 def define(
-    sent: Mapping[str, Any],
-    known: Subscription | None,
+    body: Mapping[str, Any],
+    current: Subscription | None,
     *,
     account: str,
     at: datetime,
     endpoint_exists: Callable[[str], bool],
-) -> Defined | Refusal:
-    """The subscription that the body defines: a new one, or `known` with the members sent changed."""
-    if known is not None and known.status == "removed":
-        if set(sent) <= {"id"}:
-            return Defined(known, None)
-        return Refusal("conflict", "id: the subscription is removed, which is final; create another", "/id")
-    fields = _misplaced(sent, known, endpoint_exists) or _read(sent)
-    if isinstance(fields, Refusal):
-        return fields
-    base = known or Subscription(ids.new("sub"), account, sent["endpoint_id"], [], at, at)
-    made = msgspec.structs.replace(base, **fields)
-    replay = None
-    if sent.get("replay") is not None:
-        read = _replay(sent["replay"])
-        if isinstance(read, str):
-            return _bad("replay", read)
-        if made.status == "removed":
-            return _bad("replay", "not for a subscription that is removed")
-        replay = read
-    return Defined(base if _same(made, base) else msgspec.structs.replace(made, updated_at=at), replay)
+) -> SubscriptionDefinition | Refusal:
+    """The subscription that the body defines: a new one, or `current` with the members sent changed."""
+    if current is not None and current.status == "removed":
+        if set(body) <= {"id"}:
+            return SubscriptionDefinition(current, None)
+        return Refusal("conflict", "id: the subscription was removed, which is final; create another", "/id")
+    refusal = _endpoint_refusal(body, current, endpoint_exists)
+    values = refusal or read(MEMBERS, body, creating=current is None)
+    if isinstance(values, Refusal):
+        return values
+    if current is None and values.get("status") == "removed":
+        return MEMBERS.refusal("status", "must be active or disabled when the subscription is created")
+    replay = _replay(asked) if (asked := values.pop("replay", None)) is not None else None
+    base = current or Subscription(ids.new("sub"), account, body["endpoint_id"], [], at, at)
+    subscription = msgspec.structs.replace(base, **values)
+    if replay is not None and subscription.status == "removed":
+        return MEMBERS.refusal("replay", "must not be sent for a subscription that is removed")
+    if _is_same(subscription, base):
+        return SubscriptionDefinition(base, replay)
+    return SubscriptionDefinition(msgspec.structs.replace(subscription, updated_at=at), replay)
 
 
-def _same(one: Subscription, other: Subscription) -> bool:
-    """In Python 1 equals True; in a filter it does not."""
-    kinds = [{pointer: isinstance(value, bool) for pointer, value in each.filter.items()} for each in (one, other)]
-    return one == other and kinds[0] == kinds[1]
-
-
-def _misplaced(
-    sent: Mapping[str, Any], known: Subscription | None, endpoint_exists: Callable[[str], bool]
+def _endpoint_refusal(
+    body: Mapping[str, Any], current: Subscription | None, endpoint_exists: Callable[[str], bool]
 ) -> Refusal | None:
-    """A member that is unknown, missing, or not for this occasion. `endpoint_id` stays what it was at the start."""
-    for member in sent:
-        if member not in MEMBERS:
-            return _bad(member, f"unknown member; a subscription has {', '.join(MEMBERS)}")
-    endpoint = sent.get("endpoint_id")
-    if known is not None:
-        same = "endpoint_id" not in sent or endpoint == known.endpoint
-        return None if same else _bad("endpoint_id", "cannot change; create another subscription")
+    """The endpoint must exist when the subscription is created, and stays the same afterwards."""
+    endpoint = body.get("endpoint_id")
+    if "endpoint_id" not in body:
+        return None
+    if current is not None:
+        is_same = endpoint == current.endpoint
+        return None if is_same else MEMBERS.refusal("endpoint_id", "cannot be changed; create another subscription")
     if not isinstance(endpoint, str):
-        return _bad("endpoint_id", "needed: the id of an endpoint")
-    if not endpoint_exists(endpoint):
-        return Refusal("not_found", "endpoint_id: no such endpoint", "/endpoint_id")
-    if "events" not in sent:
-        return _bad("events", "needed: the types of events to send")
-    if sent.get("status") == "removed":
-        return _bad("status", "must be active or disabled when creating")
-    return None
+        return MEMBERS.refusal("endpoint_id", "must be the id of an endpoint")
+    return None if endpoint_exists(endpoint) else Refusal("not_found", "endpoint_id: no such endpoint", "/endpoint_id")
 
 
-def _read(sent: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-    """The members sent, each checked by itself; null means the default."""
-    fields: dict[str, Any] = {}
-    for member, check in _CHECKS.items():
-        if member not in sent:
-            continue
-        value = sent[member]
-        if value is None and member in _DEFAULTS:
-            fields[member] = _DEFAULTS[member]
-            continue
-        problem = check(value)
-        if problem:
-            return _bad(member, problem)
-        fields[member] = value
-    return fields
+def _is_same(one: Subscription, other: Subscription) -> bool:
+    """In Python 1 equals True; in a filter it does not."""
+    booleans = [{name: isinstance(value, bool) for name, value in each.filter.items()} for each in (one, other)]
+    return one == other and booleans[0] == booleans[1]
 
 
-def shown(subscription: Subscription, replay_progress: dict[str, Any] | None) -> dict[str, Any]:
-    """The answer of POST /webhooks/subscriptions."""
+def render(subscription: Subscription, replay_progress: dict[str, Any] | None) -> dict[str, Any]:
+    """The response of POST /webhooks/subscriptions."""
     return {
         "id": subscription.id,
         "account": subscription.account,
@@ -178,115 +330,3 @@ def shown(subscription: Subscription, replay_progress: dict[str, Any] | None) ->
         "updated_at": clock.rfc3339(subscription.updated_at),
         "replay": replay_progress,
     }
-
-
-REPLAY_MEMBERS = ("from", "until", "only", "event_ids")
-
-
-def _replay(value: Any) -> Replay | str:
-    """What the body asks to send again, or what is wrong with it."""
-    if not isinstance(value, dict):
-        return f"must be an object with {', '.join(REPLAY_MEMBERS)}"
-    for name in value:
-        if name not in REPLAY_MEMBERS:
-            return f"unknown member {name[:64]}; a replay has {', '.join(REPLAY_MEMBERS)}"
-    asked = {name: each for name, each in value.items() if each is not None}
-    if not asked:
-        return "must say what: from or until, only, or event_ids"
-    if "event_ids" in asked:
-        named = asked["event_ids"]
-        right = isinstance(named, list) and 1 <= len(named) <= 100
-        right = right and all(isinstance(each, str) and ids.parse("evt", each) is not None for each in named)
-        if not right or len(set(named)) != len(named):
-            return "event_ids must be a list of 1 to 100 ids of events, each once"
-        return Replay(event_ids=named) if len(asked) == 1 else "event_ids must stand alone"
-    if asked.get("only", "failed") != "failed":
-        return "only must be failed"
-    times = {}
-    for name in ("from", "until"):
-        if name in asked:
-            times[name] = clock.parse_rfc3339(asked[name]) if isinstance(asked[name], str) else None
-            if times[name] is None:
-                return f"{name} must be a time with its offset, as 2026-11-15T08:00:00Z"
-    start, until = times.get("from"), times.get("until")
-    if start and until and start >= until:
-        return "from must be before until"
-    return Replay(start, until, "only" in asked)
-
-
-# --- single members
-
-
-def _bad(member: str, detail: str) -> Refusal:
-    pointer = member[:64].replace("~", "~0").replace("/", "~1")  # RFC 6901, section 3
-    return Refusal("invalid_request", f"{member[:64]}: {detail}", f"/{pointer}")
-
-
-_PREFIX = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
-
-
-def _events(value: Any) -> str:
-    if not isinstance(value, list) or not 1 <= len(value) <= 100:
-        return "must be a list of 1 to 100 types of events"
-    for pattern in value:
-        if not isinstance(pattern, str) or len(pattern) > 256 or not _is_pattern(pattern):
-            return "must be types as invoice.paid, prefixes as invoice.*, or * for all types of the platform"
-        if _names_nothing(pattern):
-            return f"{pattern} names no type that the service has ({', '.join(entries.RESERVED)} are its own)"
-    return "" if len(set(value)) == len(value) else "must be all different"
-
-
-def _is_pattern(text: str) -> bool:
-    if text.endswith(BELOW):
-        return _PREFIX.fullmatch(text.removesuffix(BELOW)) is not None
-    return text == ANY or entries.PLATFORM_TYPE.fullmatch(text) is not None
-
-
-def _names_nothing(pattern: str) -> bool:
-    """Whether it is among the reserved names without naming one that the service has."""
-    return pattern.startswith(entries.RESERVED) and not any(matches_type([pattern], each) for each in entries.TYPES)
-
-
-_POINTER = re.compile(r"(/([^~/]|~[01])*)+")  # RFC 6901, section 3
-
-
-def _filter(value: Any) -> str:
-    if not isinstance(value, dict) or len(value) > 10:
-        return "must be an object of at most 10 JSON pointers, each with the value that must be there"
-    for pointer, wanted in value.items():
-        if len(pointer) > 256 or not _POINTER.fullmatch(pointer):
-            return "must have JSON pointers of at most 256 characters, as /customer/id"
-        if not _is_scalar(wanted):
-            return f"{pointer} must be a text of at most 1024 characters, a number, true, false or null"
-    return ""
-
-
-def _is_scalar(value: Any) -> bool:
-    match value:
-        case str():
-            return len(value) <= 1024
-        case float():
-            return math.isfinite(value)
-        case int():
-            return -(1 << 63) <= value < 1 << 63
-        case _:
-            return value is None
-
-
-def _status(value: Any) -> str:
-    return "" if value in ("active", "disabled", "removed") else "must be one of active, disabled, removed"
-
-
-def _description(value: Any) -> str:
-    return "" if isinstance(value, str) and len(value) <= 500 else "must be a text of at most 500 characters"
-
-
-# member → its check: an empty text, or what would be right.
-_CHECKS: dict[str, Callable[[Any], str]] = {
-    "events": _events,
-    "filter": _filter,
-    "status": _status,
-    "description": _description,
-}
-MEMBERS = ("id", "endpoint_id", *_CHECKS, "replay")
-_DEFAULTS: dict[str, Any] = {"filter": {}, "status": "active", "description": ""}

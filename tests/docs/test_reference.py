@@ -283,7 +283,7 @@ def test_limits() -> None:
     assert [bool(jwk_sets.jwks_problem(each)) for each in sets] == [False, True]
     usual, most = limit("one attempt, from start to the last byte")
     assert endpoints.Endpoint("", "", "", clock.EPOCH, clock.EPOCH).timeout == usual
-    assert [bool(endpoints._CHECKS["timeout"](value)) for value in (most, most + 1)] == [False, True]
+    assert [bool(endpoints.MEMBERS.problem("timeout", value)) for value in (most, most + 1)] == [False, True]
 
 
 def test_key_lifetimes() -> None:

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 import pytest
 
 from gatepost import accounts, settings
-from gatepost.core import clock, ids, webhook_signature
+from gatepost.core import clock, ids, secret_rotation, webhook_signature
 from gatepost.egress import address_guard
 from gatepost.ingest import http
 from gatepost.ledger import entries, publishable
@@ -19,7 +19,6 @@ from gatepost.web import deliveries as web_deliveries
 from gatepost.webhooks import claim_and_settle as units
 from gatepost.webhooks import (
     decide,
-    definitions,
     deliveries,
     endpoints,
     message,
@@ -54,58 +53,22 @@ EXPLAINED = DOCS / "explanation" / "deliveries.md"
 
 
 def test_members() -> None:
-    endpoint, subscription = tables(WEBHOOKS, "member", "value", "default")
-    assert tuple(endpoint) == endpoints.MEMBERS
-    assert tuple(subscription) == subscriptions.MEMBERS
-    assert tuple(first_column(WEBHOOKS, "member of `replay`", "value")) == subscriptions.REPLAY_MEMBERS
+    shown = tables(WEBHOOKS, "member", "value", "default", "meaning")
+    known = (endpoints.MEMBERS, subscriptions.MEMBERS, subscriptions.REPLAY_MEMBERS)
+    assert shown == [list(table.request) for table in known]
     assert first_column(WEBHOOKS, "attribute", "value") == list(http._CHECKS)
     assert first_column(WEBHOOKS, "content type", "body")[-1] == http.BATCH
     assert set(first_column(WEBHOOKS, "parameter", "value")) == set(web_deliveries.PARAMETERS)
 
 
-def members(heading: str) -> dict[str, list[str]]:
-    """Return the rows of the table of members under a heading, by name."""
-    lines = [line for line in section(WEBHOOKS, heading).splitlines() if line.startswith("| `")]
-    return {bare(cells[0]): cells for cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)}
-
-
-def test_defaults() -> None:
-    blank = endpoints.Endpoint("", "", "", clock.EPOCH, clock.EPOCH)
-    other = subscriptions.Subscription("", "", "", [], clock.EPOCH, clock.EPOCH)
-    for heading, defined in (("POST /webhooks/endpoints", blank), ("POST /webhooks/subscriptions", other)):
-        found = 0
-        for name, cells in members(heading).items():
-            default = re.fullmatch(r"`([^`]+)`", cells[2]) if len(cells) == 3 else None
-            if default:
-                found += 1
-                assert json.dumps(getattr(defined, name)).strip('"') == default[1], name
-        assert found
-
-
-@pytest.mark.parametrize("name", ["timeout", "max_in_flight", "rate_limit", "max_retry_after"])
-def test_bounds(name: str) -> None:
-    low, high = (int(number) for number in re.findall(r"\d+", members("POST /webhooks/endpoints")[name][1]))
-    check = endpoints._CHECKS[name]
-    assert [bool(check(value)) for value in (low - 1, low, high, high + 1)] == [True, False, False, True]
-
-
-def test_other_bounds() -> None:
-    told = {name: cells[1] for name, cells in members("POST /webhooks/endpoints").items()}
-    delays, least, most = (int(number) for number in re.findall(r"\d+", told["retry_schedule"].split(";")[0]))
-    check = endpoints._CHECKS["retry_schedule"]
-    assert not check([least, most] * (delays // 2))
-    assert check([least] * (delays + 1))
-    assert check([most + 1])
-    overlap = [int(number) for number in re.findall(r"\d+", told["rotate_secret"])][-1]
-    assert endpoints._overlap({"overlap": overlap}) == timedelta(seconds=overlap)
-    assert endpoints._overlap({"overlap": overlap + 1}) is None
-    assert timedelta(hours=24) == endpoints.OVERLAP
+def test_bounds() -> None:
+    """Check numbers outside the generated tables."""
+    assert timedelta(hours=24) == secret_rotation.OVERLAP
     for size, right in ((24, True), (64, True), (23, False), (65, False)):
-        assert (endpoints._secret(webhook_signature.SECRET + b64encode(b"1" * size).decode()) == "") is right
+        secret = webhook_signature.SECRET + b64encode(b"1" * size).decode()
+        assert (endpoints.MEMBERS.problem("secret", secret) == "") is right
     assert "24 to 64 bytes" in section(WEBHOOKS, "POST /webhooks/endpoints")
-    assert definitions.HELD == listing.COUNTED == 10_000
-    assert subscriptions._events([f"a.b{number}" for number in range(100)]) == ""
-    assert subscriptions._events([f"a.b{number}" for number in range(101)])
+    assert endpoints.HELD == listing.COUNTED == 10_000
 
 
 def test_hidden_and_forbidden_headers() -> None:
@@ -113,14 +76,14 @@ def test_hidden_and_forbidden_headers() -> None:
     [line] = [line for line in text.splitlines() if line.startswith("- **Headers**")]
     forbidden, hidden = line.split("A value whose header")
     for name in re.findall(r"`([a-z…-]+)`", forbidden):
-        assert endpoints._headers({name.replace("…", "x"): "v"}), name
+        assert endpoints.MEMBERS.problem("headers", {name.replace("…", "x"): "v"}), name
     words = re.findall(r"`([a-z]+)`", hidden)
     assert set(words) == set(endpoints._CREDENTIAL.pattern.split("|"))
 
 
 def test_patterns() -> None:
     exact, below, every = first_column(WEBHOOKS, "pattern", "is for")
-    assert [subscriptions._events([each]) for each in (exact, below, every, "oauth.token.*")] == [""] * 4
+    assert subscriptions.MEMBERS.problem("events", [exact, below, every, "oauth.token.*"]) == ""
     assert subscriptions.matches_type([below], "invoice.line.added")
     assert not subscriptions.matches_type([every], "oauth.token.issued")
 

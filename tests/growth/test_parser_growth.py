@@ -35,7 +35,7 @@ from gatepost.web.context import Surface
 from gatepost.web.definitions import idempotency_key
 from gatepost.web.error_page import prefers_html
 from gatepost.web.requests import Request, fields, form, json_object, parameters, preferences, source
-from gatepost.webhooks import endpoints, listing, subscriptions
+from gatepost.webhooks import endpoint_rules, listing, subscriptions
 from gatepost.webhooks.listing import Query
 from gatepost.webhooks.plan import retry_after
 from tests.unit.foreign import EC, encoded, public, token
@@ -261,7 +261,7 @@ def define_scope(body: dict[str, Any]) -> object:
 
 
 def define_endpoint(body: dict[str, Any]) -> object:
-    return endpoints.define(
+    return endpoint_rules.define(
         body, None, account="acc_1", at=NOW, url_problem=lambda url: url_problem(Policy(), url)
     )  # fmt: skip
 

@@ -7,17 +7,11 @@ import msgspec
 import pytest
 
 from gatepost.core.errors import Refusal
+from gatepost.core.secret_rotation import OVERLAP
 from gatepost.core.webhook_signature import new_secret
-from gatepost.webhooks import endpoints
-from gatepost.webhooks.endpoints import (
-    DISABLE_AFTER,
-    OVERLAP,
-    Defined,
-    Endpoint,
-    Health,
-    SigningSecret,
-    with_secret,
-)
+from gatepost.webhooks import endpoint_rules, endpoints
+from gatepost.webhooks.endpoint_rules import EndpointDefinition
+from gatepost.webhooks.endpoints import DISABLE_AFTER, Endpoint, Health, SigningSecret, with_secret
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -44,20 +38,20 @@ def url_problem(url: str) -> str:
     return "" if url.startswith("https://") else "must be https"
 
 
-def define(sent: dict[str, Any], known: Endpoint | None = None, at: datetime = NOW) -> Defined | Refusal:
-    return endpoints.define(sent, known, account=ACCOUNT, at=at, url_problem=url_problem)
+def define(sent: dict[str, Any], known: Endpoint | None = None, at: datetime = NOW) -> EndpointDefinition | Refusal:
+    return endpoint_rules.define(sent, known, account=ACCOUNT, at=at, url_problem=url_problem)
 
 
-def definition(sent: dict[str, Any], known: Endpoint | None = None, at: datetime = NOW) -> Defined:
+def definition(sent: dict[str, Any], known: Endpoint | None = None, at: datetime = NOW) -> EndpointDefinition:
     found = define(sent if known else {"url": URL} | sent, known, at)
-    assert isinstance(found, Defined), found
+    assert isinstance(found, EndpointDefinition), found
     return found
 
 
 def defined(sent: dict[str, Any], known: Endpoint | None = None, at: datetime = NOW) -> Endpoint:
     """The endpoint, with the secret that it wants."""
     found = definition(sent, known, at)
-    if not found.wants_secret:
+    if not found.needs_secret:
         return found.endpoint
     return with_secret(found.endpoint, secret(found.endpoint.signing, at), found.overlap, at)
 
@@ -138,7 +132,7 @@ class TestMembers:
 
     def test_every_member_stands_in_both_tables(self) -> None:
         """But those that have tests of their own."""
-        members = set(endpoints.MEMBERS)
+        members = set(endpoints.MEMBERS.request)
         assert members - {member for member, _ in RIGHT} == {"id", "secret", "rotate_secret"}
         assert members - {member for member, _ in WRONG} == {"id", "secret"}
 
@@ -167,9 +161,9 @@ class TestMembers:
 class TestCreating:
     def test_a_url_alone_is_enough(self) -> None:
         made = definition({})
-        assert made == Defined(
+        assert made == EndpointDefinition(
             Endpoint(made.endpoint.id, ACCOUNT, URL, NOW, NOW, resumed_at=NOW),
-            wants_secret=True,
+            needs_secret=True,
             given_secret=None,
             overlap=OVERLAP,
         )
@@ -190,7 +184,7 @@ class TestCreating:
 class TestGivenSecret:
     def test_is_taken_when_creating(self) -> None:
         made = definition({"secret": GIVEN})
-        assert made.wants_secret
+        assert made.needs_secret
         assert made.given_secret is not None
         assert made.given_secret.reveal() == GIVEN
         assert GIVEN not in repr(made)
@@ -231,25 +225,25 @@ class TestRotating:
     def test_asking(self, value: Any, wanted: bool, overlap: timedelta) -> None:
         known = defined({})
         found = definition({"rotate_secret": value}, known, LATER)
-        assert (found.wants_secret, found.overlap) == (wanted, overlap)
+        assert (found.needs_secret, found.overlap) == (wanted, overlap)
         assert found.endpoint.updated_at == (LATER if wanted else NOW)
-        assert definition({"rotate_secret": value}).wants_secret, "a new one always wants its first"
+        assert definition({"rotate_secret": value}).needs_secret, "a new one always wants its first"
 
     def test_another_kind_of_signing_is_another_secret(self) -> None:
         known = defined({})
-        assert definition({"signing": "v1a"}, known).wants_secret
-        assert not definition({"signing": "v1"}, known).wants_secret
+        assert definition({"signing": "v1a"}, known).needs_secret
+        assert not definition({"signing": "v1"}, known).needs_secret
         assert definition({"signing": "v1a", "rotate_secret": {"overlap": 5}}, known).overlap == timedelta(seconds=5)
         both = defined({"signing": "v1a"}, known, LATER)
         assert [(each.kind, each.live(LATER)) for each in both.secrets] == [("v1", True), ("v1a", True)]
-        assert definition({"signing": None}, both).wants_secret, "null goes back to v1"
+        assert definition({"signing": None}, both).needs_secret, "null goes back to v1"
 
     def test_one_whose_secrets_ended_gets_another(self) -> None:
         known = defined({})
         ended = msgspec.structs.replace(known.secrets[0], expires_at=LATER)
         known = msgspec.structs.replace(known, secrets=[ended])
-        assert not definition({"timeout": 5}, known, NOW).wants_secret
-        assert definition({"timeout": 5}, known, LATER).wants_secret
+        assert not definition({"timeout": 5}, known, NOW).needs_secret
+        assert definition({"timeout": 5}, known, LATER).needs_secret
 
 
 def rotated(*made: tuple[str, timedelta, datetime]) -> Endpoint:
@@ -292,7 +286,7 @@ class TestSecrets:
 class TestRedefining:
     def test_the_id_alone_changes_nothing(self) -> None:
         known = defined(FULL)
-        assert definition({"id": known.id}, known, LATER) == Defined(known, False, None, OVERLAP)
+        assert definition({"id": known.id}, known, LATER) == EndpointDefinition(known, False, None, OVERLAP)
 
     def test_the_same_again_changes_nothing(self) -> None:
         known = defined(FULL)
@@ -310,7 +304,7 @@ class TestRedefining:
         known = defined(FULL)
         found = definition({"id": known.id, member: value}, known, LATER)
         assert found.endpoint == msgspec.structs.replace(known, **{member: value}, updated_at=LATER)
-        assert not found.wants_secret
+        assert not found.needs_secret
 
     @pytest.mark.parametrize("member", [member for member in FULL if member != "url"])
     def test_null_removes(self, member: str) -> None:
@@ -347,11 +341,11 @@ class TestHiddenHeaders:
     def test_what_smells_of_a_credential_is_not_shown(self, name: str) -> None:
         made = defined({"headers": {name: "v4lue", "x-team": "blue"}})
         assert made.headers[name] == "v4lue"
-        assert endpoints.shown(made, None, 0, NOW)["headers"] == {name: "***", "x-team": "blue"}
+        assert endpoints.render(made, None, 0, NOW)["headers"] == {name: "***", "x-team": "blue"}
 
     def test_what_was_hidden_may_be_sent_back(self) -> None:
         known = defined({"headers": KEPT})
-        answer = endpoints.shown(known, None, 0, NOW)
+        answer = endpoints.render(known, None, 0, NOW)
         assert definition({"headers": answer["headers"]}, known, LATER).endpoint == known
         assert defined({"headers": {"x-api-key": "***"}}, known).headers == {"x-api-key": "k1"}
         assert defined({"headers": {"x-api-key": "k2"}}, known).headers == {"x-api-key": "k2"}
@@ -367,7 +361,7 @@ class TestHiddenHeaders:
     def test_they_do_not_follow_the_url_to_another_origin(self, url: str, same: bool) -> None:
         """What was meant for one receiver is not sent to another."""
         known = defined({"url": URL, "headers": {"x-team": "blue", "X-Api-Key": "k1", "x-token": "t1"}})
-        for sent in ({"url": url}, {"url": url, "headers": endpoints.shown(known, None, 0, NOW)["headers"]}):
+        for sent in ({"url": url}, {"url": url, "headers": endpoints.render(known, None, 0, NOW)["headers"]}):
             changed = definition(sent, known, LATER)
             assert changed.endpoint.headers == (known.headers if same else {"x-team": "blue"})
             assert changed.dropped_headers == ([] if same else ["X-Api-Key", "x-token"])
@@ -426,7 +420,7 @@ class TestRemoving:
     def test_wipes_secrets_and_headers(self) -> None:
         known = endpoints.disabled(defined(FULL), "gone", NOW)
         found = definition({"status": "removed"}, known, LATER)
-        assert not found.wants_secret
+        assert not found.needs_secret
         assert found.endpoint.secrets == []
         assert found.endpoint.headers == {}
         assert (found.endpoint.status, found.endpoint.disabled_reason) == ("removed", "")
@@ -434,7 +428,7 @@ class TestRemoving:
 
     def test_wipes_what_comes_with_it(self) -> None:
         found = definition({"status": "removed", "headers": {"x-key": "a"}, "signing": "v1"}, defined(FULL))
-        assert (found.endpoint.headers, found.wants_secret) == ({}, False)
+        assert (found.endpoint.headers, found.needs_secret) == ({}, False)
 
     @pytest.mark.parametrize(
         "sent",
@@ -454,7 +448,7 @@ class TestRemoving:
 
     def test_but_it_can_be_read(self) -> None:
         known = defined({"status": "removed"}, defined(FULL))
-        assert definition({"id": known.id}, known, LATER) == Defined(known, False, None, OVERLAP)
+        assert definition({"id": known.id}, known, LATER) == EndpointDefinition(known, False, None, OVERLAP)
 
     def test_nothing_brings_it_back(self) -> None:
         known = defined({"status": "removed"}, defined(FULL))
@@ -494,7 +488,7 @@ class TestShown:
         made = new_secret("v1a")
         asymmetric = SigningSecret("sk_2", LATER, "c2VhbGVk", "v1a", made.public)
         known = with_secret(known, asymmetric, HOUR, LATER)
-        answer = endpoints.shown(known, Health(3, LATER, LATER + HOUR), 7, LATER)
+        answer = endpoints.render(known, Health(3, LATER, LATER + HOUR), 7, LATER)
         assert answer == FULL | {
             "id": known.id,
             "account": ACCOUNT,
@@ -524,7 +518,7 @@ class TestShown:
         assert "c2VhbGVk" not in str(answer)
 
     def test_one_that_is_well(self) -> None:
-        answer = endpoints.shown(defined({}), None, 0, NOW)
+        answer = endpoints.render(defined({}), None, 0, NOW)
         assert answer["health"] == {
             "consecutive_failures": 0,
             "failing_since": None,
@@ -534,9 +528,9 @@ class TestShown:
 
     def test_a_retry_after_that_is_over_is_not_shown(self) -> None:
         health = Health(3, LATER, LATER + HOUR)
-        assert endpoints.shown(defined({}), health, 0, LATER + HOUR)["health"]["retry_after_until"] is None
+        assert endpoints.render(defined({}), health, 0, LATER + HOUR)["health"]["retry_after_until"] is None
 
     def test_one_that_is_disabled(self) -> None:
-        answer = endpoints.shown(endpoints.disabled(defined({}), "gone", LATER), None, 5, LATER)
+        answer = endpoints.render(endpoints.disabled(defined({}), "gone", LATER), None, 5, LATER)
         assert (answer["status"], answer["disabled_reason"], answer["held"]) == ("disabled", "gone", 5)
         assert answer["disabled_at"] == "2026-11-15T09:00:00.000Z"

@@ -11,6 +11,7 @@ from gatepost.core.errors import Refusal
 from gatepost.core.json_schema import Json, problem, published
 from gatepost.core.members import Member, MemberTable, read, request_schemas, response_schemas, table
 from gatepost.oauth import client_grants, clients, scopes
+from gatepost.webhooks import endpoints, subscriptions
 
 NAME = schema.matching("[a-z]+", expects="lower-case letters")
 SCHEMAS: dict[str, Json] = {
@@ -22,6 +23,7 @@ SCHEMAS: dict[str, Json] = {
     "enum": schema.one_of(["a", "b"]),
     "nullable enum": schema.nullable(schema.one_of(["a", "b"])),
     "array": schema.array(schema.string(1, 3), minItems=1, maxItems=2, uniqueItems=True),
+    "nullable array": schema.nullable(schema.array(schema.string(1, 3), uniqueItems=True)),
     "mapping": schema.mapping(NAME, schema.integer(1, 3), 2),
     "object": schema.request_object({"a": schema.boolean(), "b": schema.nullable(NAME)}, "a"),
     "not": schema.string(0, 9) | {"not": {"enum": ["a"]}},
@@ -153,7 +155,14 @@ INTERPRETED = {
     "pattern", "not", "anyOf", "items", "uniqueItems", "properties", "propertyNames", "additionalProperties",
 }  # fmt: skip
 OTHERS = {"description", "examples", schema.EXPECTS, "format", "$ref", "if", "then", "else"}
-TABLES: list[MemberTable] = [scopes.MEMBERS, clients.MEMBERS, client_grants.GRANT_MEMBERS]
+TABLES: list[MemberTable] = [
+    scopes.MEMBERS,
+    clients.MEMBERS,
+    client_grants.GRANT_MEMBERS,
+    endpoints.MEMBERS,
+    subscriptions.MEMBERS,
+    subscriptions.REPLAY_MEMBERS,
+]
 
 
 def keywords(found: Json) -> set[str]:

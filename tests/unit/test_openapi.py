@@ -25,7 +25,7 @@ from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT
 from gatepost.web import deliveries, openapi
 from gatepost.web.app import ROUTES
 from gatepost.web.tokens import ASSERTION_TYPE
-from gatepost.webhooks import endpoints, subscriptions
+from gatepost.webhooks import endpoint_rules, endpoints, subscriptions
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing import Query
 from gatepost.webhooks.subscriptions import Subscription
@@ -86,11 +86,11 @@ def test_every_grant_and_scope_member_is_described() -> None:
 
 def test_every_endpoint_and_subscription_member_is_described() -> None:
     described = {name: set(each.get("properties", {})) for name, each in DOCUMENT["components"]["schemas"].items()}
-    assert described["EndpointCreation"] == set(endpoints.MEMBERS) - {"id"}
-    assert described["EndpointRedefinition"] == set(endpoints.MEMBERS) - {"secret"}
-    assert described["SubscriptionCreation"] == set(subscriptions.MEMBERS) - {"id"}
-    assert described["SubscriptionRedefinition"] == set(subscriptions.MEMBERS)
-    assert described["Replay"] == set(subscriptions.REPLAY_MEMBERS)
+    assert described["EndpointCreation"] == set(endpoints.MEMBERS.request) - {"id"}
+    assert described["EndpointRedefinition"] == set(endpoints.MEMBERS.request) - {"secret"}
+    assert described["SubscriptionCreation"] == set(subscriptions.MEMBERS.request) - {"id"}
+    assert described["SubscriptionRedefinition"] == set(subscriptions.MEMBERS.request)
+    assert described["Replay"] == set(subscriptions.REPLAY_MEMBERS.request)
 
 
 def test_every_parameter_is_described() -> None:
@@ -409,17 +409,17 @@ ENDPOINT_AGREEMENT: dict[str, list[Any]] = {
 
 
 def test_no_endpoint_member_is_left_out_below() -> None:
-    assert set(ENDPOINT_AGREEMENT) == {*endpoints.MEMBERS, "owner"}
+    assert set(ENDPOINT_AGREEMENT) == {*endpoints.MEMBERS.request, "owner"}
 
 
 def defines_endpoint(body: dict[str, Any], known: Endpoint | None) -> bool:
     """Whether the rules accept it. The id is looked up before they are asked."""
     if known is None and "id" in body:
         return False
-    found = endpoints.define(
+    found = endpoint_rules.define(
         body, known, account="acc", at=NOW, url_problem=lambda url: url_problem(Policy(dev=True), url)
     )
-    return isinstance(found, endpoints.Defined)
+    return isinstance(found, endpoint_rules.EndpointDefinition)
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ SUBSCRIPTION_AGREEMENT: dict[str, list[Any]] = {
 
 
 def test_no_subscription_member_is_left_out_below() -> None:
-    assert set(SUBSCRIPTION_AGREEMENT) == {*subscriptions.MEMBERS, "owner"}
+    assert set(SUBSCRIPTION_AGREEMENT) == {*subscriptions.MEMBERS.request, "owner"}
 
 
 def defines_subscription(body: dict[str, Any], known: Subscription | None) -> bool:
@@ -504,7 +504,7 @@ def defines_subscription(body: dict[str, Any], known: Subscription | None) -> bo
         return False
     exists = ENDPOINT.id.__eq__
     found = subscriptions.define(body, known, account="acc", at=NOW, endpoint_exists=exists)
-    return isinstance(found, subscriptions.Defined)
+    return isinstance(found, subscriptions.SubscriptionDefinition)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the six operations, built from the tables that the service itself runs on.
+"""The OpenAPI 3.1 document of the six operations, built from the tables that Gatepost itself runs on.
 
 `python -m gatepost.web.openapi` prints it; `gatepost/openapi.json` is that output, and a test keeps the two equal.
 """
@@ -6,18 +6,18 @@
 import json
 
 from gatepost.core.errors import ERRORS
-from gatepost.core.json_schema import Json, published
+from gatepost.core.json_schema import Json, published, ref
 from gatepost.ledger.operations import OPERATIONS as OPERATION_SCOPES
 from gatepost.web.app import ROUTES
 from gatepost.web.openapi import deliveries, oauth, webhooks
 from gatepost.web.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, PROOF, Operation
-from gatepost.web.openapi.parts import ref
 from gatepost.web.responses import VERSION
 
 __all__ = ["OPERATIONS", "document", "text"]
 
 
 def document() -> Json:
+    """The whole document."""
     paths: dict[str, Json] = {}
     for path, route in ROUTES.items():
         if route.surface == "six":
@@ -30,7 +30,7 @@ def document() -> Json:
             "summary": "Issues and audits tokens, delivers and explains webhooks, from one ledger.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "http://127.0.0.1:8080", "description": "The default; the base URL of your service."}],
+        "servers": [{"url": "http://127.0.0.1:8080", "description": "The default base URL."}],
         "paths": paths,
         "components": {
             "schemas": oauth.schemas() | webhooks.schemas() | deliveries.schemas(),
@@ -40,7 +40,7 @@ def document() -> Json:
                 "client": {"type": "http", "scheme": "basic", "description": "client_id and client_secret."},
                 "token": {
                     "type": "oauth2",
-                    "description": "An access token of Gatepost itself, sent as Authorization: Bearer; or, if it is "
+                    "description": "An access token of Gatepost, sent as Authorization: Bearer; or, if the token is "
                     "bound to a key, as Authorization: DPoP, with a proof in the DPoP header.",
                     "flows": {"clientCredentials": {"tokenUrl": "/oauth/tokens", "scopes": OPERATION_SCOPES}},
                 },
@@ -57,26 +57,27 @@ def _operation(path: str, operation: Operation) -> Json:
         "tags": [path.split("/")[1]],
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in operation.parameters],
         "security": [{"token": [operation.scope]}] if operation.scope else [{"client": []}, {}],
-        "responses": {str(status): _answer(*rest) for status, *rest in operation.answers} | _refusals(path, operation),
+        "responses": {str(status): _response(*rest) for status, *rest in operation.responses}
+        | _refusals(path, operation),
     }
     if operation.description:
         found["description"] = operation.description
-    if operation.takes:
-        media_type, schema = operation.takes
+    if operation.request:
+        media_type, schema = operation.request
         found["requestBody"] = {"required": True, "content": {media_type: {"schema": ref(schema)}}}
     return found
 
 
-def _answer(schema: str, description: str) -> Json:
+def _response(schema: str, description: str) -> Json:
     return {
         "description": description,
-        "headers": _shown_headers("Gatepost-Event"),
+        "headers": _headers("Gatepost-Event"),
         "content": {"application/json": {"schema": ref(schema)}},
     }
 
 
 def _refusals(path: str, operation: Operation) -> dict[str, Json]:
-    """One answer for each status, with the codes that come with it; in the form of the area the path belongs to."""
+    """One response for each status, with its error codes, in the format of the area that the path belongs to."""
     media_type, schema, member = "application/problem+json", "Problem", "code"
     if path.startswith("/oauth/"):
         media_type, schema, member = "application/json", "OAuthError", "error"
@@ -87,16 +88,17 @@ def _refusals(path: str, operation: Operation) -> dict[str, Json]:
         more = {401: ["WWW-Authenticate"], 403: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
         found[str(status)] = {
             "description": "\n".join(f"- `{code}`: {ERRORS[code].meaning}" for code in codes),
-            "headers": _shown_headers("Gatepost-Event", *more.get(status, [])),
+            "headers": _headers("Gatepost-Event", *more.get(status, [])),
             "content": {media_type: {"schema": {"allOf": [ref(schema), {"properties": {member: {"enum": codes}}}]}}},
         }
     return found
 
 
-def _shown_headers(*more: str) -> Json:
+def _headers(*more: str) -> Json:
     names = ("X-Request-Id", "Gatepost-Version", "DPoP-Nonce", *more)
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def text() -> str:
+    """The document as JSON text."""
     return json.dumps(document(), indent=2, sort_keys=True) + "\n"

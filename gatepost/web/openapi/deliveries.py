@@ -1,23 +1,23 @@
-"""Schemas of GET /webhooks/deliveries: its parameters, a page of records, and its two other views."""
+"""Schemas of GET /webhooks/deliveries: its parameters, a page of deliveries, and its two other views."""
 
 from itertools import permutations
 from typing import get_args
 
-from gatepost.ledger.entries import PLATFORM_TYPE
-from gatepost.web.deliveries import VIEWS
-from gatepost.web.openapi.parts import (
-    INSTANT,
+from gatepost.core.json_schema import (
+    DATE_TIME,
     Json,
-    among,
+    array,
     count,
     identifier,
-    listed,
-    or_null,
+    integer,
+    nullable,
+    one_of,
     ref,
-    shown,
-    text,
-    whole,
+    response_object,
+    string,
 )
+from gatepost.ledger.entries import PLATFORM_TYPE
+from gatepost.web.deliveries import VIEWS
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES, Outcome, Status
 from gatepost.webhooks.listing import LIMIT, MOST
 from gatepost.webhooks.render import INCLUDES
@@ -26,38 +26,38 @@ from gatepost.webhooks.summary import CLASSES, SECONDS
 _STATUS = list(get_args(Status))
 _MILLISECONDS: Json = {"type": "number", "minimum": 0}
 
-# parameter → its schema, and what it is for.
+# parameter → its schema and its description.
 QUERY: dict[str, tuple[Json, str]] = {
     "id": (identifier("dlv"), ""),
     "endpoint_id": (identifier("ep"), ""),
     "subscription_id": (identifier("sub"), ""),
     "event_id": (identifier("evt"), ""),
-    "event_type": (text(256, pattern=f"^{PLATFORM_TYPE.pattern}$", examples=["invoice.paid"]), ""),
-    "status": (among(_STATUS), ""),
+    "event_type": (string(1, 256, pattern=f"^{PLATFORM_TYPE.pattern}$", examples=["invoice.paid"]), ""),
+    "status": (one_of(_STATUS), ""),
     "response_code": (
         {"type": "string", "pattern": "^[1-5](?:[0-9]{2}|xx)$", "examples": ["503", "5xx"]},
-        "Of the last attempt: a code, or a class of codes.",
+        "The response code of the last attempt: a code, or a class of codes.",
     ),
-    "failure": (among(list(FAILURES)), "Of the last attempt: the phase in which it failed."),
-    "created_after": (INSTANT, "From then on."),
-    "created_before": (INSTANT, ""),
-    "due_before": (INSTANT, "Unfinished deliveries only, in the order in which they are due."),
+    "failure": (one_of(FAILURES), "The phase in which the last attempt failed."),
+    "created_after": (DATE_TIME, "Deliveries created at this time or later."),
+    "created_before": (DATE_TIME, "Deliveries created before this time."),
+    "due_before": (DATE_TIME, "Only unfinished deliveries, in the order in which they are due."),
     "limit": (
-        whole(1, MOST, f"The default is {LIMIT}."),
-        "A page may have fewer, even none, and yet not be the last: only that has a null next_cursor.",
+        integer(1, MOST),
+        f"Default: {LIMIT}. A page may have fewer items, even none. Only the last page has a null next_cursor.",
     ),
-    "cursor": (text(128), "The next_cursor of the page before, with the same filters and order."),
-    "order": (among(["newest", "oldest"]), "The default is newest; with due_before, oldest."),
+    "cursor": (string(1, 128), "The next_cursor of the previous page, with the same filters and order."),
+    "order": (one_of(["newest", "oldest"]), "Default: newest; with due_before, oldest."),
     "include": (
-        among([",".join(each) for size in (1, 2) for each in permutations(INCLUDES, size)]),
-        "Also the body that is sent, and the start of what each attempt was answered.",
+        one_of(",".join(names) for size in (1, 2) for names in permutations(INCLUDES, size)),
+        "Adds the body that is sent, or the start of the response body of each attempt.",
     ),
     "view": (
-        among([name for name in VIEWS if name != "deliveries"]),
-        "Instead of deliveries, the account's health or its endpoints. "
-        + " ".join(f"{name} takes only {', '.join(VIEWS[name])}." for name in ("summary", "endpoints")),
+        one_of(name for name in VIEWS if name != "deliveries"),
+        "Returns a summary or the endpoints instead of deliveries. "
+        + " ".join(f"{name} accepts only {', '.join(VIEWS[name])}." for name in ("summary", "endpoints")),
     ),
-    "interval": (among(list(SECONDS)), "Of a summary. The default is hour."),
+    "interval": (one_of(SECONDS), "The interval of a summary. Default: hour."),
 }
 
 
@@ -65,76 +65,91 @@ def _attempt() -> Json:
     phases = dict.fromkeys(("dns_ms", "connect_ms", "tls_ms", "first_byte_ms"), _MILLISECONDS)
     members = {
         "number": {"type": "integer", "minimum": 1},
-        "because": or_null(among(list(BECAUSE), "Why it was made. Null in old records.")),
-        "planned_at": INSTANT,
-        "started_at": INSTANT,
-        "ended_at": or_null(INSTANT),
-        "duration_ms": or_null(_MILLISECONDS),
-        "outcome": or_null(among(list(get_args(Outcome)), "Null while it is under way.")),
-        "response_code": or_null({"type": "integer"}),
-        "failure": or_null(among(list(FAILURES), "The phase in which it failed.")),
-        "detail": {"type": "string", "description": "What happened, in words."},
-        "retry_after": {"type": "string", "description": "As the receiver sent it."},
-        "timings": shown(phases, *phases, description="Since the start: phases that were reached."),
+        "because": nullable(one_of(BECAUSE, description="Why the attempt was made. Null in old records.")),
+        "planned_at": DATE_TIME,
+        "started_at": DATE_TIME,
+        "ended_at": nullable(DATE_TIME),
+        "duration_ms": nullable(_MILLISECONDS),
+        "outcome": nullable(one_of(get_args(Outcome), description="Null while the attempt is in progress.")),
+        "response_code": nullable({"type": "integer"}),
+        "failure": nullable(one_of(FAILURES, description="The phase in which the attempt failed.")),
+        "detail": {"type": "string", "description": "What happened, for people."},
+        "retry_after": {"type": "string", "description": "The header as the receiver sent it."},
+        "timings": response_object(phases, *phases, description="Time since the start, for each phase reached."),
         "url": {"type": "string"},
-        "remote_ip": or_null({"type": "string"}),
-        "signed_with": listed(identifier("sk")),
-        "waited": shown({"for": among(["plan", "rate_limit", "retry_after", "window", "turn"]), "ms": count()}),
+        "remote_ip": nullable({"type": "string"}),
+        "signed_with": array(identifier("sk")),
+        "waited": response_object(
+            {"for": one_of(["plan", "rate_limit", "retry_after", "window", "turn"]), "ms": count()}
+        ),
         "worker": identifier("wrk"),
-        "response": {"type": "string", "description": "The start of the body, with include=responses."},
+        "response": {"type": "string", "description": "The start of the response body, with include=responses."},
     }
-    return shown(members, "retry_after", "response")
+    return response_object(members, "retry_after", "response")
 
 
 def _delivery() -> Json:
-    planned = {"number": {"type": "integer", "minimum": 1}, "at": INSTANT, "because": among(list(BECAUSE))}
+    planned = {"number": {"type": "integer", "minimum": 1}, "at": DATE_TIME, "because": one_of(BECAUSE)}
     retries = {
         "made": count(),
         "remaining": count(),
-        "next_at": or_null(INSTANT | {"description": "Exact."}),
-        "plan": listed(shown(planned), "The first is exact; the later ones assume that each fails at once."),
+        "next_at": nullable(DATE_TIME | {"description": "The exact time of the next attempt."}),
+        "plan": array(
+            response_object(planned),
+            description="The first attempt is exact. The later ones assume that each attempt fails at once.",
+        ),
     }
     members = {
         "id": identifier("dlv"),
         "account": identifier("acc"),
-        "endpoint": shown({"id": identifier("ep"), "url": {"type": "string"}}),
+        "endpoint": response_object({"id": identifier("ep"), "url": {"type": "string"}}),
         "subscription_id": identifier("sub"),
-        "event": shown({"id": identifier("evt"), "type": {"type": "string"}, "at": INSTANT}),
-        "status": among(_STATUS),
-        "created_at": INSTANT,
-        "ended_at": or_null(INSTANT),
-        "ended_reason": or_null(among(list(ENDS))),
-        "trigger": among(["event", "replay", "retry"]),
-        "attempts": listed(_attempt()),
-        "retries": shown(retries),
+        "event": response_object({"id": identifier("evt"), "type": {"type": "string"}, "at": DATE_TIME}),
+        "status": one_of(_STATUS),
+        "created_at": DATE_TIME,
+        "ended_at": nullable(DATE_TIME),
+        "ended_reason": nullable(one_of(ENDS)),
+        "trigger": one_of(["event", "replay", "retry"]),
+        "attempts": array(_attempt()),
+        "retries": response_object(retries),
         "payload": {"description": "The body that is sent, with include=payload."},
     }
-    return shown(members, "payload", description="One event for one subscription, and every attempt to deliver it.")
+    return response_object(
+        members, "payload", description="One event for one subscription, with every attempt to deliver it."
+    )
 
 
 def _tally() -> dict[str, Json]:
     return {
-        "deliveries": shown({"made": count(), "ended": shown(dict.fromkeys(ENDS, count()))}),
-        "attempts": shown(dict.fromkeys(CLASSES, count()), description="By the class of what was answered."),
-        "success_ratio": or_null({"type": "number", "minimum": 0, "maximum": 1}),
-        "duration_ms": shown(dict.fromkeys(("p50", "p95", "p99"), or_null(_MILLISECONDS))),
+        "deliveries": response_object({"made": count(), "ended": response_object(dict.fromkeys(ENDS, count()))}),
+        "attempts": response_object(dict.fromkeys(CLASSES, count()), description="Attempts by class of response."),
+        "success_ratio": nullable({"type": "number", "minimum": 0, "maximum": 1}),
+        "duration_ms": response_object(dict.fromkeys(("p50", "p95", "p99"), nullable(_MILLISECONDS))),
     }
 
 
 def _paged(items: Json) -> Json:
-    return shown({"data": listed(items), "next_cursor": or_null({"type": "string"})})
+    return response_object({"data": array(items), "next_cursor": nullable({"type": "string"})})
 
 
 def schemas() -> dict[str, Json]:
+    """The components of the operation."""
     now = dict.fromkeys(("pending", "held", "in_flight"), count())
-    now |= {"counted_to": count("Up to this the counts are exact."), "oldest_pending_at": or_null(INSTANT)}
-    subscribed = {"allOf": [ref("Endpoint"), shown({"subscriptions": listed(ref("Subscription"))})]}
+    now |= {
+        "counted_to": count(description="Counts are exact up to this number."),
+        "oldest_pending_at": nullable(DATE_TIME),
+    }
+    subscribed = {"allOf": [ref("Endpoint"), response_object({"subscriptions": array(ref("Subscription"))})]}
     return {
         "Deliveries": {"anyOf": [ref("DeliveryPage"), ref("DeliverySummary"), ref("EndpointPage")]},
         "DeliveryPage": _paged(ref("Delivery")),
         "Delivery": _delivery(),
-        "DeliverySummary": shown(
-            {"data": listed(shown({"start": INSTANT} | _tally())), "total": shown(_tally()), "now": shown(now)}
+        "DeliverySummary": response_object(
+            {
+                "data": array(response_object({"start": DATE_TIME} | _tally())),
+                "total": response_object(_tally()),
+                "now": response_object(now),
+            }
         ),
         "EndpointPage": _paged(subscribed),
     }

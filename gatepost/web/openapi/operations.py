@@ -1,28 +1,28 @@
-"""The six operations: what each takes, answers and refuses with, and the parameters and headers they share."""
+"""The six operations: their requests, responses and error codes, and the parameters and headers that they share."""
 
 from typing import NamedTuple
 
+from gatepost.core.json_schema import Json, identifier
 from gatepost.web import definitions, deliveries
 from gatepost.web.openapi.deliveries import QUERY
-from gatepost.web.openapi.parts import Json, identifier
 from gatepost.web.requests import FORM
 from gatepost.web.responses import VERSION
 
 
 class Operation(NamedTuple):
-    """One of the six: what it is, what it takes, what it answers, and the codes of errors.ERRORS it refuses with."""
+    """One of the six: its request, its responses, and its error codes from errors.ERRORS."""
 
     summary: str
     codes: tuple[str, ...]
-    scope: str = ""  # of the bearer token; without one, the client authenticates
+    scope: str = ""  # that the access token must have; if empty, the client authenticates
     description: str = ""
-    takes: tuple[str, str] | None = None  # media type and the name of a schema
-    answers: tuple[tuple[int, str, str], ...] = ()  # status, the name of a schema, in words
+    request: tuple[str, str] | None = None  # media type and the name of a schema
+    responses: tuple[tuple[int, str, str], ...] = ()  # status, the name of a schema, description
     parameters: tuple[str, ...] = ("Gatepost-Version", "DPoP")
 
 
 _ANY = ("invalid_request", "unsupported_version", "too_many_requests", "temporarily_unavailable")
-PROOF = ("invalid_dpop_proof", "use_dpop_nonce")  # of RFC 9449: where a token is shown they are 401
+PROOF = ("invalid_dpop_proof", "use_dpop_nonce")  # RFC 9449: 401 where an access token is sent
 _BEARER = ("invalid_token", "insufficient_scope", *PROOF)
 _BODY = ("request_timeout", "request_too_large", "unsupported_media_type")
 _DEFINING = (*_ANY, *_BEARER, *_BODY, "limit_reached", "idempotency_key_reused")
@@ -33,18 +33,18 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Define a client",
         (*_DEFINING, "invalid_client_metadata", "invalid_redirect_uri", "not_found"),
         definitions.CLIENTS.scope,
-        "Without client_id it creates; with the id of a client of the account it changes what is sent.",
+        "Without client_id, creates a client. With client_id, changes the members sent.",
         ("application/json", "ClientDefinition"),
-        ((201, "Client", "Created."), (200, "Client", "The client as it now is.")),
+        ((201, "Client", "Created."), (200, "Client", "The current client.")),
         _KEYED,
     ),
     ("POST", "/oauth/scopes"): Operation(
         "Define a scope",
         (*_DEFINING, "conflict"),
         definitions.SCOPES.scope,
-        "The name identifies it. Another definition of a name that exists needs redefine.",
+        "The name identifies the scope. Changing an existing scope requires redefine.",
         ("application/json", "ScopeDefinition"),
-        ((201, "Scope", "Created."), (200, "Scope", "The scope as it now is.")),
+        ((201, "Scope", "Created."), (200, "Scope", "The current scope.")),
         _KEYED,
     ),
     ("POST", "/oauth/tokens"): Operation(
@@ -54,8 +54,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             "invalid_target", *PROOF, "request_timeout", "request_too_large", "too_many_failures",
         ),
         "",
-        "The client authenticates as it is registered: HTTP Basic, client_secret in the body, or an assertion; a "
-        "public client names itself by client_id.",
+        "The client authenticates by its registered method: HTTP Basic, client_secret in the body, or an assertion. A "
+        "public client sends client_id.",
         (FORM, "TokenRequest"),
         ((200, "Token", "Issued."),),
     ),
@@ -63,37 +63,37 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Define a webhook endpoint",
         (*_DEFINING, "not_found", "conflict"),
         definitions.ENDPOINTS.scope,
-        "Without id it creates; with the id of an endpoint of the account it changes what is sent.",
+        "Without id, creates an endpoint. With id, changes the members sent.",
         ("application/json", "EndpointDefinition"),
-        ((201, "Endpoint", "Created."), (200, "Endpoint", "The endpoint as it now is.")),
+        ((201, "Endpoint", "Created."), (200, "Endpoint", "The current endpoint.")),
         _KEYED,
     ),
     ("POST", "/webhooks/subscriptions"): Operation(
         "Define a webhook subscription",
         (*_DEFINING, "not_found", "conflict"),
         definitions.SUBSCRIPTIONS.scope,
-        "Without id it creates; with the id of a subscription of the account it changes what is sent.",
+        "Without id, creates a subscription. With id, changes the members sent.",
         ("application/json", "SubscriptionDefinition"),
-        ((201, "Subscription", "Created."), (200, "Subscription", "The subscription as it now is.")),
+        ((201, "Subscription", "Created."), (200, "Subscription", "The current subscription.")),
         _KEYED,
     ),
     ("GET", "/webhooks/deliveries"): Operation(
         "Read webhook deliveries",
         (*_ANY, *_BEARER),
         deliveries.SCOPE,
-        "A page of deliveries that match every filter sent, newest first; or one of the other views.",
-        answers=((200, "Deliveries", "What is wanted."),),
+        "Returns a page of deliveries that match all filters, newest first, or one of the other views.",
+        responses=((200, "Deliveries", "A page of deliveries, or the view requested."),),
         parameters=("Gatepost-Version", "DPoP", *QUERY),
     ),
 }  # fmt: skip
 
 HEADERS: dict[str, Json] = {
     "X-Request-Id": {
-        "required": True, "schema": identifier("req"), "description": "Finds this request in log and ledger.",
+        "required": True, "schema": identifier("req"), "description": "Identifies the request in log and ledger.",
     },
     "Gatepost-Version": {"required": True, "schema": {"type": "string", "enum": [VERSION]}},
-    "Gatepost-Event": {"schema": identifier("evt"), "description": "The ledger entry that records this answer."},
-    "DPoP-Nonce": {"schema": {"type": "string"}, "description": "For the next proof, where this request had one."},
+    "Gatepost-Event": {"schema": identifier("evt"), "description": "The ledger entry that records this response."},
+    "DPoP-Nonce": {"schema": {"type": "string"}, "description": "The nonce for the next proof, if there was one."},
     "WWW-Authenticate": {"required": True, "schema": {"type": "string"}},
     "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}},
 }  # fmt: skip
@@ -102,12 +102,12 @@ PARAMETERS: dict[str, Json] = {
     "DPoP": {
         "in": "header",
         "schema": {"type": "string"},
-        "description": "A proof of possession: a JWT as RFC 9449 has it, with the nonce of the last DPoP-Nonce.",
+        "description": "A proof of possession: a JWT as specified by RFC 9449, with the nonce of the last DPoP-Nonce.",
     },
     "Idempotency-Key": {
         "in": "header",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-        "description": "The same key and body within 24 hours get the same answer, a secret only in the first.",
+        "description": "The same key and body within 24 hours get the same response. Only the first contains a secret.",
     },
 }
 PARAMETERS |= {
