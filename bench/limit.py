@@ -17,7 +17,7 @@ from gatepost.core.secrets import Box, digest, random_bytes, same
 from gatepost.oauth import scopes, signing_keys
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
-from gatepost.oauth.token_rules import Draft, Request, mint
+from gatepost.oauth.token_rules import Draft, TokenRequest, mint
 from gatepost.run.tuning import collect_rarely
 from gatepost.web import app, tokens
 from gatepost.web.context import Surface
@@ -41,7 +41,7 @@ def handler(port: int) -> Any:
     grant = Grant(ids.new("grt"), "client_credentials", ["api:read"])
     client = Client(ids.new("cli"), ids.new("acc"), clock.EPOCH, clock.EPOCH, grants=[grant])
     draft = Draft(
-        Request("client_credentials", ("api:read",)),
+        TokenRequest("client_credentials", ("api:read",)),
         cast(Any, SimpleNamespace(id=client.account)),
         client,
         f"http://127.0.0.1:{port}",
@@ -55,7 +55,7 @@ def handler(port: int) -> Any:
         parsed = form(request, repeatable=("resource", "audience"))
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
-        shown = tokens.credentials(service, request, parsed)
+        shown = tokens.read_credentials(service, request, parsed)
         if isinstance(shown, Refusal) or not same(shown.digest, expected):
             return oauth_error(Refusal("invalid_client", "client authentication failed"))
         scopes.split(parsed["scope"][0])

@@ -41,14 +41,14 @@ class People:
             known = family_rows.load(tx, account, first.family)
             if known is None:
                 raise RuntimeError("there is no family to copy")
-            return [refresh_tokens.text(service.keys.refresh, _another(tx, known)) for _ in range(count)]
+            return [refresh_tokens.serialize(service.keys.refresh, _another(tx, known)) for _ in range(count)]
 
         headers = MEDIA | {"Authorization": self._platform.client.basic}
         target = Target(f"{self._gatepost.url}/oauth/tokens", headers, b"grant_type=refresh_token&refresh_token=")
         return replace(target, chain=tuple(store.run_now(more)))
 
 
-def _another(tx: Tx, known: Family) -> refresh_tokens.Shown:
+def _another(tx: Tx, known: Family) -> refresh_tokens.RefreshToken:
     token = refresh_tokens.first(ids.new("fam"), random_bytes(32))
     ends_at = tx.at + timedelta(days=1)
     family_rows.add(

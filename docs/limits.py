@@ -108,7 +108,7 @@ LIMITS: dict[str, list[Row]] = {
         ("keys in a client's `jwks`", "20", "400 `invalid_client_metadata`"),
         ("age of a client assertion since `iat`", _time(client_authentication.ASSERTION_LIFE), "401 `invalid_client`"),
         ("`iat` and `nbf` of a received JWT ahead of Gatepost's clock", _time(jose.AHEAD), _REFUSED),
-        ("lifetime of an assertion for jwt-bearer", _time(jwt_bearer.LONGEST), "`invalid_grant`"),
+        ("lifetime of an assertion for jwt-bearer", _time(jwt_bearer.MAX_LIFETIME), "`invalid_grant`"),
         ("exchanges in a chain of tokens", f"{provenance.LONGEST_CHAIN}", "400 `invalid_request`"),
         ("lifetime of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
         ("age of a DPoP proof", _time(dpop.OLDEST), "`invalid_dpop_proof`"),

@@ -14,7 +14,7 @@ from gatepost.core.strict_json import read_json
 from gatepost.ledger import publishable as rules
 from gatepost.ledger.operations import Answer, Caller, refused
 from gatepost.ledger.publishable import Event
-from gatepost.oauth import client_authentication
+from gatepost.oauth import access_tokens
 from gatepost.store.transaction import Tx
 from gatepost.web import bearer, definitions
 from gatepost.web.body import BodyLimits
@@ -54,7 +54,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
     sent = read(request)
 
     def unit(tx: Tx) -> Answer | Refusal | Accepted:
-        caller = client_authentication.bearer(tx, surface.service, shown)
+        caller = access_tokens.authenticate(tx, surface.service, shown)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
@@ -70,7 +70,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
 
         def again(tx: Tx) -> Answer | Refusal:
             """Who calls is asked anew: a proof that was shown is used, though nothing else stays."""
-            caller = client_authentication.bearer(tx, surface.service, shown)
+            caller = access_tokens.authenticate(tx, surface.service, shown)
             return caller if isinstance(caller, Refusal) else _refuse(tx, caller, request, refusal)
 
         outcome = await surface.store.run(again)

@@ -1,104 +1,144 @@
-"""Whether a token of ours still works: its signature, its times, and everything that it was obtained from."""
+"""Access tokens that are presented: verification, and authentication of a caller by one (RFC 6750, RFC 9449)."""
 
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable, is_live
-from gatepost.oauth import client_rows, key_rows, revoked_tokens
-from gatepost.oauth import provenance_check as origins
+from gatepost.core.jose import Unreadable, audiences, is_live
+from gatepost.ledger.operations import Caller
+from gatepost.oauth import client_rows, dpop, key_rows, provenance, revoked_tokens
 from gatepost.oauth.clients import Client
 from gatepost.oauth.consents import Consent
-from gatepost.oauth.provenance import NOTHING, Provenance
-from gatepost.oauth.provenance_check import Ended
+from gatepost.oauth.dpop import Proof
+from gatepost.oauth.provenance import NO_PROVENANCE, InvalidToken, Provenance
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import PUBLISHED
 from gatepost.store.transaction import Tx
 
 
-class Live(NamedTuple):
-    """An access token that works."""
+class PresentedToken(NamedTuple):
+    """An access token in an Authorization header, and the DPoP proof sent with it."""
+
+    token: str
+    proof: Proof | Refusal | None = None
+
+
+class ActiveToken(NamedTuple):
+    """An access token that is accepted now."""
 
     claims: dict[str, Any]
     client: Client
     account: Account
     consent: Consent | None = None
-    provenance: Provenance = NOTHING
+    provenance: Provenance = NO_PROVENANCE
 
 
-class Standing(NamedTuple):
-    """A token of ours that was not ended, with what it was obtained from. It may have expired."""
+class VerifiedToken(NamedTuple):
+    """A token with a valid signature that is not revoked. It may have expired."""
 
     claims: dict[str, Any]
     consent: Consent | None = None
-    provenance: Provenance = NOTHING
+    provenance: Provenance = NO_PROVENANCE
 
 
-_NOT_OURS = Refusal("invalid_token", "the access token cannot be verified")
-_TOO_LATE = Refusal("invalid_token", "the access token is expired or not for this service")
-_GONE = Refusal("invalid_token", "the access token no longer works")
+_UNVERIFIABLE = Refusal("invalid_token", "the access token cannot be verified")
+_EXPIRED = Refusal("invalid_token", "the access token is expired or not for this service")
+_REVOKED = Refusal("invalid_token", "the access token no longer works")
 
 
-def access_token(tx: Tx, service: Service, token: str) -> Live | Refusal:
-    """A token shown again is not verified again, until anything at all is ended or a definition changes."""
+def authenticate(tx: Tx, service: Service, presented: PresentedToken, *, use_up: bool = True) -> Caller | Refusal:
+    """The caller of an operation. Its token must be issued for the service itself. RFC 9068, section 4.
+
+    Without `use_up`, nothing is written: the DPoP proof can still be used once afterwards.
+    """
+    token = verify_presented(tx, service, presented, use_up=use_up)
+    if isinstance(token, Refusal):
+        return token
+    if service.base_url not in audiences(token.claims):
+        return _EXPIRED
+    scope = frozenset(str(token.claims["scope"]).split(" "))
+    return Caller(token.account.id, token.client.id, scope, str(token.claims["jti"]))
+
+
+def verify_presented(
+    tx: Tx, service: Service, presented: PresentedToken, *, use_up: bool = True
+) -> ActiveToken | Refusal:
+    """A token that is bound to a key needs a proof of that key, which can be used once (RFC 9449, section 7)."""
+    token = verify(tx, service, presented.token)
+    if isinstance(token, Refusal):
+        return token
+    bound, proof = token.claims.get("cnf", {}).get("jkt", ""), presented.proof
+    if isinstance(proof, Refusal):
+        return proof
+    if bound != (proof.thumbprint if proof else ""):
+        words = "the access token is bound to a key: send it as DPoP, with a proof of that key"
+        return Refusal("invalid_token", words if bound else "the access token is not bound to a key: send it as Bearer")
+    refusal = dpop.too_weak(proof) if token.account.strict else None
+    if refusal is None and use_up and proof:
+        refusal = dpop.use(tx, token.client.id, proof)
+    return msgspec.structs.replace(refusal, status_here=401) if refusal else token
+
+
+def verify(tx: Tx, service: Service, token: str) -> ActiveToken | Refusal:
+    """Verification is cached until anything is revoked or a definition changes."""
     try:
-        standing = tx.valid(("token", token), lambda: _standing(tx, service, token))
+        verified = tx.valid(("token", token), lambda: _verify(tx, service, token))
     except Unreadable:
-        return _NOT_OURS
-    if standing is None:
-        return _GONE
-    claims, consent, provenance = standing
+        return _UNVERIFIABLE
+    if verified is None:
+        return _REVOKED
+    claims, consent, obtained_from = verified
     if claims.get("iss") != service.base_url or not is_live(claims, tx.at):
-        return _TOO_LATE
+        return _EXPIRED
     client = client_rows.load(tx, str(claims.get("client_id")))
     account = account_rows.load(tx, client.account) if client else None
     if client is None or account is None or not client.active or not account.active:
-        return _GONE
+        return _REVOKED
     if consent is not None and not consent.live(tx.at):
-        return _GONE
-    return Live(claims, client, account, consent, provenance)
+        return _REVOKED
+    return ActiveToken(claims, client, account, consent, obtained_from)
 
 
-def _standing(tx: Tx, service: Service, token: str) -> Standing | None:
-    found = _judged(tx, service, token)
-    return found if isinstance(found, Standing) else None
+def dormant_claims(tx: Tx, service: Service, token: str) -> dict[str, Any] | None:
+    """The claims of a token that is not accepted while a client in its chain is disabled, and may be again."""
+    try:
+        checked = _check(tx, service, token)
+    except Unreadable:
+        return None
+    dormant = isinstance(checked, InvalidToken) and not checked.final
+    return _read(tx, service, token) if dormant else None
 
 
-def _judged(tx: Tx, service: Service, token: str) -> Standing | Ended:
-    claims = _verified(tx, service, token)
+def _verify(tx: Tx, service: Service, token: str) -> VerifiedToken | None:
+    checked = _check(tx, service, token)
+    return checked if isinstance(checked, VerifiedToken) else None
+
+
+def _check(tx: Tx, service: Service, token: str) -> VerifiedToken | InvalidToken:
+    claims = _read(tx, service, token)
     account, raw_id = str(claims["account"]), ids.raw(claims["jti"])
     if revoked_tokens.contains(tx, account, raw_id):
-        return Ended("revoked")
-    if _is_a_machines_own(tx, claims):
-        return Standing(claims)
-    found = origins.load(tx, account, raw_id)
-    if found is None:
-        return Ended("record erased")
-    checked = origins.check(tx, service, account, found)
-    return checked if isinstance(checked, Ended) else Standing(claims, checked, found.provenance)
+        return InvalidToken("revoked")
+    if _is_by_client_credentials(tx, claims):
+        return VerifiedToken(claims)
+    recorded = provenance.load(tx, account, raw_id)
+    if recorded is None:
+        return InvalidToken("record erased")
+    checked = provenance.check(tx, service, account, recorded)
+    return checked if isinstance(checked, InvalidToken) else VerifiedToken(claims, checked, recorded.provenance)
 
 
-def _verified(tx: Tx, service: Service, token: str) -> dict[str, Any]:
-    published = [each.key for each in key_rows.load(tx) if each.key.status in PUBLISHED]
-    return service.ring.read(token, published, "at+jwt")
+def _read(tx: Tx, service: Service, token: str) -> dict[str, Any]:
+    return service.ring.read(token, key_rows.load_published(tx), "at+jwt")
 
 
-def _is_a_machines_own(tx: Tx, claims: dict[str, Any]) -> bool:
-    """Obtained by client_credentials: it rests on its client alone, so nothing is looked up.
+def _is_by_client_credentials(tx: Tx, claims: dict[str, Any]) -> bool:
+    """Such a token depends on its client alone, so its provenance is not loaded.
 
-    A grant's id keeps its type. A token of a grant that the client no longer has is looked up like any other.
+    The id of a grant always has the same type. A token of a grant that the client no longer has is checked in full.
     """
     client = client_rows.load(tx, str(claims.get("client_id")))
     grant = client.grant("client_credentials") if client else None
     return grant is not None and grant.id == claims.get("grant")
-
-
-def dormant(tx: Tx, service: Service, token: str) -> dict[str, Any] | None:
-    """The claims of a token that does not work now but may again: a client further up its chain is disabled."""
-    try:
-        found = _judged(tx, service, token)
-    except Unreadable:
-        return None
-    dormant = isinstance(found, Ended) and not found.final
-    return _verified(tx, service, token) if dormant else None

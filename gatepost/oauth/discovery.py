@@ -1,12 +1,12 @@
-"""Discovery documents, computed from the code's own tables: RFC 8414, OIDC Discovery 1.0, RFC 9728."""
+"""Discovery documents, generated from the tables of the code: RFC 8414, OIDC Discovery 1.0, RFC 9728."""
 
 from typing import Any, Literal
 
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth.authorize.request import DISPLAYS, PROMPTS, RESPONSE_MODES
+from gatepost.oauth.client_grants import GRANT_TYPES
 from gatepost.oauth.clients import SECRET_METHODS
-from gatepost.oauth.grants import BY_CODE, GRANTS
 from gatepost.oauth.scopes import BUILT_IN, STANDARD_CLAIMS
 from gatepost.oauth.signing_keys import ALGORITHMS
 
@@ -15,7 +15,7 @@ AUTHENTICATION = (*SECRET_METHODS, "private_key_jwt")
 
 
 def authorization_server(base_url: str, protocol: Literal["full", "six"] = "full") -> dict[str, Any]:
-    """RFC 8414, section 2. With `six`, nothing is named that is not served."""
+    """RFC 8414, section 2. With the protocol `six`, the document names only the endpoints that it serves."""
     full = protocol == "full"
     document: dict[str, Any] = {
         "issuer": base_url,
@@ -24,7 +24,7 @@ def authorization_server(base_url: str, protocol: Literal["full", "six"] = "full
         "registration_endpoint": f"{base_url}/oauth/clients",
         "scopes_supported": list(BUILT_IN if full else OPERATIONS),
         "response_types_supported": ["code"] if full else [],
-        "grant_types_supported": [each for each in GRANTS if full or each not in BY_CODE],
+        "grant_types_supported": [name for name, grant in GRANT_TYPES.items() if full or not grant.by_code],
         **_authentication("token_endpoint", public=full),
         "dpop_signing_alg_values_supported": list(ASSERTION_ALGORITHMS),
         "protected_resources": [base_url],
@@ -33,7 +33,7 @@ def authorization_server(base_url: str, protocol: Literal["full", "six"] = "full
 
 
 def _flows(base_url: str) -> dict[str, Any]:
-    """What the endpoints of the standards take, where their defaults would say otherwise."""
+    """The endpoints of the protocol `full`, and where they differ from the defaults of the standards."""
     return {
         "authorization_endpoint": f"{base_url}/oauth/authorize",
         "pushed_authorization_request_endpoint": f"{base_url}/oauth/par",
@@ -73,7 +73,7 @@ def openid_configuration(base_url: str) -> dict[str, Any]:
 
 
 def protected_resource(base_url: str) -> dict[str, Any]:
-    """RFC 9728, section 2: the operations themselves are a resource that takes our tokens."""
+    """RFC 9728, section 2: the operations are a protected resource of the service itself."""
     return {
         "resource": base_url,
         "authorization_servers": [base_url],

@@ -1,12 +1,12 @@
-"""Proofs of possession: RFC 9449. A proof is read against the request it came with; what it shows is a key.
+"""DPoP proofs, RFC 9449: a caller proves with every request that it holds a key.
 
-Nonces are of our own making and need no storage: the minute they were made in, and a tag that only we can make.
+Nonces are not stored: a nonce contains its time and a MAC.
 """
 
 import hashlib
 import re
 from base64 import urlsafe_b64encode
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,16 +19,18 @@ from gatepost.core.errors import Refusal
 from gatepost.core.jose import MAX_BYTES, Unreadable, b64, instant, peek, read, unb64
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, KEYS, STRICT_ALGORITHMS, jwks_problem
 from gatepost.core.secrets import mac, same
+from gatepost.oauth import used_assertions
+from gatepost.store.transaction import Tx
 
 NONCE_LIFE = 300  # seconds
 OLDEST = 300  # seconds since a proof was made
-AHEAD = 60  # RFC 9449 has clients' clocks in mind; the nonce is what really bounds a proof's life
-KEPT = OLDEST + AHEAD + 60  # seconds for which an id is remembered
+AHEAD = 60  # allows for the clocks of clients; the nonce is what limits the life of a proof
+KEPT = OLDEST + AHEAD + 60  # seconds for which the id of a used proof is stored
 _THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """A key that the caller holds, and the id by which this proof is used once."""
+    """The key that the caller proved to hold, and the `jti` by which the proof is used once."""
 
     thumbprint: str
     id: str
@@ -38,7 +40,7 @@ class Proof(msgspec.Struct, frozen=True):
 def check(
     text: str, *, method: str, url: str, key: bytes, at: datetime, access_token: str | None = None
 ) -> Proof | Refusal:
-    """RFC 9449, section 4.3, in its order."""
+    """RFC 9449, section 4.3, in the order given there."""
     head, _ = peek(text)
     jwk = head.get("jwk")
     if "," in text or not head or not isinstance(jwk, dict):
@@ -55,7 +57,7 @@ def check(
         return _bad("jti is missing")
     if claims.get("htm") != method:
         return _bad(f"htm must be {method}")
-    if not isinstance(claims.get("htu"), str) or _address(claims["htu"]) != _address(url):
+    if not isinstance(claims.get("htu"), str) or _comparable(claims["htu"]) != _comparable(url):
         return _bad(f"htu must be {url}")
     now = at.timestamp()
     if issued is None or issued > now + AHEAD or issued < now - OLDEST:
@@ -68,10 +70,20 @@ def check(
 
 
 def too_weak(proof: Proof | None) -> Refusal | None:
-    """Under fapi2 no proof is signed with RS256, wherever it is shown."""
+    """Under fapi2 no endpoint accepts a proof that is signed with RS256."""
     if proof is None or proof.alg in STRICT_ALGORITHMS:
         return None
     return _bad(f"alg must be one of {', '.join(STRICT_ALGORITHMS)}")
+
+
+REPLAYED = Refusal("invalid_dpop_proof", "DPoP: this proof was used before", "DPoP")
+
+
+def use(tx: Tx, client: str, proof: Proof) -> Refusal | None:
+    """Mark a proof as used: RFC 9449, section 11.1. The first request that does so gets None."""
+    expires_at = tx.at + timedelta(seconds=KEPT)
+    first = used_assertions.use(tx, client, f"dpop {proof.thumbprint}", proof.id, expires_at)
+    return None if first else REPLAYED
 
 
 def thumbprint(jwk: dict[str, Any]) -> str:
@@ -92,7 +104,7 @@ def nonce(key: bytes, at: datetime) -> str:
 
 
 def is_fresh(key: bytes, text: Any, at: datetime) -> bool:
-    """Whether this is a nonce of ours, not older than its life."""
+    """Whether the service issued this nonce, and it has not expired."""
     if not isinstance(text, str) or len(text) > 64 or not text.isascii():
         return False
     try:
@@ -112,8 +124,8 @@ def _hash(access_token: str) -> str:
     return urlsafe_b64encode(hashlib.sha256(access_token.encode()).digest()).rstrip(b"=").decode()
 
 
-def _address(url: str) -> str:
-    """Without query and fragment, as RFC 3986 section 6.2.2 and 6.2.3 would compare it."""
+def _comparable(url: str) -> str:
+    """The URL without query and fragment, normalized as in RFC 3986, sections 6.2.2 and 6.2.3."""
     if len(url) > MAX_BYTES:
         return ""
     try:
@@ -121,9 +133,9 @@ def _address(url: str) -> str:
         port = parts.port
     except ValueError:
         return ""
-    shown = "" if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f":{port}"
+    suffix = "" if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f":{port}"
     host = parts.hostname or ""
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{shown}{parts.path or '/'}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{suffix}{parts.path or '/'}"
 
 
 def _bad(detail: str) -> Refusal:

@@ -26,16 +26,16 @@ def load(tx: Tx, account: str, family: str) -> Family | None:
     return _family(account, row) if row else None
 
 
-def wanted(account: str, family: bytes) -> Prefetch:
-    """The row that `load_with_consent` reads, which can be read together for many requests."""
+def prefetch(account: str, family: bytes) -> Prefetch:
+    """The row that `load_with_consent` reads. It can be read together with those of other requests."""
     return Prefetch("families_and_consents", (ids.raw(account), family))
 
 
 def load_with_consent(tx: Tx, account: str, family: str, box: Box) -> tuple[Family, Consent] | None:
-    row_wanted = wanted(account, ids.raw(family))
-    row = tx.prefetched(row_wanted)
+    key = prefetch(account, ids.raw(family))
+    row = tx.prefetched(key)
     if row is None:
-        rows = tx.rows_given(row_wanted.statement, [row_wanted.key])
+        rows = tx.rows_given(key.statement, [key.key])
         row = rows[0] if rows else None
     if row is None:
         return None
@@ -44,7 +44,7 @@ def load_with_consent(tx: Tx, account: str, family: str, box: Box) -> tuple[Fami
 
 
 def rotate(tx: Tx, family: Family, leaf: bytes, thumbprint: str, idle_ends_at: datetime) -> bool:
-    """Replace the live token. False if another request was first. Units that share a commit rotate at its end."""
+    """Replace the current token. False if another request was first. Units that share a commit rotate at its end."""
     key = (ids.raw(family.account), ids.raw(family.id))
     row = (*key, family.number, leaf, thumbprint, tx.now, clock.milliseconds(idle_ends_at))
     if tx.update_later("rotate_families", "lock_families_to_rotate", row, key):
@@ -53,7 +53,7 @@ def rotate(tx: Tx, family: Family, leaf: bytes, thumbprint: str, idle_ends_at: d
 
 
 def extend(tx: Tx, family: Family, idle_ends_at: datetime) -> bool:
-    """The live token was used and stays. False if the family ended meanwhile."""
+    """Extend the idle time of a family whose token is not replaced. False if the family has ended."""
     updated = tx.write(
         "keep_family", account=ids.raw(family.account), id=ids.raw(family.id), number=family.number,
         idle_ends_at=clock.milliseconds(idle_ends_at),

@@ -6,19 +6,20 @@ from gatepost.core import clock
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import audiences
 from gatepost.oauth import access_tokens, consents, family_rows, refresh_tokens, scopes
-from gatepost.oauth.client_authentication import Known, Shown, live_token
+from gatepost.oauth.access_tokens import PresentedToken, verify_presented
+from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
 
 INACTIVE: dict[str, Any] = {"active": False}
 
 
-def introspect(tx: Tx, service: Service, known: Known, token: str) -> dict[str, Any]:
+def introspect(tx: Tx, service: Service, known: AuthenticatedClient, token: str) -> dict[str, Any]:
     """For the client a token was issued to, and those of its account that serve its audience; nothing for others."""
     shown = refresh_tokens.read(service.keys.refresh, token)
     if shown is not None:
         return _refresh_token(tx, service, known, shown)
-    found = access_tokens.access_token(tx, service, token)
+    found = access_tokens.verify(tx, service, token)
     if isinstance(found, Refusal) or found.account.id != known.account.id:
         return INACTIVE
     serves = any(each in known.client.serves for each in audiences(found.claims))
@@ -28,7 +29,9 @@ def introspect(tx: Tx, service: Service, known: Known, token: str) -> dict[str, 
     return {"active": True, "token_type": kind} | found.claims
 
 
-def _refresh_token(tx: Tx, service: Service, known: Known, shown: refresh_tokens.Shown) -> dict[str, Any]:
+def _refresh_token(
+    tx: Tx, service: Service, known: AuthenticatedClient, shown: refresh_tokens.RefreshToken
+) -> dict[str, Any]:
     found = family_rows.load_with_consent(tx, known.account.id, shown.family, service.keys.data)
     if found is None or found[0].client != known.client.id:
         return INACTIVE
@@ -48,9 +51,9 @@ def _refresh_token(tx: Tx, service: Service, known: Known, shown: refresh_tokens
     }
 
 
-def userinfo(tx: Tx, service: Service, shown: Shown) -> dict[str, Any] | Refusal:
+def userinfo(tx: Tx, service: Service, shown: PresentedToken) -> dict[str, Any] | Refusal:
     """The claims that the token's scopes release, as the login application said them."""
-    found = live_token(tx, service, shown)
+    found = verify_presented(tx, service, shown)
     if isinstance(found, Refusal):
         return found
     held = str(found.claims["scope"]).split(" ")

@@ -3,7 +3,7 @@
 import msgspec
 
 from gatepost.core import ids
-from gatepost.oauth.signing_keys import SigningKey, Wrapped
+from gatepost.oauth.signing_keys import PUBLISHED, SigningKey, Wrapped
 from gatepost.store.transaction import Tx
 
 _key = msgspec.json.Decoder(SigningKey)
@@ -16,6 +16,11 @@ def lock(tx: Tx) -> None:
 
 def load(tx: Tx) -> list[Wrapped]:
     return tx.cached("keys", lambda: load_uncached(tx)) or []
+
+
+def load_published(tx: Tx) -> list[SigningKey]:
+    """The keys in the JWKS: those that verify tokens."""
+    return [wrapped.key for wrapped in load(tx) if wrapped.key.status in PUBLISHED]
 
 
 def load_uncached(tx: Tx) -> list[Wrapped]:

@@ -1,8 +1,9 @@
-"""Families: a refresh token and its descendants. How such a token looks, and what showing one means. No I/O.
+"""Refresh tokens and their families: the format of a token, and the rules of rotation and reuse. No I/O.
 
-A token holds its family, its number, a secret and a tag that only we can make. The successor's secret is derived from
-the token that it replaces, so the same token shown again inside the grace gets the same successor, though only a hash
-of the live secret is kept. A token with a right tag that is not the live one was ours once: that is reuse.
+A family is a refresh token and its successors. A token contains its family, its number, a secret and a MAC. The secret
+of a successor is derived from the token that it replaces. So a token that is presented again during the grace period
+gets the same successor, although only a hash of the current token is stored. A token with a valid MAC that is not the
+current one was issued and replaced before: presenting it is reuse.
 """
 
 import hashlib
@@ -11,17 +12,19 @@ from binascii import Error
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from gatepost.accounts import Account
 from gatepost.core import ids
 from gatepost.core.secrets import mac, same
+from gatepost.oauth.clients import Client
 
 PREFIX = "gpr_"
 _SECRET, _NUMBER, _TAG = 32, 3, 12
-_LENGTH = 16 + _NUMBER + _SECRET + _TAG  # 63 bytes: base64 has one spelling for them
-MOST = (1 << 8 * _NUMBER) - 2
+_LENGTH = 16 + _NUMBER + _SECRET + _TAG  # 63 bytes: base64 encodes them in one way only
+MAX_NUMBER = (1 << 8 * _NUMBER) - 2
 
 
 class Family(NamedTuple):
-    """One row: `number` and `leaf` are of the live token."""
+    """A row. `number` and `leaf` belong to the current token."""
 
     account: str
     id: str
@@ -40,102 +43,113 @@ class Family(NamedTuple):
         return self.ended_at is None and at < min(self.idle_ends_at, self.ends_at)
 
 
-class Shown(NamedTuple):
-    """A refresh token of ours, read."""
-
+class RefreshToken(NamedTuple):
     family: str
     number: int
     secret: bytes
 
 
 class Rotate(NamedTuple):
-    """The live token: it is replaced."""
+    """The current token was presented; it is replaced."""
 
-    successor: Shown
+    successor: RefreshToken
 
 
 class Repeat(NamedTuple):
-    """The one just replaced, shown again inside the grace: the same successor once more."""
+    """The previous token was presented again during the grace period; it gets the same successor."""
 
-    successor: Shown
+    successor: RefreshToken
 
 
 class Stay(NamedTuple):
-    """The live token, where tokens are not rotated."""
+    """The current token was presented, and tokens are not rotated."""
 
 
 class Reused(NamedTuple):
-    """One that was replaced before: somebody has a copy."""
+    """A token that was replaced before was presented: it may have been stolen."""
 
 
-class Ended(NamedTuple):
-    """The family is over."""
+class Inactive(NamedTuple):
+    """The family has expired or was ended."""
 
 
-Decision = Rotate | Repeat | Stay | Reused | Ended
+Decision = Rotate | Repeat | Stay | Reused | Inactive
 
 
 def decide(
-    family: Family, shown: Shown, key: bytes, *, thumbprint: str, grace: timedelta, rotates: bool, at: datetime
+    family: Family, token: RefreshToken, key: bytes, *, thumbprint: str, grace: timedelta, rotates: bool, at: datetime
 ) -> Decision:
-    """What showing this token means. No grace once the successor was used, or for another DPoP key."""
+    """What presenting this token means. There is no grace once the successor was used, or for another DPoP key."""
     if not family.live(at):
-        return Ended()
-    if shown.number == family.number and same(leaf(shown), family.leaf):
-        if not rotates or family.number >= MOST:
+        return Inactive()
+    if token.number == family.number and same(leaf(token), family.leaf):
+        if not rotates or family.number >= MAX_NUMBER:
             return Stay()
-        return Rotate(successor(key, shown))
-    following = successor(key, shown)
-    just_before = shown.number + 1 == family.number and same(leaf(following), family.leaf)
-    if just_before and at < family.rotated_at + grace and thumbprint == family.thumbprint:
+        return Rotate(successor(key, token))
+    following = successor(key, token)
+    is_previous = token.number + 1 == family.number and same(leaf(following), family.leaf)
+    if is_previous and at < family.rotated_at + grace and thumbprint == family.thumbprint:
         return Repeat(following)
     return Reused()
 
 
-def first(family: str, secret: bytes) -> Shown:
-    return Shown(family, 0, secret)
+def idle_end(account: Account, client: Client, ends_at: datetime, at: datetime) -> datetime:
+    """When an unused family expires: the shortest lifetime of account, client and grant, and at most `ends_at`."""
+    grant = client.grant("refresh_token")
+    lifetimes = (
+        account.seconds("refresh_token_lifetime"),
+        client.refresh_token_lifetime,
+        grant.refresh_token_lifetime if grant else None,
+    )
+    return min(ends_at, at + timedelta(seconds=min(lifetime for lifetime in lifetimes if lifetime is not None)))
 
 
-def successor(key: bytes, shown: Shown) -> Shown:
-    number = min(shown.number + 1, MOST + 1)
-    return Shown(shown.family, number, mac(key, b"next" + _plain(shown)))
+def first(family: str, secret: bytes) -> RefreshToken:
+    return RefreshToken(family, 0, secret)
 
 
-def leaf(shown: Shown) -> bytes:
-    """What is kept of a live token."""
-    return hashlib.sha256(_plain(shown)).digest()
+def successor(key: bytes, token: RefreshToken) -> RefreshToken:
+    number = min(token.number + 1, MAX_NUMBER + 1)
+    return RefreshToken(token.family, number, mac(key, b"next" + _plain(token)))
 
 
-def text(key: bytes, shown: Shown) -> str:
-    plain = _plain(shown)
+def leaf(token: RefreshToken) -> bytes:
+    """The hash of the current token, which its family stores."""
+    return hashlib.sha256(_plain(token)).digest()
+
+
+def serialize(key: bytes, token: RefreshToken) -> str:
+    plain = _plain(token)
     return PREFIX + urlsafe_b64encode(plain + _tag(key, plain)).decode()
 
 
-def read(key: bytes, token: str) -> Shown | None:
-    """The token, if we made it."""
+def read(key: bytes, text: str) -> RefreshToken | None:
+    """The token, or None if the service did not issue it."""
+    raw = _decode(text)
+    if raw is None or not same(raw[-_TAG:], _tag(key, raw[:-_TAG])):
+        return None
+    if PREFIX + urlsafe_b64encode(raw).decode() != text:  # another spelling of the same bytes
+        return None
+    number, secret = raw[16 : 16 + _NUMBER], raw[16 + _NUMBER : -_TAG]
+    return RefreshToken(ids.text("fam", raw[:16]), int.from_bytes(number, "big"), secret)
+
+
+def family_in(text: str) -> bytes | None:
+    """The family that a token names. The MAC is not checked, so this serves to prefetch its row and nothing else."""
+    raw = _decode(text)
+    return raw[:16] if raw else None
+
+
+def _decode(text: str) -> bytes | None:
     try:
-        raw = urlsafe_b64decode(token.removeprefix(PREFIX).encode("ascii"))
+        raw = urlsafe_b64decode(text.removeprefix(PREFIX).encode("ascii"))
     except (Error, ValueError):
         return None
-    plain, tag = raw[:-_TAG], raw[-_TAG:]
-    if len(raw) != _LENGTH or not same(tag, _tag(key, plain)):
-        return None
-    if PREFIX + urlsafe_b64encode(raw).decode() != token:  # another spelling of it
-        return None
-    return Shown(ids.text("fam", plain[:16]), int.from_bytes(plain[16 : 16 + _NUMBER], "big"), plain[-_SECRET:])
+    return raw if len(raw) == _LENGTH else None
 
 
-def family_in(token: str) -> bytes | None:
-    """The family that it names, whoever made it: good enough to look for that in time."""
-    try:
-        raw = urlsafe_b64decode(token.removeprefix(PREFIX).encode("ascii"))
-    except (Error, ValueError):
-        return None
-    return raw[:16] if len(raw) == _LENGTH else None
-
-
-def _plain(shown: Shown) -> bytes:
-    return ids.raw(shown.family) + shown.number.to_bytes(_NUMBER, "big") + shown.secret
+def _plain(token: RefreshToken) -> bytes:
+    return ids.raw(token.family) + token.number.to_bytes(_NUMBER, "big") + token.secret
 
 
 def _tag(key: bytes, plain: bytes) -> bytes:

@@ -13,8 +13,7 @@ from gatepost.ledger.entries import Entry
 from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import scopes
 from gatepost.oauth.consents import LONGEST_ACCESS
-from gatepost.oauth.provenance import recorded
-from gatepost.oauth.provenance_check import CLIENT_DISABLED
+from gatepost.oauth.provenance import CLIENT_DISABLED, read_entry_data
 from gatepost.store.interface import Reader
 
 _ENDS = ("oauth.token.revoked", "oauth.consent.ended")
@@ -66,7 +65,7 @@ def _reaching(
     account: Account,
 ) -> Reaching:  # fmt: skip
     token = ids.retitle("tok", entry.name)
-    record = recorded(entry.data or "{}")
+    record = read_entry_data(entry.data or "{}")
     subjects = [each.token for each in record.chain] or [record.subject_token]
     why = next((ended[each] for each in (token, record.family, record.consent, *subjects) if each in ended), None)
     if why is None and removed.get(record.issuer, -1) >= entry.at:

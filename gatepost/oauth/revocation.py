@@ -13,7 +13,7 @@ from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import access_tokens, consent_rows, family_rows, refresh_tokens, revoked_tokens, used_assertions
 from gatepost.oauth.authorize.handoff import REVOKE_TYPE, signed_by
-from gatepost.oauth.client_authentication import Known
+from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
 
@@ -54,7 +54,7 @@ def end_token(
     return True
 
 
-def by_client(tx: Tx, service: Service, known: Known, token: str, origin: Origin) -> None:
+def by_client(tx: Tx, service: Service, known: AuthenticatedClient, token: str, origin: Origin) -> None:
     """RFC 7009: the client gives back what it holds. Whatever else it shows changes nothing, and is not told apart."""
     account, client = known.account, known.client.id
     shown = refresh_tokens.read(service.keys.refresh, token)
@@ -63,8 +63,8 @@ def by_client(tx: Tx, service: Service, known: Known, token: str, origin: Origin
         if family is not None and family.client == client:
             end_family(tx, account, family.id, "revoked_by_client", origin, client=client)
         return
-    found = access_tokens.access_token(tx, service, token)
-    claims = access_tokens.dormant(tx, service, token) if isinstance(found, Refusal) else found.claims
+    found = access_tokens.verify(tx, service, token)
+    claims = access_tokens.dormant_claims(tx, service, token) if isinstance(found, Refusal) else found.claims
     if claims is None or claims["client_id"] != client:
         return
     named = "" if isinstance(found, Refusal) else found.provenance.family

@@ -1,4 +1,4 @@
-"""What the units of the authorization server know about the service that they run in."""
+"""The configuration that units of work of the authorization server need: base URL, keys, policies, shared resources."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,10 +7,10 @@ from gatepost.core.secrets import ServerKeys
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.jwks_cache import Foreign
 from gatepost.ledger.checkpoint import Signer
-from gatepost.oauth import scope_rows
+from gatepost.oauth import key_rows, scope_rows
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.shared_resources import SharedResources
-from gatepost.oauth.signing_keys import Ring
+from gatepost.oauth.signing_keys import Ring, SigningKey
 from gatepost.store.transaction import Tx
 
 
@@ -41,6 +41,14 @@ class Service(NamedTuple):
 
     def definitions(self, tx: Tx) -> "Definitions":
         return Definitions(self, tx)
+
+    def active_key(self, tx: Tx, alg: str) -> SigningKey:
+        """The key that signs with this algorithm, loaded into the ring."""
+        for wrapped in key_rows.load(tx):
+            if wrapped.key.alg == alg and wrapped.key.status == "active":
+                self.ring.take(wrapped)
+                return wrapped.key
+        raise LookupError(f"no active {alg} key")
 
     @property
     def signer(self) -> Signer:

@@ -13,7 +13,15 @@ from gatepost.core.errors import BadSetting
 from gatepost.ledger import entry_rows, search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.search import EntryFilter
-from gatepost.oauth import client_rows, consent_rows, family_rows, provenance_check, revocation, revoked_tokens
+from gatepost.oauth import (
+    client_rows,
+    consent_rows,
+    family_rows,
+    key_rows,
+    provenance,
+    revocation,
+    revoked_tokens,
+)
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import LOWEST, Tx, Unit
@@ -153,31 +161,33 @@ def _state(tx: Tx, service: Service, entry: Entry, data: dict[str, Any]) -> str:
         return "expired"
     if revoked_tokens.contains(tx, entry.account, entry.id):
         return "revoked"
-    if "kid" in data and data["kid"] not in provenance_check.published_keys(tx):
+    if "kid" in data and data["kid"] not in _published(tx):
         return "key revoked"
-    found = provenance_check.load(tx, entry.account, entry.id)
-    checked = (
-        provenance_check.check(tx, service, entry.account, found) if found else provenance_check.Ended("record erased")
-    )
+    found = provenance.load(tx, entry.account, entry.id)
+    checked = provenance.check(tx, service, entry.account, found) if found else provenance.InvalidToken("record erased")
     if isinstance(checked, Consent) and not checked.live(tx.at):
         return "consent ended"
-    if isinstance(checked, provenance_check.Ended) and checked.final:
+    if isinstance(checked, provenance.InvalidToken) and checked.final:
         return checked.reason
     if client is None or not client.active:
         return "client disabled"
     if account is None or not account.active:
         return "account suspended"
-    return checked.reason if isinstance(checked, provenance_check.Ended) else "active"
+    return checked.reason if isinstance(checked, provenance.InvalidToken) else "active"
+
+
+def _published(tx: Tx) -> set[str]:
+    return {key.id for key in key_rows.load_published(tx)}
 
 
 def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
     """The subject tokens that it was obtained from, the nearest first, and whether each was ended by itself."""
-    found = provenance_check.load(tx, account, entry.id)
+    found = provenance.load(tx, account, entry.id)
     told = []
     for each in found.provenance.chain if found else ():
         client = client_rows.load(tx, each.client)
         state = "client disabled" if client is None or not client.active else "not ended"
-        if each.kid not in provenance_check.published_keys(tx):
+        if each.kid not in _published(tx):
             state = "key revoked"
         if revoked_tokens.contains(tx, account, ids.raw(each.token)):
             state = "revoked"
@@ -186,7 +196,7 @@ def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
 
 
 # States that a token may leave again. It leaves none of the others.
-_PASSING = ("active", "client disabled", "account suspended", provenance_check.CLIENT_DISABLED.reason)
+_PASSING = ("active", "client disabled", "account suspended", provenance.CLIENT_DISABLED.reason)
 
 
 def revoke(store: Store, service: Service, account: Account, which: Which) -> Ended:

@@ -1,6 +1,6 @@
-"""Deciding whether a token is issued: an ordered table of small pure rules, each of which narrows a draft or refuses.
+"""The rules of issuing tokens: an ordered table of pure functions, each of which narrows a draft or refuses it.
 
-The same table answers `Prefer: explain`: the rules that held, the one that refused, and the exact claims.
+`Prefer: explain` returns the same table: the rules that held, the rule that refused, and the exact claims.
 """
 
 from collections.abc import Callable
@@ -29,63 +29,63 @@ class Definitions(Protocol):
     def fixed_claims(self, resource: str) -> dict[str, Any] | None: ...
 
 
-class Request(msgspec.Struct, frozen=True):
-    """What a token request asks for, parsed. `sent` holds the parameters that only some grant types have."""
+class TokenRequest(msgspec.Struct, frozen=True):
+    """A parsed token request. `parameters` has those of its grant type alone."""
 
     grant_type: str
     scope: tuple[str, ...]
     resources: tuple[str, ...] = ()
     explain: bool = False
-    sent: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
     proof: Proof | None = None
 
     def parameter(self, name: str) -> str:
-        return next((value for each, value in self.sent if each == name), "")
+        return next((value for sent, value in self.parameters if sent == name), "")
 
     @property
     def thumbprint(self) -> str:
         return self.proof.thumbprint if self.proof else ""
 
 
-class Basis(msgspec.Struct, frozen=True):
-    """What a request rests on, if not on the client alone: a person's consent, another token, a foreign assertion."""
+class GrantContext(msgspec.Struct, frozen=True):
+    """What the client presents in a request: a person's consent, a subject token, an assertion. It limits the token."""
 
     subject: str
-    scope: tuple[str, ...]  # never more than these
-    resources: tuple[str, ...] = ()  # never other than these, where there are any
-    reaches: tuple[str, ...] = ()  # where it was good itself
-    until: int | None = None  # never later than this
+    scope: tuple[str, ...]  # the token has no other scopes
+    resources: tuple[str, ...] = ()  # the token is for one of these, if there are any
+    audience: tuple[str, ...] = ()  # of the subject token
+    expires_at: int | None = None  # the token expires no later
     claims: dict[str, Any] = {}  # of the token: how the person was authenticated, who acts
-    facts: dict[str, Any] = {}  # for the ledger
+    entry_data: dict[str, Any] = {}  # of the ledger entry
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A token on its way through the rules. `scope` and `lifetime` only ever get smaller."""
+    """A token request as the rules complete it. A rule only ever narrows `scope` and `lifetime`."""
 
-    request: Request
+    request: TokenRequest
     account: Account
     client: Client
     base_url: str
-    basis: Basis | None = None
+    context: GrantContext | None = None
     grant: Grant | None = None
     resource_of: dict[str, str] = {}
     lifetime_of: dict[str, int] = {}
-    riders: frozenset[str] = frozenset()  # scopes that only release claims: with openid they go with any resource
+    claim_scopes: frozenset[str] = frozenset()  # with `openid`, scopes that only release claims fit any resource
     scope: tuple[str, ...] = ()
     resource: str = ""
     lifetime: int = 0
-    fixed_claims: dict[str, Any] | None = None  # of a shared resource, by the operator; None: the client's own
+    fixed_claims: dict[str, Any] | None = None  # of a shared resource; None: those of the client
 
     @property
     def audience(self) -> str | list[str]:
-        """The one resource; `openid` adds ourselves, since userinfo is ours."""
+        """The resource. `openid` adds the service itself, which serves userinfo."""
         if scopes.OPENID in self.scope and self.resource != self.base_url:
             return [self.resource, self.base_url]
         return self.resource
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token that may be issued: its claims, and the key that signs them."""
+    """An access token that is not signed yet: its claims and its key."""
 
     id: str
     claims: dict[str, Any]
@@ -102,7 +102,7 @@ Rule = Callable[[Draft, Definitions], Draft | Refusal]
 
 
 def decide(draft: Draft, definitions: Definitions, rules: tuple[Rule, ...]) -> Draft | Refusal:
-    """The draft as the last rule left it, or the first refusal, which names its rule."""
+    """The draft that the last rule returned, or the first refusal, with the name of its rule."""
     for rule in rules:
         outcome = rule(draft, definitions)
         if isinstance(outcome, Refusal):
@@ -112,28 +112,28 @@ def decide(draft: Draft, definitions: Definitions, rules: tuple[Rule, ...]) -> D
 
 
 def explain(draft: Draft, definitions: Definitions, rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
-    """Each rule asked, in order, with what it is and whether it held."""
-    told = []
+    """The rules in order, up to the first that refuses: the meaning of each, and whether it held."""
+    explained = []
     for rule in rules:
         outcome = rule(draft, definitions)
         held = not isinstance(outcome, Refusal)
-        told.append({"rule": rule.__name__, "held": held, "means": " ".join((rule.__doc__ or "").split())})
+        explained.append({"rule": rule.__name__, "held": held, "means": " ".join((rule.__doc__ or "").split())})
         if isinstance(outcome, Refusal):
             break
         draft = outcome
-    return told
+    return explained
 
 
 def mint(draft: Draft, key: SigningKey, *, token: bytes, subject: str, extra: dict[str, Any], at: datetime) -> Token:
-    """The claims of RFC 9068, section 2.2, and ours. `extra` never holds a protocol claim but those of the basis."""
+    """The claims of RFC 9068, section 2.2, and those of Gatepost. They take precedence over `extra`."""
     if draft.grant is None:
         raise TypeError("a token needs the grant that allows it")
     token_id = ids.text("tok", token)
     issued = clock.seconds(at)
     scope = " ".join(draft.scope)
     expires = issued + draft.lifetime
-    if draft.basis is not None and draft.basis.until is not None:
-        expires = min(expires, draft.basis.until)
+    if draft.context is not None and draft.context.expires_at is not None:
+        expires = min(expires, draft.context.expires_at)
     audience = draft.audience
     claims = extra | {
         "iss": draft.base_url,
@@ -154,7 +154,7 @@ def mint(draft: Draft, key: SigningKey, *, token: bytes, subject: str, extra: di
     return Token(token_id, claims, key, draft.grant.id, scope, audience, expires - issued, expires, kind)
 
 
-# --- the rules that every grant shares
+# --- the rules that grant types share
 
 
 def client_is_confidential(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
@@ -189,7 +189,7 @@ def scopes_are_named(draft: Draft, _definitions: Definitions) -> Draft | Refusal
 
 def scopes_are_agreed(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """No scope goes beyond what was agreed to; none named means all of that."""
-    agreed = draft.basis.scope if draft.basis else ()
+    agreed = draft.context.scope if draft.context else ()
     beyond = [name for name in draft.request.scope if name not in agreed]
     if beyond:
         return Refusal("invalid_scope", f"scope: {beyond[0][:128]} is beyond what was agreed to", "scope")
@@ -207,7 +207,7 @@ def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refus
 
 def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     """Every scope asked for is defined in the account and not retired."""
-    resource_of, lifetime_of, riders = {}, {}, set()
+    resource_of, lifetime_of, claim_scopes = {}, {}, set()
     by_person = GRANT_TYPES[draft.request.grant_type].by_code
     for name in draft.scope:
         if by_person and name in scopes.BY_CODE:
@@ -222,22 +222,23 @@ def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal
         if scope.max_lifetime is not None:
             lifetime_of[name] = scope.max_lifetime
         if scope.claims and scopes.OPENID in draft.scope and scope.resource == scopes.default_resource(scope.account):
-            riders.add(name)
-    found = {"resource_of": resource_of, "lifetime_of": lifetime_of, "riders": frozenset(riders)}
-    return msgspec.structs.replace(draft, **found)
+            claim_scopes.add(name)
+    return msgspec.structs.replace(
+        draft, resource_of=resource_of, lifetime_of=lifetime_of, claim_scopes=frozenset(claim_scopes)
+    )
 
 
 def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     """The scopes are of one resource, or the request names which (RFC 8707)."""
-    offered = {each for name, each in draft.resource_of.items() if name not in draft.riders}
-    agreed = set(draft.basis.resources) if draft.basis else set()
+    offered = {resource for name, resource in draft.resource_of.items() if name not in draft.claim_scopes}
+    agreed = set(draft.context.resources) if draft.context else set()
     if draft.request.resources or not offered:
         offered = set(draft.resource_of.values())
         if agreed and not draft.request.resources:
             offered &= agreed
     named = set(draft.request.resources) or (agreed & offered if len(agreed & offered) == 1 else set())
     if len(named) > 1:
-        return Refusal("invalid_target", "resource: a token is for one resource; ask once for each", "resource")
+        return Refusal("invalid_target", "resource: a token is for one resource; send one request for each", "resource")
     if named and not named <= offered:
         return Refusal("invalid_target", f"resource: {_not_offered(named, offered)}", "resource")
     if not named and len(offered) > 1:
@@ -246,19 +247,19 @@ def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     if agreed and not (named or offered) <= agreed:
         return Refusal("invalid_target", "resource: the authorization was not for this resource", "resource")
     if not offered and scopes.OPENID not in draft.scope:
-        return Refusal("invalid_scope", "scope: offline_access alone opens nothing", "scope")
+        return Refusal("invalid_scope", "scope: offline_access alone gives no access", "scope")
     resource = (named or offered or {draft.base_url}).pop()
-    free = draft.riders.union(scopes.BY_CODE)
+    free = draft.claim_scopes.union(scopes.BY_CODE)
     kept = tuple(name for name in draft.scope if name in free or draft.resource_of[name] == resource)
     fixed = definitions.fixed_claims(resource)
     return msgspec.structs.replace(draft, resource=resource, scope=kept, fixed_claims=fixed)
 
 
 def _not_offered(named: set[str], offered: set[str]) -> str:
-    """Names the normal form where that is all that is wrong."""
-    normal = {normal_form(each) if len(each) <= MOST_CHARACTERS else None for each in named}
-    meant = sorted(each for each in normal if each in offered)
-    return f"must be in normal form: {meant[0]}" if meant else "none of the scopes asked for is of this resource"
+    """The detail names the normal form if the resource differs from an offered one in nothing else."""
+    normal = {normal_form(resource) if len(resource) <= MOST_CHARACTERS else None for resource in named}
+    meant = sorted(resource for resource in normal if resource in offered)
+    return f"must be in normal form: {meant[0]}" if meant else "none of the requested scopes is of this resource"
 
 
 def lifetime_is_shortest(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
@@ -266,7 +267,7 @@ def lifetime_is_shortest(draft: Draft, _definitions: Definitions) -> Draft | Ref
     grant = draft.grant.access_token_lifetime if draft.grant else None
     candidates = [draft.account.seconds("access_token_lifetime"), draft.client.access_token_lifetime, grant]
     candidates += [draft.lifetime_of[name] for name in draft.scope if name in draft.lifetime_of]
-    return msgspec.structs.replace(draft, lifetime=min(each for each in candidates if each is not None))
+    return msgspec.structs.replace(draft, lifetime=min(lifetime for lifetime in candidates if lifetime is not None))
 
 
 NARROWING: tuple[Rule, ...] = (scopes_are_granted, scopes_are_active, audience_is_one, lifetime_is_shortest)

@@ -4,27 +4,27 @@ import msgspec
 
 from gatepost.core.errors import Refusal
 from gatepost.oauth import dpop
-from gatepost.oauth.client_authentication import Shown
+from gatepost.oauth.access_tokens import PresentedToken
 from gatepost.oauth.dpop import Proof
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request
 from gatepost.web.responses import Header, Reply, challenge, refuse
 
 
-def shown(surface: Surface, request: Request) -> Shown | None:
+def shown(surface: Surface, request: Request) -> PresentedToken | None:
     """What was sent, if anything was. RFC 6750, section 2.1; RFC 9449, section 7.1."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     token = token.strip()
     if not token or kind.lower() not in ("bearer", "dpop"):
         return None
     if kind.lower() == "bearer":
-        return Shown(token)
+        return PresentedToken(token)
     found = proof(surface, request, token)
     if found is None:
         found = Refusal("invalid_dpop_proof", "DPoP: send a proof in the DPoP header", "DPoP")
     if isinstance(found, Refusal):
         found = msgspec.structs.replace(found, status_here=401)
-    return Shown(token, found)
+    return PresentedToken(token, found)
 
 
 def proof(surface: Surface, request: Request, access_token: str | None = None) -> Proof | Refusal | None:

@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol, TypeVar
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.egress.jwks_cache import KeysWanted, Wanted
-from gatepost.oauth import client_authentication, client_rows, key_rows, signing_keys
-from gatepost.oauth.client_authentication import Shown
+from gatepost.oauth import access_tokens, client_rows, key_rows, signing_keys
+from gatepost.oauth.access_tokens import PresentedToken
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import NO_HINTS, SHORT, Hints, Tx, Unit
 
@@ -45,7 +45,7 @@ class Surface:
         elif mark not in self.remembered:
             self.remembered = {mark: read}
 
-    async def rejected(self, shown: Shown) -> Refusal | None:
+    async def rejected(self, shown: PresentedToken) -> Refusal | None:
         """Why an access token is not accepted; None when it is. Called before the rest of a request is parsed.
 
         A token that was accepted before is not looked up again: the unit that acts on the request decides about it.
@@ -53,7 +53,7 @@ class Surface:
         if shown.token in self._accepted and not isinstance(shown.proof, Refusal):
             return None
         found = await self.store.read(
-            lambda tx: client_authentication.bearer(tx, self.service, shown, use_up=False), SHORT
+            lambda tx: access_tokens.authenticate(tx, self.service, shown, use_up=False), SHORT
         )  # fmt: skip
         if isinstance(found, Refusal):
             return found
@@ -62,7 +62,7 @@ class Surface:
         self._accepted[shown.token] = None
         return None
 
-    def reject(self, shown: Shown) -> None:
+    def reject(self, shown: PresentedToken) -> None:
         """The unit did not accept this token: look it up again when it is next sent."""
         self._accepted.pop(shown.token, None)
 

@@ -8,7 +8,7 @@ from gatepost.accounts import account_rows
 from gatepost.core.errors import Refusal
 from gatepost.ledger import operations
 from gatepost.ledger.operations import Answer, Call, Caller, CheckRepeated, Define, refused
-from gatepost.oauth import client_authentication
+from gatepost.oauth import access_tokens
 from gatepost.oauth import definitions as oauth_definitions
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
@@ -47,7 +47,7 @@ def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Repl
         body = key if isinstance(key, Refusal) else json_object(request)
 
         def unit(tx: Tx) -> Answer | Refusal:
-            caller = client_authentication.bearer(tx, surface.service, sent)
+            caller = access_tokens.authenticate(tx, surface.service, sent)
             if isinstance(caller, Refusal):
                 return caller
             return _answer(tx, surface, operation, caller, request, body, "" if isinstance(key, Refusal) else key)

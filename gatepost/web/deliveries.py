@@ -10,7 +10,7 @@ from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import PLATFORM_TYPE
 from gatepost.ledger.operations import Answer, Caller, refused
-from gatepost.oauth import client_authentication
+from gatepost.oauth import access_tokens
 from gatepost.store.transaction import APPEND_ONLY, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Surface
@@ -42,7 +42,7 @@ async def answer(surface: Surface, request: Request) -> Reply:
     asked = query(request.query.encode("latin-1"))
 
     def read(tx: Tx) -> Answer | Denied | Refusal:
-        caller = client_authentication.bearer(tx, surface.service, sent)
+        caller = access_tokens.authenticate(tx, surface.service, sent)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:

@@ -7,7 +7,7 @@ from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import client_authentication, introspection, revocation
 from gatepost.oauth.authorize.flow import Rejected, rejected
-from gatepost.oauth.client_authentication import Known, Presented
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
 from gatepost.store.transaction import SHORT, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Surface
@@ -23,9 +23,13 @@ async def introspect(surface: Surface, request: Request) -> Reply:
         return read
     presented, token = read
 
-    def look(tx: Tx) -> tuple[Known, dict[str, Any]] | None:
-        known = client_authentication.by_secret(tx, presented) if isinstance(token, str) else None
-        if known is None or not known.holds(tx.at) or isinstance(token, Refusal):
+    def look(tx: Tx) -> tuple[AuthenticatedClient, dict[str, Any]] | None:
+        known = (
+            client_authentication.authenticate_by_secret(tx, surface.service, presented)
+            if isinstance(token, str)
+            else None
+        )
+        if known is None or not known.is_valid(tx.at) or isinstance(token, Refusal):
             return None
         return known, introspection.introspect(tx, surface.service, known, token)
 
@@ -56,7 +60,7 @@ async def revoke(surface: Surface, request: Request) -> Reply:
     if isinstance(read, Reply):
         return read
 
-    def give_back(tx: Tx, known: Known, text: str) -> dict[str, Any]:
+    def give_back(tx: Tx, known: AuthenticatedClient, text: str) -> dict[str, Any]:
         origin = Origin(known.client.id, request.id, request.source)
         revocation.by_client(tx, surface.service, known, text, origin)
         return {}
@@ -65,7 +69,7 @@ async def revoke(surface: Surface, request: Request) -> Reply:
     return found if isinstance(found, Reply) else json(200, found, NO_STORE)
 
 
-def _read(surface: Surface, request: Request) -> tuple[Presented, str | Refusal] | Reply:
+def _read(surface: Surface, request: Request) -> tuple[ClientCredentials, str | Refusal] | Reply:
     """Who asks, and about which token."""
     found = form_of_client(surface, request)
     if isinstance(found, Reply):
@@ -78,14 +82,14 @@ def _read(surface: Surface, request: Request) -> tuple[Presented, str | Refusal]
 
 
 async def _as_client(
-    surface: Surface, request: Request, presented: Presented, token: str | Refusal,
-    act: Callable[[Tx, Known, str], dict[str, Any]],
+    surface: Surface, request: Request, presented: ClientCredentials, token: str | Refusal,
+    act: Callable[[Tx, AuthenticatedClient, str], dict[str, Any]],
 ) -> dict[str, Any] | Reply:  # fmt: skip
     at = request.path.rpartition("/")[2]
 
-    def unit(tx: Tx) -> tuple[Known, dict[str, Any]] | Rejected:
+    def unit(tx: Tx) -> tuple[AuthenticatedClient, dict[str, Any]] | Rejected:
         origin = Origin(presented.client, request.id, request.source)
-        known = client_authentication.client(tx, surface.service, presented, origin)
+        known = client_authentication.authenticate(tx, surface.service, presented, origin)
         if isinstance(known, Refusal):
             return Rejected(known, None, authenticated=False)
         if at == "introspect" and known.client.public:

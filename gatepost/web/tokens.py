@@ -1,4 +1,4 @@
-"""POST /oauth/tokens: read what was shown and asked, have it answered, sign what was decided. RFC 6749, section 5."""
+"""POST /oauth/tokens: parse the request, run the token endpoint, sign the tokens. RFC 6749, sections 2.3 and 5."""
 
 import hashlib
 from base64 import b64decode
@@ -9,17 +9,15 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import b64
 from gatepost.core.logging import count_token_request, log
 from gatepost.core.metrics import UNKNOWN_CLIENTS
 from gatepost.core.secrets import digest
-from gatepost.oauth import scopes, token_endpoint, token_rules
-from gatepost.oauth.client_authentication import UNKNOWN, Presented, client_named_in
-from gatepost.oauth.client_grants import TOKEN_EXCHANGE
+from gatepost.oauth import id_tokens, scopes, token_endpoint
+from gatepost.oauth.client_authentication import UNKNOWN, ClientCredentials, client_named_in
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.service import Service
-from gatepost.oauth.token_endpoint import Explained, Identity, Issued, Refused
-from gatepost.oauth.token_rules import Token
+from gatepost.oauth.token_endpoint import Explained, Issued, Refused
+from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request, form, preferences
@@ -27,55 +25,54 @@ from gatepost.web.responses import NO_STORE, Header, Reply, Said, json, oauth_er
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
-_ONCE = b"refresh_token="  # in a request that is not sent again
+# In the bodies of requests that a client sends again and again in the same bytes, so that parsing them is cached.
+_REPEATED = tuple(f"grant_type={name}".encode() for name, grant in GRANTS.items() if grant.load is None)
 _encode = msgspec.json.Encoder().encode
 
 
 async def answer(surface: Surface, request: Request) -> Reply:
-    mark = None if _ONCE in request.body else _mark(surface, request)
-    found = surface.remembered.get(mark) if mark else None
-    if found is None:
-        found = _read(surface, request)
-        if isinstance(found, Reply):
-            return found
-    presented, asked = found
-    if isinstance(asked, Refusal) and bearer.is_nonce_challenge(asked):
-        count_token_request(("", asked.code))
-        return oauth_error(asked)
+    key = _cache_key(surface, request) if any(mark in request.body for mark in _REPEATED) else None
+    parsed = surface.remembered.get(key) if key else None
+    if parsed is None:
+        parsed = _parse(surface, request)
+        if isinstance(parsed, Reply):
+            return parsed
+    credentials, token_request = parsed
+    if isinstance(token_request, Refusal) and bearer.is_nonce_challenge(token_request):
+        count_token_request(("", token_request.code))
+        return oauth_error(token_request)
     outcome = await surface.run(
-        lambda tx: token_endpoint.answer(tx, surface.service, presented, asked, request.id, request.source),
-        token_endpoint.hints(presented, asked),
+        lambda tx: token_endpoint.answer(tx, surface.service, credentials, token_request, request.id, request.source),
+        token_endpoint.hints(credentials, token_request),
     )
-    way = asked.grant_type if isinstance(asked, token_rules.Request) and asked.grant_type in GRANTS else ""
+    grant_type, cacheable = "", False
+    if isinstance(token_request, TokenRequest) and token_request.grant_type in GRANTS:
+        grant_type = token_request.grant_type
+        cacheable = bool(credentials.digest) and GRANTS[grant_type].load is None and token_request.proof is None
     match outcome:
         case Issued():
             surface.note_use(*outcome.used)
-            if (
-                mark
-                and isinstance(asked, token_rules.Request)
-                and presented.digest
-                and token_endpoint.only_appends(asked)
-            ):
-                surface.remember(mark, (presented, asked))
-            count_token_request((way, "issued"))
+            if key and cacheable:
+                surface.remember(key, parsed)
+            count_token_request((grant_type, "issued"))
             signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
             members = outcome.members
-            if outcome.identity is not None:
-                members = {**members, "id_token": id_token(surface, outcome.identity, signed)}
-            return issued(outcome.token, signed, outcome.event, members, way)
+            if outcome.id_token is not None:
+                members = {**members, "id_token": id_tokens.sign(surface.service.ring, outcome.id_token, signed)}
+            return issued(outcome.token, signed, outcome.event, members, grant_type)
         case Explained():
-            count_token_request((way, "explained"))
-            told = json(200, outcome.told, NO_STORE, ("preference-applied", "explain"))
-            return told._replace(headers=(*told.headers, ("gatepost-event", outcome.event)))
+            count_token_request((grant_type, "explained"))
+            applied = ("preference-applied", "explain")
+            return json(200, outcome.body, NO_STORE, applied, ("gatepost-event", outcome.event))
         case Refused():
             if not outcome.authenticated:
                 note_failed_authentication(request, outcome.refusal)
-            count_token_request((way, outcome.refusal.code))
+            count_token_request((grant_type, outcome.refusal.code))
             return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
 
 
-def _mark(surface: Surface, request: Request) -> bytes:
-    """Of what was sent, all that is looked at here. Machines ask for the same over and over, in the same bytes."""
+def _cache_key(surface: Surface, request: Request) -> bytes:
+    """A keyed hash of everything in the request that parsing reads."""
     sent = request.headers
     named = f"{sent.get('authorization')}\0{sent.get('content-type')}\0{sent.get('prefer')}\0{sent.get('dpop')}\0"
     return hashlib.blake2b(
@@ -83,31 +80,33 @@ def _mark(surface: Surface, request: Request) -> bytes:
     ).digest()
 
 
-def _read(surface: Surface, request: Request) -> tuple[Presented, token_rules.Request | Refusal] | Reply:
-    """Who asks, and for what; or the answer to who does not even say."""
-    found = form_of_client(surface, request, repeatable=("resource", "audience"))
-    if isinstance(found, Reply):
-        return found
-    presented, sent = found
-    return presented, sent if isinstance(sent, Refusal) else _asked(surface, request, sent)
+def _parse(surface: Surface, request: Request) -> tuple[ClientCredentials, TokenRequest | Refusal] | Reply:
+    parsed = form_of_client(surface, request, repeatable=("resource", "audience"))
+    if isinstance(parsed, Reply):
+        return parsed
+    credentials, sent = parsed
+    return credentials, sent if isinstance(sent, Refusal) else _token_request(surface, request, sent)
 
 
 def form_of_client(
     surface: Surface, request: Request, *, repeatable: tuple[str, ...] = ()
-) -> tuple[Presented, dict[str, list[str]] | Refusal] | Reply:  # fmt: skip
-    """Who sends a form, and its parameters or what is wrong with them; or the answer to who does not say who it is."""
+) -> tuple[ClientCredentials, dict[str, list[str]] | Refusal] | Reply:  # fmt: skip
+    """The credentials in a form, and its parameters or what is wrong with them; or the reply if it has no credentials.
+
+    An invalid form is refused only after its client authenticated, so that the refusal is recorded.
+    """
     parsed = form(request, repeatable=repeatable)
-    presented = credentials(surface.service, request, {} if isinstance(parsed, Refusal) else parsed)
-    if isinstance(presented, Refusal):
+    credentials = read_credentials(surface.service, request, {} if isinstance(parsed, Refusal) else parsed)
+    if isinstance(credentials, Refusal):
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
-        note_failed_authentication(request, msgspec.structs.replace(presented, rule=UNKNOWN))
-        return refuse_client(presented)
-    return presented, parsed
+        note_failed_authentication(request, msgspec.structs.replace(credentials, rule=UNKNOWN))
+        return refuse_client(credentials)
+    return credentials, parsed
 
 
 def note_failed_authentication(request: Request, refusal: Refusal) -> None:
-    """A request of no known client belongs to no account and no ledger: it is counted and logged."""
+    """Count and log a failure. That of an unknown client belongs to no account, so no ledger has it."""
     if refusal.rule == UNKNOWN:
         UNKNOWN_CLIENTS.inc()
     log.warning("client authentication failed", client=refusal.rule, source=request.source, request=request.id)
@@ -128,30 +127,23 @@ def issued(
     return Reply(200, _encode(body), headers, "application/json", said)
 
 
-def id_token(surface: Surface, identity: Identity, access_token: bytes) -> str:
-    """With the hash of the access token it comes with: OIDC Core 1.0, section 3.1.3.6."""
-    hashed = hashlib.sha512(access_token) if identity.key.alg == "EdDSA" else hashlib.sha256(access_token)
-    half = hashed.digest()[: hashed.digest_size // 2]
-    claims = identity.claims | {"at_hash": b64(half).decode()}
-    return surface.service.ring.sign(identity.key, _encode(claims), "JWT").decode()
-
-
 def refuse_client(refusal: Refusal, *headers: Header) -> Reply:
     return oauth_error(refusal, *((_BASIC,) if refusal.status == 401 else ()), *headers)
 
 
-def credentials(service: Service, request: Request, sent: Mapping[str, list[str]]) -> Presented | Refusal:
-    """How the client authenticates. RFC 6749, section 2.3: by one method, never two."""
+def read_credentials(
+    service: Service, request: Request, sent: Mapping[str, list[str]]
+) -> ClientCredentials | Refusal:  # fmt: skip
+    """RFC 6749, section 2.3: a client authenticates by one method per request."""
     key, authorization = service.keys.hash, request.headers.get("authorization")
     basic = _basic(key, authorization) if authorization is not None else None
     if isinstance(basic, Refusal):
         return basic
-    ways = [basic is not None, "client_secret" in sent, "client_assertion" in sent]
-    if sum(ways) > 1:
+    if sum((basic is not None, "client_secret" in sent, "client_assertion" in sent)) > 1:
         return Refusal("invalid_request", "authenticate by one method, not several")
-    named = sent.get("client_id", [""])[0]
+    client_id = sent.get("client_id", [""])[0]
     if basic is not None:
-        if named and named != basic.client:
+        if client_id and client_id != basic.client:
             return Refusal("invalid_request", "client_id: differs from that of the Authorization header", "client_id")
         return basic
     if "client_assertion" in sent:
@@ -159,18 +151,18 @@ def credentials(service: Service, request: Request, sent: Mapping[str, list[str]
             return Refusal("invalid_request", f"client_assertion_type: must be {ASSERTION_TYPE}")
         assertion = sent["client_assertion"][0]
         client = client_named_in(assertion)
-        if named and named != client:
+        if client_id and client_id != client:
             return Refusal("invalid_request", "client_id: differs from the assertion's subject", "client_id")
         endpoint = f"{service.base_url}{request.path}"
-        return Presented(client, "private_key_jwt", assertion=assertion, endpoint=endpoint)
+        return ClientCredentials(client, "private_key_jwt", assertion=assertion, endpoint=endpoint)
     if "client_secret" in sent:
-        return Presented(named, "client_secret_post", digest=digest(key, sent["client_secret"][0]))
-    if named:
-        return Presented(named, "none")
+        return ClientCredentials(client_id, "client_secret_post", digest=digest(key, sent["client_secret"][0]))
+    if client_id:
+        return ClientCredentials(client_id, "none")
     return Refusal("invalid_client", "client authentication failed")
 
 
-def _basic(key: bytes, authorization: str) -> Presented | Refusal:
+def _basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
     """RFC 6749, section 2.3.1: id and secret are form-encoded inside the Basic credentials."""
     kind, _, encoded = authorization.partition(" ")
     failed = Refusal("invalid_client", "client authentication failed")
@@ -184,28 +176,24 @@ def _basic(key: bytes, authorization: str) -> Presented | Refusal:
             secret = unquote_plus(secret, errors="strict")
     except ValueError:
         return failed
-    return Presented(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
+    return ClientCredentials(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
 
 
-def _asked(surface: Surface, request: Request, sent: Mapping[str, list[str]]) -> token_rules.Request | Refusal:
-    grant_type = sent.get("grant_type")
-    if grant_type is None:
+def _token_request(surface: Surface, request: Request, sent: Mapping[str, list[str]]) -> TokenRequest | Refusal:
+    if "grant_type" not in sent:
         return Refusal("invalid_request", "grant_type: missing", "grant_type")
     proof = bearer.proof(surface, request)
     if isinstance(proof, Refusal):
         return proof
-    resources = sent.get("resource", [])
-    if "audience" in sent:
-        if grant_type[0] == TOKEN_EXCHANGE:  # RFC 8693, section 2.1: here both name a resource
-            resources = resources + sent["audience"]
-        elif len(sent["audience"]) > 1:
-            return Refusal("invalid_request", "audience: sent more than once", "audience")
-    named = GRANTS[grant_type[0]].parameters if grant_type[0] in GRANTS else ()
-    return token_rules.Request(
-        grant_type[0],
+    grant = GRANTS.get(sent["grant_type"][0])
+    resource_parameters = grant.resource_parameters if grant else ("resource",)
+    if "audience" not in resource_parameters and len(sent.get("audience", ())) > 1:
+        return Refusal("invalid_request", "audience: sent more than once", "audience")
+    return TokenRequest(
+        sent["grant_type"][0],
         tuple(scopes.split(sent["scope"][0])) if "scope" in sent else (),
-        tuple(resources),
+        tuple(resource for name in resource_parameters for resource in sent.get(name, ())),
         explain="explain" in preferences(request.headers.get("prefer", "")),
-        sent=tuple((name, sent[name][0]) for name in named if name in sent),
+        parameters=tuple((name, sent[name][0]) for name in grant.parameters if name in sent) if grant else (),
         proof=proof,
     )

@@ -40,19 +40,17 @@ from gatepost.oauth import (
     token_endpoint,
 )
 from gatepost.oauth.authorize import codes
-from gatepost.oauth.authorize.codes import Code
-from gatepost.oauth.client_authentication import Known, Presented
+from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client, StoredSecret
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.dpop import Proof
-from gatepost.oauth.grant_contexts import code_id
-from gatepost.oauth.grants.authorization_code import Bound
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import Ring
 from gatepost.oauth.token_endpoint import Issued, Refused
-from gatepost.oauth.token_rules import Request
+from gatepost.oauth.token_rules import TokenRequest
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx, Unit
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
@@ -138,21 +136,21 @@ class Anything(RuleBasedStateMachine):
         """By each process in turn."""
         return next(self.turn).run_now(unit)
 
-    def known(self) -> Known:
-        return Known(self.client, self.account, "")
+    def known(self) -> AuthenticatedClient:
+        return AuthenticatedClient(self.client, self.account, "")
 
     # --- requests
 
     def request(self, grant_type: str, thumbprint: str, **sent: str) -> Unit[Any]:
         proof = Proof(thumbprint, ids.new("jti")) if thumbprint else None
-        return self.answering(Request(grant_type, (), sent=tuple(sent.items()), proof=proof))
+        return self.answering(TokenRequest(grant_type, (), parameters=tuple(sent.items()), proof=proof))
 
-    def answering(self, asked: Request) -> Unit[Any]:
+    def answering(self, asked: TokenRequest) -> Unit[Any]:
         return lambda tx: token_endpoint.answer(tx, SERVICE, self.presented, asked, "req_1", "192.0.2.1")
 
     @property
-    def presented(self) -> Presented:
-        return Presented(self.client.id, "client_secret_basic", digest(KEYS.hash, "a secret"))
+    def presented(self) -> ClientCredentials:
+        return ClientCredentials(self.client.id, "client_secret_basic", digest(KEYS.hash, "a secret"))
 
     def at_once(self, shown: Sequence[str], *others: Unit[Any]) -> list[Any]:
         """The requests as the token endpoint runs them, and other units, all given to both processes together."""
@@ -161,7 +159,7 @@ class Anything(RuleBasedStateMachine):
             async with asyncio.timeout(LONG):
                 running = []
                 for token in shown:
-                    asked = Request("refresh_token", (), sent=(("refresh_token", token),))
+                    asked = TokenRequest("refresh_token", (), parameters=(("refresh_token", token),))
                     hints = token_endpoint.hints(self.presented, asked)
                     running.append(next(self.turn).run(self.answering(asked), hints))
                 running += [next(self.turn).run(unit) for unit in others]
@@ -177,7 +175,7 @@ class Anything(RuleBasedStateMachine):
         """A person allows it, and the code is redeemed."""
         at, code = self.watch(), ids.new("code")
         given = Consent(ids.new("con"), self.account.id, self.client.id, Said("ada", SCOPE), at, at + timedelta(days=2))
-        bound = msgspec.json.encode(Bound(CALLBACK, challenge())).decode()
+        bound = msgspec.json.encode(CodeBinding(CALLBACK, challenge())).decode()
 
         def unit(tx: Tx) -> None:
             consent_rows.add(tx, given, b"p" * 32, KEYS.data)

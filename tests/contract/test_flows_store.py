@@ -201,7 +201,7 @@ def run_wanting(stores: Sequence[Store], asked: Sequence[tuple[Unit[Any], tuple[
     def run(store: Store, unit: Unit[Any], wanted: tuple[str, str] | None) -> Coroutine[Any, Any, Any]:
         if wanted is None:
             return store.run(unit)
-        row = family_rows.wanted(wanted[0], ids.raw(wanted[1]))
+        row = family_rows.prefetch(wanted[0], ids.raw(wanted[1]))
         return store.run(unit, Hints(append_only=True, prefetch=lambda _: row))
 
     async def all_of_them() -> list[Any]:

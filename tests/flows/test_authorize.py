@@ -14,7 +14,6 @@ import requests
 from joserfc import jws
 from joserfc.jwk import KeySet
 
-from gatepost.oauth.token_endpoint import active_key
 from tests import service
 from tests.login import CALLBACK, LOGIN_URL, Browser, Platform, opened, sent_to
 from tests.service import Service
@@ -534,7 +533,7 @@ def check_form(answer: requests.Response) -> Form:
 def id_token(platform: Platform, client: str, typ: str = "JWT", **changes: Any) -> str:
     """An ID token such as the service signs, but for the changes."""
     store, made = platform.gatepost.opened.store, platform.gatepost.opened.service
-    key = store.read_now(lambda tx: active_key(tx, made, "RS256"))
+    key = store.read_now(lambda tx: made.active_key(tx, "RS256"))
     claims = {"iss": platform.url, "sub": f"{platform.account}.ada", "aud": client, "iat": 1, "exp": 2} | changes
     return made.ring.sign(key, json.dumps(claims).encode(), typ).decode()
 

@@ -13,7 +13,7 @@ from joserfc.jwk import KeySet
 
 from gatepost.core import clock, ids
 from gatepost.oauth.authorize import codes
-from gatepost.oauth.grant_contexts import code_id
+from gatepost.oauth.authorize.codes import code_id
 from gatepost.store.transaction import Tx
 from tests.assertions import signed
 from tests.login import CALLBACK, CLAIMS, SCOPES, VERIFIER, Browser, Platform, b64, challenge, opened, sent_to
@@ -150,15 +150,15 @@ def test_a_code_is_of_one_client(platform: Platform, other: Platform) -> None:
     code = platform.code()
     public = platform.define(token_endpoint_auth_method="none")
     for client in (platform.define(), public):
-        refused(platform.redeem(code, client), "unknown, or not of this client")
-    refused(other.redeem(code), "unknown, or not of this client")
+        refused(platform.redeem(code, client), "unknown, or issued to another client")
+    refused(other.redeem(code), "unknown, or issued to another client")
     assert given(platform.redeem(code)), "and nobody else can spoil it"
 
 
 def test_a_public_clients_code(platform: Platform) -> None:
     client = platform.define(token_endpoint_auth_method="none")
     code = platform.code(platform.asking(client))
-    refused(platform.redeem(code), "not of this client")
+    refused(platform.redeem(code), "issued to another client")
     refused(platform.redeem(code, client, code_verifier=None), "code_verifier")
     assert given(platform.redeem(code, client))
 
@@ -350,8 +350,8 @@ def test_the_second_use_need_not_match(platform: Platform) -> None:
 def test_the_second_use_by_another_client_ends_nothing(platform: Platform, other: Platform) -> None:
     code = platform.code()
     found = given(platform.redeem(code))
-    refused(platform.redeem(code, platform.define()), "not of this client")
-    refused(other.redeem(code), "not of this client")
+    refused(platform.redeem(code, platform.define()), "issued to another client")
+    refused(other.redeem(code), "issued to another client")
     assert platform.introspect(found["access_token"])["active"]
 
 

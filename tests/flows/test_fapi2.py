@@ -15,8 +15,8 @@ from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import issuer_admin as issuer_units
 from gatepost.oauth.authorize import codes
+from gatepost.oauth.authorize.codes import code_id
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
-from gatepost.oauth.grant_contexts import code_id
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN
 from tests.assertions import right_claims, signed
 from tests.fapi2 import Holder, Strict, key_set

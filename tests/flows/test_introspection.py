@@ -15,7 +15,7 @@ from joserfc.jwk import ECKey
 from gatepost.accounts import account_rows, administration
 from gatepost.core import clock, ids
 from gatepost.oauth import client_rows, introspection
-from gatepost.oauth.client_authentication import Known
+from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
 from gatepost.web.tokens import ASSERTION_TYPE
@@ -46,11 +46,11 @@ class Setting(Platform):
         answer = self.gatepost.post("/oauth/clients", self.admin, {"client_id": client.id} | members)
         assert answer.status_code == 200, answer.text
 
-    def known(self, tx: Tx, client: Client) -> Known:
+    def known(self, tx: Tx, client: Client) -> AuthenticatedClient:
         found, account = client_rows.load(tx, client.id), account_rows.load(tx, self.account)
         assert found is not None
         assert account is not None
-        return Known(found, account, "")
+        return AuthenticatedClient(found, account, "")
 
     def told(self, tx: Tx, token: str) -> dict[str, Any]:
         """By the unit itself, as the client that everybody's tokens here are of."""

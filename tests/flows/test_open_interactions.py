@@ -13,7 +13,7 @@ from gatepost.core import ids
 from gatepost.core.secrets import digest, random_text
 from gatepost.oauth.authorize import flow, interactions
 from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, Begun, Pushed, Sent, Visit
-from gatepost.oauth.client_authentication import Presented
+from gatepost.oauth.client_authentication import ClientCredentials
 from gatepost.store.transaction import Tx
 from tests.flows.test_authorize import check_headers, check_nowhere
 from tests.flows.test_par import PREFIX, opening, pushed
@@ -185,9 +185,11 @@ def push(platform: Platform, client: Client, source: str = "192.0.2.1") -> str:
     before = opened.store.now()
     while opened.store.now() < before + timedelta(milliseconds=5):
         pass
-    shown = Presented(client.id, "none")
+    shown = ClientCredentials(client.id, "none")
     if client.secret:
-        shown = Presented(client.id, "client_secret_basic", digest=digest(opened.service.keys.hash, client.secret))
+        shown = ClientCredentials(
+            client.id, "client_secret_basic", digest=digest(opened.service.keys.hash, client.secret)
+        )
     sent = Sent(platform.asking(client))
     outcome = opened.store.run_now(lambda tx: flow.push(tx, opened.service, shown, sent, None, "req_1", source))
     assert isinstance(outcome, Pushed)

@@ -285,7 +285,7 @@ def test_a_confidential_client_may_change_its_key(people: People) -> None:
     ids=["short", "x", "not ASCII", "of the right length", "long", "percent"],
 )
 def test_what_is_no_refresh_token(people: People, wrong: str) -> None:
-    assert people.refused(wrong) == "refresh_token: unknown, or not of this client"
+    assert people.refused(wrong) == "refresh_token: unknown, or issued to another client"
 
 
 def test_other_tokens_are_no_refresh_tokens_nor_the_other_way_around(people: People) -> None:
@@ -298,7 +298,7 @@ def test_other_tokens_are_no_refresh_tokens_nor_the_other_way_around(people: Peo
         told["refresh_token"][:-1],
         told["refresh_token"] + "A",
     ):
-        assert people.refused(wrong) == "refresh_token: unknown, or not of this client"
+        assert people.refused(wrong) == "refresh_token: unknown, or issued to another client"
     check_refusal(people.redeem(told["refresh_token"]), "/oauth/tokens", "invalid_grant")
     answer = people.gatepost.session.get(
         f"{people.url}/oauth/userinfo", headers={"Authorization": f"Bearer {told['refresh_token']}"}

@@ -12,7 +12,6 @@ from joserfc.jwk import ECKey
 
 from gatepost.core import ids
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
-from gatepost.oauth.token_endpoint import active_key
 from tests.assertions import signed
 from tests.login import Platform, opened
 from tests.proofs import Prover
@@ -338,7 +337,7 @@ def test_an_expired_subject_token(chain: Chain) -> None:
     store, own = chain.gatepost.opened.store, chain.gatepost.opened.service
 
     def made(**changes: Any) -> str:
-        key = store.read_now(lambda tx: active_key(tx, own, "ES256"))
+        key = store.read_now(lambda tx: own.active_key(tx, "ES256"))
         return own.ring.sign(key, msgspec.json.encode(claims | changes), "at+jwt").decode()
 
     assert chain.exchange(made()).status_code == 200

@@ -88,7 +88,7 @@ MUTATIONS = [
     ),
     Mutation(
         "reuse does not end the family",
-        "oauth/grant_contexts.py",
+        "oauth/grants/refresh_token.py",
         'if revocation.end_family(tx, account, family.id, "reused", origin, client=family.client):',
         "if False:",
         seed=2,
@@ -96,7 +96,7 @@ MUTATIONS = [
     Mutation(
         "an ended family still refreshes",
         "oauth/refresh_tokens.py",
-        "    if not family.live(at):\n        return Ended()\n",
+        "    if not family.live(at):\n        return Inactive()\n",
         "",
     ),
     Mutation(
@@ -183,7 +183,7 @@ MUTATIONS = [
     Mutation(
         "a refresh token has two successors",
         "oauth/refresh_tokens.py",
-        'mac(key, b"next" + _plain(shown))',
+        'mac(key, b"next" + _plain(token))',
         'mac(key, b"next" + ids.fresh())',
     ),
     Mutation(

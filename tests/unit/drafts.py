@@ -8,7 +8,7 @@ from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.scopes import Scope
-from gatepost.oauth.token_rules import Basis, Draft, Request
+from gatepost.oauth.token_rules import Draft, GrantContext, TokenRequest
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"
@@ -59,7 +59,7 @@ def draft(
     *names: str, resources: tuple[str, ...] = (), by: Client | None = None, account: Account = ACCOUNT, **members: Any
 ) -> Draft:
     """A request for these scopes by a client that was granted all there are."""
-    request = Request("client_credentials", names, resources)
+    request = TokenRequest("client_credentials", names, resources)
     return Draft(request, account, by or client(*ALL), BASE_URL, **members)
 
 
@@ -72,6 +72,6 @@ def by_code(
     proof: Proof | None = None, account: Account = ACCOUNT, **members: Any,
 ) -> Draft:  # fmt: skip
     """A code that is redeemed: what a person agreed to, for these resources, and what of it is asked for."""
-    request = Request("authorization_code", names, named, proof=proof)
+    request = TokenRequest("authorization_code", names, named, proof=proof)
     by = client(*ALL, "openid", "offline_access", way="authorization_code", **members)
-    return Draft(request, account, by, BASE_URL, Basis(PERSON, agreed, resources))
+    return Draft(request, account, by, BASE_URL, GrantContext(PERSON, agreed, resources))

@@ -8,7 +8,7 @@ from gatepost.oauth import scopes
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.grants.authorization_code import RULES
-from gatepost.oauth.token_rules import Basis, Draft, Request, decide
+from gatepost.oauth.token_rules import Draft, GrantContext, TokenRequest, decide
 from tests.unit.drafts import ACCOUNT, API, BASE_URL, NOW, OTHER, Defined, scope
 
 OWN = scopes.default_resource(ACCOUNT.id)
@@ -21,8 +21,8 @@ def decided(asked: str, *resources: str, agreed: tuple[str, ...] = ()) -> Draft 
     grant = Grant("grt_1", "authorization_code", list(ALL))
     client = Client("cli_1", ACCOUNT.id, NOW, NOW, grants=[grant])
     account: Account = ACCOUNT
-    basis = Basis(f"{ACCOUNT.id}.ada", tuple(asked.split(" ")), agreed)
-    request = Request("authorization_code", (), resources)
+    basis = GrantContext(f"{ACCOUNT.id}.ada", tuple(asked.split(" ")), agreed)
+    request = TokenRequest("authorization_code", (), resources)
     return decide(Draft(request, account, client, BASE_URL, basis), SCOPES, RULES)
 
 

@@ -247,7 +247,7 @@ def test_the_same_address_written_otherwise(htu: str) -> None:
 def test_another_address(htu: str) -> None:
     if len(htu) < MAX_BYTES // 2:
         assert "htu must be" in refused(made(htu=htu)).detail
-    assert dpop._address(htu) != dpop._address(URL)
+    assert dpop._comparable(htu) != dpop._comparable(URL)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,16 @@ from gatepost.core.errors import Refusal
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE, Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.grants import GRANTS, token_exchange
-from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT, extended, problem, rest_on
+from gatepost.oauth.grants.token_exchange import (
+    ACCESS_TOKEN,
+    JWT,
+    check_parameters,
+    check_subject_token,
+    extend_provenance,
+)
 from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken
 from gatepost.oauth.signing_keys import SigningKey
-from gatepost.oauth.token_rules import Basis, Draft, Request, Token, decide, mint
+from gatepost.oauth.token_rules import Draft, GrantContext, Token, TokenRequest, decide, mint
 from tests.unit.drafts import ACCOUNT, ALL, API, BASE_URL, NOW, OTHER, SCOPES
 
 SECOND = int(NOW.timestamp())
@@ -34,15 +40,15 @@ def claims(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in (right | changes).items() if value is not None}
 
 
-def rested(by: Client | None = None, **changes: Any) -> Basis:
-    found = rest_on(claims(**changes), by or client(), ACCOUNT.id, BASE_URL)
-    assert isinstance(found, Basis), found
+def rested(by: Client | None = None, **changes: Any) -> GrantContext:
+    found = check_subject_token(claims(**changes), by or client(), ACCOUNT.id, BASE_URL)
+    assert isinstance(found, GrantContext), found
     return found
 
 
 def decided(*scope: str, by: Client | None = None, resources: tuple[str, ...] = (), **changes: Any) -> Draft | Refusal:
     by = by or client(serves=(API, API + "/"))
-    request = Request(TOKEN_EXCHANGE, scope, resources)
+    request = TokenRequest(TOKEN_EXCHANGE, scope, resources)
     return decide(Draft(request, ACCOUNT, by, BASE_URL, rested(by, **changes)), SCOPES, token_exchange.RULES)
 
 
@@ -50,7 +56,7 @@ def minted(draft: Draft | Refusal) -> Token:
     assert isinstance(draft, Draft), draft
     way = GRANTS[TOKEN_EXCHANGE]
     key = SigningKey("key_1", "ES256", "active", {}, NOW)
-    return mint(draft, key, token=bytes(16), subject=way.subject(draft), extra=way.extra_claims(draft), at=NOW)
+    return mint(draft, key, token=bytes(16), subject=way.subject(draft), extra=way.claims(draft), at=NOW)
 
 
 # --- parameters
@@ -77,19 +83,19 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 
 @pytest.mark.parametrize("changes", ACCEPTED)
 def test_right_parameters(changes: dict[str, str]) -> None:
-    assert problem(RIGHT | changes) is None
+    assert check_parameters(RIGHT | changes) is None
 
 
 @pytest.mark.parametrize(("changes", "name"), REFUSED)
 def test_wrong_parameters(changes: dict[str, str], name: str) -> None:
-    found = problem(RIGHT | changes)
+    found = check_parameters(RIGHT | changes)
     assert found is not None
     assert (found.code, found.pointer) == ("invalid_request", name)
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_must_be_there(name: str) -> None:
-    found = problem({other: value for other, value in RIGHT.items() if other != name})
+    found = check_parameters({other: value for other, value in RIGHT.items() if other != name})
     assert found is not None
     assert found.pointer == name
 
@@ -120,15 +126,15 @@ UNUSABLE: dict[str, tuple[Client, dict[str, Any]]] = {
 def test_a_subject_token_it_may_exchange(name: str) -> None:
     by, changes = USABLE[name]
     found = rested(by, **changes)
-    assert (found.subject, found.scope, found.until) == ("acc_1.ada", ("read", "write"), SECOND + 600)
-    assert BASE_URL not in found.reaches
+    assert (found.subject, found.scope, found.expires_at) == ("acc_1.ada", ("read", "write"), SECOND + 600)
+    assert BASE_URL not in found.audience
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_a_subject_token_it_may_not(name: str) -> None:
     """Which of them it was is not told. The code is that of RFC 8693, section 2.2.2."""
     by, changes = UNUSABLE[name]
-    found = rest_on(claims(**changes), by, ACCOUNT.id, BASE_URL)
+    found = check_subject_token(claims(**changes), by, ACCOUNT.id, BASE_URL)
     assert isinstance(found, Refusal)
     words = "subject_token: not for a resource that this client serves, nor issued to it"
     assert (found.code, found.pointer, found.detail) == ("invalid_request", "subject_token", words)
@@ -158,13 +164,15 @@ UNPROVEN: dict[str, tuple[Client, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", PROVEN)
 def test_a_key_that_is_proven_as_it_must_be(name: str) -> None:
     by, changes, thumbprint = PROVEN[name]
-    assert isinstance(rest_on(claims(**changes), by, ACCOUNT.id, BASE_URL, thumbprint=thumbprint), Basis)
+    assert isinstance(
+        check_subject_token(claims(**changes), by, ACCOUNT.id, BASE_URL, thumbprint=thumbprint), GrantContext
+    )
 
 
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_a_key_that_is_not(name: str) -> None:
     by, changes, thumbprint = UNPROVEN[name]
-    found = rest_on(claims(**changes), by, ACCOUNT.id, BASE_URL, thumbprint=thumbprint)
+    found = check_subject_token(claims(**changes), by, ACCOUNT.id, BASE_URL, thumbprint=thumbprint)
     assert isinstance(found, Refusal)
     assert (found.code, found.pointer) == ("invalid_dpop_proof", "DPoP")
 
@@ -184,12 +192,12 @@ class TestActing:
     def test_delegation_says_who_acts(self, mode: str | None) -> None:
         found = rested(client(exchange=mode))
         assert found.claims["act"] == {"sub": "cli_1"}
-        assert found.facts == {"subject_token": "tok_1", "mode": "delegation"}
+        assert found.entry_data == {"subject_token": "tok_1", "mode": "delegation"}
 
     def test_impersonation_does_not(self) -> None:
         found = rested(client(exchange="impersonation"))
         assert "act" not in found.claims
-        assert found.facts == {"subject_token": "tok_1", "mode": "impersonation"}
+        assert found.entry_data == {"subject_token": "tok_1", "mode": "impersonation"}
 
     def test_delegation_puts_the_newest_in_front(self) -> None:
         assert rested(act=chain(2)).claims["act"] == {"sub": "cli_1", "act": chain(2)}
@@ -199,10 +207,10 @@ class TestActing:
 
     def test_the_chain_is_bounded(self) -> None:
         before = tuple(SubjectToken(f"tok_{number}", "cli_2", "key_1") for number in range(LONGEST_CHAIN - 1))
-        found = extended(Provenance(before, consent="con_1"), claims(jti="tok_9"), "key_2")
+        found = extend_provenance(Provenance(before, consent="con_1"), claims(jti="tok_9"), "key_2")
         assert isinstance(found, Provenance)
         assert found == Provenance((SubjectToken("tok_9", "cli_2", "key_2"), *before), consent="con_1")
-        refused = extended(found, claims(), "key_2")
+        refused = extend_provenance(found, claims(), "key_2")
         assert isinstance(refused, Refusal)
         assert (refused.code, refused.pointer) == ("invalid_request", "subject_token")
         assert str(LONGEST_CHAIN) in refused.detail
@@ -290,8 +298,8 @@ def test_a_machines_own_claims_are_not_passed_on() -> None:
 
 
 def test_nothing_is_exchanged_without_a_subject() -> None:
-    draft = Draft(Request(TOKEN_EXCHANGE, ("read",)), ACCOUNT, client(), BASE_URL)
+    draft = Draft(TokenRequest(TOKEN_EXCHANGE, ("read",)), ACCOUNT, client(), BASE_URL)
     found = decide(draft, SCOPES, token_exchange.RULES)
     assert isinstance(found, Draft)
-    with pytest.raises(TypeError, match="rest on"):
+    with pytest.raises(TypeError, match="needs a context"):
         GRANTS[TOKEN_EXCHANGE].subject(found)

@@ -10,15 +10,15 @@ import pytest
 from gatepost.core import ids
 from gatepost.oauth import refresh_tokens
 from gatepost.oauth.refresh_tokens import (
-    MOST,
+    MAX_NUMBER,
     PREFIX,
     Decision,
-    Ended,
     Family,
+    Inactive,
+    RefreshToken,
     Repeat,
     Reused,
     Rotate,
-    Shown,
     Stay,
 )
 
@@ -33,7 +33,7 @@ OTHER_FAMILY = "fam_06d8un0u5du3r3ifb9lnp3culo"
 FIRST = refresh_tokens.first(FAMILY, b"s" * 32)
 SECOND_ONE = refresh_tokens.successor(KEY, FIRST)
 THIRD = refresh_tokens.successor(KEY, SECOND_ONE)
-TOKEN = refresh_tokens.text(KEY, FIRST)
+TOKEN = refresh_tokens.serialize(KEY, FIRST)
 
 
 class TestFormat:
@@ -42,12 +42,18 @@ class TestFormat:
 
     @pytest.mark.parametrize(
         "shown",
-        [FIRST, SECOND_ONE, THIRD, Shown(FAMILY, MOST + 1, bytes(32)), Shown(OTHER_FAMILY, 0, b"\xff" * 32)],
+        [
+            FIRST,
+            SECOND_ONE,
+            THIRD,
+            RefreshToken(FAMILY, MAX_NUMBER + 1, bytes(32)),
+            RefreshToken(OTHER_FAMILY, 0, b"\xff" * 32),
+        ],
         ids=["first", "second", "third", "last", "another family"],
     )
-    def test_what_was_written_is_read(self, shown: Shown) -> None:
-        assert refresh_tokens.read(KEY, refresh_tokens.text(KEY, shown)) == shown
-        assert refresh_tokens.family_in(refresh_tokens.text(OTHER_KEY, shown)) == ids.raw(shown.family)
+    def test_what_was_written_is_read(self, shown: RefreshToken) -> None:
+        assert refresh_tokens.read(KEY, refresh_tokens.serialize(KEY, shown)) == shown
+        assert refresh_tokens.family_in(refresh_tokens.serialize(OTHER_KEY, shown)) == ids.raw(shown.family)
 
     @pytest.mark.parametrize(
         "text", ["", "gpr_", TOKEN[:-1], TOKEN + "A", TOKEN[:-4], "gpr_" + "é" * 84, "gpr_" + "!" * 84]
@@ -57,8 +63,8 @@ class TestFormat:
 
     def test_nobody_else_can_make_one(self) -> None:
         assert refresh_tokens.read(OTHER_KEY, TOKEN) is None
-        assert refresh_tokens.text(OTHER_KEY, FIRST)[:70] == TOKEN[:70]
-        assert refresh_tokens.text(OTHER_KEY, FIRST) != TOKEN
+        assert refresh_tokens.serialize(OTHER_KEY, FIRST)[:70] == TOKEN[:70]
+        assert refresh_tokens.serialize(OTHER_KEY, FIRST) != TOKEN
 
     def test_every_truncation(self) -> None:
         assert [cut for cut in range(len(TOKEN)) if refresh_tokens.read(KEY, TOKEN[:cut])] == []
@@ -139,16 +145,16 @@ class TestSuccessor:
         [FIRST._replace(family=OTHER_FAMILY), FIRST._replace(number=1), FIRST._replace(secret=b"t" * 32)],
         ids=["family", "number", "secret"],
     )
-    def test_it_depends_on_all_of_the_token(self, other: Shown) -> None:
+    def test_it_depends_on_all_of_the_token(self, other: RefreshToken) -> None:
         assert refresh_tokens.successor(KEY, other).secret != SECOND_ONE.secret
 
     def test_the_last_number_is_not_passed(self) -> None:
-        last = Shown(FAMILY, MOST + 1, b"s" * 32)
-        assert refresh_tokens.successor(KEY, last).number == MOST + 1
-        assert refresh_tokens.read(KEY, refresh_tokens.text(KEY, refresh_tokens.successor(KEY, last))) is not None
+        last = RefreshToken(FAMILY, MAX_NUMBER + 1, b"s" * 32)
+        assert refresh_tokens.successor(KEY, last).number == MAX_NUMBER + 1
+        assert refresh_tokens.read(KEY, refresh_tokens.serialize(KEY, refresh_tokens.successor(KEY, last))) is not None
 
 
-def family(live: Shown, thumbprint: str = "", ended: str | None = None) -> Family:
+def family(live: RefreshToken, thumbprint: str = "", ended: str | None = None) -> Family:
     """Rotated to this token just now; idle for an hour ends it, and so does a day."""
     return Family(
         "acc", FAMILY, "cli", "con", live.number, refresh_tokens.leaf(live), thumbprint, NOW, NOW + 3600 * SECOND,
@@ -158,7 +164,7 @@ def family(live: Shown, thumbprint: str = "", ended: str | None = None) -> Famil
 
 def decide(
     row: Family,
-    shown: Shown,
+    shown: RefreshToken,
     *,
     after: timedelta = SECOND,
     thumbprint: str = "",
@@ -168,7 +174,7 @@ def decide(
     return refresh_tokens.decide(row, shown, KEY, thumbprint=thumbprint, grace=grace, rotates=rotates, at=NOW + after)
 
 
-AT_THE_END = Shown(FAMILY, MOST, b"s" * 32)
+AT_THE_END = RefreshToken(FAMILY, MAX_NUMBER, b"s" * 32)
 FORGED = SECOND_ONE._replace(secret=b"f" * 32)
 
 # The live token, the one shown, and when and how it is shown → what it means.
@@ -176,7 +182,7 @@ TABLE: dict[str, tuple[Decision, Decision]] = {
     "the live one": (decide(family(FIRST), FIRST), Rotate(SECOND_ONE)),
     "the live one, later": (decide(family(SECOND_ONE), SECOND_ONE), Rotate(THIRD)),
     "the live one at the last moment": (decide(family(FIRST), FIRST, after=3600 * SECOND - TICK), Rotate(SECOND_ONE)),
-    "the live one, idle for too long": (decide(family(FIRST), FIRST, after=3600 * SECOND), Ended()),
+    "the live one, idle for too long": (decide(family(FIRST), FIRST, after=3600 * SECOND), Inactive()),
     "the live one with another key": (decide(family(FIRST, "a"), FIRST, thumbprint="b"), Rotate(SECOND_ONE)),
     "the live one without a grace": (decide(family(FIRST), FIRST, grace=timedelta()), Rotate(SECOND_ONE)),
     "the live one, of those that stay": (decide(family(FIRST), FIRST, rotates=False), Stay()),
@@ -203,7 +209,7 @@ TABLE: dict[str, tuple[Decision, Decision]] = {
     "another with the number of the one before": (
         decide(family(SECOND_ONE), FIRST._replace(secret=b"f" * 32)), Reused(),
     ),
-    "the last one after the last": (decide(family(AT_THE_END), AT_THE_END._replace(number=MOST + 1)), Reused()),
+    "the last one after the last": (decide(family(AT_THE_END), AT_THE_END._replace(number=MAX_NUMBER + 1)), Reused()),
 }  # fmt: skip
 
 
@@ -220,9 +226,9 @@ def test_what_showing_a_token_means(name: str) -> None:
     ("ended", "after"), [("revoked", SECOND), (None, 3600 * SECOND), (None, 86_400 * SECOND)], ids=str
 )
 def test_nothing_comes_of_a_family_that_is_over(
-    shown: Shown, rotates: bool, ended: str | None, after: timedelta
+    shown: RefreshToken, rotates: bool, ended: str | None, after: timedelta
 ) -> None:
-    assert isinstance(decide(family(SECOND_ONE, ended=ended), shown, after=after, rotates=rotates), Ended)
+    assert isinstance(decide(family(SECOND_ONE, ended=ended), shown, after=after, rotates=rotates), Inactive)
 
 
 def test_a_family_ends_at_the_earlier_of_its_two_ends() -> None:

@@ -8,12 +8,12 @@ import pytest
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
 from gatepost.ledger.operations import OPERATIONS
-from gatepost.oauth.client_grants import JWT_BEARER
+from gatepost.oauth.client_grants import GRANT_TYPES, JWT_BEARER
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
-from gatepost.oauth.grants import BY_CODE, GRANTS, authorization_code, client_credentials
+from gatepost.oauth.grants import GRANTS, authorization_code, client_credentials
 from gatepost.oauth.signing_keys import SigningKey
-from gatepost.oauth.token_rules import SHARED, Basis, Draft, Rule, decide, explain, mint
+from gatepost.oauth.token_rules import SHARED, Draft, GrantContext, Rule, decide, explain, mint
 from tests.unit.drafts import (
     ACCOUNT,
     ALL,
@@ -59,14 +59,15 @@ def test_the_order_of_the_rules() -> None:
 
 @pytest.mark.parametrize("grant_type", list(GRANTS))
 def test_no_grant_type_leaves_a_rule_out(grant_type: str) -> None:
-    """What each has: what others said needs what was agreed to, all others a client that authenticates."""
+    """A grant with a consent or an assertion checks what was agreed to; every other one authenticates its client."""
     names = [rule.__name__ for rule in GRANTS[grant_type].rules]
     always = ["key_is_shown", "grant_is_configured", "scopes_are_granted", "scopes_are_active", "audience_is_one"]
     assert [name for name in names if name in always] == always
     assert "lifetime_is_shortest" in names
-    first = "scopes_are_agreed" if grant_type in (*BY_CODE, JWT_BEARER) else "client_is_confidential"
+    by_code = GRANT_TYPES[grant_type].by_code
+    first = "scopes_are_agreed" if by_code or grant_type == JWT_BEARER else "client_is_confidential"
     assert first in names
-    assert ("scopes_are_named" in names) == (grant_type not in BY_CODE)
+    assert ("scopes_are_named" in names) == (not by_code)
     assert len(set(names)) == len(names)
 
 
@@ -280,9 +281,9 @@ class TestAgreed:
         assert (found.scope, found.audience) == (scope, audience)
 
     def test_nothing_agreed_is_nothing(self) -> None:
-        """Also where there is nothing at all to rest on: never the client's own rights."""
-        for basis in (None, Basis(PERSON, ())):
-            asked = msgspec.structs.replace(by_code("read", agreed=("read",)), basis=basis)
+        """Without a context the token gets no scopes, and never those of the client."""
+        for context in (None, GrantContext(PERSON, ())):
+            asked = msgspec.structs.replace(by_code("read", agreed=("read",)), context=context)
             assert isinstance(decide(asked, SCOPES, CODE), Refusal)
 
 
@@ -332,7 +333,7 @@ class TestMinting:
     )
     def test_it_never_outlives_what_it_rests_on(self, until: int | None, lifetime: int) -> None:
         asked = by_code(agreed=("read",))
-        asked = msgspec.structs.replace(asked, basis=Basis(PERSON, ("read",), until=until))
+        asked = msgspec.structs.replace(asked, context=GrantContext(PERSON, ("read",), expires_at=until))
         made = mint(decided(asked, CODE), KEY, token=TOKEN, subject=PERSON, extra={}, at=NOW)
         assert (made.lifetime, made.expires_at, made.claims["exp"]) == (lifetime, AT + lifetime, AT + lifetime)
         assert made.claims["iat"] == AT
@@ -355,5 +356,5 @@ class TestClientCredentials:
         found = decided(draft("read", by=by))
         assert way.rules == RULES
         assert way.subject(found) == "cli_1"
-        assert way.extra_claims(found) == {"team": "blue"}
+        assert way.claims(found) == {"team": "blue"}
         assert way.explainable

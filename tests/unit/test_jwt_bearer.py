@@ -10,10 +10,10 @@ from gatepost.core.jose import Unreadable
 from gatepost.oauth.client_grants import JWT_BEARER, Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.grants import GRANTS, jwt_bearer
-from gatepost.oauth.grants.jwt_bearer import LONGEST, rest_on
+from gatepost.oauth.grants.jwt_bearer import MAX_LIFETIME, check_claims
 from gatepost.oauth.issuers import Issuer
 from gatepost.oauth.signing_keys import SigningKey
-from gatepost.oauth.token_rules import Basis, Draft, Request, decide, mint
+from gatepost.oauth.token_rules import Draft, GrantContext, TokenRequest, decide, mint
 from tests.unit.drafts import ACCOUNT, ALL, BASE_URL, NOW, SCOPES
 
 SECOND = int(NOW.timestamp())
@@ -32,17 +32,17 @@ def claims(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in (right | changes).items() if value is not None}
 
 
-def rest(**changes: Any) -> Basis | Refusal:
-    return rest_on(ISSUER, claims(**changes), BASE_URL, NOW)
+def rest(**changes: Any) -> GrantContext | Refusal:
+    return check_claims(ISSUER, claims(**changes), BASE_URL, NOW)
 
 
 RIGHT: dict[str, dict[str, Any]] = {
     "plain": {},
     "aud is a list of one": {"aud": [BASE_URL]},
     "no iat": {"iat": None},
-    "no iat, and an hour left": {"iat": None, "exp": SECOND + LONGEST},
-    "an hour long": {"exp": SECOND + LONGEST},
-    "an hour long, nearly over": {"iat": SECOND - LONGEST + 1, "exp": SECOND + 1},
+    "no iat, and an hour left": {"iat": None, "exp": SECOND + MAX_LIFETIME},
+    "an hour long": {"exp": SECOND + MAX_LIFETIME},
+    "an hour long, nearly over": {"iat": SECOND - MAX_LIFETIME + 1, "exp": SECOND + 1},
     "iat a little ahead": {"iat": SECOND + 10},
     "nbf a little ahead": {"nbf": SECOND + 10},
     "times with a fraction": {"iat": SECOND + 0.5, "exp": SECOND + 60.5},
@@ -64,9 +64,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "expired long ago": ({"iat": SECOND - 900, "exp": SECOND - 600}, "expired"),
     "nbf ahead": ({"nbf": SECOND + 61}, "not yet valid"),
     "iat ahead": ({"iat": SECOND + 61}, "not yet valid"),
-    "longer than an hour": ({"exp": SECOND + LONGEST + 1}, "hour"),
-    "longer than an hour, nearly over": ({"iat": SECOND - LONGEST, "exp": SECOND + 1}, "hour"),
-    "no iat, and more than an hour left": ({"iat": None, "exp": SECOND + LONGEST + 1}, "hour"),
+    "longer than an hour": ({"exp": SECOND + MAX_LIFETIME + 1}, "hour"),
+    "longer than an hour, nearly over": ({"iat": SECOND - MAX_LIFETIME, "exp": SECOND + 1}, "hour"),
+    "no iat, and more than an hour left": ({"iat": None, "exp": SECOND + MAX_LIFETIME + 1}, "hour"),
     "no sub": ({"sub": None}, "sub"),
     "empty sub": ({"sub": ""}, "sub"),
     "sub is a number": ({"sub": 5}, "sub"),
@@ -84,8 +84,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_assertion(name: str) -> None:
     found = rest(**RIGHT[name])
-    facts = {"issuer": "ci", "issuer_entry": ISSUER.identity}
-    assert found == Basis(f"{ACCOUNT.id}:ci:{SUBJECT}", ("read", "write"), facts=facts)
+    entry_data = {"issuer": "ci", "issuer_entry": ISSUER.identity}
+    assert found == GrantContext(f"{ACCOUNT.id}:ci:{SUBJECT}", ("read", "write"), entry_data=entry_data)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -105,16 +105,16 @@ def test_what_is_no_time(name: str, value: Any) -> None:
 
 
 def test_an_entry_without_a_match_matches_nothing() -> None:
-    found = rest_on(msgspec.structs.replace(ISSUER, match={}), claims(), BASE_URL, NOW)
+    found = check_claims(msgspec.structs.replace(ISSUER, match={}), claims(), BASE_URL, NOW)
     assert isinstance(found, Refusal)
     assert "claims" in found.detail
 
 
 def decided(*scope: str, by: Client | None = None) -> Draft | Refusal:
     basis = rest()
-    assert isinstance(basis, Basis)
+    assert isinstance(basis, GrantContext)
     by = by or Client("cli_1", ACCOUNT.id, NOW, NOW, grants=[Grant("grt_1", JWT_BEARER, ALL)])
-    return decide(Draft(Request(JWT_BEARER, scope), ACCOUNT, by, BASE_URL, basis), SCOPES, jwt_bearer.RULES)
+    return decide(Draft(TokenRequest(JWT_BEARER, scope), ACCOUNT, by, BASE_URL, basis), SCOPES, jwt_bearer.RULES)
 
 
 NARROW = Client("cli_1", ACCOUNT.id, NOW, NOW, grants=[Grant("grt_1", JWT_BEARER, ["read"])])
@@ -146,7 +146,7 @@ def test_the_claims() -> None:
     assert isinstance(draft, Draft)
     way = GRANTS[JWT_BEARER]
     key = SigningKey("key_1", "ES256", "active", {}, NOW)
-    token = mint(draft, key, token=bytes(16), subject=way.subject(draft), extra=way.extra_claims(draft), at=NOW)
+    token = mint(draft, key, token=bytes(16), subject=way.subject(draft), extra=way.claims(draft), at=NOW)
     assert token.claims["sub"] == f"{ACCOUNT.id}:ci:{SUBJECT}"
     assert (token.claims["client_id"], token.claims["scope"]) == ("cli_1", "read")
     assert token.claims["exp"] == SECOND + 3600  # of the account; the assertion only began it

@@ -80,4 +80,4 @@ def test_fixed_claims_are_the_operators_or_the_clients(resource: str, claims: di
     by = drafts.client("use", claims=OWN)
     found = decide(drafts.draft("use", by=by), scopes, client_credentials.RULES)
     assert isinstance(found, Draft)
-    assert client_credentials.extra_claims(found) == claims
+    assert client_credentials.claims(found) == claims

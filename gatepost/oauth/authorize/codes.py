@@ -1,18 +1,41 @@
-"""The rows of authorization codes."""
+"""Authorization codes: what a code is bound to, and its rows."""
 
+import hashlib
 from datetime import datetime
 from typing import NamedTuple
+
+import msgspec
 
 from gatepost.core import clock, ids
 from gatepost.store.transaction import Tx
 
 
+class CodeBinding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Parts of the authorization request that the redemption of its code must match. Stored as JSON."""
+
+    redirect_uri: str
+    challenge: str = ""
+    thumbprint: str = ""
+    nonce: str | None = None
+
+
+_binding = msgspec.json.Decoder(CodeBinding)
+
+
 class Code(NamedTuple):
     client: str
     consent: str
-    request: str
+    request: str  # a serialized CodeBinding
     expires_at: datetime
     spent_at: datetime | None = None
+
+    def binding(self) -> CodeBinding:
+        return _binding.decode(self.request)
+
+
+def code_id(code: str) -> bytes:
+    """The hash that a code is stored by."""
+    return hashlib.sha256(b"code\0" + code.encode("utf-8", "surrogatepass")).digest()
 
 
 def add(tx: Tx, account: str, raw_id: bytes, code: Code) -> None:
@@ -23,10 +46,10 @@ def add(tx: Tx, account: str, raw_id: bytes, code: Code) -> None:
 
 
 def load(tx: Tx, account: str, raw_id: bytes) -> Code | None:
-    found = tx.one("code", account=ids.raw(account), id=raw_id)
-    if found is None:
+    row = tx.one("code", account=ids.raw(account), id=raw_id)
+    if row is None:
         return None
-    client, consent, request, expires_at, spent_at = found
+    client, consent, request, expires_at, spent_at = row
     return Code(
         ids.text("cli", client), ids.text("con", consent), request, clock.from_milliseconds(expires_at),
         clock.optional_from_milliseconds(spent_at),
@@ -34,5 +57,5 @@ def load(tx: Tx, account: str, raw_id: bytes) -> Code | None:
 
 
 def spend(tx: Tx, account: str, raw_id: bytes) -> bool:
-    """True for the first request that spends it."""
+    """True for the first request that redeems it."""
     return bool(tx.write("spend_code", account=ids.raw(account), id=raw_id, at=tx.now))

@@ -18,6 +18,7 @@ from gatepost.oauth import (
     client_authentication,
     client_rows,
     consent_rows,
+    dpop,
     key_rows,
     redirect_uris,
     refusals,
@@ -25,20 +26,17 @@ from gatepost.oauth import (
     used_assertions,
 )
 from gatepost.oauth.authorize import codes, handoff, interactions, pushed_requests, request
-from gatepost.oauth.authorize.codes import Code
+from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
 from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
 from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.oauth.authorize.request import Asked, Authorization
-from gatepost.oauth.client_authentication import Known, Presented
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
 from gatepost.oauth.clients import Client
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
 from gatepost.oauth.dpop import Proof, too_weak
-from gatepost.oauth.grant_contexts import code_id
-from gatepost.oauth.grants.authorization_code import Bound
 from gatepost.oauth.revocation import login_keys, person
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import PUBLISHED, SigningKey
-from gatepost.oauth.token_endpoint import active_key
 from gatepost.store.pending import Again
 from gatepost.store.transaction import Tx
 
@@ -112,12 +110,12 @@ class Back(NamedTuple):
 
 
 def push(
-    tx: Tx, service: Service, presented: Presented, sent: Sent | Refusal, proof: Proof | Refusal | None,
+    tx: Tx, service: Service, presented: ClientCredentials, sent: Sent | Refusal, proof: Proof | Refusal | None,
     request_id: str, source: str,
 ) -> Pushed | Rejected:  # fmt: skip
     """RFC 9126: an authenticated client leaves its request here and gets a name for it."""
     origin = Origin(presented.client, request_id, source)
-    known = client_authentication.client(tx, service, presented, origin)
+    known = client_authentication.authenticate(tx, service, presented, origin)
     if isinstance(known, Refusal):
         return Rejected(known, None, authenticated=False)
     checked = _check_pushed(tx, service, known, sent, proof)
@@ -132,7 +130,7 @@ def push(
     return Pushed(PUSHED_PREFIX + name, PUSHED_LIFE)
 
 
-def rejected(tx: Tx, known: Known, refusal: Refusal, origin: Origin, at: str) -> Rejected:
+def rejected(tx: Tx, known: AuthenticatedClient, refusal: Refusal, origin: Origin, at: str) -> Rejected:
     data = {"at": at, "error": refusal.code, "error_description": refusal.detail, "by": known.by}
     if refusal.rule:
         data["rule"] = refusal.rule
@@ -140,7 +138,7 @@ def rejected(tx: Tx, known: Known, refusal: Refusal, origin: Origin, at: str) ->
 
 
 def _check_pushed(
-    tx: Tx, service: Service, known: Known, sent: Sent | Refusal, proof: Proof | Refusal | None
+    tx: Tx, service: Service, known: AuthenticatedClient, sent: Sent | Refusal, proof: Proof | Refusal | None
 ) -> Sent | Refusal:
     if isinstance(sent, Refusal):
         return sent
@@ -156,8 +154,8 @@ def _check_pushed(
     authorization = _checked(tx, service, known.client, known.account, Sent(parameters, sent.resources), pushed=True)
     if isinstance(authorization, _Bad):
         return authorization.refusal
-    if proof is not None and not client_authentication.use_proof(tx, known.client.id, proof):
-        return client_authentication.REPLAYED
+    if proof is not None and not dpop.use(tx, known.client.id, proof):
+        return dpop.REPLAYED
     return _to_store(parameters, authorization)
 
 
@@ -224,7 +222,7 @@ def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | 
         checked, client, interaction=opened.id, descriptions=_descriptions(tx, service, account, checked),
         base_url=service.base_url, login_url=account["login_url"], at=tx.at,
     )  # fmt: skip
-    return Begun(account["login_url"], claims, active_key(tx, service, account["signing_alg"]), checked)
+    return Begun(account["login_url"], claims, service.active_key(tx, account["signing_alg"]), checked)
 
 
 def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
@@ -381,7 +379,9 @@ def _consent(
     )  # fmt: skip
     consent_rows.add(tx, consent, person(service, account.id, said.subject), box)
     code = random_text()
-    bound = Bound(authorization.redirect_uri, authorization.challenge, authorization.thumbprint, authorization.nonce)
+    bound = CodeBinding(
+        authorization.redirect_uri, authorization.challenge, authorization.thumbprint, authorization.nonce
+    )
     codes.add(tx, account.id, code_id(code), Code(client.id, consent.id, _encode(bound).decode(), expires_at))
     data = {"client": client.id, "scope": " ".join(said.scope)}
     record(tx, account, "oauth.consent.given", origin, consent.id, data)

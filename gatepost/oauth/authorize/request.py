@@ -16,7 +16,7 @@ from gatepost.core.strict_json import read_json
 from gatepost.oauth import redirect_uris, scopes
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import is_thumbprint
-from gatepost.oauth.grants.authorization_code import CHALLENGE
+from gatepost.oauth.pkce import CHALLENGE
 from gatepost.oauth.scopes import Scope
 
 RESPONSE_MODES = ("query", "form_post")

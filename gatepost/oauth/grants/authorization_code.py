@@ -1,51 +1,113 @@
-"""A person allowed it: a code is redeemed. RFC 6749, section 4.1.3; RFC 7636; OAuth 2.1."""
+"""Authorization codes: a client redeems the code that it received when a person consented.
 
-import hashlib
-import re
-from datetime import datetime
+RFC 6749, section 4.1.3, with PKCE (RFC 7636) and codes that are bound to a DPoP key (RFC 9449, section 10).
+"""
 
-import msgspec
+from datetime import timedelta
 
+from gatepost.core import ids
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import b64
-from gatepost.core.secrets import same
-from gatepost.oauth.token_rules import NARROWING, grant_is_configured, key_is_shown, scopes_are_agreed
+from gatepost.core.secrets import random_bytes
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.record import record
+from gatepost.oauth import consent_rows, family_rows, id_tokens, pkce, refresh_tokens, revocation, scopes
+from gatepost.oauth.authorize import codes
+from gatepost.oauth.authorize.codes import CodeBinding
+from gatepost.oauth.client_authentication import AuthenticatedClient
+from gatepost.oauth.consents import Consent
+from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
+from gatepost.oauth.refresh_tokens import Family
+from gatepost.oauth.service import Service
+from gatepost.oauth.token_rules import (
+    NARROWING,
+    Draft,
+    GrantContext,
+    TokenRequest,
+    grant_is_configured,
+    key_is_shown,
+    scopes_are_agreed,
+)
+from gatepost.store.pending import Again
+from gatepost.store.transaction import Tx
 
 RULES = (key_is_shown, grant_is_configured, scopes_are_agreed, *NARROWING)
 
-VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
-CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+
+def load(
+    tx: Tx, service: Service, authenticated: AuthenticatedClient, request: TokenRequest, origin: Origin
+) -> LoadedGrant | Refusal:
+    """The consent that the code stands for. A code that is redeemed twice ends its consent (RFC 9700, section 4.5)."""
+    if not request.parameter("code"):
+        return Refusal("invalid_request", "code: missing", "code")
+    account, code_id = authenticated.account, codes.code_id(request.parameter("code"))
+    code = codes.load(tx, account.id, code_id)
+    if code is None or code.client != authenticated.client.id:
+        return _invalid_code("unknown, or issued to another client")
+    if code.spent_at is not None:
+        if revocation.end_consent(tx, account, code.consent, "code_reused", origin):
+            data = {"client": authenticated.client.id, "what": "authorization_code"}
+            record(tx, account, "oauth.token.reused", origin, code.consent, data)
+        return _invalid_code("used before; everything issued for it is revoked")
+    if tx.at >= code.expires_at:
+        return _invalid_code("expired")
+    binding = code.binding()
+    mismatch = check_binding(
+        binding, redirect_uri=request.parameter("redirect_uri"), verifier=request.parameter("code_verifier"),
+        thumbprint=request.thumbprint,
+    )  # fmt: skip
+    if mismatch is not None:
+        return mismatch
+    consent = consent_rows.load(tx, account.id, code.consent, service.keys.data)
+    if consent is None or not consent.live(tx.at):
+        return _invalid_code("the consent has ended")
+
+    def complete(draft: Draft) -> TokenExtras:
+        if not codes.spend(tx, account.id, code_id):
+            raise Again("another request redeemed the code")
+        extras = TokenExtras(id_token_claims=id_tokens.claims(tx, service, draft, consent, binding.nonce))
+        if scopes.OFFLINE not in consent.said.scope or authenticated.client.grant("refresh_token") is None:
+            return extras
+        token = refresh_tokens.first(ids.new("fam"), random_bytes(32))
+        ends_at = tx.at + timedelta(seconds=account.seconds("refresh_token_max_age"))
+        family_rows.add(tx,
+            Family(
+                account.id, token.family, authenticated.client.id, consent.id, token.number,
+                refresh_tokens.leaf(token), request.thumbprint, tx.at,
+                refresh_tokens.idle_end(account, authenticated.client, ends_at, tx.at), ends_at,
+            )
+        )  # fmt: skip
+        members = {"refresh_token": refresh_tokens.serialize(service.keys.refresh, token)}
+        return extras._replace(members=members, entry_data={"family": token.family})
+
+    return LoadedGrant(consent_context(consent), complete)
 
 
-class Bound(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a code is bound to: its redemption must match."""
-
-    redirect_uri: str
-    challenge: str = ""
-    thumbprint: str = ""
-    nonce: str | None = None
-
-
-def problem(bound: Bound, *, redirect_uri: str, verifier: str, thumbprint: str) -> Refusal | None:
-    """Why this redemption does not match what the code is bound to."""
-    if redirect_uri != bound.redirect_uri:
+def check_binding(binding: CodeBinding, *, redirect_uri: str, verifier: str, thumbprint: str) -> Refusal | None:
+    """Why a redemption does not match the authorization request that the code was issued for."""
+    if redirect_uri != binding.redirect_uri:
         return Refusal("invalid_grant", "redirect_uri: must be the one of the authorization request", "redirect_uri")
-    if not bound.challenge and verifier:  # RFC 9700, section 4.8.2: a stripped challenge
+    if not binding.challenge and verifier:  # RFC 9700, section 4.8.2: the challenge may have been stripped
         return Refusal("invalid_grant", "code_verifier: the authorization had no code_challenge", "code_verifier")
-    if bound.challenge and not verifier:
+    if binding.challenge and not verifier:
         return Refusal("invalid_grant", "code_verifier: missing", "code_verifier")
-    if bound.challenge and not _fits(verifier, bound.challenge):
-        return Refusal("invalid_grant", "code_verifier: does not fit the code_challenge", "code_verifier")
-    if bound.thumbprint and bound.thumbprint != thumbprint:  # RFC 9449, section 10
+    if binding.challenge and not pkce.matches(verifier, binding.challenge):
+        return Refusal("invalid_grant", "code_verifier: does not match the code_challenge", "code_verifier")
+    if binding.thumbprint and binding.thumbprint != thumbprint:  # RFC 9449, section 10
         return Refusal("invalid_grant", "DPoP: the code is bound to another key", "DPoP")
     return None
 
 
-def _fits(verifier: str, challenge: str) -> bool:
-    """RFC 7636, section 4.6, S256."""
-    hashed = b64(hashlib.sha256(verifier.encode("utf-8", "surrogatepass")).digest())
-    return bool(VERIFIER.fullmatch(verifier)) and same(hashed, challenge.encode())
+def consent_context(consent: Consent) -> GrantContext:
+    """The limits that a consent sets. The ledger entry has the consent's id instead of the person's `sub`."""
+    said = consent.said
+    return GrantContext(
+        consent.subject, tuple(said.scope), tuple(said.resources), claims=consent.authentication(),
+        entry_data={"consent": consent.id},
+    )  # fmt: skip
 
 
-def expired(expires_at: datetime, at: datetime) -> bool:
-    return at >= expires_at
+def _invalid_code(reason: str) -> Refusal:
+    return Refusal("invalid_grant", f"code: {reason}", "code")
+
+
+GRANT = GrantType(RULES, load, parameters=("code", "redirect_uri", "code_verifier"))

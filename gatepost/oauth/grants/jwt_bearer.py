@@ -1,52 +1,108 @@
-"""A workload shows a token of an issuer that the account trusts. RFC 7523, section 2.1."""
+"""JWT bearer: a workload presents a token of an issuer that the account trusts. RFC 7523, section 2.1."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import audiences, instant, is_live
+from gatepost.core.jose import Unreadable, audiences, instant, is_live, peek, read
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.ledger.entries import Origin
+from gatepost.oauth import issuer_rows, used_assertions
+from gatepost.oauth.client_authentication import AuthenticatedClient
+from gatepost.oauth.grants.grant_type import NO_EXTRAS, GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.issuers import Issuer
+from gatepost.oauth.service import Service
 from gatepost.oauth.token_rules import (
     NARROWING,
-    Basis,
+    Draft,
+    GrantContext,
+    TokenRequest,
     grant_is_configured,
     key_is_shown,
     scopes_are_agreed,
     scopes_are_named,
 )
+from gatepost.store.pending import Again
+from gatepost.store.transaction import Tx
 
 RULES = (key_is_shown, grant_is_configured, scopes_are_named, scopes_are_agreed, *NARROWING)
 TYPES = (None, "JWT", "jwt")
-LONGEST = 3600  # seconds an assertion may live
+MAX_LIFETIME = 3600  # of an assertion, in seconds
 
 
-def rest_on(issuer: Issuer, claims: dict[str, Any], base_url: str, at: datetime) -> Basis | Refusal:
-    """RFC 7523, section 3: what a token that this issuer signed amounts to."""
+def load(
+    tx: Tx, service: Service, authenticated: AuthenticatedClient, request: TokenRequest, _origin: Origin
+) -> LoadedGrant | Refusal:
+    """The first issuer entry of the account that names this client and accepts the assertion."""
+    assertion = request.parameter("assertion")
+    if not assertion:
+        return Refusal("invalid_request", "assertion: missing", "assertion")
+    account, client, iss = authenticated.account, authenticated.client, peek(assertion)[1].get("iss")
+    refusal = _invalid_assertion("its issuer is not trusted for this client")
+    for issuer in issuer_rows.load(tx, account.id):
+        if issuer.issuer != iss or issuer.client != client.id:
+            continue
+        keys = service.foreign.keys_for(assertion, issuer.jwks_uri, tx.at, account=account.name)
+        try:
+            claims = read(assertion, keys, algorithms=ASSERTION_ALGORITHMS, typ=TYPES)
+            context = check_claims(issuer, claims, service.base_url, tx.at)
+        except Unreadable as error:
+            refusal = _invalid_assertion(f"it cannot be verified ({error})")
+            continue
+        if isinstance(context, GrantContext):
+            return _load_once(tx, issuer, context, claims) if issuer.once else LoadedGrant(context)
+        refusal = context
+    return refusal
+
+
+def _load_once(tx: Tx, issuer: Issuer, context: GrantContext, claims: dict[str, Any]) -> LoadedGrant | Refusal:
+    """The insert, in the commit that issues the token, decides between two requests.
+
+    So an assertion can be presented again after a refusal, or after an explanation.
+    """
+    used = (issuer.account, f"assertion of {issuer.issuer}", token_id(claims))
+    if used_assertions.is_used(tx, *used):
+        return _invalid_assertion("it was used before, and is accepted once")
+
+    def complete(_draft: Draft) -> TokenExtras:
+        expires_at = tx.at + timedelta(seconds=MAX_LIFETIME + 60)  # the assertion itself expires earlier
+        if not used_assertions.use(tx, *used, expires_at):
+            raise Again("another request used the assertion")
+        return NO_EXTRAS
+
+    return LoadedGrant(context, complete)
+
+
+def check_claims(issuer: Issuer, claims: dict[str, Any], base_url: str, at: datetime) -> GrantContext | Refusal:
+    """RFC 7523, section 3: what a verified token of this issuer allows."""
     if claims.get("iss") != issuer.issuer:
-        return _bad("iss is not that of the trusted issuer")
+        return _invalid_assertion("iss is not that of the trusted issuer")
     if audiences(claims) != [base_url]:
-        return _bad(f"aud must be {base_url}, alone")
+        return _invalid_assertion(f"aud must be {base_url}, alone")
     issued, expires = instant(claims, "iat"), instant(claims, "exp")
     if not is_live(claims, at) or expires is None:
-        return _bad("it is expired, not yet valid, or has no exp")
-    if expires - (issued if issued is not None else at.timestamp()) > LONGEST:
-        return _bad("it lives for more than an hour")
+        return _invalid_assertion("it is expired, not yet valid, or has no exp")
+    if expires - (issued if issued is not None else at.timestamp()) > MAX_LIFETIME:
+        return _invalid_assertion("its lifetime is longer than an hour")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= 512 or not subject.isprintable():
-        return _bad("sub is missing")
+        return _invalid_assertion("sub is missing")
     if not issuer.matches(claims):
-        return _bad("its claims are not those that the trusted issuer's entry names")
+        return _invalid_assertion("its claims do not match the entry of the trusted issuer")
     if issuer.once and not token_id(claims):
-        return _bad("jti is missing: this issuer's tokens are accepted once each")
-    facts = {"issuer": issuer.name, "issuer_entry": issuer.identity}
-    return Basis(issuer.subject(subject), tuple(issuer.scope), facts=facts)
+        return _invalid_assertion("jti is missing; each token of this issuer is accepted once")
+    data = {"issuer": issuer.name, "issuer_entry": issuer.identity}
+    return GrantContext(issuer.subject(subject), tuple(issuer.scope), entry_data=data)
 
 
 def token_id(claims: dict[str, Any]) -> str:
-    """Its `jti`, if that can tell it from others; else empty."""
-    found = claims.get("jti")
-    return found if isinstance(found, str) and len(found) <= 256 else ""
+    """The `jti`, or an empty string if there is none that can be stored."""
+    jti = claims.get("jti")
+    return jti if isinstance(jti, str) and len(jti) <= 256 else ""
 
 
-def _bad(detail: str) -> Refusal:
+def _invalid_assertion(detail: str) -> Refusal:
     return Refusal("invalid_grant", f"assertion: {detail}", "assertion")
+
+
+GRANT = GrantType(RULES, load, parameters=("assertion",), explainable=True)

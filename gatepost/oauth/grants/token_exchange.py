@@ -1,17 +1,29 @@
-"""A token is exchanged for one that reaches further in, and never further out. RFC 8693."""
+"""Token exchange: a client exchanges an access token for one with another audience, and never more scope. RFC 8693."""
 
 from typing import Any
 
 import msgspec
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import audiences
-from gatepost.oauth import scopes
+from gatepost.core.jose import audiences, peek
+from gatepost.ledger.entries import Origin
+from gatepost.oauth import access_tokens, scopes
+from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.clients import Client
+from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken
 from gatepost.oauth.resources import owned_as
-from gatepost.oauth.token_rules import SHARED, Basis, Definitions, Draft, client_is_confidential
+from gatepost.oauth.service import Service
+from gatepost.oauth.token_rules import (
+    SHARED,
+    Definitions,
+    Draft,
+    GrantContext,
+    TokenRequest,
+    client_is_confidential,
+)
+from gatepost.store.transaction import Tx
 
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 (a name, not a secret)
 JWT = "urn:ietf:params:oauth:token-type:jwt"
@@ -19,9 +31,9 @@ JWT = "urn:ietf:params:oauth:token-type:jwt"
 
 def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """For the resource that the subject token is for, no scope that it does not hold."""
-    basis = draft.basis
-    if basis is not None and owned_as(draft.resource) in map(owned_as, basis.reaches):  # with and without a slash
-        beyond = [name for name in draft.scope if name not in basis.scope]
+    context = draft.context
+    if context is not None and owned_as(draft.resource) in map(owned_as, context.audience):  # with and without a slash
+        beyond = [name for name in draft.scope if name not in context.scope]
         if beyond:
             return Refusal("invalid_scope", f"scope: {beyond[0]} is not in the subject token", "scope")
     return draft
@@ -30,45 +42,70 @@ def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft |
 RULES = (client_is_confidential, *SHARED, stays_within_the_subject)
 
 
-def problem(sent: dict[str, str]) -> Refusal | None:
-    """What is wrong with the parameters of RFC 8693, section 2.1, before the subject token is looked at."""
-    if not sent.get("subject_token"):
+def load(
+    tx: Tx, service: Service, authenticated: AuthenticatedClient, request: TokenRequest, _origin: Origin
+) -> LoadedGrant | Refusal:
+    """The subject token: an active one of the account, issued to this client or for a resource that it serves."""
+    problem = check_parameters(dict(request.parameters))
+    if problem is not None:
+        return problem
+    token = access_tokens.verify(tx, service, request.parameter("subject_token"))
+    if isinstance(token, Refusal):
+        return Refusal("invalid_request", f"subject_token: {token.detail}", "subject_token")
+    context = check_subject_token(
+        token.claims, authenticated.client, authenticated.account.id, service.base_url, thumbprint=request.thumbprint
+    )
+    if isinstance(context, Refusal):
+        return context
+    kid = peek(request.parameter("subject_token"))[0]["kid"]  # the token is verified: the service wrote its header
+    provenance = extend_provenance(token.provenance, token.claims, kid)
+    if isinstance(provenance, Refusal):
+        return provenance
+    context = msgspec.structs.replace(context, entry_data=context.entry_data | provenance.entry_data())
+    members = {"issued_token_type": request.parameter("requested_token_type") or ACCESS_TOKEN}
+    return LoadedGrant(context, lambda _draft: TokenExtras(members))
+
+
+def check_parameters(parameters: dict[str, str]) -> Refusal | None:
+    """What is wrong with the parameters of RFC 8693, section 2.1."""
+    if not parameters.get("subject_token"):
         return Refusal("invalid_request", "subject_token: missing", "subject_token")
-    if sent.get("subject_token_type") not in (ACCESS_TOKEN, JWT):
+    if parameters.get("subject_token_type") not in (ACCESS_TOKEN, JWT):
         return Refusal("invalid_request", f"subject_token_type: must be {ACCESS_TOKEN} or {JWT}", "subject_token_type")
-    if sent.get("requested_token_type", ACCESS_TOKEN) not in (ACCESS_TOKEN, JWT):
+    if parameters.get("requested_token_type", ACCESS_TOKEN) not in (ACCESS_TOKEN, JWT):
         return Refusal("invalid_request", f"requested_token_type: must be {ACCESS_TOKEN}", "requested_token_type")
-    if sent.get("actor_token") or sent.get("actor_token_type"):
+    if parameters.get("actor_token") or parameters.get("actor_token_type"):
         return Refusal("invalid_request", "actor_token: the client itself is the actor; leave it out", "actor_token")
     return None
 
 
-def rest_on(
+def check_subject_token(
     claims: dict[str, Any], client: Client, account: str, base_url: str, *, thumbprint: str = ""
-) -> Basis | Refusal:
-    """What a live token of ours amounts to in the hands of this client. RFC 8693, section 2.2.2, names the error."""
-    reaches = [each for each in audiences(claims) if each != base_url]
-    own, serves = claims.get("client_id") == client.id, any(each in client.serves for each in reaches)
-    if claims.get("account") != account or not (own or serves):
+) -> GrantContext | Refusal:
+    """What this client may obtain for an active access token. RFC 8693, section 2.2.2, names the error."""
+    audience = [resource for resource in audiences(claims) if resource != base_url]
+    serves = any(resource in client.serves for resource in audience)
+    if claims.get("account") != account or not (claims.get("client_id") == client.id or serves):
         words = "subject_token: not for a resource that this client serves, nor issued to it"
         return Refusal("invalid_request", words, "subject_token")
     unproven = _unproven(claims, thumbprint, serves=serves)
     if unproven is not None:
         return unproven
-    delegated = _delegation(client)
-    chain = claims.get("act")
-    act = {"sub": client.id} | ({"act": chain} if chain else {}) if delegated else chain
-    told = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims} | (
-        {"act": act} if act else {}
-    )
-    return Basis(
-        claims["sub"], tuple(scopes.split(claims["scope"])), reaches=tuple(reaches), until=claims["exp"], claims=told,
-        facts={"subject_token": claims["jti"], "mode": "delegation" if delegated else "impersonation"},
+    grant = client.grant(TOKEN_EXCHANGE)
+    delegation = grant is None or grant.exchange != "impersonation"
+    act = claims.get("act")
+    if delegation:
+        act = {"sub": client.id} | ({"act": act} if act else {})
+    passed_on = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims}
+    return GrantContext(
+        claims["sub"], tuple(scopes.split(claims["scope"])), audience=tuple(audience), expires_at=claims["exp"],
+        claims=passed_on | ({"act": act} if act else {}),
+        entry_data={"subject_token": claims["jti"], "mode": "delegation" if delegation else "impersonation"},
     )  # fmt: skip
 
 
 def _unproven(claims: dict[str, Any], thumbprint: str, *, serves: bool) -> Refusal | None:
-    """RFC 9449: a bound token is of no use to somebody who only copied it, so an exchange must not unbind it.
+    """RFC 9449: a copy of a bound token is useless without its key, so an exchange must not remove the binding.
 
     A resource server received the token together with a proof of the sender's key, and exchanges it with its own key.
     """
@@ -81,15 +118,19 @@ def _unproven(claims: dict[str, Any], thumbprint: str, *, serves: bool) -> Refus
     return None
 
 
-def _delegation(client: Client) -> bool:
-    grant = client.grant(TOKEN_EXCHANGE)
-    return grant is None or grant.exchange != "impersonation"
-
-
-def extended(provenance: Provenance, claims: dict[str, Any], kid: str) -> Provenance | Refusal:
-    """What the new token is obtained from: the subject token, and everything that it was obtained from itself."""
+def extend_provenance(provenance: Provenance, claims: dict[str, Any], kid: str) -> Provenance | Refusal:
+    """The provenance of the new token: the subject token, and everything that it was itself obtained from."""
     if len(provenance.chain) >= LONGEST_CHAIN:
         words = f"subject_token: it was obtained by {len(provenance.chain)} exchanges in a row; at most {LONGEST_CHAIN}"
         return Refusal("invalid_request", words, "subject_token")
     subject = SubjectToken(claims["jti"], claims["client_id"], kid)
     return msgspec.structs.replace(provenance, chain=(subject, *provenance.chain))
+
+
+GRANT = GrantType(
+    RULES,
+    load,
+    parameters=("subject_token", "subject_token_type", "requested_token_type", "actor_token", "actor_token_type"),
+    resource_parameters=("resource", "audience"),  # RFC 8693, section 2.1: both name a resource
+    explainable=True,
+)

@@ -7,8 +7,8 @@ from gatepost.oauth import client_grants, clients, redirect_uris, scopes
 from gatepost.oauth.client_grants import GRANT_TYPES, JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.clients import SECRET_METHODS
 from gatepost.oauth.grants import GRANTS
-from gatepost.oauth.grants.authorization_code import VERIFIER
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN, JWT
+from gatepost.oauth.pkce import VERIFIER
 from gatepost.oauth.refresh_tokens import PREFIX
 from gatepost.web.tokens import ASSERTION_TYPE
 

@@ -1,0 +1,16 @@
+"""Proof Key for Code Exchange: RFC 7636, with the method S256 alone."""
+
+import hashlib
+import re
+
+from gatepost.core.jose import b64
+from gatepost.core.secrets import same
+
+VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def matches(verifier: str, challenge: str) -> bool:
+    """RFC 7636, section 4.6."""
+    hashed = b64(hashlib.sha256(verifier.encode("utf-8", "surrogatepass")).digest())
+    return bool(VERIFIER.fullmatch(verifier)) and same(hashed, challenge.encode())
