@@ -1,1 +1,1 @@
-"""The listeners: every public URL in `app.py`, those of the operations plane in `ops/`, and the OpenAPI document."""
+"""The listeners: all public routes in `app.py`, those of the operations plane in `ops/`, and the OpenAPI document."""

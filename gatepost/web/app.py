@@ -23,7 +23,7 @@ Handler = Callable[[Surface, Request], Awaitable[Reply]]
 
 
 class Route(NamedTuple):
-    """`six`: one of the six operations; `always`: protocol that the six need; `full`: the rest of the standards."""
+    """`six`: an operation; `always`: a part of the protocol that operations need; `full`: other standard endpoints."""
 
     surface: Literal["six", "always", "full"]
     methods: dict[str, Handler]
@@ -78,7 +78,7 @@ _CORS = [(b"access-control-allow-origin", b"*"), (b"access-control-expose-header
 
 
 class Application:
-    """Plain ASGI: any ASGI server runs it."""
+    """A plain ASGI application."""
 
     def __init__(
         self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = (),
@@ -117,7 +117,7 @@ class Application:
             reply = linked(reply, self._docs_url)
             if scope["path"] in self._closed and isinstance(sent, dict):
                 reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
-        if isinstance(sent, dict) and "dpop" in sent:  # whatever the answer: RFC 9449, section 8.2
+        if isinstance(sent, dict) and "dpop" in sent:  # in every response: RFC 9449, section 8.2
             reply = reply.adding(bearer.nonce(self._surface))
         head = scope["method"] == "HEAD"
         headers = [

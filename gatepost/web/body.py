@@ -1,4 +1,4 @@
-"""Reading a request's body: whole, within a size, and within a time, so that no sender can hold a request for ever."""
+"""Reading the body of a request within limits of size and time, so that a sender cannot keep a request open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ MAX_BODY = 64 * 1024
 
 
 class BodyLimits(NamedTuple):
-    """`patience` is the time for a body without a byte; each `rate` bytes received add a second, up to `seconds`."""
+    """A body has `patience` seconds, plus one for each `rate` bytes received, up to `seconds`."""
 
     size: int = MAX_BODY
     seconds: float = 30.0
@@ -20,7 +20,7 @@ class BodyLimits(NamedTuple):
     rate: int = 1024
 
     def time_for(self, received: int) -> float:
-        """Seconds from the start within which more must arrive."""
+        """The seconds from the start within which more must arrive."""
         return min(self.seconds, self.patience + received / self.rate)
 
 
@@ -28,7 +28,7 @@ BODY = BodyLimits()
 
 
 class _Arriving:
-    """A body of which a part is still to come."""
+    """A body that has not arrived completely."""
 
     __slots__ = ("began", "expired", "received", "task")
 
@@ -42,8 +42,8 @@ class _Arriving:
 class BodyReader:
     """Reads the bodies of one listener.
 
-    Nearly every body is there with its header, so a request sets no timer of its own: while bodies are arriving, one
-    timer of the listener looks for those whose time is over.
+    Nearly every body arrives together with its header, so a request sets no timer of its own. While bodies are
+    incomplete, one timer of the listener looks for those that are late.
     """
 
     def __init__(self, limits: BodyLimits = BODY) -> None:
@@ -53,9 +53,9 @@ class BodyReader:
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, receive: Receive, declared: str | None) -> bytes | Refusal:
-        """The whole body, or a refusal as soon as it is known to be too large or too slow.
+        """The whole body, or a refusal as soon as it is too large or too slow.
 
-        `declared` is its Content-Length, if any: with so many bytes it is complete, and the server is not asked again.
+        `declared` is its Content-Length, if any. A body of that size is complete, and the server is not asked again.
         """
         limits = self._limits
         length = int(declared[:12]) if declared is not None and declared.isascii() and declared.isdigit() else None
@@ -79,7 +79,7 @@ class BodyReader:
                 more = arriving.received != length and message.get("more_body", False)
         except asyncio.CancelledError:
             if not arriving.expired or arriving.task is None or arriving.task.uncancel():
-                raise  # by somebody else
+                raise  # by the server
             return Refusal("request_timeout", f"the body did not arrive in time; {arriving.received} bytes did")
         finally:
             self._arriving.discard(arriving)

@@ -1,6 +1,6 @@
 """The page that a browser gets for an error at /oauth/authorize that cannot be sent back to the client.
 
-Static HTML: no script, no form, no link, nothing loaded. Every other caller gets the same error as JSON.
+It is static HTML without scripts, forms, links or resources. Other callers get the same error as JSON.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _LATER: Final = "The service cannot answer at the moment. Wait a little, then re
 
 
 def for_browser(reply: Reply, accept: str, request_id: str) -> Reply:
-    """The error as a page where the caller prefers HTML to JSON, else as it is."""
+    """The error as a page if the caller prefers HTML to JSON, otherwise unchanged."""
     if not prefers_html(accept):
         return reply
     error = msgspec.json.decode(reply.body)
@@ -75,7 +75,7 @@ def _weight(parameters: list[str]) -> float:
 
 
 def _quality(ranges: dict[str, float], media_type: str) -> float:
-    """That of the most specific range which fits."""
+    """The quality of the most specific matching range."""
     for fitting in (media_type, f"{media_type.partition('/')[0]}/*", "*/*"):
         if fitting in ranges:
             return ranges[fitting]

@@ -10,15 +10,15 @@ TOO_MANY = Refusal("too_many_requests", "too many requests from this address are
 
 
 class InFlight:
-    """Belongs to one process. A trusted proxy is not limited: the addresses behind it are, each by itself."""
+    """The requests of one process. A trusted proxy is not limited, but each address behind it is."""
 
     def __init__(self, limit: int, trusted_proxies: tuple[str, ...] = ()) -> None:
-        self._limit = limit  # 0: none
+        self._limit = limit  # 0: no limit
         self._trusted = trusted_proxies
         self._counts: dict[str, int] = {}
 
     def enter(self, address: str) -> str | None:
-        """Whom the request is counted for, to be given to `leave`; None when the address has too many."""
+        """The owner that the request is counted for, which `leave` needs. None if the address has too many requests."""
         owner = owner_of(address)
         count = self._counts.get(owner, 0)
         if count >= self._limit and self._limit and not (self._trusted and is_trusted(address, self._trusted)):
@@ -36,7 +36,7 @@ class InFlight:
 
 @lru_cache(maxsize=4096)
 def owner_of(address: str) -> str:
-    """The address itself; of an IPv6 address the /64 network, all of which one host commonly has."""
+    """The address, or the /64 network of an IPv6 address, since one host commonly has all of it."""
     if ":" not in address:
         return address
     try:

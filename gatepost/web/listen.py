@@ -1,4 +1,4 @@
-"""An ASGI application on a port, in the running event loop."""
+"""Serves an ASGI application on a port, in the running event loop."""
 
 import asyncio
 import resource
@@ -13,12 +13,12 @@ from granian.server.embed import Server
 
 # For the header fields of a request, and for the next request of a connection that is kept open.
 HEADER_TIMEOUT = timedelta(seconds=30)
-MOST_CONNECTIONS = 8192  # further ones wait until one is closed, whoever opened them
+MOST_CONNECTIONS = 8192  # further ones wait until one is closed
 
 
 @asynccontextmanager
 async def listening(application: Any, host: str, port: int) -> AsyncIterator[None]:
-    """Requests under way when it ends are answered first."""
+    """Requests in progress are answered before it ends."""
     server = Server(
         application, address=host, port=port, interface=Interfaces.ASGINL, http=HTTPModes.http1, websockets=False,
         backlog=1024, backpressure=connections(), log_enabled=False,
@@ -34,7 +34,7 @@ async def listening(application: Any, host: str, port: int) -> AsyncIterator[Non
 
 
 def connections() -> int:
-    """How many may be open at once. The process may have as many files open as it can; half are for connections."""
+    """How many connections may be open at once: half of the files that the process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard > 4 * MOST_CONNECTIONS:
         hard = 4 * MOST_CONNECTIONS
@@ -45,7 +45,7 @@ def connections() -> int:
 
 
 async def _until_it_takes_connections(running: asyncio.Task[None], host: str, port: int) -> None:
-    """The server starts to listen in a thread of its own, and does not say when."""
+    """Wait until the server listens. It starts in a thread and does not report it."""
     while not running.done():
         try:
             _, connected = await asyncio.open_connection(host, port)

@@ -1,4 +1,4 @@
-"""What is known of the requests of one listener: for each a count, a line in the log and, if wanted, a span."""
+"""The record of the requests of one listener: metrics, a log line for each and, if enabled, a span."""
 
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"
 
 
 class Begun(NamedTuple):
-    """A request that has arrived. What a stranger made up, a path or a method that we do not have, is not repeated."""
+    """A request that has arrived. A path or method that is not served is not recorded: the caller chose it."""
 
     at: float
     method: str
@@ -29,7 +29,7 @@ class Watch:
         self._traces = traces
 
     def begin(self, scope: Scope, path: str) -> Begun:
-        """`path` is empty where none of that name is served."""
+        """`path` is empty if it is not served."""
         method = scope["method"] if scope["method"] in _METHODS else ""
         span = self._traces.start_request(scope["headers"], method, path) if self._traces is not None else None
         return Begun(perf_counter(), method, path, span)

@@ -1,4 +1,4 @@
-"""Reading requests: a frozen value of what was sent, and strict readers of forms, JSON and addresses."""
+"""Requests as frozen values, and strict parsers of forms, JSON and addresses."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -28,14 +28,14 @@ class Request(msgspec.Struct):
     body: bytes
     source: str
     id: str
-    base: str = ""  # of the URL it came to, where that is not the public one
+    base: str = ""  # of the requested URL, if it is not the public one
 
     def media_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
-    """Header fields by name. RFC 9110, section 5.3: those that repeat are one list, unless they may not repeat."""
+    """Header fields by name. Repeated fields are joined to a list if that is allowed (RFC 9110, section 5.3)."""
     found = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent}
     if len(found) == len(sent):
         return found
@@ -52,9 +52,9 @@ NO_HOST = Refusal("invalid_request", "Host: missing; HTTP/1.1 requires it (RFC 9
 
 
 def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> str:
-    """The caller's address. `Forwarded` and `X-Forwarded-For` count only as far as trusted proxies vouch for them.
+    """The caller's address. `Forwarded` and `X-Forwarded-For` are believed as far as trusted proxies wrote them.
 
-    Where both are sent they must agree: a proxy that writes the one may pass on the other as the caller wrote it.
+    If both are sent they must agree: a proxy that writes one of them may forward the other as the caller wrote it.
     """
     if not trusted or not is_trusted(peer, trusted):
         return peer
@@ -63,7 +63,7 @@ def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> s
 
 
 def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
-    """The first address, from the nearest on, that is not a trusted proxy's; or the last one that is known."""
+    """The first address, starting with the nearest, that is not of a trusted proxy; otherwise the last known one."""
     for hop in hops:
         if not _is_address(hop):
             return peer
@@ -74,7 +74,7 @@ def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
 
 
 def _hops(headers: Mapping[str, str]) -> Iterator[Iterator[str]]:
-    """RFC 7239 `for=` values, and those of the older header; nearest first. Only those asked for are parsed."""
+    """The `for=` values of RFC 7239, or those of the older header, nearest first. They are parsed on demand."""
     if "forwarded" in headers:
         yield (_bare(_for(element)) for element in reversed(headers["forwarded"].split(",")))
     if "x-forwarded-for" in headers:
@@ -114,14 +114,14 @@ def is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
 
 
 def preferences(header: str) -> list[str]:
-    """The words of a `Prefer` header in lower case. RFC 7240, section 2."""
+    """The preferences in a `Prefer` header, in lower case (RFC 7240, section 2)."""
     return [part.strip().lower() for part in header.replace(";", ",").split(",")] if header else []
 
 
 def form(request: Request, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:
-    """Parameters of a form body. RFC 6749, sections 3.2 and B: empty is absent, none may repeat but those named.
+    """The parameters of a form body. Empty ones count as absent, and only those named may repeat (RFC 6749, 3.2 and B).
 
-    With None all may repeat: who asks so says himself which may not.
+    With None all may repeat, and the caller checks which of them must not.
     """
     if request.media_type() != FORM:
         return Refusal("invalid_request", f"the body must be {FORM}")
@@ -157,7 +157,7 @@ def _decoded(text: str) -> str:
 
 
 def json_object(request: Request) -> dict[str, Any] | Refusal:
-    """The body as a JSON object, read strictly."""
+    """The body as a JSON object, parsed strictly."""
     if request.media_type() != "application/json":
         return Refusal("unsupported_media_type", "the body must be application/json")
     found = read_json(request.body)

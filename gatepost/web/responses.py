@@ -1,4 +1,4 @@
-"""Writing answers: JSON, OAuth errors (RFC 6749, 6750, 7591) and problem details (RFC 9457)."""
+"""Responses: JSON, OAuth errors (RFC 6749, 6750, 7591) and problem details (RFC 9457)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from gatepost.core.errors import ERRORS, Refusal
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 
 VERSION = "2026-11-15"
-ERRORS_PAGE = "/reference/errors.html#"  # of the documentation, as `make docs` builds it
+ERRORS_PAGE = "/reference/errors.html#"  # a page of the documentation that `make docs` builds
 NO_STORE = ("cache-control", "no-store")
 _encode = msgspec.json.Encoder().encode
 
@@ -17,7 +17,7 @@ Header = tuple[str, str]
 
 
 class Said(NamedTuple):
-    """What the log says of an answer beyond its status. Never a stranger's word."""
+    """What the log says about a response beside its status. It never contains text that a caller chose."""
 
     entry: str = ""
     error: str = ""
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
     headers: tuple[Header, ...] = ()
     media_type: str = "application/json"
     said: Said = Said()
-    published: Sequence[tuple[str, str]] = ()  # events and the deliveries that they made
+    published: Sequence[tuple[str, str]] = ()  # events and the deliveries created for them
 
     def adding(self, *headers: Header) -> "Reply":
         return self._replace(headers=(*self.headers, *headers))
@@ -67,7 +67,7 @@ def problem(refusal: Refusal, *headers: Header) -> Reply:
 
 
 def linked(reply: Reply, docs_url: str) -> Reply:
-    """A refusal with a link to the page about its code, where the operator says where the documentation is."""
+    """A refusal with a link to the page about its code, if the operator has set the URL of the documentation."""
     if not docs_url or not reply.said.error:
         return reply
     link = f"{docs_url}{ERRORS_PAGE}{reply.said.error}"
@@ -77,7 +77,7 @@ def linked(reply: Reply, docs_url: str) -> Reply:
 
 
 def refuse(path: str, refusal: Refusal, *headers: Header) -> Reply:
-    """In the form of the area that the path belongs to."""
+    """The error format of the area that the path belongs to."""
     return (oauth_error if path.startswith("/oauth/") else problem)(refusal, *headers)
 
 
