@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gatepost.verify import VerificationError, verify
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["VerificationError", "__version__", "publish", "verify"]
 
 if TYPE_CHECKING:
