@@ -10,6 +10,7 @@ import apsw
 import psycopg
 
 from tests import inside, service
+from tests.waiting import LIMIT_MS
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Alone:
                 return cursor.fetchall() if cursor.description else []
         connection = apsw.Connection(str(self.directory / "gatepost.db"))
         try:
-            connection.set_busy_timeout(5000)
+            connection.set_busy_timeout(LIMIT_MS)
             return list(connection.execute(statement, parameters))
         finally:
             connection.close()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 # Seconds. A busy machine takes several times as long as an idle one, and only a failing test waits until this limit.
 LIMIT = 120.0
+LIMIT_MS = int(LIMIT * 1000)
 
 
 def wait_until(condition: Callable[[], bool], what: str = "the condition") -> None:

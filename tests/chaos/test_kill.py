@@ -25,7 +25,7 @@ from tests import postgres, service
 from tests.chaos.load import LONG, SCOPE, Load, check_ledger
 from tests.contract import things
 from tests.service import Client, Service
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_MS, wait_until
 
 pytestmark = pytest.mark.xdist_group("chaos")
 
@@ -117,6 +117,7 @@ def test_a_request_under_way_is_answered_before_the_end(directory: Path) -> None
         wait_until(lambda: running.opened.store.read_now(seal_rows.unsealed_accounts) == [], "everything sealed")
         port = int(running.url.rpartition(":")[2])
         with closing(apsw.Connection(str(directory / "gatepost.db"))) as somebody:
+            somebody.set_busy_timeout(LIMIT_MS)
             somebody.execute("BEGIN EXCLUSIVE")
             asking = [_ask(port, client) for _ in range(8)]
             wait_until(lambda: _connections_read_to_the_end(port) == 8, "the requests to be read")

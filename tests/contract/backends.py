@@ -15,6 +15,7 @@ from gatepost.store.interface import Store
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.sqlite import SqliteStore
 from gatepost.webhooks.fanout import create_deliveries
+from tests.waiting import LIMIT_MS
 
 
 class Watch:
@@ -54,7 +55,7 @@ class Sqlite:
     def connect(self) -> apsw.Connection:
         """By the same library as the store's: two copies of SQLite in one process break each other's locks."""
         database = apsw.Connection(str(self.path))
-        database.set_busy_timeout(5000)
+        database.set_busy_timeout(LIMIT_MS)
         return database
 
 

@@ -25,6 +25,7 @@ from gatepost.egress.jwks_cache import FRESH, MOST, PATIENCE, REVALIDATED, STALE
 from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
 from tests.assertions import signed
 from tests.receiver import Answer, Authority, Raw, Request, receiver, silent
+from tests.waiting import LIMIT
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 DEV = Policy(dev=True)
@@ -329,6 +330,11 @@ class TestEncryption:
 
 
 class TestTogether:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A fetch ends because its server answers or closes, not because the machine is slow."""
+        monkeypatch.setattr(remote_jwks, "TIMEOUT", LIMIT)
+
     def test_many_who_wait_fetch_once(self) -> None:
         foreign = Foreign()
         with receiver(SET) as server:

@@ -19,6 +19,7 @@ import requests
 from joserfc.jwk import ECKey, Key, RSAKey
 
 from gatepost.core import clock
+from gatepost.egress import remote_jwks
 from gatepost.egress.jwks_cache import PATIENCE, REVALIDATED, STALE
 from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
 from gatepost.run import app
@@ -67,8 +68,10 @@ class Published:
     def ask(self, key: Key = KEY) -> requests.Response:
         """From an address of its own: failures are counted by address."""
         with elsewhere() as session:
-            sent = form(SCOPE, assertion(key, self.client, self.gatepost.url))
-            return session.post(f"{self.gatepost.url}/oauth/tokens", data=sent)
+            return session.post(f"{self.gatepost.url}/oauth/tokens", data=self.form(key))
+
+    def form(self, key: Key = KEY) -> dict[str, str]:
+        return form(SCOPE, assertion(key, self.client, self.gatepost.url))
 
 
 @contextmanager
@@ -125,14 +128,29 @@ def test_what_is_no_key_set(sqlite_gatepost: Service, account_name: str, name: s
 
 
 def test_a_server_that_never_answers(sqlite_gatepost: Service, account_name: str) -> None:
-    """Its clients are refused in the end; meanwhile others are served."""
-    with published(sqlite_gatepost, account_name, Raw(silent)) as there, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(there.ask)
+    """Its clients are refused when the fetch has timed out."""
+    with published(sqlite_gatepost, account_name, Raw(silent)) as there:
+        check_refusal(there.ask(), "/oauth/tokens", "invalid_client")
+        assert len(there.server.requests) == 1
+
+
+def test_a_server_that_does_not_answer_delays_no_other_client(
+    sqlite_gatepost: Service, account_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_jwks, "TIMEOUT", LIMIT)
+    with (
+        published(sqlite_gatepost, account_name, Raw(silent)) as there,
+        ThreadPoolExecutor(1) as pool,
+        web_beside(sqlite_gatepost) as beside,
+    ):
+        waiting = pool.submit(beside.session.post, f"{beside.url}/oauth/tokens", data=there.form())
         there.server.wait_for(1)
         with published(sqlite_gatepost, account_name + "-other", jwks(KEY)) as other:
-            assert other.ask().status_code == 200
+            answer = beside.session.post(f"{beside.url}/oauth/tokens", data=other.form())
+            assert answer.status_code == 200, answer.text
             assert not waiting.done()
-        check_refusal(waiting.result(timeout=20), "/oauth/tokens", "invalid_client")
+        there.server.close()
+        check_refusal(waiting.result(LIMIT), "/oauth/tokens", "invalid_client")
 
 
 def test_many_at_once_fetch_once(sqlite_gatepost: Service, account_name: str) -> None:

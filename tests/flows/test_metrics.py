@@ -27,7 +27,7 @@ from tests.figures import Figures, labels, read
 from tests.flows.test_delivery import Platform
 from tests.receiver import OK, Raw, hangs_up, receiver, silent
 from tests.service import Client, Service
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_MS, wait_until
 
 STORES = [pytest.param(each, marks=pytest.mark.xdist_group(f"metrics-{each}")) for each in ("sqlite", "postgres")]
 
@@ -61,7 +61,7 @@ def execute(gatepost: Service, text: str, *values: Any) -> None:
             database.execute(text.replace("?", "%s").encode(), values)
     else:
         with closing(apsw.Connection(str(gatepost.directory / "gatepost.db"))) as file:
-            file.set_busy_timeout(10_000)
+            file.set_busy_timeout(LIMIT_MS)
             file.execute(text, values)
 
 

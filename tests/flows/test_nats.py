@@ -35,7 +35,7 @@ from tests.docs.pages import HOW_TO, blocks, first_column
 from tests.nats import Server
 from tests.receiver import Authority, receiver
 from tests.service import Client, Service
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_MS, wait_until
 
 STREAM = "events"
 
@@ -263,7 +263,7 @@ def test_nothing_is_acknowledged_before_the_commit(server: Server, stream: str, 
         server.publish(stream, event(0))
         wait_for_answers(server, stream)
         with closing(apsw.Connection(str(directory / "gatepost.db"))) as somebody:
-            somebody.set_busy_timeout(10_000)
+            somebody.set_busy_timeout(LIMIT_MS)
             somebody.execute("BEGIN EXCLUSIVE")
             server.publish(stream, event(1))
             wait_until(lambda: server.consumer(stream, bus.CONSUMER).num_redelivered == 1, "it to be put off")

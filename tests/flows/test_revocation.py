@@ -23,6 +23,7 @@ from tests.assertions import b64, signed
 from tests.login import Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
+from tests.waiting import LIMIT_MS
 from tests.wire import check_refusal, elsewhere
 
 INACTIVE = {"active": False}
@@ -332,7 +333,7 @@ def kept_from_writing(gatepost: Service) -> Iterator[None]:
             somebody.rollback()
     else:
         with closing(apsw.Connection(str(gatepost.directory / "gatepost.db"))) as somebody_else:
-            somebody_else.set_busy_timeout(5000)
+            somebody_else.set_busy_timeout(LIMIT_MS)
             somebody_else.execute("BEGIN EXCLUSIVE")
             yield
             somebody_else.execute("ROLLBACK")

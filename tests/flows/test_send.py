@@ -38,7 +38,7 @@ from tests.receiver import (
     says_and_waits,
     silent,
 )  # fmt: skip
-from tests.waiting import LIMIT
+from tests.waiting import LIMIT, LIMIT_MS
 
 DEV = Policy(dev=True)
 HERE = Policy(allow_networks=(ip_network("127.0.0.1/32"),))  # as in production, with one internal network
@@ -104,6 +104,17 @@ def post(url: str, policy: Policy = DEV, *, timeout: float = 10.0, **options: An
             return await to(url, seconds=timeout)
 
     return run(story())
+
+
+def post_until(came_so_far: Callable[[Sent], bool], url: str, *, first: float = 0.5, **options: Any) -> Sent:
+    """Post with longer and longer timeouts, until even a busy machine came as far as the test needs."""
+    for seconds in (first, 4 * first, 16 * first):
+        sent = post(url, timeout=seconds, **options)
+        if came_so_far(sent):
+            break
+    assert sent.detail.startswith(f"no whole answer within {seconds:g} s: the time ran out while ")
+    assert 1000 * seconds <= sent.duration_ms < LIMIT_MS
+    return sent
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -382,23 +393,21 @@ class TestFailures:
     def test_an_answer_that_does_not_come(self, name: str) -> None:
         act, code, words = SLOW[name]
         with receiver(Raw(act)) as r:
-            sent = post(r.url, timeout=0.5)
+            sent = post_until(lambda sent: words in sent.detail, r.url)
         assert (sent.code, sent.failure) == (code, "timeout")
-        assert sent.detail.startswith("no whole answer within 0.5 s: the time ran out while ")
         assert words in sent.detail
-        assert 500 <= sent.duration_ms < 10_000
 
     def test_each_has_a_deadline_of_its_own(self) -> None:
         async def story(url: str) -> None:
             async with posting() as to:
-                later = asyncio.create_task(to(url, seconds=30.0))
+                later = asyncio.create_task(to(url, seconds=LIMIT))
                 await until(lambda: bool(r.requests))
                 await asyncio.gather(*(to(url, seconds=seconds) for seconds in (0.3, 0.1)))
                 assert not later.done()
                 later.cancel()
 
         with receiver(Raw(silent)) as r:
-            run(asyncio.wait_for(story(r.url), 10))
+            run(asyncio.wait_for(story(r.url), LIMIT))
 
     def test_a_byte_at_a_time(self) -> None:
         """The deadline is for the whole: it does not help to say a little now and then."""
@@ -409,7 +418,7 @@ class TestFailures:
             connection.trickle(answer, every=0.05)
 
         with receiver(Raw(trickles)) as r:
-            sent = post(r.url, timeout=1.0)
+            sent = post_until(lambda sent: "first_byte_ms" in sent.timings, r.url)
         assert (sent.code, sent.failure) == (None, "timeout")
         assert "first_byte_ms" in sent.timings
 

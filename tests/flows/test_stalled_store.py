@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.service import Service, running
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_MS, wait_until
 
 DOCUMENTS = (
     "/oauth/jwks",
@@ -67,7 +67,7 @@ def locked(own: Service) -> Iterator[None]:
             database.rollback()
         return
     with closing(apsw.Connection(str(own.directory / "gatepost.db"))) as file:
-        file.set_busy_timeout(10_000)
+        file.set_busy_timeout(LIMIT_MS)
         file.execute("BEGIN IMMEDIATE")
         yield
         file.execute("ROLLBACK")
