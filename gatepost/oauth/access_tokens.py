@@ -65,7 +65,7 @@ def authenticate(tx: Tx, service: Service, presented: PresentedToken, *, use_up:
 def verify_presented(
     tx: Tx, service: Service, presented: PresentedToken, *, use_up: bool = True
 ) -> ActiveToken | Refusal:
-    """A token that is bound to a key needs a proof of that key, which can be used once (RFC 9449, section 7)."""
+    """A token that is bound to a key needs a proof of that key, which can be used once (RFC 9449, section 7.2)."""
     token = verify(tx, service, presented.token)
     if isinstance(token, Refusal):
         return token

@@ -4,6 +4,7 @@ from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.grants import authorization_code, client_credentials, jwt_bearer, refresh_token, token_exchange
 from gatepost.oauth.grants.grant_type import GrantType
 
+# OAuth 2.1 has no password grant, and neither has Gatepost.
 GRANTS: dict[str, GrantType] = {
     "client_credentials": client_credentials.GRANT,
     "authorization_code": authorization_code.GRANT,

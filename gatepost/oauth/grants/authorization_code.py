@@ -65,6 +65,7 @@ def load(
         if not codes.spend(tx, account.id, code_id):
             raise Again("another request redeemed the code")
         extras = TokenExtras(id_token_claims=id_tokens.claims(tx, service, draft, consent, binding.nonce))
+        # OIDC Core 1.0, section 11: offline_access asks for a refresh token.
         if scopes.OFFLINE not in consent.said.scope or authenticated.client.grant("refresh_token") is None:
             return extras
         token = refresh_tokens.first(ids.new("fam"), random_bytes(32))

@@ -81,6 +81,7 @@ def _completion(
                 updated = family_rows.extend(tx, family, idle_ends_at)
         if not updated:
             raise Again("another request used the refresh token")
+        # OIDC Core 1.0, section 12.2: the ID token keeps the subject and auth_time of the first one.
         id_token = id_tokens.claims(tx, service, draft, consent, None)
         return TokenExtras({"refresh_token": answer}, {"family": family.id}, id_token)
 
