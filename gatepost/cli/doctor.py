@@ -194,7 +194,7 @@ def _check_opens(settings: Settings, store: Store) -> Check:
 
 
 def _check_hidden_headers(store: Store) -> Check:
-    name, count = "endpoints", store.read_now(endpoint_headers.count_in_clear)
+    name, count = "endpoints", store.read_now(endpoint_headers.count_unencrypted)
     if count:
         found = f"{count} have hidden header values that an earlier release stored in clear"
         return Check(name, "warning", found, "run: gatepost key rewrap")

@@ -131,7 +131,7 @@ def _encrypt_headers(opened: Opened) -> int:
 
 
 def _encrypt_some(box: Box, account: str, after: bytes, tx: Tx) -> tuple[int, bytes | None]:
-    return endpoint_headers.encrypt_some(tx, box, account, after)
+    return endpoint_headers.encrypt_slice(tx, box, account, after)
 
 
 @contextmanager

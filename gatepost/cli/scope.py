@@ -26,7 +26,7 @@ def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
     account = opened.store.read_now(lambda tx: administration.named(tx, name))
     found = list(administration.scopes_of(opened.store, account.id))
     if as_json:
-        show.document([scopes.shown(each) for each in found])
+        show.document([scopes.render(each) for each in found])
         return
     rows = [(each.name, each.status, each.resource, each.max_lifetime, each.description) for each in found]
     show.table(("name", "status", "resource", "max lifetime", "description"), rows)

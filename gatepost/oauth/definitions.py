@@ -146,14 +146,14 @@ def scope(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     if known is None:
         scope_rows.add(tx, defined)
         entry = record(tx, account, "oauth.scope.created", call.origin, defined.name, {"resource": defined.resource})
-        return Answer(201, scopes.shown(defined), entry.name)
+        return Answer(201, scopes.render(defined), entry.name)
     changed = changed_members(known, defined)
     if not changed:
-        return Answer(200, scopes.shown(known), None)
+        return Answer(200, scopes.render(known), None)
     scope_rows.update(tx, defined)
     data = {"changed": changed, "resource": defined.resource, "status": defined.status}
     entry = record(tx, account, "oauth.scope.changed", call.origin, defined.name, data)
-    return Answer(200, scopes.shown(defined), entry.name)
+    return Answer(200, scopes.render(defined), entry.name)
 
 
 def _of_a_shared_resource(service: Service, known: Scope | None, defined: Scope) -> Refusal | None:

@@ -1,9 +1,7 @@
-"""Resources: the audiences of tokens, absolute URIs in one spelling each. RFC 8707, section 2.
+"""Resources: the audiences of tokens, absolute URIs in normal form. RFC 8707, section 2.
 
-That spelling is the normal form of RFC 3986, sections 6.2.2 and 6.2.3, without userinfo and fragment.
-
-Verifiers normalise URLs in different ways. If only the normal form is accepted, two resources that are different
-strings stay different after any of these.
+The normal form is that of RFC 3986, sections 6.2.2 and 6.2.3, without userinfo and fragment. Verifiers normalize URLs
+in different ways. Because only the normal form is accepted, two different resources stay different after any of these.
 """
 
 import ipaddress
@@ -24,9 +22,9 @@ _EXAMPLE = "such as https://api.example.com"
 
 
 def owned_as(resource: str) -> str:
-    """The name under which a resource belongs to an account: many verifiers ignore a trailing slash.
+    """The name under which a resource belongs to an account. Many verifiers ignore a trailing slash, so it is left out.
 
-    That of the path counts as well where a query follows: `https://a.example?v=1` and `https://a.example/?v=1` are
+    The same applies to a slash before a query: `https://a.example?v=1` and `https://a.example/?v=1` are
     the same by RFC 3986, section 6.2.3.
     """
     path, _, query = resource.rstrip("/").partition("?")
@@ -34,29 +32,29 @@ def owned_as(resource: str) -> str:
 
 
 def problem(value: Any, base_url: str) -> str:
-    """What is wrong with a resource, in words; empty when nothing is."""
+    """What is wrong with a resource; empty if nothing is."""
     if not isinstance(value, str) or not value or not value.isprintable() or " " in value:
         return f"must be an absolute URI, {_EXAMPLE}"
     if len(value) > MOST_CHARACTERS:
         return f"must have at most {MOST_CHARACTERS} characters"
     normal = normal_form(value)
     if base_url and is_base_url(value, base_url):
-        return "must not be the service's own base URL: that is for the gatepost: scopes"
+        return "must not be Gatepost's own base URL, which is the resource of the gatepost: scopes"
     if normal is None:
         return f"must be an absolute URI in normal form, {_EXAMPLE}"
     if normal.startswith("urn:gatepost:"):
-        return "must not be in urn:gatepost: leave resource out for the account's own"
+        return "must not start with urn:gatepost: (leave resource out for the account's own resource)"
     return "" if normal == value else f"must be in normal form: {normal}"
 
 
 def is_base_url(value: str, base_url: str) -> bool:
-    """Whether it is the base URL, or another spelling of it."""
+    """Whether the value is the base URL, or another spelling of it."""
     normal = normal_form(owned_as(value))
     return normal is not None and owned_as(normal) == normal_form(base_url)
 
 
 def normal_form(value: str) -> str | None:
-    """The one spelling that is accepted; None where there is none, because the value is not a URI or is ambiguous."""
+    """The only spelling that is accepted; None if the value is not a URI or is ambiguous."""
     try:
         uri = urlsplit(value)
         scheme = uri.scheme.lower()
@@ -75,7 +73,7 @@ def normal_form(value: str) -> str | None:
     path = _without_dot_segments(path)
     if not (host or path) or "%" in _ESCAPE.sub("", query):
         return None
-    if scheme == "urn":  # RFC 8141, section 3.1: the case of the namespace identifier does not count
+    if scheme == "urn":  # RFC 8141, section 3.1: the namespace identifier is case-insensitive
         namespace, colon, name = path.partition(":")
         path = namespace.lower() + colon + name
     return f"{scheme}:{f'//{host}' if host else ''}{path}{f'?{query}' if query else ''}"
@@ -101,7 +99,7 @@ def _host(uri: SplitResult, scheme: str) -> str | None:
 
 
 def _is_sound(label: str) -> bool:
-    """Whether a label in punycode (RFC 3492) stands for letters that have no plainer spelling."""
+    """Whether a label in punycode (RFC 3492) encodes characters that have no simpler spelling."""
     if not label.startswith("xn--"):
         return True
     letters = label[4:].encode().decode("punycode")
@@ -110,7 +108,7 @@ def _is_sound(label: str) -> bool:
 
 
 def _escapes(text: str) -> str:
-    """RFC 3986, section 6.2.2: upper-case digits, and no escape for a character that needs none."""
+    """Normalizes escapes (RFC 3986, section 6.2.2): upper-case digits, and none for a character that needs none."""
 
     def escape(found: re.Match[str]) -> str:
         character = chr(int(found[1], 16))
@@ -120,15 +118,15 @@ def _escapes(text: str) -> str:
 
 
 def _is_ambiguous(path: str) -> bool:
-    """Where verifiers differ: a lone %, an escaped slash or control character, `..;`, an empty segment inside."""
+    """Whether verifiers read the path differently: a lone %, an escaped slash or control character, `..;`, `//`."""
     if "%" in _ESCAPE.sub("", path) or re.search(r"%(2F|5C|[01][0-9A-F]|7F)", path):
         return True
     segments = path.split("/")
-    return any(re.match(r"\.\.?;", each) for each in segments) or "" in segments[1:-1]
+    return any(re.match(r"\.\.?;", segment) for segment in segments) or "" in segments[1:-1]
 
 
 def _without_dot_segments(path: str) -> str:
-    """RFC 3986, section 5.2.4, for a path without empty segments."""
+    """Removes dot segments (RFC 3986, section 5.2.4) from a path without empty segments."""
     if not {".", ".."}.intersection(path.split("/")):
         return path
     kept: list[str] = []

@@ -62,7 +62,7 @@ class Scope(msgspec.Struct, frozen=True):
     status: Literal["active", "retired"] = "active"
 
     def definition(self) -> dict[str, Any]:
-        """What makes two definitions the same: everything but the times."""
+        """What two scopes with the same definition have in common: everything except the times."""
         whole = msgspec.structs.asdict(self)
         return {key: whole[key] for key in ("description", "resource", "claims", "max_lifetime", "status")}
 
@@ -132,8 +132,8 @@ MEMBERS = table(
 )
 
 
-def shown(scope: Scope) -> dict[str, Any]:
-    """The answer of POST /oauth/scopes."""
+def render(scope: Scope) -> dict[str, Any]:
+    """The response of POST /oauth/scopes."""
     return {
         "name": scope.name,
         "account": scope.account,
@@ -152,7 +152,7 @@ def standard(account: str, name: str) -> Scope | None:
 
 
 def split(text: str) -> list[str]:
-    """The names in a `scope` value, each once, in the order given."""
+    """The names in a `scope` value, without duplicates, in the order given."""
     return list(dict.fromkeys(text.split(" "))) if text else []
 
 
@@ -164,7 +164,7 @@ def define(
     body: Mapping[str, Any], current: Scope | None, *, account: str, base_url: str, at: datetime
 ) -> Scope | Refusal:
     """The scope that a body of POST /oauth/scopes defines; `current` is the account's scope with that name."""
-    values = read(MEMBERS, body, creating=current is None)
+    values = read(MEMBERS, body, creating=True)
     if isinstance(values, Refusal):
         return values
     name, redefine = values.pop("name"), values.pop("redefine", False)

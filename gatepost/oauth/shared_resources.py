@@ -1,4 +1,4 @@
-"""Resources that all accounts share, as the operator defines them: their scopes and fixed claims. No I/O."""
+"""Resources that all accounts share: the operator defines their scopes and fixed claims. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,16 +18,16 @@ NEW_FORM = (
 
 
 class SharedResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Its scopes, and the fixed claims of machine tokens for it. What clients define as theirs stays out of these."""
+    """The scopes of a shared resource, and the fixed claims of machine tokens for it, instead of the client's."""
 
     scopes: list[str]
     claims: dict[str, Any] = {}
 
 
 class SharedResources(NamedTuple):
-    """All of them, by the names that decisions look up."""
+    """All shared resources, indexed for the decisions that look them up."""
 
-    by_name: Mapping[str, SharedResource] = {}  # as resources are owned: without trailing slashes
+    by_name: Mapping[str, SharedResource] = {}  # by resources.owned_as: without trailing slashes
     by_scope: Mapping[str, str] = {}  # the resource of each scope
 
     def scope(self, account: str, name: str) -> Scope | None:
@@ -38,36 +38,36 @@ class SharedResources(NamedTuple):
         return bool(self.by_name) and resources.owned_as(resource) in self.by_name
 
     def claims(self, resource: str) -> dict[str, Any] | None:
-        """The fixed claims of machine tokens for it; None where the resource is not shared: the client's own."""
-        found = self.by_name.get(resources.owned_as(resource)) if self.by_name else None
-        return None if found is None else found.claims
+        """The fixed claims of machine tokens for the resource; None if it is not shared: the client's claims apply."""
+        shared = self.by_name.get(resources.owned_as(resource)) if self.by_name else None
+        return None if shared is None else shared.claims
 
 
 def index(shared: Mapping[str, SharedResource]) -> SharedResources:
     return SharedResources(
-        {resources.owned_as(resource): each for resource, each in shared.items()},
-        {name: resource for resource, each in shared.items() for name in each.scopes},
+        {resources.owned_as(resource): definition for resource, definition in shared.items()},
+        {name: resource for resource, definition in shared.items() for name in definition.scopes},
     )
 
 
 def problem(shared: Mapping[str, SharedResource], base_url: str) -> str:
-    """What is wrong with the setting, in words; empty when nothing is."""
-    named: dict[str, str] = {}
+    """What is wrong with the setting; empty if nothing is."""
+    resource_of: dict[str, str] = {}
     owned: set[str] = set()
-    for resource, each in shared.items():
-        wrong = resources.problem(resource, base_url) or _problem(each)
+    for resource, definition in shared.items():
+        wrong = resources.problem(resource, base_url) or _definition_problem(definition)
         if wrong:
             return f"{resource!r} {wrong}"
         if resources.owned_as(resource) in owned:
             return f"{resource!r} is named twice"
         owned.add(resources.owned_as(resource))
-        for name in each.scopes:
-            if named.setdefault(name, resource) != resource:
-                return f"{resource!r} has the scope {name}, which {named[name]!r} has already"
+        for name in definition.scopes:
+            if resource_of.setdefault(name, resource) != resource:
+                return f"{resource!r} has the scope {name}, which {resource_of[name]!r} has already"
     return ""
 
 
-def _problem(shared: SharedResource) -> str:
+def _definition_problem(shared: SharedResource) -> str:
     if not shared.scopes or len(set(shared.scopes)) != len(shared.scopes):
         return "must name its scopes, each once"
     for name in shared.scopes:

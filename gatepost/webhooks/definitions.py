@@ -46,7 +46,7 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         limit = Refusal("limit_reached", f"the account has its {account['max_endpoints']} endpoints (max_endpoints)")
         return _refuse_endpoint(tx, account, call, limit)
     box = service.keys.data
-    clear, unreadable = endpoint_headers.opened(box, known) if known else (None, [])
+    clear, unreadable = endpoint_headers.decrypted(box, known) if known else (None, [])
     defined = endpoint_rules.define(
         call.body,
         clear,
@@ -68,7 +68,7 @@ def endpoint(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         kept = _sealed(box, made, new, tx)
         made, told = endpoints.with_secret(made, kept, defined.overlap, tx.at), new.shown
     dropped = sorted([*defined.dropped_headers, *unreadable])
-    answer = _keep_endpoint(tx, account, call, Change(clear, made, endpoint_headers.sealed(box, made), dropped))
+    answer = _keep_endpoint(tx, account, call, Change(clear, made, endpoint_headers.encrypted(box, made), dropped))
     if dropped and answer.event is not None:
         answer = answer._replace(body=answer.body | {"dropped_headers": dropped})
     if told:

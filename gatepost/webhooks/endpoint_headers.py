@@ -1,7 +1,7 @@
-"""Header values of endpoints that are not shown back: encrypted in the store, opened where they are needed.
+"""Hidden header values of endpoints: encrypted in the store, decrypted where they are needed.
 
-A value is bound to its endpoint, its header and the origin of the URL: a row that was altered to lead elsewhere does
-not take the value along.
+A ciphertext is bound to its endpoint, its header and the origin of the URL. If a row is altered to point elsewhere, the
+value does not decrypt.
 """
 
 from base64 import b64decode, b64encode
@@ -19,62 +19,64 @@ from gatepost.webhooks.endpoints import Endpoint
 _SLICE = 100
 
 
-class Opened(NamedTuple):
-    """An endpoint with all values in clear, never to be stored; and the headers whose value does not decrypt."""
+class DecryptedEndpoint(NamedTuple):
+    """An endpoint with all header values in plaintext, never to be stored, and the headers that do not decrypt."""
 
     endpoint: Endpoint
     unreadable: list[str]
 
 
-def values(box: Box, endpoint: Endpoint) -> dict[str, str]:
-    """All headers as they are sent."""
+def plaintext(box: Box, endpoint: Endpoint) -> dict[str, str]:
+    """All headers in plaintext, as they are sent."""
     return endpoint.headers | {name: _open(box, endpoint, name) for name in endpoint.sealed_headers}
 
 
-def opened(box: Box, endpoint: Endpoint) -> Opened:
+def decrypted(box: Box, endpoint: Endpoint) -> DecryptedEndpoint:
+    """The endpoint with its hidden header values, to be changed."""
     headers, unreadable = dict(endpoint.headers), []
     for name in endpoint.sealed_headers:
         try:
             headers[name] = _open(box, endpoint, name)
         except WrongKey:
             unreadable.append(name)
-    return Opened(msgspec.structs.replace(endpoint, headers=headers, sealed_headers={}), unreadable)
+    return DecryptedEndpoint(msgspec.structs.replace(endpoint, headers=headers, sealed_headers={}), unreadable)
 
 
-def sealed(box: Box, endpoint: Endpoint) -> Endpoint:
-    """The endpoint as it is stored."""
+def encrypted(box: Box, endpoint: Endpoint) -> Endpoint:
+    """The endpoint as it is stored, with the values of credential headers encrypted."""
     hidden = {name: value for name, value in endpoint.headers.items() if endpoints.is_credential(name)}
-    closed = {
+    ciphertexts = {
         name: b64encode(box.close(value.encode(), _row(endpoint, name))).decode() for name, value in hidden.items()
     }
-    shown = {name: value for name, value in endpoint.headers.items() if name not in hidden}
-    return msgspec.structs.replace(endpoint, headers=shown, sealed_headers=endpoint.sealed_headers | closed)
+    visible = {name: value for name, value in endpoint.headers.items() if name not in hidden}
+    return msgspec.structs.replace(endpoint, headers=visible, sealed_headers=endpoint.sealed_headers | ciphertexts)
 
 
-def in_clear(endpoint: Endpoint) -> bool:
-    """Whether it was stored by a release that did not encrypt these values."""
+def is_unencrypted(endpoint: Endpoint) -> bool:
+    """Whether a release that did not encrypt these values stored the endpoint."""
     return any(endpoints.is_credential(name) for name in endpoint.headers)
 
 
-def encrypt_some(tx: Tx, box: Box, account: str, after: bytes) -> tuple[int, bytes | None]:
-    """Of a slice of the account's endpoints: how many had values in clear, and the last one; None at the end."""
+def encrypt_slice(tx: Tx, box: Box, account: str, after: bytes) -> tuple[int, bytes | None]:
+    """Encrypts a slice of the account's endpoints: how many had plaintext values, and the last id; None at the end."""
     account_rows.lock(tx, account)
-    found = endpoint_rows.page(tx, account, after, _SLICE)
-    clear = [each for each in found if in_clear(each)]
-    for each in clear:
-        endpoint_rows.update(tx, sealed(box, each))
-    return len(clear), ids.raw(found[-1].id) if found else None
+    page = endpoint_rows.page(tx, account, after, _SLICE)
+    unencrypted = [endpoint for endpoint in page if is_unencrypted(endpoint)]
+    for endpoint in unencrypted:
+        endpoint_rows.update(tx, encrypted(box, endpoint))
+    return len(unencrypted), ids.raw(page[-1].id) if page else None
 
 
-def count_in_clear(tx: Tx) -> int:
+def count_unencrypted(tx: Tx) -> int:
+    """How many endpoints of all accounts have plaintext values."""
     count, name = 0, ""
-    while some := account_rows.page(tx, name, _SLICE):
-        name = some[-1].name
-        for account in some:
+    while accounts := account_rows.page(tx, name, _SLICE):
+        name = accounts[-1].name
+        for account in accounts:
             after = LOWEST
-            while found := endpoint_rows.page(tx, account.id, after, _SLICE):
-                after = ids.raw(found[-1].id)
-                count += sum(in_clear(each) for each in found)
+            while page := endpoint_rows.page(tx, account.id, after, _SLICE):
+                after = ids.raw(page[-1].id)
+                count += sum(is_unencrypted(endpoint) for endpoint in page)
     return count
 
 

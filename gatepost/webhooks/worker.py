@@ -314,7 +314,7 @@ class Worker:
                 self._prepared.clear()
             box = self._service.keys.data
             found = self._prepared[key] = Prepared(
-                message.fixed_headers(endpoint_headers.values(box, endpoint), endpoint.format),
+                message.fixed_headers(endpoint_headers.plaintext(box, endpoint), endpoint.format),
                 {secret.id: definitions.opened(box, endpoint, secret) for secret in endpoint.secrets},
             )
         return found

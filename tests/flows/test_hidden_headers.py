@@ -41,7 +41,7 @@ def test_a_value_is_encrypted_and_sent_as_it_was_given(platform: Platform) -> No
     same = platform.redefine(made, headers=made["headers"], description="another")
     assert same["headers"] == made["headers"]
     box = platform.gatepost.opened.service.keys.data
-    assert endpoint_headers.values(box, stored(platform, made["id"]))["X-Api-Key"] == "k-12345"
+    assert endpoint_headers.plaintext(box, stored(platform, made["id"]))["X-Api-Key"] == "k-12345"
 
 
 def test_another_origin_does_not_get_it(platform: Platform) -> None:
@@ -86,7 +86,7 @@ def test_what_an_earlier_release_stored_in_clear(platform: Platform) -> None:
     box = platform.gatepost.opened.service.keys.data
     for made, value in ((changed, "t-1"), (left, "t-2")):
         kept = stored(platform, made["id"])
-        assert (kept.headers, endpoint_headers.values(box, kept)) == ({}, {"x-token": value})
+        assert (kept.headers, endpoint_headers.plaintext(box, kept)) == ({}, {"x-token": value})
 
 
 def test_a_removed_endpoint_keeps_none(platform: Platform) -> None:
@@ -106,6 +106,6 @@ def test_moved_to_another_row_or_header_it_does_not_open(platform: Platform) -> 
             msgspec.structs.replace(stored(platform, other["id"]), sealed_headers=kept.sealed_headers),
             msgspec.structs.replace(kept, sealed_headers={"x-key": kept.sealed_headers["x-token"]}),
         ):
-            assert endpoint_headers.opened(box, altered).unreadable
+            assert endpoint_headers.decrypted(box, altered).unreadable
 
     platform.gatepost.opened.store.read_now(unit)

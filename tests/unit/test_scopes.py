@@ -49,7 +49,7 @@ class TestCreating:
         assert (made.description, made.claims, made.max_lifetime, made.status) == ("", [], None, "active")
 
     def test_every_member_is_kept_and_shown(self) -> None:
-        assert scopes.shown(defined(FULL)) == FULL | {
+        assert scopes.render(defined(FULL)) == FULL | {
             "account": ACCOUNT,
             "created_at": "2026-11-15T08:00:00.000Z",
             "updated_at": "2026-11-15T08:00:00.000Z",
@@ -67,9 +67,10 @@ class TestCreating:
         assert (found.code, found.pointer) == ("invalid_request", "/name")
 
     def test_the_name_may_not_be_missing(self) -> None:
-        found = define({"description": "x"})
-        assert isinstance(found, Refusal)
-        assert found.pointer == "/name"
+        for known in (None, defined(FULL)):
+            found = define({"description": "x"}, known)
+            assert isinstance(found, Refusal)
+            assert found.pointer == "/name"
 
     @pytest.mark.parametrize("name", ["openid", "offline_access", *OPERATIONS, "gatepost:", "gatepost:anything"])
     def test_built_in_and_reserved_names(self, name: str) -> None:
@@ -179,7 +180,10 @@ class TestRedefining:
             found = refused(sent, known)
             assert (found.code, found.status, found.pointer) == ("conflict", 409, "/name")
         changed = defined({member: value, "redefine": True}, known, LATER)
-        assert scopes.shown(changed) == scopes.shown(known) | {member: value, "updated_at": "2026-11-15T09:00:00.000Z"}
+        assert scopes.render(changed) == scopes.render(known) | {
+            member: value,
+            "updated_at": "2026-11-15T09:00:00.000Z",
+        }
 
     @pytest.mark.parametrize(
         ("member", "default"),
