@@ -11,15 +11,15 @@ const SECONDS: Record<Size, number> = { hour: 3600, day: 86_400 }
 
 const CLASSES: Record<string, string> = {
   '2xx': 'delivered',
-  '1xx': 'without a last answer',
+  '1xx': 'no final response',
   '3xx': 'redirects, not followed',
   '4xx': 'refused by the receiver',
-  '5xx': 'the receiver failed',
-  none: 'no whole answer',
-  interrupted: 'a worker was lost',
+  '5xx': 'receiver errors',
+  none: 'no complete response',
+  interrupted: 'worker lost',
   not_sent: 'claimed, never sent',
 }
-const PERCENTILES = { p50: 'half', p95: '95 of 100', p99: '99 of 100' } as const
+const PERCENTILES = { p50: 'median', p95: '95th percentile', p99: '99th percentile' } as const
 
 // --- volume
 
@@ -61,10 +61,10 @@ export function VolumeChart({ summary, interval }: { summary: Summary; interval:
   return (
     <figure class="chart" aria-labelledby="volume-title">
       <figcaption id="volume-title">
-        Attempts <small>{one ? bucket(one, interval) : `by the ${interval}`}</small>
+        Attempts <small>{one ? bucket(one, interval) : `by ${interval}`}</small>
       </figcaption>
       <Plot
-        label={`Attempts by the ${interval} and class of answer. Arrow keys go through it, Enter opens the deliveries of that ${interval}.`}
+        label={`Attempts by ${interval} and response class. Use the arrow keys to move, and Enter to open the deliveries of that ${interval}.`}
         summary={summary}
         interval={interval}
         build={build}
@@ -119,10 +119,10 @@ export function LatencyChart({ summary, interval }: { summary: Summary; interval
   return (
     <figure class="chart" aria-labelledby="latency-title">
       <figcaption id="latency-title">
-        Durations of attempts <small>{one ? bucket(one, interval) : 'a logarithmic scale'}</small>
+        Durations of attempts <small>{one ? bucket(one, interval) : 'logarithmic scale'}</small>
       </figcaption>
       <Plot
-        label={`Durations of attempts by the ${interval}: p50, p95 and p99. Arrow keys go through it.`}
+        label={`Durations of attempts by ${interval}: p50, p95 and p99. Use the arrow keys to move.`}
         summary={summary}
         interval={interval}
         build={build}
@@ -135,7 +135,7 @@ export function LatencyChart({ summary, interval }: { summary: Summary; interval
           return (
             <div key={name}>
               <dt>
-                <Stroke name={name} /> {name} <span class="meaning">{PERCENTILES[name]} take no longer</span>
+                <Stroke name={name} /> {name} <span class="meaning">{PERCENTILES[name]}</span>
               </dt>
               <dd>{ms === null ? '–' : duration(ms)}</dd>
             </div>

@@ -10,15 +10,15 @@ export function headers(record: Delivery, endpoint: Endpoint | null, started: st
   const at = started ? String(Math.floor(Date.parse(started) / 1000)) : ''
   return [
     ['content-type', TYPES[endpoint?.format ?? 'standard']],
-    ['user-agent', 'Gatepost/…', 'its version at the time'],
+    ['user-agent', 'Gatepost/…', 'the version at that time'],
     ...Object.entries(endpoint?.headers ?? {}).map(([name, value]): Header => [
       name,
       value,
       value === '***' ? 'not shown' : 'as defined now',
     ]),
     ['webhook-id', record.event.id],
-    ['webhook-timestamp', at || '…', at ? undefined : 'when it is begun'],
-    ['webhook-signature', `${endpoint?.signing ?? 'v1'},…`, 'not kept'],
+    ['webhook-timestamp', at || '…', at ? undefined : 'time of the attempt'],
+    ['webhook-signature', `${endpoint?.signing ?? 'v1'},…`, 'not stored'],
   ]
 }
 
@@ -31,7 +31,7 @@ export function curl(record: Delivery, endpoint: Endpoint | null, body: string):
     '(',
     ...(signed
       ? [`: "\${WEBHOOK_SECRET:?set it to the secret of ${record.endpoint.id}, whsec_…}"`]
-      : ['# Signed by Ed25519 with a key that only the service holds: this goes without a signature.']),
+      : ['# Signed with an Ed25519 key that only the service has, so this command sends no signature.']),
     `body=${quoted(body)}`,
     'at=$(date +%s)',
     ...(signed

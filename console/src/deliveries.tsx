@@ -69,13 +69,13 @@ function Rows({ page, fresh, now }: { page: Delivery[]; fresh: Set<string>; now:
           <th scope="col">Endpoint</th>
           <th scope="col">Attempts</th>
           <th scope="col" class="number">
-            Took
+            Duration
           </th>
           <th scope="col" class="number">
             Next
           </th>
           <th scope="col" class="number">
-            Made
+            Created
           </th>
         </tr>
       </thead>
@@ -152,13 +152,13 @@ function Trail({ attempts }: { attempts: Attempt[] }) {
 function Nothing({ filtered, more, account }: { filtered: boolean; more: boolean; account: string }) {
   if (more)
     return (
-      <Empty title="Nothing among the records looked at">
-        <p>A page looks at ten thousand records at most. There are more: go on below.</p>
+      <Empty title="No matches on this page">
+        <p>A page examines at most ten thousand records. Continue with the next page below.</p>
       </Empty>
     )
   if (filtered)
     return (
-      <Empty title="Nothing matches these filters">
+      <Empty title="No deliveries match these filters">
         <p>
           <a href={href('deliveries')}>Show all deliveries</a>
         </p>
@@ -166,7 +166,7 @@ function Nothing({ filtered, more, account }: { filtered: boolean; more: boolean
     )
   return (
     <Empty title="No deliveries yet">
-      <p>An event makes one for each subscription that it matches. To see one, publish an event:</p>
+      <p>An event creates a delivery for each matching subscription. To create one, publish an event:</p>
       <pre
         tabIndex={0}
       >{`gatepost event publish --account ${account || 'NAME'} --type invoice.paid --data '{"invoice": 17}'`}</pre>
@@ -177,7 +177,7 @@ function Nothing({ filtered, more, account }: { filtered: boolean; more: boolean
 function Pages({ query, page }: { query: Query; page: Page<Delivery> }) {
   const { cursor, ...rest } = query
   const oldest = (query['order'] ?? (query['due_before'] ? 'oldest' : 'newest')) === 'oldest'
-  if (!cursor && !page.next_cursor) return <p class="pages">{page.data.length > 0 && 'That is all.'}</p>
+  if (!cursor && !page.next_cursor) return <p class="pages">{page.data.length > 0 && 'End of the list.'}</p>
   return (
     <nav class="pages" aria-label="Pages">
       {cursor && <a href={href('deliveries', rest)}>First page</a>}
@@ -191,7 +191,7 @@ function Pages({ query, page }: { query: Query; page: Page<Delivery> }) {
           {oldest ? 'Newer' : 'Older'} →
         </a>
       ) : (
-        <span>That is all.</span>
+        <span>End of the list.</span>
       )}
     </nav>
   )

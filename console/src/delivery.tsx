@@ -38,9 +38,9 @@ export function DeliveryView({ id }: { id: string }) {
       {!reading.data && reading.problem && <Trouble problem={reading.problem} again={reading.again} />}
       {!reading.data && !reading.problem && <Waiting />}
       {reading.data && !record && (
-        <Empty title="There is no such delivery">
+        <Empty title="Delivery not found">
           <p>
-            <code>{id}</code> is not a delivery of this account, or its retention is over.
+            <code>{id}</code> is not a delivery of this account, or its retention period has passed.
           </p>
         </Empty>
       )}
@@ -60,7 +60,7 @@ export function DeliveryView({ id }: { id: string }) {
           <Facts record={record} now={now} />
           {endpoint !== undefined && (
             <section class="why" aria-labelledby="why-title">
-              <h2 id="why-title">Why</h2>
+              <h2 id="why-title">Explanation</h2>
               <ol>
                 {story(record, endpoint, now).map((each, place) => (
                   <li key={place} class={place > record.attempts.length + 1 ? 'latest' : ''}>
@@ -137,14 +137,14 @@ function Facts({ record, now }: { record: Delivery; now: number }) {
         <dt>Event</dt>
         <dd>
           <Id of={record.event.id} name="event" />
-          <a href={href('deliveries', { event_id: record.event.id })}>its deliveries</a>
+          <a href={href('deliveries', { event_id: record.event.id })}>all deliveries</a>
         </dd>
       </div>
       <div>
         <dt>Endpoint</dt>
         <dd>
           <Id of={record.endpoint.id} name="endpoint" />
-          <a href={href('deliveries', { endpoint_id: record.endpoint.id })}>its deliveries</a>
+          <a href={href('deliveries', { endpoint_id: record.endpoint.id })}>all deliveries</a>
         </dd>
       </div>
       <div>
@@ -154,7 +154,7 @@ function Facts({ record, now }: { record: Delivery; now: number }) {
         </dd>
       </div>
       <div>
-        <dt>Made</dt>
+        <dt>Created</dt>
         <dd>
           <Time at={record.created_at} now={now} as="whole" />
           {record.trigger !== 'event' && <span> by {record.trigger}</span>}
@@ -174,7 +174,7 @@ function Facts({ record, now }: { record: Delivery; now: number }) {
               <Time at={record.retries.next_at} now={now} as="away" />
             </>
           ) : (
-            <span>{record.status === 'held' ? 'held' : 'under way'}</span>
+            <span>{record.status === 'held' ? 'held' : 'in progress'}</span>
           )}
         </dd>
       </div>

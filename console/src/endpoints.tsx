@@ -26,7 +26,7 @@ export function Endpoints({ every }: { every: number }) {
             {count(found.length)}
             {reading.data.next_cursor && ' and more'}
             {failing.length > 0 && `, ${count(failing.length)} failing`}
-            {near.length > 0 && `, ${count(near.length)} to be disabled within a day`}
+            {near.length > 0 && `, ${count(near.length)} will be disabled within a day`}
           </small>
         )}
       </h2>
@@ -34,9 +34,9 @@ export function Endpoints({ every }: { every: number }) {
       {!reading.data && reading.problem && <Trouble problem={reading.problem} again={reading.again} />}
       {!reading.data && !reading.problem && <Waiting rows={3} />}
       {reading.data && !found.length && (
-        <Empty title="There are no endpoints">
+        <Empty title="No endpoints">
           <p>
-            An endpoint is where webhooks go. <code>POST /webhooks/endpoints</code> defines one,{' '}
+            An endpoint receives webhooks. <code>POST /webhooks/endpoints</code> defines one,{' '}
             <code>POST /webhooks/subscriptions</code> subscribes it to events.
           </p>
         </Empty>
@@ -101,9 +101,9 @@ function Row({ endpoint, now }: { endpoint: Endpoint; now: number }) {
 }
 
 const REASONS: Record<string, string> = {
-  requested: 'as requested',
+  requested: 'on request',
   operator: 'by an operator',
-  gone: 'the receiver answered 410',
+  gone: 'the receiver responded with 410',
   failing: '120 hours without a success',
 }
 

@@ -52,8 +52,8 @@ export function Filters({ query }: { query: Query }) {
           {...part}
           name="order"
           label="Order"
-          empty={query['due_before'] ? 'due first' : 'newest first'}
-          options={[[query['due_before'] ? 'newest' : 'oldest', query['due_before'] ? 'due last' : 'oldest first']]}
+          empty={query['due_before'] ? 'earliest due first' : 'newest first'}
+          options={[[query['due_before'] ? 'newest' : 'oldest', query['due_before'] ? 'latest due first' : 'oldest first']]}
         />
         <button type="button" class="quiet" aria-expanded={open} aria-controls="further" onClick={() => setOpen(!open)}>
           {open ? 'Fewer filters' : 'More filters'}
@@ -65,16 +65,16 @@ export function Filters({ query }: { query: Query }) {
         )}
       </div>
       <div class="fields" id="further" hidden={!open}>
-        <When {...part} name="created_after" label="Made after" />
-        <When {...part} name="created_before" label="Made before" />
+        <When {...part} name="created_after" label="Created after" />
+        <When {...part} name="created_before" label="Created before" />
         <When {...part} name="due_before" label="Due before" />
-        <Text {...part} name="event_id" label="Event id" placeholder="evt_…" />
-        <Text {...part} name="subscription_id" label="Subscription id" placeholder="sub_…" />
-        <Text {...part} name="id" label="Delivery id" placeholder="dlv_…" />
+        <Text {...part} name="event_id" label="Event ID" placeholder="evt_…" />
+        <Text {...part} name="subscription_id" label="Subscription ID" placeholder="sub_…" />
+        <Text {...part} name="id" label="Delivery ID" placeholder="dlv_…" />
         <Select
           {...part}
           name="limit"
-          label="On a page"
+          label="Per page"
           empty="50"
           options={LIMITS.filter((each) => each !== '50').map((each) => [each, each])}
         />

@@ -57,8 +57,8 @@ export function Health({ query, account }: { query: Query; account: string }) {
               <LatencyChart summary={found} interval={range.interval} />
             </div>
           ) : (
-            <Empty title={`Nothing was attempted in these ${range.said}`}>
-              <p>An event makes a delivery for each subscription that it matches. To see one, publish an event:</p>
+            <Empty title={`No attempts in the last ${range.said}`}>
+              <p>An event creates a delivery for each matching subscription. To create one, publish an event:</p>
               <pre
                 tabIndex={0}
               >{`gatepost event publish --account ${account || 'NAME'} --type invoice.paid --data '{"invoice": 17}'`}</pre>
@@ -94,7 +94,7 @@ function Figures({ summary }: { summary: Summary }) {
           </>
         )}
         <small>
-          {ended ? `${count(delivered)} of ${several(ended, 'delivery', 'deliveries')} that ended` : 'none has ended'}
+          {ended ? `${count(delivered)} of ${several(ended, 'ended delivery', 'ended deliveries')}` : 'no ended deliveries'}
           {lost.map(([reason, number]) => (
             <span class="lost" key={reason}>
               {count(number)} {reason.replaceAll('_', ' ')}
@@ -105,7 +105,7 @@ function Figures({ summary }: { summary: Summary }) {
       {(['p50', 'p95', 'p99'] as const).map((each) => (
         <Figure name={each} key={each}>
           <Measured ms={total.duration_ms[each]} />
-          <small>{each === 'p50' ? 'half of the attempts' : `${each.slice(1)} of 100 attempts`}</small>
+          <small>{each === 'p50' ? 'median duration' : `${each.slice(1)}th percentile`}</small>
         </Figure>
       ))}
       <Figure name="Pending" mark="pending" to={href('deliveries', { status: 'pending', order: 'oldest' })}>
@@ -117,17 +117,17 @@ function Figures({ summary }: { summary: Summary }) {
               <Time at={waits.oldest_pending_at} now={now} />
             </>
           ) : (
-            'nothing waits'
+            'none waiting'
           )}
         </small>
       </Figure>
       <Figure name="In flight" mark="in_flight" to={href('deliveries', { status: 'in_flight' })}>
         {most(waits.in_flight)}
-        <small>under way now</small>
+        <small>in progress</small>
       </Figure>
       <Figure name="Held" mark="held" to={href('deliveries', { status: 'held' })} loud={waits.held > 0}>
         {most(waits.held)}
-        <small>{waits.held ? 'their endpoints are disabled' : 'nothing is held'}</small>
+        <small>{waits.held ? 'their endpoints are disabled' : 'none held'}</small>
       </Figure>
     </section>
   )

@@ -7,13 +7,13 @@ import { go, lastList, type Place } from './route'
 const KEYS: [string, string][] = [
   ['1', 'health'],
   ['2', 'deliveries'],
-  ['j  k', 'the next, the previous row'],
+  ['j  k', 'next or previous row'],
   ['Enter', 'open the row'],
   ['Esc', 'back to the list'],
-  ['/', 'the first filter'],
-  ['r', 'read again'],
-  ['l', 'live on or off'],
-  ['?', 'these keys'],
+  ['/', 'focus the first filter'],
+  ['r', 'refresh'],
+  ['l', 'turn live updates on or off'],
+  ['?', 'show this list'],
 ]
 
 export function useKeys(place: Place, help: RefObject<HTMLDialogElement | null>): void {
@@ -59,7 +59,7 @@ function step(by: number): void {
 export function Keys({ dialog }: { dialog: RefObject<HTMLDialogElement | null> }) {
   return (
     <dialog ref={dialog} aria-labelledby="keys-title">
-      <h2 id="keys-title">Keys</h2>
+      <h2 id="keys-title">Keyboard shortcuts</h2>
       <dl>
         {KEYS.map(([key, what]) => (
           <div key={key}>

@@ -63,7 +63,7 @@ function Signed({ session, place }: { session: Shown; place: Place }) {
         <span class="account" title={`Client ${session.client}`}>
           <code>{session.account || 'one account'}</code>
         </span>
-        <button type="button" class="quiet" onClick={leave} title="Forget the credentials">
+        <button type="button" class="quiet" onClick={leave} title="Discard the credentials">
           Sign out
         </button>
       </header>
@@ -75,7 +75,7 @@ function Signed({ session, place }: { session: Shown; place: Place }) {
       <footer class="foot">
         <span class="of">
           <code>{BASE}</code>
-          {session.lasts ? ' · the token is renewed by itself' : ' · until the token expires'}
+          {session.lasts ? ' · the token is renewed automatically' : ' · until the token expires'}
         </span>
         <ZoneSwitch />
         <ThemeSwitch />
@@ -106,7 +106,7 @@ function ThemeSwitch() {
   ]
   return (
     <fieldset class="choice small">
-      <legend>Colours</legend>
+      <legend>Colors</legend>
       {names.map(([each, name]) => (
         <label key={each}>
           <input type="radio" name="theme" checked={theme === each} onChange={() => choose({ theme: each })} />

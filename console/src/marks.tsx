@@ -61,7 +61,7 @@ export function StatusWord({ status }: { status: Status }) {
 
 /** What came of an attempt, as short as can be: a code, a phase, or a word. */
 export function brief(attempt: Attempt): string {
-  if (attempt.outcome === null) return 'under way'
+  if (attempt.outcome === null) return 'in progress'
   if (attempt.failure && attempt.failure !== 'redirect') return attempt.failure.replace('_', ' ')
   return attempt.response_code === null ? attempt.outcome.replace('_', ' ') : String(attempt.response_code)
 }

@@ -38,7 +38,7 @@ export function Copy({ text, children, label }: { text: string; children?: Compo
       await copied(text)
       say('Copied')
     } catch {
-      say('Not copied: select it by hand')
+      say('Copying failed. Select the text manually.')
     }
     timer.current = window.setTimeout(() => say(''), 1600)
   }
@@ -104,7 +104,7 @@ export function Live<T>({ reading }: { reading: Reading<T> }) {
           read <Time at={new Date(reading.at).toISOString()} now={now} />
         </span>
       )}
-      <button type="button" class="quiet" onClick={reading.again} title="Read again (r)">
+      <button type="button" class="quiet" onClick={reading.again} title="Refresh (r)">
         Refresh
       </button>
       <button
@@ -113,7 +113,7 @@ export function Live<T>({ reading }: { reading: Reading<T> }) {
         role="switch"
         aria-checked={live}
         onClick={() => choose({ live: !live })}
-        title="Read again by itself (l)"
+        title="Refresh automatically (l)"
       >
         <span class="knob" aria-hidden />
         Live
@@ -144,13 +144,13 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 const TITLES: Record<Problem['kind'], string> = {
-  away: 'The service does not answer',
+  away: 'The service does not respond',
   credentials: 'These credentials are not accepted',
   scope: 'The scope gatepost:deliveries is missing',
-  expired: 'The token is no longer good',
+  expired: 'The token is no longer valid',
   throttled: 'Too many failed attempts',
-  refused: 'The service refuses this',
-  failing: 'The service cannot answer now',
+  refused: 'The service refused the request',
+  failing: 'The service is temporarily unavailable',
 }
 
 export const titleOf = (problem: Problem): string => TITLES[problem.kind]
@@ -167,29 +167,29 @@ export function Advice({ problem }: { problem: Problem }) {
     case 'credentials':
       return (
         <p>
-          The id or the secret is wrong, or the client or its account is disabled: all look the same, on purpose.{' '}
-          <code>gatepost client list</code> shows the clients there are.
+          The client ID or the secret is wrong, or the client or its account is disabled. The service does not reveal which.{' '}
+          <code>gatepost client list</code> lists the existing clients.
         </p>
       )
     case 'scope':
       return (
         <p>
-          Reading deliveries needs <code>gatepost:deliveries</code>, which this client may not obtain or this token does
-          not hold. The account's first client may.
+          Reading deliveries requires <code>gatepost:deliveries</code>, which this client cannot obtain or this token does
+          not have. The account's first client can obtain it.
         </p>
       )
     case 'expired':
       return (
         <p>
-          The service says: {problem.message.replace(/\.$/, '')}. Enter another token, or a client's secret: with that
-          the console renews its token by itself.
+          The service reports: {problem.message.replace(/\.$/, '')}. Enter another token, or the credentials of a client,
+          with which the console renews its token automatically.
         </p>
       )
     case 'throttled':
       return (
         <p>
           These credentials are not accepted. Ten attempts to authenticate as this client from this address failed
-          within a minute, so further failures get this answer
+          within a minute, so further failures are refused
           {problem.retryAfter ? ` for another ${problem.retryAfter} s` : ''}. Correct credentials are accepted at any time.
         </p>
       )
@@ -234,7 +234,7 @@ export function Stale<T>({ reading }: { reading: Reading<T> }) {
   if (!reading.problem || !reading.data) return null
   return (
     <div class="stale" role="alert">
-      <strong>{titleOf(reading.problem)}.</strong> What you see was read {away(reading.at, now)}.{' '}
+      <strong>{titleOf(reading.problem)}.</strong> The data shown was read {away(reading.at, now)}.{' '}
       <button type="button" class="link" onClick={reading.again}>
         Try again
       </button>

@@ -10,7 +10,7 @@ export function Sent({ record, endpoint, payload }: { record: Delivery; endpoint
   return (
     <section class="sent" aria-labelledby="sent-title">
       <h2 id="sent-title">
-        {last ? 'What was sent' : 'What is sent'}
+        {last ? 'Request' : 'Planned request'}
         {body !== null && (
           <Copy text={curl(record, endpoint, body)} label="Copy the request as a command">
             Copy as curl
@@ -39,7 +39,7 @@ export function Sent({ record, endpoint, payload }: { record: Delivery; endpoint
             Payload
             {body !== null && <Copy text={body} label="Copy the payload" />}
           </h3>
-          {body === null ? <p>The event is no longer kept.</p> : <Json value={payload} />}
+          {body === null ? <p>The event is no longer retained.</p> : <Json value={payload} />}
         </div>
       </div>
     </section>

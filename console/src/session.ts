@@ -94,7 +94,7 @@ export async function read<T>(query: Record<string, string>, signal?: AbortSigna
 
 export async function readText(query: Record<string, string>, signal?: AbortSignal): Promise<string> {
   const mine = session
-  if (!mine) throw new Problem('expired', 'Nobody is signed in.')
+  if (!mine) throw new Problem('expired', 'You are not signed in.')
   try {
     if (mine.by && mine.expires - Date.now() < EARLY) await renew(mine)
     try {
@@ -168,7 +168,7 @@ async function ask(path: string, init: RequestInit): Promise<Response> {
     return await fetch(BASE + path, { ...rules, ...init })
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
-    throw new Problem('away', `${BASE} does not answer.`)
+    throw new Problem('away', `${BASE} does not respond.`)
   }
 }
 

@@ -30,7 +30,7 @@ export function SignIn({ ended }: { ended: Problem | null }) {
     <main class="sign-in" id="main">
       <header>
         <Brand />
-        <h1>Look at an account</h1>
+        <h1>Sign in to an account</h1>
         <p class="where">
           of <code>{BASE}</code>
         </p>
@@ -46,7 +46,7 @@ export function SignIn({ ended }: { ended: Problem | null }) {
       </div>
       <form onSubmit={enter} autoComplete="off">
         <fieldset class="choice">
-          <legend>With</legend>
+          <legend>Sign in with</legend>
           {(['client', 'token'] as const).map((each) => (
             <label key={each}>
               <input type="radio" name="how" value={each} checked={how === each} onChange={() => choose(each)} />
@@ -57,7 +57,7 @@ export function SignIn({ ended }: { ended: Problem | null }) {
         {how === 'client' ? (
           <>
             <label class="field">
-              <span>Client id</span>
+              <span>Client ID</span>
               <input
                 ref={first}
                 name="id"
@@ -75,7 +75,7 @@ export function SignIn({ ended }: { ended: Problem | null }) {
             <label class="field">
               <span>Sent as</span>
               <select name="way">
-                <option value="client_secret_basic">client_secret_basic, the usual</option>
+                <option value="client_secret_basic">client_secret_basic (default)</option>
                 <option value="client_secret_post">client_secret_post</option>
               </select>
             </label>
@@ -87,12 +87,12 @@ export function SignIn({ ended }: { ended: Problem | null }) {
           </label>
         )}
         <button type="submit" class="main" disabled={busy}>
-          {busy ? 'Asking…' : 'Open'}
+          {busy ? 'Signing in…' : 'Sign in'}
         </button>
       </form>
       <p class="note">
-        What you enter stays in this page's memory: it is not stored, and a reload forgets it. It needs the scope{' '}
-        <code>gatepost:deliveries</code>. The console only reads.
+        The credentials stay in the memory of this page. They are not stored, and reloading the page discards them. They
+        need the scope <code>gatepost:deliveries</code>. The console is read-only.
       </p>
     </main>
   )

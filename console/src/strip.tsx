@@ -48,7 +48,7 @@ export function Strip({ record, now }: { record: Delivery; now: number }) {
           width={width}
           height={HEIGHT}
           role="img"
-          aria-label={`${record.attempts.length} attempts made, ${record.retries.plan.length} planned, on a logarithmic line of time`}
+          aria-label={`${record.attempts.length} attempts made, ${record.retries.plan.length} planned, on a logarithmic time axis`}
         >
           <line class="line done" x1={EDGE} x2={open ? here : width - EDGE} y1={LINE} y2={LINE} />
           {open && <line class="line ahead" x1={here} x2={width - EDGE} y1={LINE} y2={LINE} />}

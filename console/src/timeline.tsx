@@ -84,10 +84,10 @@ function Made({ attempt, longest, now }: { attempt: Attempt; longest: number; no
           {attempt.outcome === null && <span class="took">for {about(taken(attempt, now))}</span>}
           {attempt.detail && <span class="detail">{attempt.detail}</span>}
           {attempt.outcome === 'interrupted' && (
-            <span class="detail">its worker was lost: the receiver may have got it</span>
+            <span class="detail">worker lost: the receiver may have received the request</span>
           )}
           {attempt.outcome === 'not_sent' && (
-            <span class="detail">claimed and never sent: the receiver got nothing</span>
+            <span class="detail">claimed but never sent</span>
           )}
           {attempt.retry_after && <span class="detail">Retry-After: {attempt.retry_after}</span>}
         </p>
@@ -102,8 +102,8 @@ function Made({ attempt, longest, now }: { attempt: Attempt; longest: number; no
             </Fact>
             <Fact name="waited">
               {waited.ms && WAITED[waited.for]
-                ? `${span(waited.ms)} beyond that, for ${WAITED[waited.for]}`
-                : 'for nothing else'}
+                ? `${span(waited.ms)} longer, for ${WAITED[waited.for]}`
+                : 'not delayed'}
             </Fact>
             <Fact name="url">
               <code>{attempt.url}</code>

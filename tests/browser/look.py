@@ -90,9 +90,9 @@ class Look:
         self.page.locator(".head").wait_for()
 
     def give(self, client: Client) -> None:
-        self.page.get_by_label("Client id").fill(client.id)
+        self.page.get_by_label("Client ID").fill(client.id)
         self.page.get_by_label("Secret", exact=True).fill(client.secret)
-        self.page.get_by_role("button", name="Open").click()
+        self.page.get_by_role("button", name="Sign in").click()
 
     # --- seeing
 

@@ -27,7 +27,7 @@ _TOLD = """() => [...document.querySelectorAll('.why li')].map((line) => {
 def opened(look: Opener, account: Account, which: str) -> Look:
     seen = look()
     seen.enter(account.platform.client, f"#/delivery?id={account.deliveries[which]}")
-    seen.heading("Why").wait_for()
+    seen.heading("Explanation").wait_for()
     return seen
 
 
@@ -81,7 +81,7 @@ def test_where_the_time_went(look: Opener, account: Account) -> None:
 
     seen.page.route("**/webhooks/deliveries?*", with_known_timings)
     seen.enter(account.platform.client, f"#/delivery?id={account.deliveries['pending']}")
-    seen.heading("Why").wait_for()
+    seen.heading("Explanation").wait_for()
     text = seen.page.locator(".timeline .made").first.locator(".timings").inner_text()
     shown = re.findall(r"(dns|connect|tls|first byte|body) ([0-9.]+ m?s)", " ".join(text.split()))
     wanted = {"dns": "0.3 ms", "connect": "3.3 ms", "tls": "42 ms", "first byte": "1.71 s", "body": "250 ms"}
@@ -173,4 +173,4 @@ def test_no_such_delivery(look: Opener, account: Account) -> None:
     seen = look()
     unknown = account.deliveries["failed"][:-6] + "000000"
     seen.enter(account.platform.client, f"#/delivery?id={unknown}")
-    seen.heading("There is no such delivery").wait_for()
+    seen.heading("Delivery not found").wait_for()

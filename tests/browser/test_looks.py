@@ -41,7 +41,7 @@ def test_nobody_is_kept_out(look: Opener, account: Account, theme: str, rules: l
     """The themes differ in their colours only."""
     seen = look(theme=theme)
     seen.open()
-    seen.page.get_by_label("Client id").wait_for()
+    seen.page.get_by_label("Client ID").wait_for()
     assert seen.serious(*rules) == []
     seen.give(account.platform.client)
     seen.page.locator(".head").wait_for()
@@ -49,14 +49,14 @@ def test_nobody_is_kept_out(look: Opener, account: Account, theme: str, rules: l
         shown(seen, place)
         assert seen.serious(*rules) == [], place
     seen.page.keyboard.press("?")
-    seen.heading("Keys").wait_for()
+    seen.heading("Keyboard shortcuts").wait_for()
     assert seen.serious(*rules) == []
 
 
 def test_the_check_finds_what_it_looks_for(look: Opener) -> None:
     seen = look()
     seen.open()
-    seen.page.get_by_label("Client id").wait_for()
+    seen.page.get_by_label("Client ID").wait_for()
     seen.page.evaluate("document.querySelector('.sign-in h1').style.color = '#ddd'")
     assert any(each.startswith("color-contrast") for each in seen.serious())
 
@@ -65,7 +65,7 @@ def test_the_check_finds_what_it_looks_for(look: Opener) -> None:
 def test_on_a_phone(look: Opener, account: Account, theme: str) -> None:
     seen = look(PHONE, theme)
     seen.open()
-    seen.page.get_by_label("Client id").wait_for()
+    seen.page.get_by_label("Client ID").wait_for()
     assert seen.overflow() == 0
     seen.give(account.platform.client)
     seen.page.locator(".head").wait_for()
@@ -86,7 +86,7 @@ def test_by_keys_alone(look: Opener, account: Account) -> None:
     seen = look()
     seen.open()
     page, keys = seen.page, seen.page.keyboard
-    page.get_by_label("Client id").wait_for()
+    page.get_by_label("Client ID").wait_for()
     seen.until("document.activeElement.name === 'id'")
     keys.type(account.platform.client.id)
     keys.press("Tab")
@@ -103,16 +103,16 @@ def test_by_keys_alone(look: Opener, account: Account) -> None:
     keys.press("Escape")
     keys.press("j")
     keys.press("Enter")
-    seen.heading("Why").wait_for()
+    seen.heading("Explanation").wait_for()
     assert page.evaluate("document.activeElement.id") == "main"
     keys.press("Escape")
     wait_until(lambda: seen.place == "#/deliveries?event_type=order.late", "the list again")
     keys.press("l")
     seen.until("document.querySelector('[role=switch]').ariaChecked === 'false'")
     keys.press("?")
-    seen.heading("Keys").wait_for()
+    seen.heading("Keyboard shortcuts").wait_for()
     keys.press("Escape")
-    seen.heading("Keys").wait_for(state="hidden")
+    seen.heading("Keyboard shortcuts").wait_for(state="hidden")
     keys.press("1")
     seen.heading("Health").wait_for()
 
@@ -148,7 +148,7 @@ def test_everything_that_works_can_be_reached(look: Opener, account: Account) ->
             break
     assert reached == wanted
     seen.page.get_by_role("button", name="More filters").click()
-    seen.page.get_by_label("Made after").focus()
+    seen.page.get_by_label("Created after").focus()
     assert seen.page.evaluate(_RING)
 
 
@@ -158,13 +158,13 @@ def test_light_or_dark_as_chosen(look: Opener) -> None:
     dark, light = look(theme="dark"), look()
     for each in (dark, light):
         each.open()
-        each.page.get_by_label("Client id").wait_for()
+        each.page.get_by_label("Client ID").wait_for()
     in_the_dark = dark.page.evaluate(paper)
     assert in_the_dark != light.page.evaluate(paper)
     light.page.get_by_role("radio", name="Dark").check()
     assert light.page.evaluate(paper) == in_the_dark
     light.page.reload()
-    light.page.get_by_label("Client id").wait_for()
+    light.page.get_by_label("Client ID").wait_for()
     assert light.page.evaluate(paper) == in_the_dark
 
 

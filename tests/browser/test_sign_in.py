@@ -21,8 +21,8 @@ def test_a_clients_secret_opens_its_account(look: Opener, platform: Platform) ->
     seen = look()
     seen.enter(platform.client)
     seen.page.get_by_text(platform.account).first.wait_for()
-    seen.heading("Nothing was attempted").wait_for()
-    seen.heading("There are no endpoints").wait_for()
+    seen.heading("No attempts").wait_for()
+    seen.heading("No endpoints").wait_for()
     assert {each.url.split("?")[0] for each in seen.asked if each.url.startswith(platform.gatepost.url)} == {
         f"{platform.gatepost.url}/oauth/tokens",
         f"{platform.gatepost.url}/webhooks/deliveries",
@@ -45,7 +45,7 @@ def test_so_does_a_token(look: Opener, platform: Platform) -> None:
     seen.open("#/deliveries")
     seen.page.get_by_role("radio", name="A token").check()
     seen.page.get_by_label("Access token").fill(platform.token)
-    seen.page.get_by_role("button", name="Open").click()
+    seen.page.get_by_role("button", name="Sign in").click()
     seen.heading("No deliveries yet").wait_for()
 
 
@@ -78,7 +78,7 @@ def test_a_client_or_token_without_the_scope(look: Opener, platform: Platform) -
     seen.heading("The scope gatepost:deliveries is missing").wait_for()
     seen.page.get_by_role("radio", name="A token").check()
     seen.page.get_by_label("Access token").fill(platform.gatepost.token(without, "gatepost:events"))
-    seen.page.get_by_role("button", name="Open").click()
+    seen.page.get_by_role("button", name="Sign in").click()
     seen.heading("The scope gatepost:deliveries is missing").wait_for()
     assert "req_" in seen.page.locator(".trace").inner_text()
 
@@ -89,18 +89,18 @@ def test_the_service_is_away_and_back(look: Opener, platform: Platform) -> None:
     seen.context.route(answers, lambda route: route.abort())
     seen.open()
     seen.give(platform.client)
-    seen.heading("The service does not answer").wait_for()
+    seen.heading("The service does not respond").wait_for()
     assert platform.gatepost.url in seen.page.locator(".trouble").inner_text()
     seen.context.unroute(answers)
     seen.give(platform.client)
     seen.page.locator(".figures").wait_for()
     seen.context.route(answers, lambda route: route.abort())
     seen.page.keyboard.press("r")
-    seen.page.get_by_text("What you see was read").first.wait_for()
+    seen.page.get_by_text("The data shown was read").first.wait_for()
     assert seen.page.locator(".figures").is_visible(), "what was read stays"
     seen.context.unroute(answers)
     seen.page.keyboard.press("r")
-    seen.page.get_by_text("What you see was read").first.wait_for(state="detached")
+    seen.page.get_by_text("The data shown was read").first.wait_for(state="detached")
 
 
 def test_a_token_that_ends(look: Opener, platform: Platform) -> None:
@@ -109,14 +109,14 @@ def test_a_token_that_ends(look: Opener, platform: Platform) -> None:
     seen.open("#/deliveries?status=failed")
     seen.page.get_by_role("radio", name="A token").check()
     seen.page.get_by_label("Access token").fill(platform.gatepost.token(platform.client, "gatepost:deliveries"))
-    seen.page.get_by_role("button", name="Open").click()
-    seen.heading("Nothing matches").wait_for()
+    seen.page.get_by_role("button", name="Sign in").click()
+    seen.heading("No deliveries match").wait_for()
     platform.gatepost.cli("token", "revoke", "--client", platform.client.id)
-    seen.heading("The token is no longer good").wait_for()
+    seen.heading("The token is no longer valid").wait_for()
     assert seen.place == "#/deliveries?status=failed"
     seen.page.get_by_role("radio", name="A client").check()
     seen.give(platform.client)
-    seen.heading("Nothing matches").wait_for()
+    seen.heading("No deliveries match").wait_for()
 
 
 def test_a_secret_gets_another_token_when_one_is_refused(look: Opener, platform: Platform) -> None:
@@ -157,7 +157,7 @@ def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
     """Not in storage, cookies, the address, the page, the browser's console or the service's log; a reload forgets."""
     seen = look()
     seen.enter(platform.client, "#/deliveries?status=failed&secret=from-a-link")
-    seen.heading("Nothing matches").wait_for()
+    seen.heading("No deliveries match").wait_for()
     seen.page.get_by_role("radio", name="Dark").check()
     seen.page.get_by_role("link", name="All", exact=True).click()
     seen.heading("No deliveries yet").wait_for()
@@ -175,7 +175,7 @@ def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
         assert secret not in told
     assert "dark" in kept, "or nothing would have been found anyway"
     seen.page.reload()
-    seen.page.get_by_label("Client id").wait_for()
+    seen.page.get_by_label("Client ID").wait_for()
     assert not seen.page.get_by_label("Secret", exact=True).input_value()
 
 
@@ -184,7 +184,7 @@ def test_leaving_forgets(look: Opener, platform: Platform) -> None:
     seen.enter(platform.client)
     seen.heading("Health").wait_for()
     seen.page.get_by_role("button", name="Sign out").click()
-    seen.page.get_by_label("Client id").wait_for()
+    seen.page.get_by_label("Client ID").wait_for()
 
 
 def test_the_store_cannot_answer(look: Opener, platform: Platform) -> None:
@@ -196,5 +196,5 @@ def test_the_store_cannot_answer(look: Opener, platform: Platform) -> None:
     seen = look()
     seen.context.route("**/webhooks/deliveries?*", busy)
     seen.enter(platform.client, "#/deliveries")
-    seen.heading("The service cannot answer now").wait_for()
+    seen.heading("The service is temporarily unavailable").wait_for()
     seen.page.get_by_text("the store cannot answer now").wait_for()

@@ -42,7 +42,7 @@ def test_the_figures_are_the_summarys(look: Opener, account: Account) -> None:
     summary = account.platform.read(view="summary").json()
     text = seen.page.locator(".figures").inner_text()
     ended = summary["total"]["deliveries"]["ended"]
-    assert f"{ended['delivered']} of {sum(ended.values())} deliveries that ended" in text
+    assert f"{ended['delivered']} of {sum(ended.values())} ended deliveries" in text
     assert "1 endpoint gone" in text
     assert "1 attempts exhausted" in text
     share = summary["total"]["success_ratio"]
@@ -92,9 +92,9 @@ def test_a_chart_leads_to_its_deliveries(look: Opener, account: Account) -> None
 def test_ranges_are_in_the_address(look: Opener, account: Account) -> None:
     seen = look()
     seen.enter(account.platform.client, "#/health?range=30d")
-    seen.page.get_by_text("by the day").wait_for()
+    seen.page.get_by_text("by day").wait_for()
     seen.page.get_by_role("link", name="7 days").click()
-    seen.page.get_by_text("by the hour").wait_for()
+    seen.page.get_by_text("by hour").wait_for()
     assert seen.place == "#/health?range=7d"
 
 
@@ -108,7 +108,7 @@ def test_endpoints_in_trouble_come_first(look: Opener, account: Account) -> None
     text = rows.filter(has_text=account.endpoints["failing"]["description"]).first.inner_text()
     assert "disabled in 4d 23h unless it succeeds" in text
     paused = rows.filter(has=seen.page.get_by_text("paused", exact=True))
-    assert "as requested" in paused.inner_text()
+    assert "on request" in paused.inner_text()
     paused.get_by_role("link", name="1 held").click()
     assert seen.rows() == [account.deliveries["held"]]
 
@@ -138,9 +138,9 @@ def test_filters_and_the_address(look: Opener, account: Account) -> None:
     page.get_by_label("Last code").fill("5xx")
     page.get_by_label("Last code").press("Enter")
     page.get_by_role("button", name="More filters").click()
-    page.get_by_label("Event id").fill(record["event"]["id"])
-    page.get_by_label("Subscription id").fill(record["subscription_id"])
-    page.get_by_label("Made after").fill("2020-01-02T03:04:05")
+    page.get_by_label("Event ID").fill(record["event"]["id"])
+    page.get_by_label("Subscription ID").fill(record["subscription_id"])
+    page.get_by_label("Created after").fill("2020-01-02T03:04:05")
     page.get_by_label("Due before").fill("2099-01-02T03:04:05")
     page.get_by_label("Due before").press("Tab")
     wait_until(lambda: "due_before" in seen.place, "the last filter to be in the address")
@@ -153,8 +153,8 @@ def test_filters_and_the_address(look: Opener, account: Account) -> None:
     other = look()
     other.enter(platform.client, seen.place)
     assert other.rows() == [record["id"]]
-    assert other.page.get_by_label("Subscription id").input_value() == record["subscription_id"]
-    assert other.page.get_by_label("Made after").input_value() == "2020-01-02T03:04:05"
+    assert other.page.get_by_label("Subscription ID").input_value() == record["subscription_id"]
+    assert other.page.get_by_label("Created after").input_value() == "2020-01-02T03:04:05"
     other.page.get_by_role("link", name="Clear").click()
     wait_until(lambda: other.place == "#/deliveries", "an address without filters")
     assert set(other.rows()) >= set(account.deliveries.values())
@@ -206,7 +206,7 @@ def test_pages(look: Opener, account: Account) -> None:
         wait_until(lambda: seen.rows() not in found, "the next page")
         found.append(seen.rows())
     assert found == [everything[:4], everything[4:8], everything[8:]]
-    seen.page.get_by_text("That is all.").wait_for()
+    seen.page.get_by_text("End of the list.").wait_for()
     seen.page.get_by_role("button", name="Back").click()
     wait_until(lambda: seen.rows() == found[1], "the page before")
     seen.page.get_by_role("link", name="First page").click()
@@ -218,7 +218,7 @@ def test_what_the_service_refuses_is_told_once(look: Opener, account: Account) -
     seen = look()
     seen.page.clock.install()
     seen.enter(account.platform.client, "#/deliveries?event_type=Not%20a%20type")
-    seen.heading("The service refuses this").wait_for()
+    seen.heading("The service refused the request").wait_for()
     seen.page.get_by_text("must be a type of events").wait_for()
     seen.page.clock.run_for(60_000)
     refused = [each.url for each in seen.asked if "event_type" in each.url and each.method == "GET"]
