@@ -39,7 +39,7 @@ def _several(account: Account, events: list[Event]) -> Callable[[Tx], object]:
     return lambda tx: publish.several(tx, account, events, _ORIGIN)
 
 
-async def fast(opened: app.Opened, accounts: list[Account], count: int) -> None:
+async def fast(opened: app.Runtime, accounts: list[Account], count: int) -> None:
     for start in range(0, count, 100 * ACCOUNTS):
         for place, account in enumerate(accounts):
             numbers = range(start + place, min(count, start + 100 * ACCOUNTS), ACCOUNTS)
@@ -47,7 +47,7 @@ async def fast(opened: app.Opened, accounts: list[Account], count: int) -> None:
             await opened.store.run(unit, hints=APPEND_ONLY)
 
 
-async def paced(opened: app.Opened, accounts: list[Account], count: int, rate: float) -> None:
+async def paced(opened: app.Runtime, accounts: list[Account], count: int, rate: float) -> None:
     began = time.monotonic()
     under_way: set[asyncio.Future[object]] = set()
     for number in range(count):

@@ -15,6 +15,7 @@ from gatepost.core import clock, ids
 from gatepost.core.webhook_signature import new_secret, signature, signer
 from gatepost.egress import sender
 from gatepost.egress.address_guard import Policy
+from gatepost.egress.transfer import Outgoing, Target, Transfer
 from gatepost.webhooks import message
 from gatepost.webhooks.message import Told
 
@@ -23,10 +24,10 @@ TIMEOUT = 15.0
 DATA = '{"sent":1800000000000000000,"padding":"0123456789"}'
 
 
-class Undriven:
-    """In the place of the worker's drive: libcurl itself watches its sockets."""
+class NoLoop:
+    """Stands in for the `CurlLoop`: libcurl itself watches its sockets."""
 
-    def opened(self, fd: int, lost: object) -> None: ...
+    def add_connection(self, fd: int, lost: object) -> None: ...
 
 
 def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
@@ -36,9 +37,9 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
     multi = pycurl.CurlMulti()
     multi.setopt(pycurl.M_MAXCONNECTS, sender.MAX_CONNECTIONS_KEPT)
     at = urlsplit(urls[0])
-    target = sender._Target(at.hostname or "", at.port or 0)
+    target = Target(at.hostname or "", at.port or 0)
     policy = Policy(dev=True)
-    idle = [sender._Transfer(policy, Undriven(), "", ca or certifi.where()) for _ in range(min(in_flight, count))]  # type: ignore[arg-type]
+    idle = [Transfer(policy, NoLoop(), "", ca or certifi.where()) for _ in range(min(in_flight, count))]  # type: ignore[arg-type]
     running = {}
     started = finished = 0
     began = time.monotonic()
@@ -48,7 +49,7 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
             body = message.body(told)
             signed = signature([sign], told.name, TIMESTAMP, body)
             headers = message.headers(fixed, told.name, TIMESTAMP, signed)
-            transfer.prepare(sender.Outgoing(None, urls[started % len(urls)], headers, body, TIMEOUT), target, 0.0)
+            transfer.prepare(Outgoing(None, urls[started % len(urls)], headers, body, TIMEOUT), target, 0.0)
             running[transfer.curl] = transfer
             multi.add_handle(transfer.curl)
             started += 1

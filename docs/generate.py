@@ -27,7 +27,7 @@ from gatepost.cli.main import all_commands
 from gatepost.core import json_schema
 from gatepost.core.errors import ERRORS
 from gatepost.core.members import MemberTable, default_text
-from gatepost.egress import address_guard, sender
+from gatepost.egress import address_guard, transfer
 from gatepost.ledger import entries
 from gatepost.oauth import client_grants, clients, discovery, scopes
 from gatepost.oauth.authorize import request
@@ -136,7 +136,7 @@ def special_addresses(_part: str) -> str:
     """Group the networks by purpose, in the order in which the guard checks them."""
     networks: dict[tuple[str, bool], list[str]] = {}
     for special in address_guard.SPECIAL:
-        networks.setdefault((special.what, special.in_dev), []).append(f"`{special.network}`")
+        networks.setdefault((special.description, special.in_dev), []).append(f"`{special.network}`")
     rows = [(what, ", ".join(names), "yes" if in_dev else "no") for (what, in_dev), names in networks.items()]
     return table(("what", "networks", "permitted with --dev"), rows)
 
@@ -162,9 +162,9 @@ def delivery_numbers(_part: str) -> str:
         ("time without a heartbeat after which a worker is considered dead", f"{worker.DEAD_AFTER // 1000}s"),
         ("polling interval of the queue", f"{worker.LOOK_EVERY:g}s"),
         ("time that a stopping worker waits", f"for the longest attempt in progress, plus {worker.SETTLE_FOR:g}s"),
-        ("response body that is read", f"{sender.MAX_READ // 1024} KiB"),
-        ("response body that is stored", f"{sender.MAX_KEPT // 1024} KiB"),
-        ("cache time of resolved addresses", f"{sender.NAME_KEPT}s"),
+        ("response body that is read", f"{transfer.MAX_READ // 1024} KiB"),
+        ("response body that is stored", f"{transfer.MAX_KEPT // 1024} KiB"),
+        ("cache time of resolved addresses", f"{transfer.NAME_KEPT}s"),
     ]
     return table(("number", "value"), rows)
 

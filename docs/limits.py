@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from gatepost import accounts, settings
 from gatepost.core import jose, secret_rotation, strict_json
-from gatepost.egress import address_guard, jwks_cache, remote_jwks, sender
+from gatepost.egress import address_guard, jwks_cache, remote_jwks, transfer
 from gatepost.ingest import http
 from gatepost.ledger import entries, publishable
 from gatepost.oauth import client_authentication, clients, dpop, provenance, refusals, signing_keys
@@ -55,7 +55,7 @@ def _overlap(noun: str, usual: timedelta, most: timedelta) -> Row:
 LIMITS: dict[str, list[Row]] = {
     "requests": [
         ("body of a request", _size(body.MAX_BODY), _LARGE),
-        ("body of `POST /events`", f"{_size(http.MAX_BODY)}, {http.MOST} events", _LARGE),
+        ("body of `POST /events`", f"{_size(http.MAX_BODY)}, {http.MAX_BATCH} events", _LARGE),
         (
             "time for a body to arrive",
             f"{_time(_BODY.patience)} plus 1 s for each {_size(_BODY.rate)} received, at most {_time(_BODY.seconds)}",
@@ -73,7 +73,7 @@ LIMITS: dict[str, list[Row]] = {
         ),
         ("open connections of one process", f"{listen.MOST_CONNECTIONS}", "further connections wait"),
         ("parameters of a form or a query", f"{requests._MOST_PARAMETERS}", _WRONG),
-        ("nesting of JSON", f"{strict_json._DEEPEST} levels", _WRONG),
+        ("nesting of JSON", f"{strict_json._MAX_DEPTH} levels", _WRONG),
         ("a JWT: token, assertion, proof", _size(jose.MAX_BYTES), _REFUSED),
         ("`Idempotency-Key`", "255 characters, stored for 24 h", _WRONG),
         (
@@ -107,7 +107,7 @@ LIMITS: dict[str, list[Row]] = {
         _overlap("client", secret_rotation.OVERLAP, clients.MAX_OVERLAP),
         ("keys in a client's `jwks`", "20", "400 `invalid_client_metadata`"),
         ("age of a client assertion since `iat`", _time(client_authentication.ASSERTION_LIFE), "401 `invalid_client`"),
-        ("`iat` and `nbf` of a received JWT ahead of Gatepost's clock", _time(jose.AHEAD), _REFUSED),
+        ("`iat` and `nbf` of a received JWT ahead of Gatepost's clock", _time(jose.CLOCK_SKEW), _REFUSED),
         ("lifetime of an assertion for jwt-bearer", _time(jwt_bearer.MAX_LIFETIME), "`invalid_grant`"),
         ("exchanges in a chain of tokens", f"{provenance.LONGEST_CHAIN}", "400 `invalid_request`"),
         ("lifetime of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
@@ -144,7 +144,7 @@ LIMITS: dict[str, list[Row]] = {
         ("event ID of a publisher", f"{publishable._LONGEST_ID} characters", _WRONG),
         ("URL of an endpoint", f"{address_guard.MAX_URL} characters", _WRONG),
         ("one attempt, from start to the last byte", "15 s, at most 30 s (`timeout`)", "the attempt fails: `timeout`"),
-        ("response body", f"{_size(sender.MAX_READ)} read, {_size(sender.MAX_KEPT)} stored", "the rest is ignored"),
+        ("response body", f"{_size(transfer.MAX_READ)} read, {_size(transfer.MAX_KEPT)} stored", "the rest is ignored"),
         (
             "`Retry-After` that is honored",
             f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.MOST_MAX_RETRY_AFTER)} (`max_retry_after`)",

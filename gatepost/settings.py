@@ -1,4 +1,4 @@
-"""Settings of the service: by flag, environment (`GATEPOST_*`) or TOML file, in that order."""
+"""Settings of the service: from options, the environment (`GATEPOST_*`) or a TOML file, in order of precedence."""
 
 import ipaddress
 import os
@@ -54,12 +54,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def takes_events(self) -> bool:
-        """Whether the operations plane has POST /events: with --dev unless switched off."""
+        """Whether the operations plane has POST /events. With --dev it has, unless `intake` is off."""
         return self.intake == "http" or (self.dev and self.intake != "off")
 
     @property
     def issuer(self) -> str:
-        """The base URL: the issuer of every token, and the start of every link."""
+        """The base URL: the issuer of every token, and the prefix of every link."""
         if self.base_url:
             return self.base_url
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def checkpoints_file(self) -> Path:
-        """Where the signed checkpoints of all ledgers are written."""
+        """The file with the signed checkpoints of all ledgers."""
         return Path(self.checkpoints) if self.checkpoints else self.data_directory / "checkpoints.jsonl"
 
     @property
@@ -88,21 +88,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
 _LISTS = ("trusted_proxies", "ops_allowed_hosts")
-_NEW_ALLOW_NETWORKS = (
-    "allow_networks: networks are allowed to accounts by name; in the settings file write "
+_ALLOW_NETWORKS_FORM = (
+    "allow_networks: list the networks of each account by its name; in the settings file write "
     'allow_networks = { "acme" = ["10.20.0.0/16"] }, in the environment '
     'GATEPOST_ALLOW_NETWORKS="acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16"'
 )
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str = "") -> Settings:
-    """Read and check the settings. What is wrong is said in words that name the setting and where it came from."""
+    """Read and check the settings. An error message names the setting and what is required."""
     environment = os.environ if environment is None else environment
     values = _from_file(config or environment.get(PREFIX + "CONFIG", ""))
     values |= _from_environment(environment)
     values |= {name: value for name, value in flags.items() if value is not None}
     if isinstance(values.get("allow_networks"), list):
-        raise BadSetting(_NEW_ALLOW_NETWORKS)
+        raise BadSetting(_ALLOW_NETWORKS_FORM)
     if not isinstance(values.get("shared_resources", {}), dict):
         raise BadSetting(shared_resources.NEW_FORM)
     try:
@@ -124,7 +124,7 @@ def _from_file(path: str) -> dict[str, Any]:
         raise BadSetting(f"{path} is not TOML: {error}") from None
     unknown = sorted(set(values) - set(NAMES))
     if unknown:
-        raise BadSetting(f"{path}: there is no setting {unknown[0]!r}; there are: {', '.join(NAMES)}")
+        raise BadSetting(f"{path}: unknown setting {unknown[0]!r}; the settings are: {', '.join(NAMES)}")
     return values
 
 
@@ -146,7 +146,7 @@ def _from_text(name: str, text: str) -> Any:
 
 
 def _object(text: str) -> Any:
-    """JSON, or nothing that is right; an empty text is an empty object."""
+    """A JSON value, {} for an empty text, or None if the text is not JSON."""
     try:
         return msgspec.json.decode(text or "{}")
     except msgspec.DecodeError:
@@ -155,15 +155,15 @@ def _object(text: str) -> Any:
 
 def _networks_by_account(text: str) -> dict[str, list[str]]:
     """`acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16`"""
-    found: dict[str, list[str]] = {}
+    networks_of: dict[str, list[str]] = {}
     for part in text.split():
         account, equals, networks = part.partition("=")
         if not equals:
-            raise BadSetting(_NEW_ALLOW_NETWORKS)
-        if account in found:
-            raise BadSetting(f"allow_networks: names the account {account!r} twice; separate its networks by commas")
-        found[account] = networks.split(",")
-    return found
+            raise BadSetting(_ALLOW_NETWORKS_FORM)
+        if account in networks_of:
+            raise BadSetting(f"allow_networks: the account {account!r} is repeated; separate its networks by commas")
+        networks_of[account] = networks.split(",")
+    return networks_of
 
 
 def _check(settings: Settings) -> None:
@@ -171,14 +171,14 @@ def _check(settings: Settings) -> None:
         if not 1 <= getattr(settings, name) <= 65535:
             raise BadSetting(f"{name}: must be from 1 to 65535")
     if settings.port == settings.ops_port and settings.host == settings.ops_host:
-        raise BadSetting("ops_port: the operations plane needs a port of its own")
+        raise BadSetting("ops_port: must differ from port")
     if not 1 <= settings.workers <= 64:
         raise BadSetting("workers: must be from 1 to 64")
     _check_listeners(settings)
     if settings.database and not settings.database.startswith(("postgresql://", "postgres://")):
-        raise BadSetting("database: must be a postgresql:// URL; leave it out for SQLite in the data directory")
+        raise BadSetting("database: must be a postgresql:// URL; omit it to use SQLite in the data directory")
     if not settings.base_url and settings.host not in LOOPBACK:
-        raise BadSetting(f"base_url: needed when listening beyond loopback ({settings.host})")
+        raise BadSetting(f"base_url: required when host is not a loopback address ({settings.host})")
     _check_base_url(settings.issuer)
     _check_networks(settings)
     _check_nats(settings)
@@ -193,11 +193,11 @@ def _check_listeners(settings: Settings) -> None:
     for host in settings.ops_allowed_hosts:
         if not re.fullmatch(HOST, host) or host != host.lower():
             raise BadSetting(
-                f"ops_allowed_hosts: {host!r} must be a host in lower case, with the port where the URL has one, "
+                f"ops_allowed_hosts: {host!r} must be a host in lower case, with the port if the URL has one, "
                 "such as ops.example.com or ops.example.com:9443"
             )
     if settings.docs_url and not _is_docs_url(settings.docs_url):
-        raise BadSetting("docs_url: must be an http(s) URL without query, fragment and trailing slash")
+        raise BadSetting("docs_url: must be an http(s) URL without query, fragment or trailing slash")
 
 
 def _is_docs_url(text: str) -> bool:
@@ -205,18 +205,18 @@ def _is_docs_url(text: str) -> bool:
 
 
 def _check_networks(settings: Settings) -> None:
-    _check_each("trusted_proxies", settings.trusted_proxies)
+    _check_network_list("trusted_proxies", settings.trusted_proxies)
     for account, networks in settings.allow_networks.items():
         if not NAME.fullmatch(account):
-            raise BadSetting(f"allow_networks: {account!r} is not the name of an account: use a-z, 0-9 and -")
-        _check_each(f"allow_networks for {account}", networks)
+            raise BadSetting(f"allow_networks: {account!r} is not a valid account name; use a-z, 0-9 and -")
+        _check_network_list(f"allow_networks for {account}", networks)
     if settings.egress_proxy and not re.fullmatch(r"(http|https|socks5h)://[!-~]+", settings.egress_proxy):
         raise BadSetting("egress_proxy: must be a URL such as http://egress.internal:3128")
     if settings.egress_ca and not Path(settings.egress_ca).is_file():
-        raise BadSetting(f"egress_ca: there is no file {settings.egress_ca}")
+        raise BadSetting(f"egress_ca: the file {settings.egress_ca} does not exist")
 
 
-def _check_each(name: str, networks: list[str]) -> None:
+def _check_network_list(name: str, networks: list[str]) -> None:
     for network in networks:
         try:
             ipaddress.ip_network(network)
@@ -226,14 +226,14 @@ def _check_each(name: str, networks: list[str]) -> None:
 
 def _check_nats(settings: Settings) -> None:
     if not re.fullmatch(r"[!-~]{1,255}", settings.nats_stream) or re.search(r"[.*>/\\]", settings.nats_stream):
-        raise BadSetting("nats_stream: must be the name of a stream, without spaces, dots, slashes, * and >")
+        raise BadSetting("nats_stream: must be the name of a stream, without spaces, dots, slashes, * or >")
     if not settings.nats:
         return
     for server in settings.nats.split(","):
         if not _is_nats(server):
-            raise BadSetting("nats: must be nats://host:port or tls://host:port; several, separated by commas")
+            raise BadSetting("nats: must be nats://host:port or tls://host:port; separate several by commas")
     if find_spec("nats") is None:
-        raise BadSetting("nats: for NATS install the extra: pip install 'gatepost[nats]'")
+        raise BadSetting("nats: NATS needs an extra; run: pip install 'gatepost[nats]'")
 
 
 def _is_nats(server: str) -> bool:
@@ -257,8 +257,8 @@ def _check_base_url(base_url: str) -> None:
     if url.path or url.query or url.fragment or url.username is not None or base_url.endswith(("?", "#")):
         raise BadSetting("base_url: must have no path, query, user or trailing slash")
     if url.scheme == "http" and url.hostname not in LOOPBACK:
-        raise BadSetting("base_url: http is accepted on loopback only; use https")
+        raise BadSetting("base_url: http is allowed only on loopback; use https")
     if base_url != base_url.lower():
-        raise BadSetting("base_url: write it in lower case; it is compared byte for byte")
+        raise BadSetting("base_url: must be in lower case, because it is compared byte for byte")
     if base_url != f"{url.scheme}://{url.netloc}" or not re.fullmatch(HOST, url.netloc):
-        raise BadSetting("base_url: must be https://host or https://host:port, the host a name or an address in ASCII")
+        raise BadSetting("base_url: must be https://host or https://host:port, with an ASCII name or an address")

@@ -1,6 +1,7 @@
-"""For receivers: is this request a webhook that was signed with our secret, and is it recent?
+"""Verification of webhooks, for receivers: checks the signature and the age of a request.
 
-Follows Standard Webhooks, so it verifies any sender that does. Imports next to nothing: it runs in other people's code.
+It follows Standard Webhooks, so it works with any sender that does. It imports very little, because it runs in the code
+of receivers.
 """
 
 import hmac
@@ -18,7 +19,7 @@ _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
 class VerificationError(ValueError):
-    """The request is not to be believed; the text says why."""
+    """The request cannot be trusted. The message says why."""
 
 
 class _Check(NamedTuple):
@@ -34,18 +35,18 @@ def verify(
     tolerance: timedelta = TOLERANCE,
     now: datetime | None = None,
 ) -> Any:
-    """The JSON in the body, if one of the signatures is by one of the secrets and the request is recent.
+    """Return the JSON of the body, if the request is recent and signed with one of the secrets.
 
-    `secret` is a `whsec_…`, a `whpk_…` (the public key of an endpoint with `signing: v1a`), or several while one
-    replaces the other. `body` must be what came, byte for byte: JSON that was parsed and written again is not.
+    `secret` is a `whsec_…`, a `whpk_…` (the public key of an endpoint with `signing: v1a`), or several of them during a
+    rotation. `body` must be the received bytes. JSON that was parsed and serialized again does not verify.
     """
-    checks = [_check(each) for each in ([secret] if isinstance(secret, str) else secret)]
+    checks = [_check(one) for one in ([secret] if isinstance(secret, str) else secret)]
     if not checks:
         raise VerificationError("no secret was given")
-    sent = {name.lower(): value for name, value in headers.items()}
-    event_id, timestamp, signatures = (_header(sent, name) for name in ("id", "timestamp", "signature"))
-    if "." in event_id:  # else what is signed could be cut into id, timestamp and body in another way
-        raise VerificationError("webhook-id has a dot in it")
+    lowercase = {name.lower(): value for name, value in headers.items()}
+    event_id, timestamp, signatures = (_header(lowercase, name) for name in ("id", "timestamp", "signature"))
+    if "." in event_id:  # otherwise the signed content could be split into id, timestamp and body in another way
+        raise VerificationError("webhook-id contains a dot")
     if not _TIMESTAMP.fullmatch(timestamp):
         raise VerificationError("webhook-timestamp is not a number of seconds")
     age = (now or clock.now()).timestamp() - int(timestamp)
@@ -53,24 +54,24 @@ def verify(
         raise VerificationError(f"webhook-timestamp is too {'old' if age > 0 else 'new'}")
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     content = b"%b.%b.%b" % (event_id.encode("utf-8", "surrogatepass"), timestamp.encode(), raw)
-    given = [each.partition(",") for each in signatures.split(" ")]
+    given = [signature.partition(",") for signature in signatures.split(" ")]
     if not any(
         check.version == version and check.signed(content, signature)
         for check in checks
         for version, _, signature in given
     ):
-        raise VerificationError("no signature is by a secret of ours")
+        raise VerificationError("no signature matches a secret")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
         raise VerificationError("the body is signed but is not JSON") from None
 
 
-def _header(sent: Mapping[str, str], name: str) -> str:
-    found = sent.get(f"webhook-{name}")
-    if not found:
-        raise VerificationError(f"there is no webhook-{name} header")
-    return found
+def _header(headers: Mapping[str, str], name: str) -> str:
+    value = headers.get(f"webhook-{name}")
+    if not value:
+        raise VerificationError(f"the webhook-{name} header is missing")
+    return value
 
 
 def _check(secret: str) -> _Check:
@@ -111,7 +112,7 @@ def _ed25519(key: bytes) -> Callable[[bytes, str], bool]:
 
 
 def _decoded(text: str) -> bytes:
-    """The bytes of a base64 text, padded or not; none if it is no base64."""
+    """The bytes of base64 text, padded or not, or b"" if it is not base64."""
     try:
         return b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:

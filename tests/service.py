@@ -58,7 +58,7 @@ class Service:
         return json.loads(self.cli(*arguments, "--json").stdout)
 
     @cached_property
-    def opened(self) -> app.Opened:
+    def opened(self) -> app.Runtime:
         """The same store, opened in this process as a command beside the server opens it."""
         return app.open_for_use(load({}, self.environment))
 

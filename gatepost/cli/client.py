@@ -1,4 +1,4 @@
-"""`gatepost client`: look at clients, disable and enable them, rotate their secrets."""
+"""`gatepost client`: show, disable and enable clients, and rotate their secrets."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,88 +7,81 @@ import click
 
 from gatepost.accounts import administration
 from gatepost.cli import show
-from gatepost.cli.options import account_option, duration, json_option, with_store
+from gatepost.cli.options import account_named, account_option, duration, with_store
 from gatepost.core.errors import BadSetting
 from gatepost.core.secret_rotation import OVERLAP
 from gatepost.oauth.clients import MAX_OVERLAP
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 
 
 @click.group()
 def client() -> None:
-    """See clients, disable and enable them, rotate their secrets."""
+    """Show, disable and enable clients, and rotate their secrets."""
 
 
 @client.command("list")
 @account_option
 @with_store
-@json_option
-def list_clients(opened: Opened, name: str, as_json: bool) -> None:
-    """The clients of an account, oldest first."""
-    account = opened.store.read_now(lambda tx: administration.named(tx, name))
-    found = list(administration.clients_of(opened.store, account.id))
+def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
+    """List the clients of an account, oldest first."""
+    clients = list(administration.clients_of(runtime.store, account_named(runtime, name).id))
     if as_json:
-        show.document(opened.store.read_now(lambda tx: [administration.shown_client(tx, each) for each in found]))
+        show.document(runtime.store.read_now(lambda tx: [administration.shown_client(tx, each) for each in clients]))
         return
     rows = [
-        (each.id, each.client_name, each.status, each.token_endpoint_auth_method, " ".join(each.grant_types))
-        for each in found
+        (client.id, client.client_name, client.status, client.token_endpoint_auth_method, " ".join(client.grant_types))
+        for client in clients
     ]
-    show.table(("client_id", "name", "status", "authenticates by", "grant types"), rows)
+    show.table(("client_id", "name", "status", "authentication", "grant types"), rows)
 
 
 @client.command("show")
 @click.argument("client_id")
 @with_store
-@json_option
-def show_client(opened: Opened, client_id: str, as_json: bool) -> None:
-    """One client as it is defined; of its secrets only when they were made, used and end."""
-    found = opened.store.read_now(lambda tx: administration.shown_client(tx, administration.client_of(tx, client_id)))
-    _tell(found, as_json)
+def show_client(runtime: Runtime, client_id: str, as_json: bool) -> None:
+    """Show the definition of a client. Of its secrets, only the times are shown."""
+    shown = runtime.store.read_now(lambda tx: administration.shown_client(tx, administration.client_of(tx, client_id)))
+    show.record(shown, as_json=as_json)
 
 
 @client.command()
 @click.argument("client_id")
 @with_store
-@json_option
-def disable(opened: Opened, client_id: str, as_json: bool) -> None:
-    """Stop a client: no tokens, and its tokens refused here. Who only checks signatures sees them until they expire."""
-    _tell(_redefine(opened, client_id, status="disabled"), as_json)
+def disable(runtime: Runtime, client_id: str, as_json: bool) -> None:
+    """Disable a client: it gets no tokens, and Gatepost refuses its tokens.
+
+    Verifiers that only check signatures accept access tokens until they expire.
+    """
+    show.record(_redefine(runtime, client_id, status="disabled"), as_json=as_json)
 
 
 @client.command()
 @click.argument("client_id")
 @with_store
-@json_option
-def enable(opened: Opened, client_id: str, as_json: bool) -> None:
-    """Let a disabled client go on."""
-    _tell(_redefine(opened, client_id, status="active"), as_json)
+def enable(runtime: Runtime, client_id: str, as_json: bool) -> None:
+    """Enable a disabled client."""
+    show.record(_redefine(runtime, client_id, status="active"), as_json=as_json)
 
 
 @client.command("rotate-secret")
 @click.argument("client_id")
-@click.option("--overlap", type=duration, default="24h", help="How long the secret before still works; 0 ends it now.")
+@click.option(
+    "--overlap", type=duration, default="24h", help="How long the previous secret stays valid; 0 ends it now."
+)
 @with_store
-@json_option
-def rotate_secret(opened: Opened, client_id: str, overlap: timedelta, as_json: bool) -> None:
-    """Give a client a new secret and print it: it is shown only once."""
+def rotate_secret(runtime: Runtime, client_id: str, overlap: timedelta, as_json: bool) -> None:
+    """Create a new secret for a client and print it. It is shown only once."""
     if overlap > MAX_OVERLAP:
-        raise BadSetting(f"--overlap: at most {MAX_OVERLAP.days}d; leave it out for {OVERLAP // timedelta(hours=1)}h")
-    found = _redefine(opened, client_id, rotate_secret={"overlap": int(overlap.total_seconds())})
+        raise BadSetting(f"--overlap: at most {MAX_OVERLAP.days}d; the default is {OVERLAP // timedelta(hours=1)}h")
+    shown = _redefine(runtime, client_id, rotate_secret={"overlap": int(overlap.total_seconds())})
     if as_json:
-        show.document(found)
+        show.document(shown)
         return
-    show.record({"client_id": client_id, "client_secret": found["client_secret"]})
-    ends = [each["expires_at"] for each in found["secrets"] if each["expires_at"]]
-    print(f"This secret is shown only once. The previous one {f'works until {ends[-1]}' if ends else 'has ended'}.")
+    show.record({"client_id": client_id, "client_secret": shown["client_secret"]})
+    ends = [secret["expires_at"] for secret in shown["secrets"] if secret["expires_at"]]
+    validity = f"is valid until {ends[-1]}" if ends else "is not valid any more"
+    print(f"This secret is shown only once. The previous one {validity}.")
 
 
-def _redefine(opened: Opened, client_id: str, **changes: Any) -> dict[str, Any]:
-    return opened.store.run_now(lambda tx: administration.redefine_client(tx, opened.service, client_id, changes))
-
-
-def _tell(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        show.document(found)
-    else:
-        show.record(found)
+def _redefine(runtime: Runtime, client_id: str, **changes: Any) -> dict[str, Any]:
+    return runtime.store.run_now(lambda tx: administration.redefine_client(tx, runtime.service, client_id, changes))

@@ -1,4 +1,4 @@
-"""`gatepost completion`: what a shell needs to complete our commands."""
+"""`gatepost completion`: scripts for shell completion."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -8,8 +8,8 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands. For bash: eval "$(gatepost completion bash)" in ~/.bashrc."""
+    """Print the completion script of a shell. For bash, add eval "$(gatepost completion bash)" to ~/.bashrc."""
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"there is no completion for {shell}")
+        raise click.UsageError(f"completion for {shell} is not available")
     print(kind(context.find_root().command, {}, "gatepost", "_GATEPOST_COMPLETE").source())

@@ -6,67 +6,69 @@ import click
 
 from gatepost.accounts import administration
 from gatepost.cli import show
-from gatepost.cli.options import account_option, json_option, with_store
+from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.oauth import consent_rows, consents, revocation, token_admin
 from gatepost.oauth.token_admin import Which
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx
 
 
 @click.group()
 def consent() -> None:
-    """See what people allowed clients, and end it."""
+    """Show and revoke consents: what people allowed clients."""
 
 
 @consent.command("list")
 @account_option
-@click.option("--client", default="", metavar="CLIENT_ID", help="Only of this client.")
-@click.option("--subject", default="", metavar="SUB", help="Only of this person, as `sub` in tokens.")
-@click.option("--all", "ended_too", is_flag=True, help="Those that have ended too.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many at most.")
+@click.option("--client", default="", metavar="CLIENT_ID", help="Only consents for this client.")
+@click.option("--subject", default="", metavar="SUB", help="Only consents of this person, by the `sub` in tokens.")
+@click.option("--all", "include_ended", is_flag=True, help="Include consents that have ended.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of consents.")
 @with_store
-@json_option
 def list_consents(
-    opened: Opened, name: str, client: str, subject: str, ended_too: bool, limit: int, as_json: bool
+    runtime: Runtime, name: str, client: str, subject: str, include_ended: bool, limit: int, as_json: bool
 ) -> None:
-    """The consents of an account, oldest first. What was said about the person is not shown."""
-    account = opened.store.read_now(lambda tx: administration.named(tx, name))
+    """List the consents of an account, oldest first. Claims about the person are not shown."""
+    account = account_named(runtime, name)
     for which in (Which(client=client), Which(subject=subject)):
         if any(which):
-            token_admin.account_of(opened.store, which, account.id)
-    wanted = (
-        consents.shown(each)
-        for each in token_admin.consents_of(opened.store, opened.service, account)
-        if client in ("", each.client) and subject in ("", each.subject) and (ended_too or each.ended_at is None)
+            token_admin.account_of(runtime.store, which, account.id)
+    matching = (
+        consents.shown(consent)
+        for consent in token_admin.consents_of(runtime.store, runtime.service, account)
+        if client in ("", consent.client)
+        and subject in ("", consent.subject)
+        and (include_ended or consent.ended_at is None)
     )
-    found = list(islice(wanted, limit))
-    if as_json:
-        show.document(found)
-        return
-    rows = [(c["id"], c["sub"], c["client_id"], c["scope"], c["given_at"], c["ended_reason"]) for c in found]
-    show.table(("id", "sub", "client", "scope", "given", "ended"), rows)
+    columns = {
+        "id": "id", "sub": "sub", "client": "client_id", "scope": "scope", "given": "given_at",
+        "ended": "ended_reason",
+    }  # fmt: skip
+    show.listing(list(islice(matching, limit)), columns, as_json=as_json)
 
 
 @consent.command()
 @click.argument("consent_id")
 @account_option
 @with_store
-@json_option
-def revoke(opened: Opened, consent_id: str, name: str, as_json: bool) -> None:
-    """End a consent and what rests on it. Who only checks signatures sees access tokens until they expire."""
+def revoke(runtime: Runtime, consent_id: str, name: str, as_json: bool) -> None:
+    """Revoke a consent and all tokens that depend on it.
+
+    Verifiers that only check signatures accept access tokens until they expire.
+    """
 
     def unit(tx: Tx) -> bool:
         account = administration.named(tx, name)
-        known = ids.parse("con", consent_id) and consent_rows.load(tx, account.id, consent_id, opened.service.keys.data)
-        if not known:
-            raise BadSetting(f"there is no consent {consent_id} in {account.name}; `gatepost consent list` shows them")
+        box = runtime.service.keys.data
+        if not ids.parse("con", consent_id) or not consent_rows.load(tx, account.id, consent_id, box):
+            raise BadSetting(f"{account.name} has no consent {consent_id}; see `gatepost consent list`")
         return revocation.end_consent(tx, account, consent_id, token_admin.REASON, Origin(OPERATOR))
 
-    ended = opened.store.run_now(unit)
+    ended = runtime.store.run_now(unit)
     if as_json:
         show.document({"id": consent_id, "ended": ended})
     else:
-        print(f"{consent_id} ended." if ended else f"{consent_id} had ended before.")
+        print(f"{consent_id} was revoked." if ended else f"{consent_id} had already ended.")

@@ -1,4 +1,4 @@
-"""`gatepost delivery`: look at deliveries, have one explained in words, try one again or end it."""
+"""`gatepost delivery`: show, explain, retry and cancel deliveries."""
 
 import sys
 import time
@@ -9,18 +9,15 @@ from typing import Any, NamedTuple
 import click
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from gatepost.accounts import Account, account_rows, administration
 from gatepost.cli import show
-from gatepost.cli.audit import since_option, until_option
-from gatepost.cli.event import plain
-from gatepost.cli.options import account_option, json_option, with_store
+from gatepost.cli.options import account_named, account_option, since_option, until_option, with_store
+from gatepost.cli.show import plain
 from gatepost.cli.simulate import span
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Refusal
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx, Unit
 from gatepost.webhooks import claim_and_settle as units
 from gatepost.webhooks import definitions, listing
@@ -31,71 +28,70 @@ from gatepost.webhooks.listing_query import Wanted
 
 Record = dict[str, Any]
 REDRAW_EVERY = 1.0  # seconds
-_COLUMNS = ("id", "status", "event", "endpoint", "attempts", "last", "next at", "created at")
+_COLUMNS = ("id", "status", "event", "endpoint", "attempts", "last outcome", "next attempt", "created")
 
 
 @click.group()
 def delivery() -> None:
-    """See deliveries, have one explained, retry or cancel it."""
+    """Show, explain, retry and cancel deliveries."""
 
 
 @delivery.command("list")
 @account_option
-@click.option("--endpoint", metavar="ID", help="Only to this endpoint.")
-@click.option("--event", metavar="ID", help="Only of this event.")
-@click.option("--type", "type_", metavar="TYPE", help="Only of events of this type.")
-@click.option("--status", type=click.Choice(list(TRANSITIONS)), help="Only those that are so now.")
+@click.option("--endpoint", metavar="ID", help="Only deliveries to this endpoint.")
+@click.option("--event", metavar="ID", help="Only deliveries of this event.")
+@click.option("--type", "type_", metavar="TYPE", help="Only deliveries of this event type.")
+@click.option("--status", type=click.Choice(list(TRANSITIONS)), help="Only deliveries with this status.")
 @since_option
 @until_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--watch", is_flag=True, help="Draw the list again every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh the list every second, until Ctrl-C.")
 @with_store
-@json_option
 def list_deliveries(
-    opened: Opened, name: str, endpoint: str | None, event: str | None, type_: str | None, status: str | None,
+    runtime: Runtime, name: str, endpoint: str | None, event: str | None, type_: str | None, status: str | None,
     since: datetime | None, until: datetime | None, limit: int, watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """The newest deliveries first."""
-    account = opened.store.read_now(lambda tx: administration.named(tx, name))
+    """List deliveries, newest first."""
+    account = account_named(runtime, name)
     wanted = Wanted(
-        endpoint=_given("ep", "--endpoint", endpoint), event=_given("evt", "--event", event), event_type=type_,
+        endpoint=_raw_id("ep", "--endpoint", endpoint), event=_raw_id("evt", "--event", event), event_type=type_,
         status=status, created_after=clock.milliseconds(since) if since else None,
         created_before=clock.milliseconds(until) if until else None,
     )  # fmt: skip
     if watch:
         if as_json or not sys.stdout.isatty():
-            raise BadSetting("--watch draws on a terminal; leave it out, or leave out --json")
-        _watch(opened, account, wanted, limit)
+            raise BadSetting("--watch needs a terminal and cannot be combined with --json")
+        _watch(runtime, account, wanted, limit)
         return
-    found = list(_deliveries(opened, account, wanted, limit))
+    deliveries = list(_deliveries(runtime, account, wanted, limit))
     if as_json:
-        show.document(found)
+        show.document(deliveries)
     else:
-        show.table(_COLUMNS, [_row(each) for each in found])
+        show.table(_COLUMNS, map(_row, deliveries))
 
 
-def _given(prefix: str, option: str, text: str | None) -> bytes | None:
+def _raw_id(prefix: str, option: str, text: str | None) -> bytes | None:
     if text is None:
         return None
     raw = ids.parse(prefix, text)
     if raw is None:
-        raise BadSetting(f"{option} {text}: not an id of that kind, which begins with {prefix}_")
+        raise BadSetting(f"{option} {text}: not a valid id, which begins with {prefix}_")
     return raw
 
 
-def _deliveries(opened: Opened, account: Account, wanted: Wanted, limit: int) -> Iterator[Record]:
-    """Page by page, as GET /webhooks/deliveries shows them."""
+def _deliveries(runtime: Runtime, account: Account, wanted: Wanted, limit: int) -> Iterator[Record]:
+    """Page by page, in the form that GET /webhooks/deliveries returns."""
     query: Query | None = Query(wanted)
     while query is not None and limit > 0:
-        page = opened.store.read_now(_page(opened, account, query._replace(limit=min(limit, listing.MOST))))
+        page = runtime.store.read_now(_page(runtime, account, query._replace(limit=min(limit, listing.MOST))))
         yield from page["data"]
         limit -= len(page["data"])
         query = query._replace(cursor=page["next_cursor"]) if page["next_cursor"] else None
 
 
-def _page(opened: Opened, account: Account, query: Query) -> Unit[dict[str, Any]]:
+def _page(runtime: Runtime, account: Account, query: Query) -> Unit[dict[str, Any]]:
     def unit(tx: Tx) -> dict[str, Any]:
-        found = listing.page(tx, opened.service, account_rows.load(tx, account.id) or account, query)
+        found = listing.page(tx, runtime.service, account_rows.load(tx, account.id) or account, query)
         if isinstance(found, Refusal):
             raise BadSetting(found.detail)
         return found.body
@@ -105,7 +101,7 @@ def _page(opened: Opened, account: Account, query: Query) -> Unit[dict[str, Any]
 
 def _row(record: Record) -> tuple[Any, ...]:
     attempts, last = record["attempts"], None
-    ended = [each for each in attempts if each["outcome"] is not None]
+    ended = [attempt for attempt in attempts if attempt["outcome"] is not None]
     if ended:
         last = ended[-1]["failure"] or ended[-1]["response_code"] or ended[-1]["outcome"]
     return (
@@ -114,14 +110,12 @@ def _row(record: Record) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _watch(opened: Opened, account: Account, wanted: Wanted, limit: int) -> None:
+def _watch(runtime: Runtime, account: Account, wanted: Wanted, limit: int) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         try:
             while True:
-                drawn = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
-                for each in _deliveries(opened, account, wanted, limit):
-                    drawn.add_row(*(Text(plain(str(cell)) if cell is not None else "–") for cell in _row(each)))
-                live.update(drawn, refresh=True)
+                rows = map(_row, _deliveries(runtime, account, wanted, limit))
+                live.update(show.grid_of(_COLUMNS, rows), refresh=True)
                 time.sleep(REDRAW_EVERY)
         except KeyboardInterrupt:
             return
@@ -131,23 +125,21 @@ def _watch(opened: Opened, account: Account, wanted: Wanted, limit: int) -> None
 @click.argument("delivery_id")
 @account_option
 @with_store
-@json_option
-def show_delivery(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
-    """One delivery with all its attempts, and when the next ones are planned."""
-    _tell(opened.store.read_now(lambda tx: _told(tx, opened, name, delivery_id)).record, as_json)
+def show_delivery(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
+    """Show a delivery with all its attempts and the planned ones."""
+    _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id)).record, as_json)
 
 
 @delivery.command()
 @click.argument("delivery_id")
 @account_option
 @with_store
-@json_option
-def explain(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
-    """What happened to a delivery, in sentences: every attempt, what comes next and why, and what to do."""
-    told = opened.store.read_now(lambda tx: _told(tx, opened, name, delivery_id))
-    sentences = [plain(each) for each in story(told, clock.now())]
+def explain(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
+    """Explain a delivery in sentences: every attempt, what comes next and why, and what to do."""
+    details = runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id))
+    sentences = [plain(sentence) for sentence in story(details, clock.now())]
     if as_json:
-        show.document({"id": delivery_id, "status": told.record["status"], "story": sentences})
+        show.document({"id": delivery_id, "status": details.record["status"], "story": sentences})
     else:
         click.echo("\n".join(sentences))
 
@@ -156,45 +148,43 @@ def explain(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
 @click.argument("delivery_id")
 @account_option
 @with_store
-@json_option
-def retry(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
-    """Make the next attempt now, or when the endpoint's own Retry-After is over. Of one that ended, make a new one."""
-    tried = opened.store.run_now(lambda tx: units.retry(tx, administration.named(tx, name), delivery_id))
-    _tell(opened.store.read_now(lambda tx: _told(tx, opened, name, tried)).record, as_json)
+def retry(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
+    """Make the next attempt now, or when the endpoint's Retry-After is over. A finished delivery is sent again."""
+    retried = runtime.store.run_now(lambda tx: units.retry(tx, administration.named(tx, name), delivery_id))
+    _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, retried)).record, as_json)
 
 
 @delivery.command()
 @click.argument("delivery_id")
 @account_option
 @with_store
-@json_option
-def cancel(opened: Opened, delivery_id: str, name: str, as_json: bool) -> None:
-    """End a delivery that is not ended: no more attempts are made. `retry` makes a new one of it."""
-    opened.store.run_now(lambda tx: units.cancel(tx, administration.named(tx, name), delivery_id))
-    _tell(opened.store.read_now(lambda tx: _told(tx, opened, name, delivery_id)).record, as_json)
+def cancel(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
+    """Cancel an unfinished delivery: no more attempts are made. `retry` sends it as a new one."""
+    runtime.store.run_now(lambda tx: units.cancel(tx, administration.named(tx, name), delivery_id))
+    _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id)).record, as_json)
 
 
-class Told(NamedTuple):
-    """A delivery as it is shown, and whose and where it is for."""
+class Details(NamedTuple):
+    """A delivery in the form that the API returns, with its account and endpoint."""
 
     record: Record
     account: Account
     endpoint: Endpoint
 
 
-def _told(tx: Tx, opened: Opened, name: str, delivery_id: str) -> Told:
+def _details(tx: Tx, runtime: Runtime, name: str, delivery_id: str) -> Details:
     account = administration.named(tx, name)
     raw = ids.parse("dlv", delivery_id)
-    found: list[Record] = []
+    records: list[Record] = []
     if raw is not None:
-        found = _page(opened, account, Query(Wanted(id=raw)))(tx)["data"]
-    if not found:
-        there = f"`gatepost delivery list --account {account.name}` shows them"
-        raise BadSetting(f"there is no delivery {delivery_id} in {account.name}; {there}")
-    return Told(found[0], account, definitions.named_endpoint(tx, account, found[0]["endpoint"]["id"]))
+        records = _page(runtime, account, Query(Wanted(id=raw)))(tx)["data"]
+    if not records:
+        command = f"`gatepost delivery list --account {account.name}`"
+        raise BadSetting(f"{account.name} has no delivery {delivery_id}; see {command}")
+    return Details(records[0], account, definitions.named_endpoint(tx, account, records[0]["endpoint"]["id"]))
 
 
-def _tell(record: Record, as_json: bool) -> None:
+def _show(record: Record, as_json: bool) -> None:
     if as_json:
         show.document(record)
         return
@@ -203,120 +193,116 @@ def _tell(record: Record, as_json: bool) -> None:
     if attempts:
         print()
         columns = ("number", "started_at", "outcome", "response_code", "failure", "duration_ms", "detail")
-        show.table(
-            [name.replace("_", " ") for name in columns], [[each[name] for name in columns] for each in attempts]
-        )
+        show.listing(attempts, show.headings(*columns))
     if retries["plan"]:
         print()
-        rows = [(each["number"], each["at"], BECAUSE[each["because"]]) for each in retries["plan"]]
-        show.table(("planned", "at", "because"), rows)
+        rows = [(planned["number"], planned["at"], BECAUSE[planned["because"]]) for planned in retries["plan"]]
+        show.table(("planned attempt", "at", "because"), rows)
 
 
-# --- the story
+# --- the explanation
 
 
-def story(told: Told, now: datetime) -> list[str]:
-    """What happened, one sentence or two for each step, the oldest first."""
-    record = told.record
+def story(details: Details, now: datetime) -> list[str]:
+    """What happened, with one or two sentences for each step, the oldest first."""
+    record = details.record
     event, endpoint = record["event"], record["endpoint"]
     what = f"the event {event['type']} ({event['id']}) of {event['at']}"
     where = f"{endpoint['url']} ({endpoint['id']})"
     return [
-        f"{record['id']} is for {what}, and goes to {where} by {record['subscription_id']}.",
-        f"It was made at {record['created_at']} {_TRIGGERS[record['trigger']]}.",
-        *(_attempt(each) for each in record["attempts"]),
-        *(_end(told) if record["ended_reason"] else _next(told, now)),
+        f"{record['id']} delivers {what} to {where}, for {record['subscription_id']}.",
+        f"It was created at {record['created_at']} {_TRIGGERS[record['trigger']]}.",
+        *(_attempt(attempt) for attempt in record["attempts"]),
+        *(_end(details) if record["ended_reason"] else _next(details, now)),
     ]
 
 
 _TRIGGERS = {
-    "event": "in one commit with its event",
+    "event": "in the same commit as its event",
     "replay": "by a replay of the subscription",
-    "retry": "by an operator, out of one that had ended",
+    "retry": "by an operator, from a delivery that had ended",
 }
 _WAITED = {
     "rate_limit": "the endpoint's rate limit",
-    "retry_after": "the time that the receiver had asked for",
-    "window": "other attempts to the same endpoint to end",
+    "retry_after": "the time that the receiver had requested",
+    "window": "other attempts to the same endpoint to finish",
     "turn": "its turn among other endpoints",
 }
 
 
 def _attempt(attempt: Record) -> str:
-    said = f"Attempt {attempt['number']} was begun at {attempt['started_at']}"
+    sentence = f"Attempt {attempt['number']} started at {attempt['started_at']}"
     waited = attempt["waited"]
     if waited["for"] in _WAITED and waited["ms"]:
-        said += f", after waiting {span(waited['ms'])} for {_WAITED[waited['for']]}"
-    return f"{said}. {_outcome(attempt)}"
+        sentence += f", after waiting {span(waited['ms'])} for {_WAITED[waited['for']]}"
+    return f"{sentence}. {_outcome(attempt)}"
 
 
 def _outcome(attempt: Record) -> str:
     code, failure, detail = attempt["response_code"], attempt["failure"], attempt["detail"]
-    took = f"after {span(int(attempt['duration_ms'] + 0.5))}" if attempt["duration_ms"] is not None else ""
-    asked = f" and asked to wait (Retry-After: {attempt['retry_after']})" if attempt.get("retry_after") else ""
+    duration = f"after {span(int(attempt['duration_ms'] + 0.5))}" if attempt["duration_ms"] is not None else ""
+    wait = f" with Retry-After: {attempt['retry_after']}" if attempt.get("retry_after") else ""
     match attempt["outcome"]:
         case None:
-            return "It is under way now."
+            return "It is in progress."
         case "interrupted":
-            return "Its worker was lost, so nobody knows what became of it: the receiver may have got it."
+            return "Its worker was lost, so the outcome is unknown: the receiver may have got the request."
         case "not_sent":
-            why = (detail or "").partition(" sent: ")[2] or "its worker was told to stop"
-            return f"It was never sent, because {why}: the receiver got nothing."
-    words = f"It failed {took} ({failure})" if failure else f"The receiver answered {code} {took}{asked}"
-    return f"{' '.join(words.split())}{': ' + detail if detail else ''}."
+            reason = (detail or "").partition(" sent: ")[2] or "its worker was stopped"
+            return f"It was never sent, because {reason}. The receiver got nothing."
+    sentence = f"It failed {duration} ({failure})" if failure else f"The receiver responded {code} {duration}{wait}"
+    return f"{' '.join(sentence.split())}{': ' + detail if detail else ''}."
 
 
-def _next(told: Told, now: datetime) -> Iterator[str]:
-    record, plan = told.record, told.record["retries"]["plan"]
+def _next(details: Details, now: datetime) -> Iterator[str]:
+    record, plan = details.record, details.record["retries"]["plan"]
     match record["status"]:
         case "held":
-            yield from _held(told)
+            yield from _held(details)
         case "in_flight":
-            yield "If that fails, " + (
-                _planned(plan, now) if plan else "it was the last, and the delivery ends failed."
-            )
+            yield "If it fails, " + (_planned(plan, now) if plan else "the delivery fails: it is the last attempt.")
         case _:
             yield f"Next, {_planned(plan, now)}"
 
 
 def _planned(plan: Sequence[Record], now: datetime) -> str:
     first, at = plan[0], clock.parse_rfc3339(plan[0]["at"]) or now
-    when = f"in {span(clock.milliseconds(at) - clock.milliseconds(now))}" if at > now else "which is due"
-    said = f"attempt {first['number']} is planned for {first['at']}, {when}: {BECAUSE[first['because']]}."
+    when = f"in {span(clock.milliseconds(at) - clock.milliseconds(now))}" if at > now else "which is due now"
+    sentence = f"attempt {first['number']} is planned for {first['at']}, {when}: {BECAUSE[first['because']]}."
     if len(plan) > 1:
         more = "is one more" if len(plan) == 2 else f"are {len(plan) - 1} more, the last"
-        said += f" If that fails at once there {more} at {plan[-1]['at']}."
-    return said
+        sentence += f" If it fails at once, there {more} at {plan[-1]['at']}."
+    return sentence
 
 
-def _held(told: Told) -> Iterator[str]:
-    account, endpoint = told.account, told.endpoint
+def _held(details: Details) -> Iterator[str]:
+    account, endpoint = details.account, details.endpoint
     if not account.active:
-        yield f"It is held, because the account is suspended; `gatepost account resume {account.name}` lets it go on."
+        yield f"It is held, because the account is suspended. To continue: `gatepost account resume {account.name}`."
     if endpoint.status != "active":
         since = f" since {clock.rfc3339(endpoint.disabled_at)}" if endpoint.disabled_at else ""
         yield (
-            f"It is held, because the endpoint is {endpoint.status} ({endpoint.disabled_reason or 'removed'}){since}; "
-            f"`{_command('endpoint enable', endpoint.id, account)}` lets it go on."
+            f"It is held, because the endpoint is {endpoint.status} ({endpoint.disabled_reason or 'removed'}){since}. "
+            f"To continue: `{_command('endpoint enable', endpoint.id, account)}`."
         )
-    yield f"Held for longer than {span(account.seconds('hold_limit') * 1000)} (hold_limit) it ends failed."
+    yield f"It fails when it has been held for longer than {span(account.seconds('hold_limit') * 1000)} (hold_limit)."
 
 
-def _end(told: Told) -> Iterator[str]:
-    record, account = told.record, told.account
+def _end(details: Details) -> Iterator[str]:
+    record, account, endpoint = details.record, details.account, details.endpoint
     reason = record["ended_reason"]
     yield f"It ended at {record['ended_at']}: {record['status']} ({reason}). {ENDS[reason][1]}"
-    again = f"`{_command('delivery retry', record['id'], account)}`"
-    enable = f"`{_command('endpoint enable', told.endpoint.id, account)}`"
-    if told.endpoint.status == "disabled" and reason in ("endpoint_gone", "held_too_long", "attempts_exhausted"):
-        yield f"The endpoint is disabled. Put the receiver right, then {enable}, then {again} sends it anew."
-    elif reason == "endpoint_removed" or (told.endpoint.status == "removed" and record["status"] != "succeeded"):
-        yield "Nothing goes to that endpoint any more: subscribe another, and replay the event to it."
+    retry = f"`{_command('delivery retry', record['id'], account)}`"
+    enable = f"`{_command('endpoint enable', endpoint.id, account)}`"
+    if endpoint.status == "disabled" and reason in ("endpoint_gone", "held_too_long", "attempts_exhausted"):
+        yield f"The endpoint is disabled. Fix the receiver, run {enable}, and then send the event again with {retry}."
+    elif reason == "endpoint_removed" or (endpoint.status == "removed" and record["status"] != "succeeded"):
+        yield "The endpoint was removed. Subscribe another endpoint, and replay the event to it."
     elif record["status"] == "failed":
-        yield f"Put the receiver right, then {again} sends it anew."
+        yield f"Fix the receiver, and then send the event again with {retry}."
     elif record["status"] == "cancelled":
-        yield f"{again} sends it after all."
+        yield f"To send the event anyway, run {retry}."
 
 
-def _command(words: str, identifier: str, account: Account) -> str:
-    return f"gatepost {words} {identifier} --account {account.name}"
+def _command(command: str, identifier: str, account: Account) -> str:
+    return f"gatepost {command} {identifier} --account {account.name}"

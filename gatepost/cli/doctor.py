@@ -1,4 +1,4 @@
-"""`gatepost doctor`: the settings, and everything they lead to, looked at without changing any of it."""
+"""`gatepost doctor`: checks the settings and everything they refer to, without changing anything."""
 
 import http.client
 import resource
@@ -14,7 +14,7 @@ import msgspec
 
 from gatepost.accounts import account_rows, administration, server_keys
 from gatepost.cli import show
-from gatepost.cli.options import chosen, json_option, settings_options
+from gatepost.cli.options import json_option, load_settings, settings_options
 from gatepost.cli.show import Check
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
@@ -28,27 +28,27 @@ from gatepost.store.schema_check import schema_problem
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_headers
 
-FEW_FILES = 4096  # that a process may have open
+FEW_FILES = 4096  # open files of a process
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
-SKEW, TOO_MUCH_SKEW = timedelta(seconds=1), timedelta(seconds=10)
-_PATIENCE = 5.0  # seconds: /readyz waits for the store
+SKEW, MAX_SKEW = timedelta(seconds=1), timedelta(seconds=10)
+_TIMEOUT = 5.0  # seconds: /readyz waits for the store
 
 
 @click.command()
 @settings_options
 @json_option
 def doctor(config: str, data: str | None, database: str | None, as_json: bool) -> None:
-    """Check the settings and what they lead to: keys, store, disk, ports, clock."""
+    """Check the settings and what they refer to: keys, store, disk, ports, clock."""
     show.checks(_checks(config, data, database), as_json=as_json)
 
 
 def _checks(config: str, data: str | None, database: str | None) -> Iterator[Check]:
     try:
-        settings = chosen(config, data, database)
+        settings = load_settings(config, data, database)
     except BadSetting as error:
         yield Check("settings", "problem", str(error))
         return
-    yield Check("settings", "ok", "every setting can be used")
+    yield Check("settings", "ok", "all settings are valid")
     yield _check_base_url(settings)
     yield from _check_master_key(settings)
     if not settings.database:
@@ -57,37 +57,39 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
     yield from _check_store(settings)
     own = _identity(settings)
     yield _check_port(
-        "public port", settings.host, settings.port, lambda ask: _has_key_of(ask("/oauth/jwks"), own), own
+        "public port", settings.host, settings.port, lambda get: _has_key_of(get("/oauth/jwks"), own), own
     )
     check = _check_port(
-        "operations port", settings.ops_host, settings.ops_port, lambda ask: _is_instance(ask("/healthz"), own), own
+        "operations port", settings.ops_host, settings.ops_port, lambda get: _is_instance(get("/healthz"), own), own
     )
     yield check if check.status != "ok" else _check_ready(settings, check)
 
 
 def _check_files() -> Check:
-    """Every connection is a file, of a client, a receiver and the database."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or most >= FEW_FILES:
-        return Check("files", "ok", "enough may be open")
-    do = f"raise the hard limit: LimitNOFILE= in systemd, ulimit -Hn in a shell; {FEW_FILES} or more"
-    return Check("files", "warning", f"a process may have {most} open, which many connections exceed", do)
+    """Every connection is a file: to a client, a receiver or the database."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= FEW_FILES:
+        return Check("files", "ok", "the limit of open files is high enough")
+    do = f"raise the hard limit to {FEW_FILES} or more: LimitNOFILE= in systemd, ulimit -Hn in a shell"
+    return Check("files", "warning", f"a process may open only {limit} files, too few for many connections", do)
 
 
 def _check_base_url(settings: Settings) -> Check:
     name, issuer = "base URL", settings.issuer
     if settings.dev and (issuer.startswith("https:") or settings.host not in LOOPBACK):
-        return Check(name, "warning", f"{issuer}, with dev on: http and private receivers", "serve without --dev")
+        return Check(
+            name, "warning", f"{issuer}, with dev on: http and private receivers are allowed", "serve without --dev"
+        )
     if issuer.startswith("http:") and not settings.dev:
-        do = "set GATEPOST_BASE_URL to the https:// address that clients see"
-        return Check(name, "warning", f"{issuer} is for this machine only", do)
+        do = "set GATEPOST_BASE_URL to the https:// URL that clients use"
+        return Check(name, "warning", f"{issuer} can be used on this machine only", do)
     return Check(name, "ok", issuer)
 
 
 def _check_master_key(settings: Settings) -> Iterator[Check]:
     name, path = "master key", settings.key_file
     if not settings.master_key and not path.exists() and not settings.database and not settings.sqlite_file.exists():
-        yield Check(name, "ok", f"the first start makes one in {path}")
+        yield Check(name, "ok", f"the first start creates {path}")
         return
     try:
         app.master_keys(settings, first_start=False)
@@ -95,23 +97,25 @@ def _check_master_key(settings: Settings) -> Iterator[Check]:
         yield Check(name, "problem", str(error))
         return
     except OSError as error:
-        yield Check(name, "problem", f"cannot read {path}: {error.strerror}", "run as the user that it belongs to")
+        yield Check(name, "problem", f"cannot read {path}: {error.strerror}", "run as the owner of the file")
         return
     if settings.master_key:
         yield Check(name, "ok", "from GATEPOST_MASTER_KEY")
         return
     yield Check(name, "ok", f"in {path}, which only its owner can read")
     if path.parent.stat().st_mode & 0o022:
-        yield Check(name, "warning", f"others can replace it in {path.parent}", f"run: chmod go-w {path.parent}")
+        yield Check(name, "warning", f"other users can replace it in {path.parent}", f"run: chmod go-w {path.parent}")
 
 
 def _check_disk(directory: Path) -> Check:
-    there = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.exists())
-    free = shutil.disk_usage(there).free
-    found = f"{free // 1024**2} MiB free in {there}"
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    found = f"{free // 1024**2} MiB free in {existing}"
     if free >= LOW_DISK:
         return Check("disk", "ok", found)
-    return Check("disk", "problem" if free < NO_DISK else "warning", found, "make room, or move the data directory")
+    return Check(
+        "disk", "problem" if free < NO_DISK else "warning", found, "free disk space, or move the data directory"
+    )
 
 
 # --- the store
@@ -119,8 +123,8 @@ def _check_disk(directory: Path) -> Check:
 
 def _check_store(settings: Settings) -> Iterator[Check]:
     if not settings.database and not settings.sqlite_file.exists():
-        do = "gatepost serve makes it; or point --data or GATEPOST_DATA at the right directory"
-        yield Check("store", "warning", f"there is none in {settings.data_directory}", do)
+        do = "gatepost serve creates it; or set --data or GATEPOST_DATA to the right directory"
+        yield Check("store", "warning", f"there is no store in {settings.data_directory}", do)
         return
     try:
         store = app.open_store(settings)
@@ -135,11 +139,7 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         yield from _check_allowed_networks(settings, store)
         yield from _check_scopes(settings, store)
     except GatepostError as error:
-        do = (
-            "check that the database runs and that the URL is right"
-            if settings.database
-            else "see `gatepost store check`"
-        )
+        do = "check that the database runs and the URL is right" if settings.database else "see `gatepost store check`"
         yield Check("store", "problem", str(error), do)
     finally:
         store.close()
@@ -149,12 +149,16 @@ def _check_database(store: Store) -> Iterator[Check]:
     before = clock.now()
     condition = store.info()
     after = clock.now()
-    yield Check("store", "ok", f"{condition.engine} answers")
+    yield Check("store", "ok", f"{condition.engine} responds")
     if condition.dangers:
-        do = "set it back" if condition.clock else "start the service, which sets it; a network share cannot have it"
+        do = (
+            "change it back"
+            if condition.clock
+            else "start the service, which sets it; network shares do not support it"
+        )
         yield Check("durability", "problem", f"{', '.join(condition.dangers)}: a commit can be lost", do)
     else:
-        yield Check("durability", "ok", "what is committed is on the disk")
+        yield Check("durability", "ok", "commits are written to the disk")
     if condition.clock:
         yield _check_clock(condition.clock, before, after)
 
@@ -162,9 +166,9 @@ def _check_database(store: Store) -> Iterator[Check]:
 def _check_clock(database: datetime, before: datetime, after: datetime) -> Check:
     skew = max(before - database, database - after, timedelta())
     if skew <= SKEW:
-        return Check("clock", "ok", "agrees with the database's")
-    status: Any = "problem" if skew > TOO_MUCH_SKEW else "warning"
-    return Check("clock", status, f"{skew} apart from the database's", "keep both machines' time with NTP")
+        return Check("clock", "ok", "agrees with the database's clock")
+    status: Any = "problem" if skew > MAX_SKEW else "warning"
+    return Check("clock", status, f"{skew} off the database's clock", "synchronize both machines with NTP")
 
 
 def _check_schema(store: Store) -> Check:
@@ -178,7 +182,7 @@ def _check_opens(settings: Settings, store: Store) -> Check:
     try:
         master = Box(app.master_keys(settings, first_start=False))
     except (BadSetting, OSError):
-        return Check(name, "problem", "cannot be opened without a master key", "see above")
+        return Check(name, "problem", "cannot be decrypted without a master key", "see above")
 
     def unit(tx: Tx) -> set[bytes]:
         key_units.open_server_keys(tx, master, make=False)
@@ -189,108 +193,112 @@ def _check_opens(settings: Settings, store: Store) -> Check:
     except BadSetting as error:
         return Check(name, "problem", str(error))
     if under != {master.first}:
-        return Check(name, "warning", "not all are under the first master key", "run: gatepost key rewrap")
-    return Check(name, "ok", "the first master key opens them")
+        return Check(name, "warning", "some are not encrypted with the first master key", "run: gatepost key rewrap")
+    return Check(name, "ok", "encrypted with the first master key")
 
 
 def _check_hidden_headers(store: Store) -> Check:
     name, count = "endpoints", store.read_now(endpoint_headers.count_unencrypted)
     if count:
-        found = f"{count} have hidden header values that an earlier release stored in clear"
+        found = f"{count} have hidden header values that an earlier release stored unencrypted"
         return Check(name, "warning", found, "run: gatepost key rewrap")
-    return Check(name, "ok", "their hidden header values are encrypted")
+    return Check(name, "ok", "all hidden header values are encrypted")
 
 
 def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]:
     for name, networks in settings.allow_networks.items():
         if store.read_now(lambda tx, name=name: account_rows.load_named(tx, name)) is None:  # type: ignore[misc]
-            do = "name an account that `gatepost account list` shows"
+            do = "use a name that `gatepost account list` shows"
             yield Check("allow_networks", "warning", f"there is no account {name}", do)
         else:
-            yield Check("allow_networks", "ok", f"{name} may send to {', '.join(networks) or 'nothing more'}")
+            yield Check("allow_networks", "ok", f"{name} may send to {', '.join(networks) or 'no additional network'}")
 
 
 def _check_scopes(settings: Settings, store: Store) -> Iterator[Check]:
-    """Scopes of accounts that no longer count: of a shared resource, or of one that is not in normal form."""
+    """Report scopes that have no effect: of a shared resource, or of a resource that is not in normal form."""
     shared = shared_resources.index(settings.shared_resources)
     for account in administration.every(store):
         for scope in administration.scopes_of(store, account.id):
             if shared.includes(scope.resource) and scope.status == "active":
-                found = f"{account.name} defined {scope.name} for {scope.resource}, whose scopes are the operator's"
-                yield Check("scopes", "warning", found, "it grants nothing of its own; have it retired")
+                found = f"{account.name} defined {scope.name} for {scope.resource}, whose scopes the operator defines"
+                yield Check("scopes", "warning", found, "the scope has no effect; ask the account to retire it")
             elif scope.name in shared.by_scope:
-                found = f"{account.name} has a scope {scope.name} of its own, so it cannot use the shared one"
+                found = f"{account.name} defined its own scope {scope.name}, so it cannot use the shared one"
                 yield Check("scopes", "warning", found, "choose another name in shared_resources")
             elif resources.normal_form(scope.resource) != scope.resource:
                 found = f"{scope.resource!r} of {account.name} ({scope.name}) is not in normal form"
-                yield Check("scopes", "warning", found, "have it redefined, or retired")
+                yield Check("scopes", "warning", found, "ask the account to redefine or retire it")
 
 
 # --- the ports
 
 
 class Identity(NamedTuple):
-    """How a service on this store can be told from any other."""
+    """Identifies a service on this store."""
 
     instance: str
     keys: frozenset[str]  # ids of its signing keys
 
 
-Answer = dict[str, Any]
-Ask = Callable[[str], Answer]
+Response = dict[str, Any]
+Get = Callable[[str], Response]
 
 
 def _identity(settings: Settings) -> Identity | None:
-    """None when the store cannot be read."""
+    """None if the store cannot be read."""
     try:
-        opened = app.open_for_use(settings)
+        runtime = app.open_for_use(settings)
     except (GatepostError, OSError):
         return None
     try:
-        keys = opened.store.read_now(lambda tx: frozenset(each.key.id for each in key_rows.load(tx)))
-        return Identity(opened.service.keys.instance, keys)
+        keys = runtime.store.read_now(lambda tx: frozenset(wrapped.key.id for wrapped in key_rows.load(tx)))
+        return Identity(runtime.service.keys.instance, keys)
     except GatepostError:
         return None
     finally:
-        opened.store.close()
+        runtime.store.close()
 
 
-def _is_instance(answer: Answer, own: Identity | None) -> bool:
-    return own is not None and answer.get("instance") == own.instance
+def _is_instance(response: Response, own: Identity | None) -> bool:
+    return own is not None and response.get("instance") == own.instance
 
 
-def _has_key_of(answer: Answer, own: Identity | None) -> bool:
-    keys = answer.get("keys")
-    shown = [key.get("kid") for key in keys if isinstance(key, dict)] if isinstance(keys, list) else []
-    return own is not None and any(kid in own.keys for kid in shown if isinstance(kid, str))
+def _has_key_of(response: Response, own: Identity | None) -> bool:
+    keys = response.get("keys")
+    kids = [key.get("kid") for key in keys if isinstance(key, dict)] if isinstance(keys, list) else []
+    return own is not None and any(kid in own.keys for kid in kids if isinstance(kid, str))
 
 
-def _check_port(name: str, host: str, port: int, is_own: Callable[[Ask], bool], own: Identity | None) -> Check:
-    taken = _bind(host, port)
-    if not taken:
+def _check_port(name: str, host: str, port: int, is_own: Callable[[Get], bool], own: Identity | None) -> Check:
+    problem = _bind(host, port)
+    if not problem:
         return Check(name, "ok", f"{host}:{port} is free")
-    if is_own(lambda path: _ask(host, port, path)):
+    if is_own(lambda path: _get(host, port, path)):
         return Check(name, "ok", f"{host}:{port} is in use by this service")
     if own is None:
         do = "make the store readable, or choose another port"
-        return Check(name, "warning", f"{host}:{port} is in use; without the store nobody can tell by whom", do)
+        return Check(
+            name, "warning", f"{host}:{port} is in use; whether by this service is unknown without the store", do
+        )
     return Check(
-        name, "problem", f"cannot listen on {host}:{port}: {taken}; another program or store is served there",
-        "choose another port, or end the program that uses it",
+        name, "problem", f"cannot listen on {host}:{port}: {problem}; another program or store uses it",
+        "choose another port, or stop the program that uses it",
     )  # fmt: skip
 
 
 def _check_ready(settings: Settings, check: Check) -> Check:
-    """The operations port is free or this service's own; in the latter case it may not be ready."""
+    """Whether the service is ready, if it uses the operations port."""
     host, port = settings.ops_host, settings.ops_port
-    answer = _ask(host, port, "/readyz") if "in use" in check.found else {}
-    if answer.get("status") != "not ready":
+    response = _get(host, port, "/readyz") if "in use" in check.found else {}
+    if response.get("status") != "not ready":
         return check
-    return Check(check.check, "warning", f"the service on {host}:{port} is not ready: {answer.get('because')}", "wait")
+    return Check(
+        check.check, "warning", f"the service on {host}:{port} is not ready: {response.get('because')}", "wait"
+    )
 
 
 def _bind(host: str, port: int) -> str:
-    """Why the port cannot be had; empty when it can."""
+    """Why the port cannot be used, or "" if it is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -300,10 +308,10 @@ def _bind(host: str, port: int) -> str:
     return ""
 
 
-def _ask(host: str, port: int, path: str) -> dict[str, Any]:
-    """What answers there, if it answers in JSON."""
-    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (where it listens, not where we do)
-    connection = http.client.HTTPConnection(reached, port, timeout=_PATIENCE)
+def _get(host: str, port: int, path: str) -> Response:
+    """The JSON response of whatever listens there, or an empty one."""
+    target = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (only compared with)
+    connection = http.client.HTTPConnection(target, port, timeout=_TIMEOUT)
     try:
         connection.request("GET", path, headers={"Host": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"})
         return msgspec.json.decode(connection.getresponse().read(64 * 1024), type=dict[str, Any])

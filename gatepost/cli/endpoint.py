@@ -1,4 +1,4 @@
-"""`gatepost endpoint`: look at webhook receivers, disable and enable them."""
+"""`gatepost endpoint`: show, disable and enable webhook endpoints."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,9 +7,9 @@ import click
 
 from gatepost.accounts import Account, administration
 from gatepost.cli import show
-from gatepost.cli.options import account_option, json_option, with_store
+from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.core import ids
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import definitions, endpoint_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
@@ -19,41 +19,36 @@ _PAGE = 200
 
 @click.group()
 def endpoint() -> None:
-    """See endpoints, how they fare, and disable or enable them."""
+    """Show endpoints and their health, and disable or enable them."""
 
 
 @endpoint.command("list")
 @account_option
 @with_store
-@json_option
-def list_endpoints(opened: Opened, name: str, as_json: bool) -> None:
-    """The endpoints of an account, oldest first, without those that were removed."""
-    account = opened.store.read_now(lambda tx: administration.named(tx, name))
-    found = list(_endpoints(opened, account))
+def list_endpoints(runtime: Runtime, name: str, as_json: bool) -> None:
+    """List the endpoints of an account, oldest first. Removed endpoints are left out."""
+    endpoints = list(_endpoints(runtime, account_named(runtime, name)))
     if as_json:
-        show.document(found)
+        show.document(endpoints)
         return
-    rows = [
-        (
-            each["id"], each["url"], each["status"], each["disabled_reason"], each["health"]["consecutive_failures"],
-            each["health"]["failing_since"], each["health"]["will_be_disabled_at"], each["held"],
-        )
-        for each in found
-    ]  # fmt: skip
-    columns = ("id", "url", "status", "reason", "failures in a row", "failing since", "will be disabled at", "held")
-    show.table(columns, rows)
+    columns = {
+        "id": "id", "url": "url", "status": "status", "reason": "disabled_reason",
+        "consecutive failures": "consecutive_failures", "failing since": "failing_since",
+        "will be disabled at": "will_be_disabled_at", "held": "held",
+    }  # fmt: skip
+    show.listing([endpoint | endpoint["health"] for endpoint in endpoints], columns)
 
 
-def _endpoints(opened: Opened, account: Account) -> Iterator[dict[str, Any]]:
-    """Page by page, each as POST /webhooks/endpoints shows it."""
+def _endpoints(runtime: Runtime, account: Account) -> Iterator[dict[str, Any]]:
+    """Page by page, in the form that POST /webhooks/endpoints returns."""
     after = LOWEST
 
     def unit(tx: Tx) -> list[tuple[Endpoint, dict[str, Any]]]:
         page = endpoint_rows.page(tx, account.id, after, _PAGE)
-        return [(each, definitions.shown_endpoint(tx, account, each)) for each in page]
+        return [(endpoint, definitions.shown_endpoint(tx, account, endpoint)) for endpoint in page]
 
-    while page := opened.store.read_now(unit):
-        yield from (shown for each, shown in page if each.status != "removed")
+    while page := runtime.store.read_now(unit):
+        yield from (shown for endpoint, shown in page if endpoint.status != "removed")
         after = ids.raw(page[-1][0].id)
 
 
@@ -61,55 +56,48 @@ def _endpoints(opened: Opened, account: Account) -> Iterator[dict[str, Any]]:
 @click.argument("endpoint_id")
 @account_option
 @with_store
-@json_option
-def show_endpoint(opened: Opened, endpoint_id: str, name: str, as_json: bool) -> None:
-    """One endpoint as it is defined, how it fares, and its subscriptions. Its secret is never shown."""
+def show_endpoint(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) -> None:
+    """Show the definition of an endpoint, its health and its subscriptions. Its secret is never shown."""
 
     def unit(tx: Tx) -> dict[str, Any]:
         account = administration.named(tx, name)
         found = definitions.named_endpoint(tx, account, endpoint_id)
         subscriptions = subscription_rows.of_endpoint(tx, account.id, found.id)
-        told = [definitions.shown_subscription(tx, each) for each in subscriptions]
-        return definitions.shown_endpoint(tx, account, found) | {"subscriptions": told}
+        shown = [definitions.shown_subscription(tx, subscription) for subscription in subscriptions]
+        return definitions.shown_endpoint(tx, account, found) | {"subscriptions": shown}
 
-    found = opened.store.read_now(unit)
+    endpoint = runtime.store.read_now(unit)
     if as_json:
-        show.document(found)
+        show.document(endpoint)
         return
-    subscriptions = found.pop("subscriptions")
-    show.record(found)
+    subscriptions = endpoint.pop("subscriptions")
+    show.record(endpoint)
     print()
-    columns = ("id", "events", "filter", "status", "description")
-    show.table(["subscription", *columns[1:]], [[each[column] for column in columns] for each in subscriptions])
+    columns = {"subscription": "id"} | show.headings("events", "filter", "status", "description")
+    show.listing(subscriptions, columns)
 
 
 @endpoint.command()
 @click.argument("endpoint_id")
 @account_option
 @with_store
-@json_option
-def disable(opened: Opened, endpoint_id: str, name: str, as_json: bool) -> None:
-    """Stop sending to an endpoint: what is for it is held, and lost only past the account's hold_limit."""
-    _redefine(opened, name, endpoint_id, "disabled", as_json)
+def disable(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) -> None:
+    """Stop sending to an endpoint. Its deliveries are held, and fail after the account's hold_limit."""
+    _redefine(runtime, name, endpoint_id, "disabled", as_json)
 
 
 @endpoint.command()
 @click.argument("endpoint_id")
 @account_option
 @with_store
-@json_option
-def enable(opened: Opened, endpoint_id: str, name: str, as_json: bool) -> None:
-    """Let a disabled endpoint go on: what was held is sent now."""
-    _redefine(opened, name, endpoint_id, "active", as_json)
+def enable(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) -> None:
+    """Enable a disabled endpoint. Held deliveries are sent now."""
+    _redefine(runtime, name, endpoint_id, "active", as_json)
 
 
-def _redefine(opened: Opened, name: str, endpoint_id: str, status: str, as_json: bool) -> None:
+def _redefine(runtime: Runtime, name: str, endpoint_id: str, status: str, as_json: bool) -> None:
     def unit(tx: Tx) -> dict[str, Any]:
         account = administration.named(tx, name)
-        return definitions.redefine_endpoint(tx, opened.service, account, endpoint_id, status)
+        return definitions.redefine_endpoint(tx, runtime.service, account, endpoint_id, status)
 
-    found = opened.store.run_now(unit)
-    if as_json:
-        show.document(found)
-    else:
-        show.record(found)
+    show.record(runtime.store.run_now(unit), as_json=as_json)

@@ -1,78 +1,76 @@
-"""`gatepost issuer`: whose tokens an account's workloads may show to obtain one of ours."""
+"""`gatepost issuer`: the issuers whose tokens an account's workloads may exchange."""
 
 import click
 
 from gatepost.accounts import administration
 from gatepost.cli import show
-from gatepost.cli.options import account_option, json_option, with_store
+from gatepost.cli.options import account_option, with_store
 from gatepost.oauth import issuer_admin, issuer_rows
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
+
+_account = click.option("--account", required=True, metavar="NAME", help="Name or id of the account.")
 
 
 @click.group()
 def issuer() -> None:
-    """Trust an issuer of workload identities: its tokens are exchanged by the jwt-bearer grant."""
+    """Trust issuers of workload identities, whose tokens the jwt-bearer grant exchanges."""
 
 
 @issuer.command()
 @click.argument("name")
-@click.option("--account", required=True, metavar="NAME", help="Its name or id.")
+@_account
 @click.option("--issuer", "issued_by", required=True, metavar="ISS", help="The `iss` of its tokens.")
 @click.option("--jwks-uri", required=True, metavar="URL", help="Where its keys are published.")
 @click.option("--match", multiple=True, required=True, metavar="CLAIM=VALUE", help="A claim and its exact value.")
-@click.option("--client", required=True, metavar="CLIENT_ID", help="The client that may show its tokens.")
-@click.option("--scope", multiple=True, required=True, help="What such a token may obtain.")
-@click.option("--once", is_flag=True, help="Accept each of its tokens once, by its `jti`, which is then required.")
+@click.option("--client", required=True, metavar="CLIENT_ID", help="The client that may present its tokens.")
+@click.option("--scope", multiple=True, required=True, help="A scope that such a token may obtain.")
+@click.option("--once", is_flag=True, help="Accept each of its tokens once. The `jti` claim is then required.")
 @with_store
-@json_option
 def add(
-    opened: Opened, name: str, account: str, issued_by: str, jwks_uri: str, match: tuple[str, ...], client: str,
+    runtime: Runtime, name: str, account: str, issued_by: str, jwks_uri: str, match: tuple[str, ...], client: str,
     scope: tuple[str, ...], once: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Trust tokens of an issuer whose claims match, for one client and these scopes."""
-    made = opened.store.run_now(
+    added = runtime.store.run_now(
         lambda tx: issuer_admin.add(
-            tx, opened.service, administration.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
+            tx, runtime.service, administration.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
             match=list(match), client=client, scope=list(scope), once=once,
         )
     )  # fmt: skip
-    (show.document if as_json else show.record)(made.shown())
+    show.record(added.shown(), as_json=as_json)
 
 
 @issuer.command("list")
 @account_option
 @with_store
-@json_option
-def list_issuers(opened: Opened, name: str, as_json: bool) -> None:
-    """The issuers that an account trusts, by name."""
-    found = opened.store.read_now(lambda tx: issuer_rows.load(tx, administration.named(tx, name).id))
+def list_issuers(runtime: Runtime, name: str, as_json: bool) -> None:
+    """List the issuers that an account trusts, by name."""
+    issuers = runtime.store.read_now(lambda tx: issuer_rows.load(tx, administration.named(tx, name).id))
     if as_json:
-        show.document([each.shown() for each in found])
+        show.document([issuer.shown() for issuer in issuers])
         return
-    rows = [(each.name, each.issuer, each.match, each.client, " ".join(each.scope)) for each in found]
+    rows = [(issuer.name, issuer.issuer, issuer.match, issuer.client, " ".join(issuer.scope)) for issuer in issuers]
     show.table(("name", "issuer", "match", "client", "scope"), rows)
 
 
 @issuer.command("show")
 @click.argument("name")
-@click.option("--account", required=True, metavar="NAME", help="Its name or id.")
+@_account
 @with_store
-@json_option
-def show_issuer(opened: Opened, name: str, account: str, as_json: bool) -> None:
-    """Show one entry, with the `sub` of the tokens that its workloads obtain."""
-    found = opened.store.read_now(lambda tx: issuer_admin.named(tx, administration.named(tx, account), name))
-    (show.document if as_json else show.record)(found.shown())
+def show_issuer(runtime: Runtime, name: str, account: str, as_json: bool) -> None:
+    """Show an issuer, with the `sub` of the tokens that its workloads obtain."""
+    issuer = runtime.store.read_now(lambda tx: issuer_admin.named(tx, administration.named(tx, account), name))
+    show.record(issuer.shown(), as_json=as_json)
 
 
 @issuer.command()
 @click.argument("name")
-@click.option("--account", required=True, metavar="NAME", help="Its name or id.")
+@_account
 @with_store
-@json_option
-def remove(opened: Opened, name: str, account: str, as_json: bool) -> None:
-    """Trust an issuer no longer. Tokens that its workloads obtained end with it, also by exchange."""
-    opened.store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), name))
+def remove(runtime: Runtime, name: str, account: str, as_json: bool) -> None:
+    """Stop trusting an issuer. All tokens that its workloads obtained end, including exchanged ones."""
+    runtime.store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), name))
     if as_json:
         show.document({"name": name, "removed": True})
     else:
-        print(f"{name} is not trusted any more.")
+        print(f"{name} is no longer trusted.")

@@ -1,11 +1,10 @@
-"""`gatepost key`: the signing keys through their lives, and the master key that everything at rest is under."""
+"""`gatepost key`: the life cycle of the signing keys, and the master key that encrypts everything at rest."""
 
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,7 +18,7 @@ from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth import key_rows, signing_keys
 from gatepost.oauth.signing_keys import Change, SigningKey
 from gatepost.run import app
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.settings import PREFIX, Settings
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import endpoint_headers
@@ -30,30 +29,28 @@ _JWKS_AGE = f"{int(signing_keys.JWKS_MAX_AGE.total_seconds()) // 60} minutes"
 
 @click.group()
 def key() -> None:
-    """See, rotate and revoke signing keys; change the master key."""
+    """Show, rotate and revoke signing keys, and change the master key."""
 
 
 @key.command("list")
 @with_store
-@json_option
-def list_keys(opened: Opened, as_json: bool) -> None:
-    """All signing keys, oldest first: announced, active, retired, revoked, purged."""
-    _tell(_stored(opened), as_json)
+def list_keys(runtime: Runtime, as_json: bool) -> None:
+    """List all signing keys, oldest first: announced, active, retired, revoked, purged."""
+    _show(_stored(runtime), as_json)
 
 
 @key.command()
 @click.option("--alg", "algs", multiple=True, type=click.Choice(signing_keys.ALGORITHMS), help="Only this algorithm.")
-@click.option("--now", is_flag=True, help="Even if the next key is announced for less than 24 h.")
+@click.option("--now", is_flag=True, help="Even if the next key was announced less than 24 h ago.")
 @with_store
-@json_option
-def rotate(opened: Opened, algs: tuple[str, ...], now: bool, as_json: bool) -> None:
-    """Let the announced keys sign from now on.
+def rotate(runtime: Runtime, algs: tuple[str, ...], now: bool, as_json: bool) -> None:
+    """Activate the announced keys, which sign from now on.
 
     With --now, verifiers that cached the key set see an unknown kid until they fetch it again (15 minutes at most).
     """
     wanted = frozenset(algs or signing_keys.ALGORITHMS)
-    changes = opened.store.run_now(lambda tx: key_units.rotate(tx, opened.service, _ORIGIN, wanted, now=now))
-    _tell(_after(changes), as_json)
+    changes = runtime.store.run_now(lambda tx: key_units.rotate(tx, runtime.service, _ORIGIN, wanted, now=now))
+    _show(_after(changes), as_json)
     if now:
         click.echo(
             f"Verifiers that cached the key set see an unknown kid until they fetch it again ({_JWKS_AGE} at most).",
@@ -63,70 +60,74 @@ def rotate(opened: Opened, algs: tuple[str, ...], now: bool, as_json: bool) -> N
 
 @key.command()
 @click.argument("key_id")
-@click.option("--reason", default="", help="Why, for the ledger.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", default="", help="The reason, for the ledger.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_store
-@json_option
-def revoke(opened: Opened, key_id: str, reason: str, yes: bool, as_json: bool) -> None:
-    """Take a compromised key out of the key set at once. Every token it signed stops verifying."""
-    found = next(
-        (each for each in _stored(opened) if each.id == key_id and each.status in signing_keys.PUBLISHED), None
-    )
-    if found is None:
-        raise BadSetting(f"there is no key {key_id} in use; `gatepost key list` shows those there are")
+def revoke(runtime: Runtime, key_id: str, reason: str, yes: bool, as_json: bool) -> None:
+    """Remove a compromised key from the key set at once. Tokens that it signed are no longer valid."""
+    published = {key.id: key for key in _stored(runtime) if key.status in signing_keys.PUBLISHED}
+    if key_id not in published:
+        raise BadSetting(f"no key {key_id} is in use; see `gatepost key list`")
+    key = published[key_id]
     click.echo(
-        f"{key_id} ({found.alg}, {found.status}): every token it signed stops verifying, here at once, elsewhere when "
-        f"the key set is fetched again ({_JWKS_AGE} at most). Clients must ask for new ones. This cannot be undone.",
+        f"{key_id} ({key.alg}, {key.status}): tokens that it signed become invalid, here at once, elsewhere when the "
+        f"key set is fetched again ({_JWKS_AGE} at most). Clients must request new tokens. This cannot be undone.",
         err=True,
     )
     if not yes:
         click.confirm("Revoke it?", abort=True, err=True)
-    changes = opened.store.run_now(lambda tx: key_units.revoke(tx, opened.service, key_id, reason, _ORIGIN))
-    _tell(_after(changes), as_json)
+    changes = runtime.store.run_now(lambda tx: key_units.revoke(tx, runtime.service, key_id, reason, _ORIGIN))
+    _show(_after(changes), as_json)
 
 
 @key.command()
-@click.option("--new", is_flag=True, help="Make a new master key in the data directory's key file first.")
+@click.option("--new", is_flag=True, help="First create a new master key in the data directory's key file.")
 @with_settings
 @json_option
 def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
-    """Encrypt the server keys under the first master key, and what an earlier release stored in clear.
+    """Encrypt the server keys with the first master key, and values that an earlier release stored unencrypted.
 
-    Either set GATEPOST_MASTER_KEY to "new,old" everywhere and restart, rewrap, then leave out the old; or, with the
-    key file in the data directory, rewrap --new does it all. Backups made before still need the old key.
+    With the key file in the data directory, run rewrap --new. Otherwise, set GATEPOST_MASTER_KEY to "new,old"
+    everywhere and restart, run rewrap, and then remove the old key. Earlier backups still need the old key.
     """
     own_file = not settings.master_key and not settings.master_key_file
     if new and not own_file:
         raise BadSetting(
-            "--new is for the key file in the data directory; here, put a new key before the old in "
-            f"{settings.master_key_file or PREFIX + 'MASTER_KEY'} (new,old), then rewrap without --new"
+            "--new is for the key file in the data directory; instead, put a new key before the old one in "
+            f"{settings.master_key_file or PREFIX + 'MASTER_KEY'} (new,old), and run rewrap without --new"
         )
-    opened = app.open_for_use(settings)
+    runtime = app.open_for_use(settings)
     try:
         with _alone(settings.key_file) if own_file else nullcontext():
-            count, left_out = _rewrap(settings, opened, new=new, own_file=own_file)
-        encrypted = _encrypt_headers(opened)
+            count, removed = _rewrap(settings, runtime, new=new, own_file=own_file)
+        encrypted = _encrypt_headers(runtime)
     finally:
-        opened.store.close()
+        runtime.store.close()
     if as_json:
-        show.document({"rewrapped": count, "keys_left_out": left_out, "endpoints_encrypted": encrypted})
+        show.document({"rewrapped": count, "keys_left_out": removed, "endpoints_encrypted": encrypted})
         return
-    print(f"{count} server keys rewrapped." if count else "The server keys are under the first master key already.")
+    print(
+        f"{count} server keys rewrapped."
+        if count
+        else "The server keys are already encrypted with the first master key."
+    )
     if encrypted:
-        print(f"Hidden header values of {encrypted} endpoints, stored by an earlier release, were encrypted.")
-    print(_next_step(settings, left_out, own_file=own_file))
+        print(
+            f"Encrypted the hidden header values of {encrypted} endpoints, which an earlier release stored unencrypted."
+        )
+    print(_next_step(settings, removed, own_file=own_file))
 
 
-def _encrypt_headers(opened: Opened) -> int:
-    """What is encrypted rests on the server keys, so only what an earlier release stored in clear is to be done."""
-    count, name, box = 0, "", opened.service.keys.data
-    while some := opened.store.read_now(lambda tx, name=name: account_rows.page(tx, name, 100)):  # type: ignore[misc]
-        name = some[-1].name
-        for account in some:
+def _encrypt_headers(runtime: Runtime) -> int:
+    """Encrypt what an earlier release stored unencrypted. Everything else depends only on the server keys."""
+    count, name, box = 0, "", runtime.service.keys.data
+    while page := runtime.store.read_now(lambda tx, name=name: account_rows.page(tx, name, 100)):  # type: ignore[misc]
+        name = page[-1].name
+        for account in page:
             after: bytes | None = LOWEST
             while after is not None:
-                found, after = opened.store.run_now(partial(_encrypt_some, box, account.id, after))
-                count += found
+                encrypted, after = runtime.store.run_now(partial(_encrypt_some, box, account.id, after))
+                count += encrypted
     return count
 
 
@@ -136,25 +137,25 @@ def _encrypt_some(box: Box, account: str, after: bytes, tx: Tx) -> tuple[int, by
 
 @contextmanager
 def _alone(key_file: Path) -> Iterator[None]:
-    """Two at once could each leave the other's key out of the file."""
+    """Prevent a second rewrap, which could remove the new key of this one from the file."""
     with key_file.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadSetting("another rewrap is under way here; wait until it has ended") from None
+            raise BadSetting("another rewrap is running; wait until it has finished") from None
         yield
 
 
-def _rewrap(settings: Settings, opened: Opened, *, new: bool, own_file: bool) -> tuple[int, int]:
-    """In an order such that, wherever it is cut short, the keys in the file open the store."""
+def _rewrap(settings: Settings, runtime: Runtime, *, new: bool, own_file: bool) -> tuple[int, int]:
+    """The keys in the file open the store at every step, so that an interruption does no harm."""
     path = settings.key_file
     if new:
         app.write_key_file(path, "\n".join([new_master_key(), *_words(path)]))
     master = app.master_keys(settings, first_start=False)
-    count = opened.store.run_now(lambda tx: key_units.rewrap(tx, Box(master)))
+    count = runtime.store.run_now(lambda tx: key_units.rewrap(tx, Box(master)))
     if not own_file or len(master) == 1:
         return count, 0
-    opened.store.read_now(lambda tx: key_units.open_server_keys(tx, Box(master[:1]), make=False))
+    runtime.store.read_now(lambda tx: key_units.open_server_keys(tx, Box(master[:1]), make=False))
     app.write_key_file(path, _words(path)[0])
     return count, len(master) - 1
 
@@ -163,31 +164,27 @@ def _words(path: Path) -> list[str]:
     return path.read_text("ascii").replace(",", "\n").split()
 
 
-def _next_step(settings: Settings, left_out: int, *, own_file: bool) -> str:
-    if left_out:
+def _next_step(settings: Settings, removed: int, *, own_file: bool) -> str:
+    if removed:
         elsewhere = " Copy it to every other machine that uses this database." if settings.database else ""
-        return f"{settings.key_file} holds the new key alone; running servers go on.{elsewhere}"
+        return f"{settings.key_file} now holds only the new key. Running servers are not affected.{elsewhere}"
     if own_file:
-        return "To change the master key: gatepost key rewrap --new"
+        return "To change the master key, run: gatepost key rewrap --new"
     where = settings.master_key_file or f"{PREFIX}MASTER_KEY"
     if len(app.master_keys(settings, first_start=False)) > 1:
-        return f"Now leave all but the first key out of {where}, everywhere, and restart the servers."
-    return f"To change the master key: put a new one before the old in {where} (new,old), restart, then rewrap."
+        return f"Now remove all but the first key from {where}, everywhere, and restart the servers."
+    return f"To change the master key, put a new one before the old one in {where} (new,old), restart, and rewrap."
 
 
-def _stored(opened: Opened) -> list[SigningKey]:
-    return [each.key for each in opened.store.read_now(key_rows.load_uncached)]
+def _stored(runtime: Runtime) -> list[SigningKey]:
+    return [wrapped.key for wrapped in runtime.store.read_now(key_rows.load_uncached)]
 
 
 def _after(changes: list[Change]) -> list[SigningKey]:
-    """The keys that changed, each as it is in the end."""
+    """The keys that changed, in their final state."""
     return list({change.key.id: change.key for change in changes}.values())
 
 
-def _tell(found: list[SigningKey], as_json: bool) -> None:
-    shown: list[dict[str, Any]] = [key_units.shown(each) for each in found]
-    if as_json:
-        show.document(shown)
-        return
-    columns = ("id", "alg", "status", "announced_at", "activated_at", "retired_at", "purge_at")
-    show.table([name.replace("_", " ") for name in columns], [[each[name] for name in columns] for each in shown])
+def _show(keys: list[SigningKey], as_json: bool) -> None:
+    columns = show.headings("id", "alg", "status", "announced_at", "activated_at", "retired_at", "purge_at")
+    show.listing([key_units.shown(key) for key in keys], columns, as_json=as_json)

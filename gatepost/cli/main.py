@@ -1,4 +1,4 @@
-"""The group of all commands, and how errors are said."""
+"""The group of all commands, and how errors are reported."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from gatepost.cli.options import settings_options
 from gatepost.core.errors import GatepostError
 from gatepost.settings import load
 
-# Each is a file beside this one, with a command of the same name.
+# Each noun is a module of this package that has a command of the same name.
 NOUNS = (
     "account", "audit", "client", "completion", "consent", "delivery", "doctor", "endpoint", "event", "issuer", "key",
     "outbox", "scope", "simulate", "store", "token",
@@ -20,7 +20,7 @@ NOUNS = (
 
 
 class _Nouns(click.Group):
-    """Loads a noun's file when it is asked for: no command waits for what only another needs."""
+    """Imports the module of a noun when it is needed, so that no command waits for the imports of another."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *NOUNS})
@@ -34,17 +34,17 @@ class _Nouns(click.Group):
 @click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gatepost")
 def commands() -> None:
-    """Issue and audit tokens, deliver and explain webhooks."""
+    """Issue and audit tokens, and deliver webhooks."""
 
 
 @commands.command()
 @settings_options
 @click.option("--host", help="Address of the public listener.")
-@click.option("--port", type=int, help="Its port.")
+@click.option("--port", type=int, help="Port of the public listener.")
 @click.option("--ops-port", type=int, help="Port of the operations plane.")
 @click.option("--workers", type=int, help="Number of web processes.")
-@click.option("--only", type=click.Choice(["web", "deliver"]), help="Run one half.")
-@click.option("--dev", is_flag=True, default=None, help="For one's own machine: http and private receivers.")
+@click.option("--only", type=click.Choice(["web", "deliver"]), help="Run only the web or the delivery processes.")
+@click.option("--dev", is_flag=True, default=None, help="Development mode: allow http and private receivers.")
 def serve(config: str, **flags: Any) -> None:
     """Run the service."""
     from gatepost.run import supervisor  # noqa: PLC0415 (only this command needs a server)
@@ -53,7 +53,7 @@ def serve(config: str, **flags: Any) -> None:
 
 
 def all_commands() -> click.Group:
-    """With every noun loaded: for who describes them."""
+    """The group with every noun loaded, for documentation and tests."""
     context = click.Context(commands)
     for noun in NOUNS:
         commands.get_command(context, noun)
@@ -61,7 +61,7 @@ def all_commands() -> click.Group:
 
 
 def main() -> None:
-    os.umask(0o077)  # what the service writes is its own user's
+    os.umask(0o077)  # only the service's user may read what it writes
     try:
         commands()
     except GatepostError as error:

@@ -1,4 +1,4 @@
-"""`gatepost outbox`: which database roles may publish through the outbox, and for which accounts."""
+"""`gatepost outbox`: the database roles that may publish through the outbox, and their accounts."""
 
 import click
 
@@ -8,49 +8,51 @@ from gatepost.cli.options import json_option, with_settings
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.outbox import grant_statements, revoke_statements
 from gatepost.run import app
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.settings import Settings
 
 
 @click.group()
 def outbox() -> None:
-    """Let a PostgreSQL role publish events for certain accounts only."""
+    """Allow PostgreSQL roles to publish events for certain accounts."""
 
 
 @outbox.command()
 @click.argument("role")
-@click.option("--account", "names", multiple=True, required=True, metavar="NAME", help="Its name or id; repeatable.")
-@click.option("--print", "only_print", is_flag=True, help="Print the statements and do not run them.")
+@click.option(
+    "--account", "names", multiple=True, required=True, metavar="NAME", help="Name or id of an account; repeatable."
+)
+@click.option("--print", "only_print", is_flag=True, help="Print the statements without running them.")
 @with_settings
 @json_option
 def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: bool, as_json: bool) -> None:
-    """Let ROLE insert into the outbox for these accounts, and do nothing else with it.
+    """Allow ROLE to insert into the outbox for these accounts, and nothing else.
 
-    What ROLE was granted on the outbox before is replaced.
+    This replaces what ROLE was granted on the outbox before.
     """
-    opened = _opened(settings)
+    runtime = _open(settings)
     try:
-        found = [opened.store.read_now(lambda tx, name=name: administration.named(tx, name)) for name in names]  # type: ignore[misc]
+        accounts = [runtime.store.read_now(lambda tx, name=name: administration.named(tx, name)) for name in names]  # type: ignore[misc]
     finally:
-        opened.store.close()
-    statements = grant_statements(role, [text for each in found for text in (each.name, each.id)])
+        runtime.store.close()
+    statements = grant_statements(role, [text for account in accounts for text in (account.name, account.id)])
     _run(settings, statements, only_print=only_print, as_json=as_json)
 
 
 @outbox.command()
 @click.argument("role")
-@click.option("--print", "only_print", is_flag=True, help="Print the statements and do not run them.")
+@click.option("--print", "only_print", is_flag=True, help="Print the statements without running them.")
 @with_settings
 @json_option
 def revoke(settings: Settings, role: str, only_print: bool, as_json: bool) -> None:
-    """Take from ROLE whatever it was granted on the outbox."""
-    _opened(settings).store.close()
+    """Revoke everything that ROLE was granted on the outbox."""
+    _open(settings).store.close()
     _run(settings, revoke_statements(role), only_print=only_print, as_json=as_json)
 
 
-def _opened(settings: Settings) -> Opened:
+def _open(settings: Settings) -> Runtime:
     if not settings.database:
-        raise BadSetting("the outbox is in PostgreSQL only; set --database or GATEPOST_DATABASE")
+        raise BadSetting("the outbox needs PostgreSQL; set --database or GATEPOST_DATABASE")
     return app.open_for_use(settings)
 
 

@@ -1,49 +1,42 @@
-"""`gatepost scope`: what an account's clients may ask for."""
+"""`gatepost scope`: the scopes that an account's clients may request."""
 
 import click
 
 from gatepost.accounts import administration
 from gatepost.cli import show
-from gatepost.cli.options import account_option, json_option, with_store
+from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.oauth import reports, scopes
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 
 
 @click.group()
 def scope() -> None:
-    """See the scopes of an account."""
+    """Show the scopes of an account."""
 
 
 @scope.command("list")
 @account_option
 @with_store
-@json_option
-def list_scopes(opened: Opened, name: str, as_json: bool) -> None:
-    """The scopes that an account defined, by name.
+def list_scopes(runtime: Runtime, name: str, as_json: bool) -> None:
+    """List the scopes that an account defined, by name.
 
     Every account also has openid, offline_access, profile, email, address, phone and the gatepost: scopes.
     """
-    account = opened.store.read_now(lambda tx: administration.named(tx, name))
-    found = list(administration.scopes_of(opened.store, account.id))
-    if as_json:
-        show.document([scopes.render(each) for each in found])
-        return
-    rows = [(each.name, each.status, each.resource, each.max_lifetime, each.description) for each in found]
-    show.table(("name", "status", "resource", "max lifetime", "description"), rows)
+    defined = administration.scopes_of(runtime.store, account_named(runtime, name).id)
+    columns = show.headings("name", "status", "resource", "max_lifetime", "description")
+    show.listing([scopes.render(scope) for scope in defined], columns, as_json=as_json)
 
 
 @scope.command()
 @account_option
-@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Unused for so long.")
+@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Unused for this long.")
 @with_store
-@json_option
-def report(opened: Opened, name: str, days: int, as_json: bool) -> None:
-    """Scopes that clients were granted and obtained no token with: what could be taken away."""
-    account = opened.store.read_now(lambda tx: administration.named(tx, name))
-    found = list(reports.unused(opened.store, account, days))
+def report(runtime: Runtime, name: str, days: int, as_json: bool) -> None:
+    """List scopes that clients have but obtained no token with, and that could be removed."""
+    unused = list(reports.unused(runtime.store, account_named(runtime, name), days))
     if as_json:
-        show.document([each._asdict() for each in found])
-    elif found:
-        show.table(("client", "name", "grant", "scope"), found)
+        show.document([row._asdict() for row in unused])
+    elif unused:
+        show.table(("client", "name", "grant", "scope"), unused)
     else:
-        print(f"Every scope that was granted was used in the last {days} days.")
+        print(f"Every granted scope was used in the last {days} days.")

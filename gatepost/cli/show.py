@@ -1,9 +1,9 @@
-"""How commands show what they found: tables and lines for people, JSON for programs, a bar for long work."""
+"""Output of commands: tables for people, JSON for programs, checks, and a progress bar for long work."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -12,45 +12,68 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-_UNBOUNDED = 100_000  # columns: the terminal wraps long lines, so that an id can be copied whole
+T = TypeVar("T")
+_WIDTH = 100_000  # columns: the terminal wraps long lines, so that an id can be copied as a whole
 
 
 def document(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        shown.add_column(column)
-    for row in rows:
-        shown.add_row(*(_cell(value) for value in row))
-    _print(shown)
-
-
-def record(values: Mapping[str, Any]) -> None:
-    """One thing, a line for each of its members."""
-    shown = Table(box=None, pad_edge=False, show_header=False)
-    shown.add_column(style="bold")
-    shown.add_column()
+def record(values: Mapping[str, Any], *, as_json: bool = False) -> None:
+    """One object: a line for each member."""
+    if as_json:
+        document(values)
+        return
+    grid = Table(box=None, pad_edge=False, show_header=False)
+    grid.add_column(style="bold")
+    grid.add_column()
     for name, value in values.items():
-        shown.add_row(name, _cell(value))
-    _print(shown)
+        grid.add_row(name, _cell(value))
+    _print(grid)
+
+
+def listing(items: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool = False) -> None:
+    """Objects: all members as JSON, or a table. `columns` maps each heading to a member."""
+    if as_json:
+        document(items)
+    else:
+        table(tuple(columns), [[item[member] for member in columns.values()] for item in items])
+
+
+def headings(*members: str) -> dict[str, str]:
+    """Columns whose headings are the names of the members."""
+    return {member.replace("_", " "): member for member in members}
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    _print(grid_of(columns, rows))
+
+
+def grid_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    grid = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        grid.add_row(*(_cell(value) for value in row))
+    return grid
 
 
 def _cell(value: Any) -> Text:
-    """Plain text: nothing that somebody else wrote reaches the terminal as markup or as a control character."""
     if value is None or value == "":
         value = "–"
     elif not isinstance(value, str):
         value = msgspec.json.encode(value).decode()
-    return Text("".join(each if each.isprintable() else "�" for each in value))
+    return Text(plain(value))
 
 
-def _print(shown: Table) -> None:
-    console = Console(width=_UNBOUNDED)
+def plain(text: str) -> str:
+    """Text from others, without control characters that would reach the terminal."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def _print(grid: Table) -> None:
+    console = Console(width=_WIDTH)
     with console.capture() as captured:
-        console.print(shown)
+        console.print(grid)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
@@ -58,7 +81,7 @@ def _print(shown: Table) -> None:
 
 
 class Check(NamedTuple):
-    """One thing looked at: how it is, and if it is not well, what to do."""
+    """The result of one check and, unless it is ok, what to do."""
 
     check: str
     status: Literal["ok", "warning", "problem"]
@@ -69,17 +92,17 @@ class Check(NamedTuple):
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-def checks(found: Iterable[Check], *, as_json: bool) -> None:
-    """Each as soon as it is known. A problem makes the command fail."""
+def checks(results: Iterable[Check], *, as_json: bool) -> None:
+    """Print each result as soon as it is known. A problem makes the command fail."""
     done: list[Check] = []
-    for each in found:
-        done.append(each)
+    for result in results:
+        done.append(result)
         if not as_json:
-            status = click.style(f"{each.status:8}", fg=_COLOURS[each.status])
-            click.echo(f"{status} {each.check}: {each.found}{'; ' + each.do if each.do else ''}")
+            status = click.style(f"{result.status:8}", fg=_COLOURS[result.status])
+            click.echo(f"{status} {result.check}: {result.found}{'; ' + result.do if result.do else ''}")
     if as_json:
-        document([each._asdict() for each in done])
-    if any(each.status == "problem" for each in done):
+        document([result._asdict() for result in done])
+    if any(result.status == "problem" for result in done):
         sys.exit(1)
 
 
@@ -87,12 +110,12 @@ def checks(found: Iterable[Check], *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if a person watches it; the function given moves it on."""
+def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A progress bar, if standard error is a terminal. The function that it yields advances the bar."""
     if not sys.stderr.isatty():
         yield lambda _count: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(description, total=total)
         yield lambda count: bar.advance(task, count)

@@ -1,4 +1,4 @@
-"""`gatepost simulate`: what becomes of a delivery whose attempts end so, from the code that decides and plans."""
+"""`gatepost simulate`: the retry plan for a series of outcomes, from the code that decides and plans."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ _URL = "https://receiver.example"
 
 
 class Outcome(NamedTuple):
-    """How one attempt ends: a code, perhaps with the Retry-After that came with it, or a failure."""
+    """How an attempt ends: a status code, optionally with a Retry-After, or a failure."""
 
     text: str
     code: int | None = None
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One attempt: when it is made, in milliseconds from the start, how it ends, and what follows."""
+    """An attempt: when it is made, in milliseconds from the start, how it ends, and what follows."""
 
     number: int
     at: int
@@ -39,12 +39,12 @@ class Step(NamedTuple):
 
 class Simulation(NamedTuple):
     steps: list[Step]
-    rest: list[Planned]  # still to come if every attempt from here on fails at once
-    unused: list[Outcome]  # given for attempts that are never made
+    rest: list[Planned]  # the remaining plan if every further attempt fails at once
+    unused: list[Outcome]  # outcomes for attempts that are never made
 
 
 def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outcome]) -> Simulation:
-    """Attempts take no time here: what is shown is the waiting."""
+    """Simulate a delivery. Attempts take no time; only the waiting counts."""
     receiver = Receiver(_URL, "active", schedule)
     steps: list[Step] = []
     number, at, because, used, interrupted, not_before = 1, 0, "event", 0, 0, 0
@@ -59,8 +59,8 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
             decision = decide.after_attempt(attempted, receiver)
         if isinstance(decision, RetryAt):
             not_before = max(not_before, decision.not_before)
-            _, next_at, why = plan.postponed(Planned(number + 1, decision.at, decision.because), not_before)
-            decision = decision._replace(at=next_at, because=why)
+            _, next_at, because = plan.postponed(Planned(number + 1, decision.at, decision.because), not_before)
+            decision = decision._replace(at=next_at, because=because)
         steps.append(Step(number, at, outcome, decision))
         if not isinstance(decision, RetryAt):
             return Simulation(steps, [], list(outcomes[place + 1 :]))
@@ -74,21 +74,21 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
 
 @click.command()
 @click.argument("texts", nargs=-1, metavar="[OUTCOME]...")
-@click.option("--schedule", metavar="DELAYS", help="Delays as in retry_schedule: 5s,5m,1h; none for no retries.")
-@click.option("--delivery", metavar="ID", help="With the jitter of this delivery.")
+@click.option("--schedule", metavar="DELAYS", help="Delays as in retry_schedule: 5s,5m,1h; `none` for no retries.")
+@click.option("--delivery", metavar="ID", help="Use the jitter of this delivery.")
 @json_option
 def simulate(texts: tuple[str, ...], schedule: str | None, delivery: str | None, as_json: bool) -> None:
-    """Print the plan of a delivery whose attempts end so.
+    """Show the retry plan for a series of outcomes.
 
-    An OUTCOME is a code (503), a code with its Retry-After in seconds (429:120), a failure (timeout), or interrupted
-    for an attempt whose worker was lost. Without any, the whole plan is printed. Attempts take no time here.
+    An OUTCOME is a status code (503), a status code with Retry-After in seconds (429:120), a failure (timeout), or
+    interrupted for an attempt whose worker was lost. Without outcomes, the whole plan is shown. Attempts take no time.
     """
     delays, raw = _schedule(schedule), _delivery(delivery)
-    found = simulation(delays, raw, [parse(text) for text in texts])
+    result = simulation(delays, raw, [parse(text) for text in texts])
     if as_json:
-        show.document({"delivery": ids.text("dlv", raw), "schedule": list(delays)} | shown(found))
+        show.document({"delivery": ids.text("dlv", raw), "schedule": list(delays)} | shown(result))
     else:
-        _tell(found)
+        _show(result)
 
 
 def _schedule(text: str | None) -> list[int]:
@@ -102,12 +102,12 @@ def _schedule(text: str | None) -> list[int]:
 
 
 def _delivery(text: str | None) -> bytes:
-    """Without one, always the same: so that the same question has the same answer."""
+    """Without an id, a fixed one, so that the same outcomes always give the same plan."""
     if text is None:
         return b"\0" * 16
     raw = ids.parse("dlv", text)
     if raw is None:
-        raise BadSetting(f"--delivery {text}: not the id of a delivery; `gatepost delivery list` shows them")
+        raise BadSetting(f"--delivery {text}: not the id of a delivery; see `gatepost delivery list`")
     return raw
 
 
@@ -115,34 +115,36 @@ def parse(text: str) -> Outcome:
     if text in (INTERRUPTED, *FAILURES):
         return Outcome(text, failure=text)
     code, colon, seconds = text.partition(":")
-    right = len(code) == 3 and code.isascii() and code.isdigit() and "100" <= code <= "599"
-    if not right or (colon and not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 9)):
+    valid = len(code) == 3 and code.isascii() and code.isdigit() and "100" <= code <= "599"
+    if not valid or (colon and not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 9)):
         names = ", ".join([*FAILURES, INTERRUPTED])
-        raise BadSetting(f"{text!r} is not an outcome; write 503, 429:120 with its Retry-After, or one of {names}")
+        raise BadSetting(f"{text!r} is not an outcome; write 503, 429:120 for a Retry-After, or one of {names}")
     return Outcome(text, int(code), None, seconds if colon else None)
 
 
-def shown(found: Simulation) -> dict[str, Any]:
-    last = found.steps[-1].decision if found.steps else None
+def shown(result: Simulation) -> dict[str, Any]:
+    last = result.steps[-1].decision if result.steps else None
     reason = _reason(last) if last is not None else None
     return {
-        "attempts": [_shown_step(step) for step in found.steps],
-        "plan": [{"number": each.number, "after_ms": each.at, "because": each.because} for each in found.rest],
+        "attempts": [_shown_step(step) for step in result.steps],
+        "plan": [
+            {"number": planned.number, "after_ms": planned.at, "because": planned.because} for planned in result.rest
+        ],
         "status": ENDS[reason][0] if reason else "pending",
         "ended_reason": reason,
-        "unused": [each.text for each in found.unused],
+        "unused": [outcome.text for outcome in result.unused],
     }
 
 
 def _shown_step(step: Step) -> dict[str, Any]:
-    again = step.decision if isinstance(step.decision, RetryAt) else None
+    retry = step.decision if isinstance(step.decision, RetryAt) else None
     return {
         "number": step.number,
         "after_ms": step.at,
         "outcome": step.outcome.text,
-        "decision": "retry" if again else "end",
-        "because": again.because if again else _reason(step.decision),
-        "next_after_ms": again.at if again else None,
+        "decision": "retry" if retry else "end",
+        "because": retry.because if retry else _reason(step.decision),
+        "next_after_ms": retry.at if retry else None,
     }
 
 
@@ -156,26 +158,26 @@ def _reason(decision: Decision) -> str | None:
             return None
 
 
-def _tell(found: Simulation) -> None:
+def _show(result: Simulation) -> None:
     rows: list[tuple[Any, ...]] = [
-        (step.number, span(step.at), step.outcome.text, *_words(step.decision, step.at)) for step in found.steps
+        (step.number, span(step.at), step.outcome.text, *_words(step.decision, step.at)) for step in result.steps
     ]
-    rows += [(each.number, span(each.at), None, "planned", BECAUSE[each.because]) for each in found.rest]
+    rows += [(planned.number, span(planned.at), None, "planned", BECAUSE[planned.because]) for planned in result.rest]
     show.table(("attempt", "after", "outcome", "decision", "because"), rows)
-    if found.unused:
-        print(f"Never made: {' '.join(each.text for each in found.unused)}.")
+    if result.unused:
+        print(f"Not used: {' '.join(outcome.text for outcome in result.unused)}.")
 
 
 def _words(decision: Decision, at: int) -> tuple[str, str]:
     if isinstance(decision, RetryAt):
-        wait = f"again in {span(decision.at - at)}" if decision.at > at else "again at once"
+        wait = f"retry in {span(decision.at - at)}" if decision.at > at else "retry at once"
         return wait, BECAUSE[decision.because]
     reason = _reason(decision) or ""
     return f"{ENDS[reason][0]}: {reason}", ENDS[reason][1]
 
 
 def span(milliseconds: int) -> str:
-    """A duration in its two largest units; below a minute in seconds with one decimal, below a second without."""
+    """A duration in its two largest units: below a minute in seconds, below a second in milliseconds."""
     if milliseconds < 1000:
         return f"{milliseconds}ms" if milliseconds else "0s"
     if milliseconds < 59_950:

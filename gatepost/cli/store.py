@@ -1,4 +1,4 @@
-"""`gatepost store`: migrate the schema, check what is stored, back it up and restore it, delete what is too old."""
+"""`gatepost store`: migrate, check, back up, restore, move and prune the store."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import click
 
 from gatepost.accounts import Account, administration
 from gatepost.cli import show
-from gatepost.cli.audit import check as verify
+from gatepost.cli.audit import check as verify_ledger
 from gatepost.cli.audit import heads_problems
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.cli.show import Check
@@ -19,8 +19,8 @@ from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.ledger import entry_rows, seal_rows
 from gatepost.run import app, backups
-from gatepost.run.app import Opened
-from gatepost.run.backups import PutBack
+from gatepost.run.app import Runtime
+from gatepost.run.backups import RestoreResult
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.store.schema_check import schema_problem
@@ -28,7 +28,6 @@ from gatepost.webhooks import pruning
 from gatepost.webhooks.pruning import Place, Recount
 
 SEALED_WITHIN = timedelta(minutes=1)
-_UNKNOWN: Any = None  # a total that only the end will tell
 
 
 @click.group()
@@ -40,14 +39,14 @@ def store() -> None:
 @with_settings
 @json_option
 def migrate(settings: Settings, as_json: bool) -> None:
-    """Bring the schema up to date without serving; on an empty SQLite store also make the account `default`.
+    """Migrate the schema without serving. In an empty SQLite store, also create the account `default`.
 
-    The secret of its first client is printed only to a terminal or with GATEPOST_DEV; otherwise it is written to
-    first-client.json in the data directory, readable by its owner alone.
+    The secret of its first client is printed only to a terminal or with GATEPOST_DEV. Otherwise it is written to
+    first-client.json in the data directory, which only its owner can read.
     """
-    opened = app.open_for_start(settings)
-    opened.store.close()
-    created, applied = opened.created, list(opened.migrated)
+    runtime = app.open_for_start(settings)
+    runtime.store.close()
+    created, applied = runtime.created, list(runtime.migrated)
     kept_in = app.keep_first_client(settings, created, terminal=sys.stdout.isatty())
     if as_json:
         first: dict[str, Any] = {}
@@ -64,48 +63,50 @@ def migrate(settings: Settings, as_json: bool) -> None:
 @with_settings
 @json_option
 def check(settings: Settings, as_json: bool) -> None:
-    """Check the schema, the database's own integrity, every account's ledger, and that every delivery is there."""
+    """Check the schema, the integrity of the database, every ledger, and that no delivery is missing."""
     if not settings.database and not settings.sqlite_file.exists():
-        raise BadSetting(f"there is no store in {settings.data_directory}; point --data at the right directory")
+        raise BadSetting(f"there is no store in {settings.data_directory}; set --data to the right directory")
     show.checks(_checks(settings), as_json=as_json)
 
 
 def _checks(settings: Settings) -> Iterator[Check]:
     try:
-        with closing(app.open_store(settings)) as looking:
-            yield from _check_database(looking)
-        opened = app.open_for_use(settings)
-        with closing(opened.store):
-            yield _check_sealing(opened.store)
-            yield from _check_ledgers(opened)
-            yield from _check_deliveries(opened)
+        with closing(app.open_store(settings)) as store:
+            yield from _check_database(store)
+        runtime = app.open_for_use(settings)
+        with closing(runtime.store):
+            yield _check_sealing(runtime.store)
+            yield from _check_ledgers(runtime)
+            yield from _check_deliveries(runtime)
     except GatepostError as error:
         yield Check("store", "problem", str(error))
 
 
-def _check_database(looking: Store) -> Iterator[Check]:
-    applied = looking.applied()
-    problem = schema_problem(looking.dialect, applied)
+def _check_database(store: Store) -> Iterator[Check]:
+    applied = store.applied()
+    problem = schema_problem(store.dialect, applied)
     yield Check("schema", "problem" if problem else "ok", problem or f"at {max(applied)}, the newest")
-    broken = looking.integrity()
+    broken = store.integrity()
     if broken:
         yield Check("integrity", "problem", "; ".join(broken), "restore a backup")
     else:
-        yield Check("integrity", "ok", f"{looking.info().engine} finds nothing wrong")
+        yield Check("integrity", "ok", f"{store.info().engine} reports no problem")
 
 
-def _check_sealing(opened: Store) -> Check:
-    oldest = opened.read_now(seal_rows.oldest_unsealed)
+def _check_sealing(store: Store) -> Check:
+    oldest = store.read_now(seal_rows.oldest_unsealed)
     age = clock.now() - oldest if oldest else timedelta()
     if age > SEALED_WITHIN:
-        return Check("sealing", "warning", f"an entry has waited {age} for its seal", "start the service: it seals")
-    return Check("sealing", "ok", "no entry has waited longer than a minute for its seal")
+        return Check(
+            "sealing", "warning", f"an entry has waited {age} to be sealed", "start the service, which seals the ledger"
+        )
+    return Check("sealing", "ok", "no entry has waited longer than a minute to be sealed")
 
 
-def _check_ledgers(opened: Opened) -> Iterator[Check]:
-    problems = heads_problems(opened)
-    for account in administration.every(opened.store):
-        name, verdict = f"ledger of {account.name}", verify(opened, account)
+def _check_ledgers(runtime: Runtime) -> Iterator[Check]:
+    problems = heads_problems(runtime)
+    for account in administration.every(runtime.store):
+        name, verdict = f"ledger of {account.name}", verify_ledger(runtime, account)
         problem = verdict.problem or problems.pop(account.id, "")
         if problem:
             yield Check(name, "problem", problem, "keep a copy of this store as evidence")
@@ -116,25 +117,24 @@ def _check_ledgers(opened: Opened) -> Iterator[Check]:
         yield Check(f"ledger of {account_id}", "problem", problem, "keep a copy of this store as evidence")
 
 
-def _check_deliveries(opened: Opened) -> Iterator[Check]:
-    """What entries say that they made, counted again; and some of them matched again."""
-    for account in administration.every(opened.store):
-        name, found = f"deliveries of {account.name}", _recount(opened, account)
-        counts = f"entries {found.entries - found.old} made {found.said} deliveries, {found.found} are there"
-        if found.old:
-            counts += f"; those of {found.old} older ones may be pruned"
-        if found.problem:
-            yield Check(
-                name, "problem", f"{found.problem} ({counts})", "keep a copy of this store, and replay the event"
-            )
+def _check_deliveries(runtime: Runtime) -> Iterator[Check]:
+    """Count the deliveries that entries say they created, and match a sample of the entries again."""
+    for account in administration.every(runtime.store):
+        name, count = f"deliveries of {account.name}", _recount(runtime, account)
+        counts = f"{count.entries - count.old} entries created {count.said} deliveries, of which {count.found} exist"
+        if count.old:
+            counts += f"; deliveries of {count.old} older entries may be pruned"
+        if count.problem:
+            advice = "keep a copy of this store, and replay the event"
+            yield Check(name, "problem", f"{count.problem} ({counts})", advice)
         else:
-            yield Check(name, "ok", f"{counts}; {found.sampled} entries matched again")
+            yield Check(name, "ok", f"{counts}; {count.sampled} entries were matched again")
 
 
-def _recount(opened: Opened, account: Account) -> Recount:
-    total = opened.store.read_now(lambda tx: entry_rows.count(tx, account.id))
+def _recount(runtime: Runtime, account: Account) -> Recount:
+    total = runtime.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     with show.progress(account.name, total) as passed:
-        return pruning.recount(opened.store, account.id, passed)
+        return pruning.recount(runtime.store, account.id, passed)
 
 
 @store.command()
@@ -144,45 +144,47 @@ def _recount(opened: Opened, account: Account) -> Recount:
 def backup(settings: Settings, file: Path, as_json: bool) -> None:
     """Copy the SQLite store to FILE while the service runs, and verify the copy.
 
-    The master key is not in it: keep that apart. On PostgreSQL use pg_dump or pg_basebackup.
+    The copy does not contain the master key: store it separately. On PostgreSQL, use pg_dump or pg_basebackup.
     """
-    with _pages("pages") as passed:
-        made = backups.back_up(settings, file.absolute(), passed)
+    with _pages() as passed:
+        made = backups.create(settings, file.absolute(), passed)
+    at = clock.rfc3339(made.at)
     if as_json:
-        told = {"file": str(made.file), "at": clock.rfc3339(made.at), "bytes": made.bytes}
-        show.document(told | {"unfinished_deliveries": made.unfinished})
+        members = {"file": str(made.file), "at": at, "bytes": made.bytes, "unfinished_deliveries": made.unfinished}
+        show.document(members)
         return
-    print(f"Backed up to {made.file} ({made.bytes} bytes), as of {clock.rfc3339(made.at)}. The copy was verified.")
-    print(f"A restore sends {made.unfinished} deliveries again that are unfinished in it.")
-    print("The master key is not in the backup. Keep it apart: without it the backup cannot be used.")
+    print(f"Backed up to {made.file} ({made.bytes} bytes), as of {at}. The copy was verified.")
+    print(f"A restore sends its {made.unfinished} unfinished deliveries again.")
+    print("The backup does not contain the master key. Store the key separately: the backup is useless without it.")
 
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--keep-tokens", is_flag=True, help="Let the backup's tokens work, also those revoked since.")
-@click.option("--after-pitr", is_flag=True, help="The database was restored by other means: only end tokens.")
+@click.option("--keep-tokens", is_flag=True, help="Keep the tokens of the backup valid, also those revoked since.")
+@click.option("--after-pitr", is_flag=True, help="The database was restored by other means: only revoke tokens.")
 @with_settings
 @json_option
 def restore(settings: Settings, file: Path | None, keep_tokens: bool, after_pitr: bool, as_json: bool) -> None:
-    """Replace the SQLite store by the backup FILE. Stop the service first; what was there is put aside.
+    """Replace the SQLite store by the backup FILE. Stop the service first. The previous store is kept under a new name.
 
-    Every access token, refresh token and consent ends, and signing keys are replaced: what was revoked since the backup
-    is not known any more. Deliveries that were unfinished at the backup are sent again.
+    All access tokens, refresh tokens and consents are revoked and the signing keys are replaced, because revocations
+    since the backup are lost. Deliveries that were unfinished at the time of the backup are sent again.
     """
     if (file is None) != after_pitr or (after_pitr and keep_tokens):
-        raise BadSetting("give either the FILE of a backup, with or without --keep-tokens, or --after-pitr alone")
+        raise BadSetting("pass either the FILE of a backup, with or without --keep-tokens, or only --after-pitr")
     if file is None:
-        with show.progress("consents", _UNKNOWN) as ended:
-            _tell_restored(PutBack(backups.after_pitr(settings, ended), None, {}), as_json)
+        with show.progress("consents") as ended:
+            _show_restored(RestoreResult(backups.after_pitr(settings, ended), None, {}), as_json)
         return
-    with _pages("pages") as passed, show.progress("consents", _UNKNOWN) as ended:
-        done = backups.put_back(settings, file, keep_tokens=keep_tokens, passed=passed, ended=ended)
-    _tell_restored(done, as_json)
+    with _pages() as passed, show.progress("consents") as ended:
+        done = backups.restore(settings, file, keep_tokens=keep_tokens, passed=passed, ended=ended)
+    _show_restored(done, as_json)
 
 
 @contextmanager
-def _pages(what: str) -> Iterator[Callable[[int, int], None]]:
-    with show.progress(what, _UNKNOWN) as advance:
+def _pages() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that is advanced with the number of pages done and the total."""
+    with show.progress("pages") as advance:
         before = 0
 
         def passed(done: int, _total: int) -> None:
@@ -193,29 +195,35 @@ def _pages(what: str) -> Iterator[Callable[[int, int], None]]:
         yield passed
 
 
-def _tell_restored(done: PutBack, as_json: bool) -> None:
+def _show_restored(done: RestoreResult, as_json: bool) -> None:
     restored = done.restored
     at = clock.rfc3339(restored.backup_at) if restored.backup_at else None
     if as_json:
-        told: dict[str, Any] = {"backup_at": at, "aside": str(done.aside) if done.aside else None}
-        told |= {"tokens": "ended" if restored.ended else "kept", "consents_ended": restored.consents}
-        show.document(told | {"unfinished_deliveries": restored.unfinished, "lost_entries": done.lost})
+        members: dict[str, Any] = {"backup_at": at, "aside": str(done.aside) if done.aside else None}
+        members |= {"tokens": "ended" if restored.ended else "kept", "consents_ended": restored.consents}
+        show.document(members | {"unfinished_deliveries": restored.unfinished, "lost_entries": done.lost})
         return
     if at:
         print(f"Restored the store as of {at}.")
     if done.aside:
-        print(f"The store that was there is now {done.aside}.")
+        print(f"The previous store is now {done.aside}.")
     if restored.ended:
-        print(f"Ended {restored.consents} consents with their refresh tokens, and every access token: the signing keys")
-        print("were replaced. Verifiers that keep the old key set accept old tokens for up to 15 minutes.")
+        print(
+            f"Revoked {restored.consents} consents with their refresh tokens, and all access tokens: the signing keys"
+        )
+        print("were replaced. Verifiers that cached the old key set accept old tokens for up to 15 minutes.")
     else:
-        print("Tokens were kept: tokens, refresh tokens and keys that were revoked since the backup work again.")
-    print(f"When the service starts, it sends {restored.unfinished} deliveries that were unfinished then, some of them")
-    print("again. Receivers recognise them by their webhook-id.")
+        print("Tokens were kept: tokens, refresh tokens and keys that were revoked since the backup are valid again.")
+    print(
+        f"When the service starts, it sends {restored.unfinished} deliveries that were unfinished at the backup. Some"
+    )
+    print("of them may be sent twice. Receivers recognise them by their webhook-id.")
     if done.lost:
-        print("These entries of the ledger are only in the store that was put aside:")
+        print("These ledger entries are only in the previous store:")
         show.table(("type", "entries"), done.lost.items())
-    print("Definitions are as they were then: disable clients, suspend accounts and rotate secrets again where needed.")
+    print(
+        "Definitions are those of the backup. Where needed, disable clients, suspend accounts and rotate secrets again."
+    )
 
 
 @store.command()
@@ -223,50 +231,44 @@ def _tell_restored(done: PutBack, as_json: bool) -> None:
 @with_settings
 @json_option
 def move(settings: Settings, target: str, as_json: bool) -> None:
-    """Move everything from SQLite to PostgreSQL. Stop the service first; the old file is put aside, not deleted.
+    """Move the store from SQLite to PostgreSQL. Stop the service first. The SQLite file is renamed, not deleted.
 
-    The master key stays the same: give it to the service on PostgreSQL as GATEPOST_MASTER_KEY or master_key_file.
+    The master key stays the same: set GATEPOST_MASTER_KEY or master_key_file for the service on PostgreSQL.
     """
     if settings.database or not settings.sqlite_file.exists():
-        raise BadSetting(f"there is no SQLite store in {settings.data_directory}; point --data at its directory")
+        raise BadSetting(f"there is no SQLite store in {settings.data_directory}; set --data to its directory")
     if not target.startswith(("postgresql://", "postgres://")):
         raise BadSetting("--to: must be a postgresql:// URL")
-    app.open_for_use(settings).store.close()  # the schema is this release's, and the master key fits
-    told = app.move(settings, target, show.progress)
+    app.open_for_use(settings).store.close()  # checks the schema and the master key
+    moved = app.move(settings, target, show.progress)
     if as_json:
-        show.document({"rows": told.rows, "aside": told.aside.name})
+        show.document({"rows": moved.rows, "aside": moved.aside.name})
         return
-    print(f"Moved {sum(told.rows.values())} rows. The SQLite file is now {told.aside.name}.")
+    print(f"Moved {sum(moved.rows.values())} rows. The SQLite file is now {moved.aside.name}.")
     print("Start the service with GATEPOST_DATABASE set to that URL, and with the master key of this store.")
 
 
 @store.command()
 @with_store
-@json_option
-def prune(opened: Opened, as_json: bool) -> None:
-    """Delete now what the service deletes by itself: what is older than its account's retention.
+def prune(runtime: Runtime, as_json: bool) -> None:
+    """Delete now what the service would delete later: data older than its account's retention.
 
-    In small batches, beside a running server. A delivery that is not ended stays, and its event with it.
+    Works in small batches, also beside a running server. Unfinished deliveries and their events are kept.
     """
-    told = []
-    for account in administration.every(opened.store):
-        deliveries, entries = _prune(opened, account)
-        told.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})
-    if as_json:
-        show.document(told)
-        return
-    columns = ("name", "deliveries", "entries")
-    show.table(
-        ("account", "deliveries deleted", "entries looked at"), [[each[key] for key in columns] for each in told]
-    )
+    pruned = []
+    for account in administration.every(runtime.store):
+        deliveries, entries = _prune(runtime, account)
+        pruned.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})
+    columns = {"account": "name", "deliveries deleted": "deliveries", "entries examined": "entries"}
+    show.listing(pruned, columns, as_json=as_json)
 
 
-def _prune(opened: Opened, account: Account) -> tuple[int, int]:
-    key, deliveries, entries = opened.service.keys.seal, 0, 0
+def _prune(runtime: Runtime, account: Account) -> tuple[int, int]:
+    key, deliveries, entries = runtime.service.keys.seal, 0, 0
     place: Place | None = pruning.START
-    with show.progress(account.name, _UNKNOWN) as passed:
+    with show.progress(account.name) as passed:
         while place is not None:
-            done = opened.store.run_now(pruning.some(key, account.id, place))
+            done = runtime.store.run_now(pruning.some(key, account.id, place))
             deliveries, entries, place = deliveries + done.deliveries, entries + done.entries, done.next
             passed(done.deliveries + done.entries)
     return deliveries, entries

@@ -1,4 +1,4 @@
-"""Instants and durations. The only file that reads the clock; everything else is handed a `Clock` or an instant."""
+"""Instants and durations. Only this file reads the clock; all other code receives a `Clock` or an instant."""
 
 import time
 from collections.abc import Callable
@@ -14,12 +14,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-# The time that a machine sleeps counts where the system can say it.
+# CLOCK_BOOTTIME, where the system has it, includes the time for which the machine was suspended.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> float:
-    """Seconds since some moment, by a clock that nobody sets: only differences mean something."""
+    """Seconds of a clock that is never set. Only differences between two values have a meaning."""
     return time.clock_gettime(_STEADY)
 
 
@@ -38,7 +38,7 @@ def seconds(instant: datetime) -> int:
 
 
 def rfc3339(instant: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds, the form of every timestamp we show."""
+    """RFC 3339 in UTC with milliseconds, the form of every timestamp in output."""
     return instant.isoformat(timespec="milliseconds")[:23] + "Z"
 
 
@@ -46,7 +46,7 @@ def parse_rfc3339(text: str) -> datetime | None:
     try:
         instant = datetime.fromisoformat(text)
         return instant.astimezone(UTC) if instant.tzinfo else None
-    except (ValueError, OverflowError):  # OverflowError: at either end of the calendar, with an offset beyond it
+    except (ValueError, OverflowError):  # OverflowError: the offset leads beyond the calendar
         return None
 
 

@@ -1,10 +1,10 @@
-"""Everything that can go wrong, in one tree and one table.
+"""All errors: the tree of exceptions, and the table of error codes.
 
     GatepostError
-    ├── BadSetting          a setting, flag or key that cannot be used; the command says it and exits
-    └── Unavailable         the store cannot answer now; 503 with Retry-After
+    ├── BadSetting          a setting, option or key cannot be used; the command prints the reason and exits
+    └── Unavailable         the store is not available now; 503 with Retry-After
 
-A refusal of a request is not an exception: it is a `Refusal`, returned by the decision and committed with it.
+A refusal of a request is not an exception. It is a `Refusal`, which the decision returns and commits.
 """
 
 from typing import NamedTuple
@@ -13,15 +13,15 @@ import msgspec
 
 
 class GatepostError(Exception):
-    """The root of our exceptions."""
+    """The base class of all exceptions of Gatepost."""
 
 
 class BadSetting(GatepostError):
-    """Said to the operator in words that tell what to do."""
+    """The message tells the operator what is wrong and what to do."""
 
 
 class Unavailable(GatepostError):
-    """The store is full, locked, gone or restarting. Nothing was written; the same request may work soon."""
+    """The store is full, locked, unreachable or restarting. Nothing was written, and the request can be retried."""
 
 
 class Meaning(NamedTuple):
@@ -29,7 +29,7 @@ class Meaning(NamedTuple):
     meaning: str
 
 
-# code → status and meaning: the reference docs print this table, and a test compares them.
+# Error code → status and meaning. The reference docs print this table, and a test compares them.
 ERRORS: dict[str, Meaning] = {
     "invalid_request": Meaning(400, "A parameter or member is missing, repeated, malformed or of the wrong type."),
     "invalid_client": Meaning(401, "Client authentication failed. Every reason looks the same."),
@@ -79,15 +79,15 @@ ERRORS: dict[str, Meaning] = {
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request is refused: a code of the table, words for a person, and the member that is at fault."""
+    """Why a request is refused: an error code, a description, and a JSON pointer to the member at fault."""
 
     code: str
     detail: str
     pointer: str = ""
     retry_after: int = 0
     rule: str = ""
-    status_here: int = 0  # where it is not that of the table
+    status_override: int = 0  # used instead of the status in the table
 
     @property
     def status(self) -> int:
-        return self.status_here or ERRORS[self.code].status
+        return self.status_override or ERRORS[self.code].status

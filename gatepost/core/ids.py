@@ -15,14 +15,14 @@ _TO_DIGITS = _DIGITS + bytes(256 - len(_DIGITS))
 
 
 def _steps() -> Iterator[tuple[int, int, int]]:
-    """How to pull 32 digits of 5 bits apart until each has a byte: halves that stay, halves that go, and how far.
+    """How to spread 32 digits of 5 bits over 32 bytes: the bits that stay, the bits that move, and by how much.
 
-    What is together is halved each time, and gets room for bytes: 80 bits in 128, 40 in 64, …, 5 in 8.
+    Each step halves the groups and gives each half the space of its bytes: 80 bits in 128, 40 in 64, …, 5 in 8.
     """
-    for together in (80, 40, 20, 10, 5):
-        room = together * 8 // 5
-        stay = sum(((1 << together) - 1) << at for at in range(0, 256, 2 * room))
-        yield stay, stay << together, room - together
+    for width in (80, 40, 20, 10, 5):
+        space = width * 8 // 5
+        stay = sum(((1 << width) - 1) << at for at in range(0, 256, 2 * space))
+        yield stay, stay << width, space - width
 
 
 _STEPS = tuple(_steps())
@@ -33,7 +33,7 @@ def fresh() -> bytes:
 
 
 def slot() -> int:
-    """A number that nobody else in the service has, most likely: which of the rows for one count is ours."""
+    """A random number by which a process chooses its own row among the rows of one counter."""
     return int.from_bytes(uuid7().bytes[-4:], "big") >> 1
 
 
@@ -42,7 +42,7 @@ def new(prefix: str) -> str:
 
 
 def text(prefix: str, raw: bytes) -> str:
-    """Base32hex, by arithmetic. A table for it would be in no cache when a service has other things to do as well."""
+    """Base32hex, by arithmetic. A look-up table would not stay in the CPU cache of a busy service."""
     number = int.from_bytes(raw, "big") << 2
     for stay, go, by in _STEPS:
         number = number & stay | (number & go) << by
@@ -51,12 +51,12 @@ def text(prefix: str, raw: bytes) -> str:
 
 @lru_cache(4096)
 def raw(identifier: str) -> bytes:
-    """The 16 bytes of an id of ours. Only for ids already known to be well formed: mostly the same few accounts."""
+    """The 16 bytes of a well-formed id. Cached, because most calls are for the same few accounts."""
     return (int(identifier[-_LENGTH:], 32) >> 2).to_bytes(16, "big")
 
 
 def parse(prefix: str, identifier: str) -> bytes | None:
-    """The 16 bytes of an id somebody sent, or None if it is not the one spelling of such an id."""
+    """The 16 bytes of an id that a caller sent, or None if it is not the canonical form of such an id."""
     body = identifier.removeprefix(f"{prefix}_")
     if len(body) != _LENGTH or len(identifier) != len(prefix) + 1 + _LENGTH or not _ALPHABET.issuperset(body):
         return None
@@ -64,8 +64,8 @@ def parse(prefix: str, identifier: str) -> bytes | None:
     return (number >> 2).to_bytes(16, "big") if not number & 3 and identifier.startswith(prefix) else None
 
 
-def retitle(prefix: str, identifier: str) -> str:
-    """The same id under another prefix: a token is named by the entry that records it."""
+def with_prefix(prefix: str, identifier: str) -> str:
+    """The same id with another prefix: a token has the id of the entry that records it."""
     return f"{prefix}_{identifier[-_LENGTH:]}"
 
 
@@ -75,5 +75,5 @@ def made_at(raw_id: bytes) -> datetime:
 
 
 def lowest_at(at: int) -> bytes:
-    """The lowest id of a stored instant; one that is out of range counts as the nearest that an id can hold."""
+    """The lowest id of a stored instant. An instant out of range counts as the nearest one in range."""
     return min(max(at, 0), (1 << 48) - 1).to_bytes(6, "big") + b"\0" * 10

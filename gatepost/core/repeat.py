@@ -1,4 +1,4 @@
-"""Chores: work that a process repeats for as long as it runs. When each runs again, and which of them are stuck."""
+"""Chores: work that a process repeats while it runs. Decides when a chore runs again, and detects stuck chores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,9 +8,9 @@ from gatepost.core.errors import Unavailable
 from gatepost.core.logging import log
 from gatepost.core.metrics import CHORE_FAILURES, CHORE_IDLE
 
-AGAIN = 1.0  # seconds: no chore waits longer after a failure
-SOONEST = 0.5  # nor less, however often it runs otherwise
-LONGEST_PAUSE = 10.0  # after a run that succeeded and took long, unless the chore is rarer than that
+MAX_RETRY_PAUSE = 1.0  # seconds: the longest pause after a failure
+MIN_RETRY_PAUSE = 0.5  # seconds: the shortest pause after a failure
+MAX_PAUSE = 10.0  # seconds, after a long run that succeeded, unless the chore runs less often than that
 STUCK = 15.0  # seconds without progress beyond its interval
 REPORT_EVERY = 1.0
 
@@ -18,24 +18,24 @@ _current: ContextVar["Chore | None"] = ContextVar("chore", default=None)
 
 
 def pause(every: float, took: float, *, failed: bool, share: float) -> float:
-    """Seconds until the next run, which takes at most one part in `share` of the time; 0 if it may take all of it.
+    """Seconds until the next run. With `share`, the pause is that many times as long as the run took.
 
-    How long a failed run took says nothing about the next: the store stalled, and may be back.
+    The duration of a failed run says nothing about the next one: the store stalled, and may be available again.
     """
     if failed:
-        return min(AGAIN, max(every, SOONEST))
-    return max(every, min(share * took, LONGEST_PAUSE))
+        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))
+    return max(every, min(share * took, MAX_PAUSE))
 
 
 def progress() -> None:
-    """Say that the chore that runs is not stuck, though it takes long."""
+    """Report that the running chore is not stuck, although it takes long."""
     chore = _current.get()
     if chore is not None:
         chore.progress_at = asyncio.get_running_loop().time()
 
 
 class Chore:
-    """One chore: `share` as for `pause`."""
+    """A chore. `share` has the same meaning as for `pause`."""
 
     def __init__(self, name: str, every: float, work: Callable[[], Awaitable[None]], *, share: float = 0.0) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Chore:
         self._failing = False
 
     async def repeat(self) -> None:
-        """Until cancelled. A failure is logged when it begins and when it is over."""
+        """Run until cancelled. The first failure and the recovery are logged."""
         loop = asyncio.get_running_loop()
         _current.set(self)
         while True:
@@ -60,7 +60,7 @@ class Chore:
         except Unavailable as error:
             if not self._failing:
                 log.warning("chore postponed", chore=self.name, error=str(error))
-        except Exception:  # noqa: BLE001 (whatever it was, it is tried again and the others go on)
+        except Exception:  # noqa: BLE001 (it is retried, and the other chores continue)
             if not self._failing:
                 log.exception("chore failed", chore=self.name)
         else:
@@ -74,7 +74,7 @@ class Chore:
         return False
 
     def idle(self, now: float) -> float:
-        """Seconds since it last finished or made progress."""
+        """Seconds since the chore last finished or made progress."""
         return now - self.progress_at
 
     def stuck(self, now: float) -> bool:
@@ -94,12 +94,12 @@ class Chores:
         self._tasks.append(asyncio.create_task(chore.repeat(), name=chore.name))
 
     async def run(self) -> None:
-        """Until cancelled: then all of them are."""
+        """Run until cancelled, and then cancel all chores."""
         try:
             while True:
                 now = self._loop.time()
-                for each in self._chores:
-                    CHORE_IDLE.labels(each.name).set(each.idle(now))
+                for chore in self._chores:
+                    CHORE_IDLE.labels(chore.name).set(chore.idle(now))
                 await asyncio.sleep(REPORT_EVERY)
         finally:
             for task in self._tasks:
@@ -108,4 +108,4 @@ class Chores:
 
     def stuck(self) -> list[str]:
         now = self._loop.time()
-        return [each.name for each in self._chores if each.stuck(now)]
+        return [chore.name for chore in self._chores if chore.stuck(now)]

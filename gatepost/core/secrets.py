@@ -1,8 +1,8 @@
-"""Secrets: how they are made, hidden, hashed and encrypted. The only file that throws dice.
+"""Secrets: generation, hashing and encryption. With `ids`, the only file that uses randomness.
 
-Two layers of keys. The *master keys* come from a file or the environment and are never stored. They wrap the
-*server keys*, a handful of rows that hash client secrets, seal the ledger and encrypt everything else at rest.
-So changing the master key rewrites a handful of rows, whatever the size of the store.
+There are two layers of keys. The *master keys* come from a file or the environment and are never stored. They wrap the
+*server keys*, a few rows whose keys hash client secrets, seal the ledger and encrypt everything else at rest. So
+changing the master key rewrites only a few rows, whatever the size of the store.
 """
 
 import base64
@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import hmac
 import re
-import secrets as dice
+import secrets
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
@@ -29,7 +29,7 @@ SERVER_KEYS: Final = ("hash", "seal", "data")
 
 
 class Secret:
-    """A text or some bytes that never print. `reveal()` is the only way to the value, and easy to search for."""
+    """A text that is never printed by accident. Only `reveal()` returns the value."""
 
     __slots__ = ("_value",)
 
@@ -49,32 +49,32 @@ class Secret:
         return "***"
 
 
-_LIKE_OURS = re.compile(r"(gps_|gpr_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # and anybody's JWT
+_SECRETS = re.compile(r"(gps_|gpr_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # eyJ: any JWT
 
 
 def masked(text: str) -> str:
-    """What somebody sent, for the record: a secret or token in it, in whatever place, is not repeated."""
-    return _LIKE_OURS.sub(r"\1***", text)
+    """Text from a caller, for the ledger, with all secrets and tokens in it replaced."""
+    return _SECRETS.sub(r"\1***", text)
 
 
 def random_bytes(count: int) -> bytes:
-    return dice.token_bytes(count)
+    return secrets.token_bytes(count)
 
 
 def random_text() -> str:
     """256 random bits for a URL or a cookie."""
-    return dice.token_urlsafe(_KEY_BYTES)
+    return secrets.token_urlsafe(_KEY_BYTES)
 
 
 def new_client_secret() -> Secret:
-    return Secret("gps_" + dice.token_urlsafe(_KEY_BYTES))
+    return Secret("gps_" + secrets.token_urlsafe(_KEY_BYTES))
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256. `hmac.digest` gives up the interpreter lock, and under load it is long until it has it again."""
-    made = _keyed(key).copy()
-    made.update(message)
-    return made.digest()
+    """HMAC-SHA256. Not `hmac.digest`: it releases the interpreter lock, and under load waits long to get it back."""
+    code = _keyed(key).copy()
+    code.update(message)
+    return code.digest()
 
 
 @lru_cache(maxsize=1024)
@@ -83,7 +83,7 @@ def _keyed(key: bytes) -> hmac.HMAC:
 
 
 def digest(key: bytes, value: str) -> bytes:
-    """HMAC-SHA256, the stored form of a secret: useless without the server key."""
+    """HMAC-SHA256, the stored form of a secret. It is useless without the server key."""
     return mac(key, value.encode("utf-8", "surrogatepass"))
 
 
@@ -92,9 +92,9 @@ def same(one: bytes, other: bytes) -> bool:
 
 
 class Box:
-    """Encrypts rows with AES-256-GCM. A sealed value names its key; the row's identity is associated data.
+    """Encrypts values with AES-256-GCM. A sealed value names its key, and the name of its row is associated data.
 
-    Moving a sealed value to another row, or cutting a bit, makes it unreadable.
+    A sealed value that is altered or moved to another row cannot be decrypted.
     """
 
     __slots__ = ("_ciphers", "_first")
@@ -109,7 +109,7 @@ class Box:
         return self._first
 
     def close(self, value: bytes, row: str) -> bytes:
-        nonce = dice.token_bytes(_NONCE_BYTES)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
         head = _FORMAT + self._first
         return head + nonce + self._ciphers[self._first].encrypt(nonce, value, head + row.encode())
 
@@ -120,7 +120,7 @@ class Box:
             raise WrongKey(f"{row} is encrypted under key {head[1:].hex()}, which is not among the keys given")
         try:
             return cipher.decrypt(nonce, sealed[17:], head + row.encode())
-        except (InvalidTag, ValueError):  # ValueError: cut off inside the nonce
+        except (InvalidTag, ValueError):  # ValueError: truncated inside the nonce
             raise WrongKey(f"{row} does not decrypt: it was altered or moved") from None
 
     def closed_by(self, sealed: bytes) -> bytes:
@@ -128,7 +128,7 @@ class Box:
 
 
 class WrongKey(BadSetting):
-    """A stored secret that the keys at hand do not open."""
+    """None of the given keys decrypts a stored secret."""
 
 
 def key_id(key: bytes) -> bytes:
@@ -136,14 +136,14 @@ def key_id(key: bytes) -> bytes:
 
 
 def new_master_key() -> str:
-    return base64.b64encode(dice.token_bytes(_KEY_BYTES)).decode()
+    return base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 
 def parse_master_keys(text: str) -> list[bytes]:
-    """One key, or several separated by commas or lines: the first encrypts, all decrypt."""
+    """One key, or several separated by commas or lines. The first key encrypts; all of them decrypt."""
     words = text.replace(",", "\n").split()
     if not words:
-        raise BadSetting("the master key is empty; make one with: openssl rand -base64 32")
+        raise BadSetting("the master key is empty; create one with: openssl rand -base64 32")
     return [_parse_master_key(word) for word in words]
 
 
@@ -151,16 +151,16 @@ def _parse_master_key(word: str) -> bytes:
     try:
         key = base64.b64decode(word, validate=True)
     except (binascii.Error, ValueError):
-        raise BadSetting("the master key is not base64; make one with: openssl rand -base64 32") from None
+        raise BadSetting("the master key is not base64; create one with: openssl rand -base64 32") from None
     if len(key) != _KEY_BYTES:
-        raise BadSetting(f"the master key has {len(key)} bytes, not 32; make one with: openssl rand -base64 32")
+        raise BadSetting(f"the master key has {len(key)} bytes, not 32; create one with: openssl rand -base64 32")
     if len(set(key)) < 8:
-        raise BadSetting("the master key is not random; make one with: openssl rand -base64 32")
+        raise BadSetting("the master key is not random; create one with: openssl rand -base64 32")
     return key
 
 
 class ServerKeys:
-    """The unwrapped server keys, held by every process that runs the service."""
+    """The unwrapped server keys, which every process of the service holds."""
 
     __slots__ = ("checkpoint", "data", "hash", "instance", "nonce", "refresh", "seal")
 
@@ -169,7 +169,7 @@ class ServerKeys:
         self.refresh = mac(self.hash, b"gatepost refresh tokens")
         self.nonce = mac(self.hash, b"gatepost dpop nonces")
         self.seal = keys["seal"]
-        self.instance = mac(self.hash, b"gatepost instance")[:16].hex()  # public: tells services on two stores apart
+        self.instance = mac(self.hash, b"gatepost instance")[:16].hex()  # public: identifies the store
         self.checkpoint = mac(self.seal, b"gatepost checkpoints")  # the seed of an Ed25519 key
         self.data = Box([keys["data"]])
 

@@ -1,6 +1,6 @@
-"""Reading JSON strictly: no duplicate keys, no NUL, nothing that a database or a JSON reader could not return as sent.
+"""Strict JSON parsing: no duplicate members, no NUL, nothing that a database or a JSON parser would not return as sent.
 
-The cost grows linearly with the size of the text, whatever is in it: foreign input is read here.
+The cost grows linearly with the size of the text, whatever it contains, because the text comes from callers.
 """
 
 import json
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from gatepost.core.errors import Refusal
 
-_DEEPEST = 32
+_MAX_DEPTH = 32
 
 
 class Json(NamedTuple):
-    """The value that was read. It may be None, for `null`."""
+    """The parsed value. It is None for `null`."""
 
     value: Any
 
@@ -27,34 +27,36 @@ def read_json(text: str | bytes) -> Json | Refusal:
             return Refusal("invalid_request", "the body is not UTF-8")
     duplicate: list[str] = []
     try:
-        found = _strict_json(text, duplicate)
+        value = _strict_json(text, duplicate)
     except ValueError as error:
         return Refusal("invalid_request", f"the body is not JSON: {error}")
     except RecursionError:
-        return Refusal("invalid_request", f"the body is nested more than {_DEEPEST} deep")
+        return Refusal("invalid_request", f"the body is nested more than {_MAX_DEPTH} deep")
     if duplicate:
         name = duplicate[0][:64].encode("utf-8", "replace").decode()
-        return Refusal("invalid_request", f"{name!a}: the member is sent twice", f"/{name}")
-    fault = _fault(found, 0)
+        return Refusal("invalid_request", f"{name!a}: the member is repeated", f"/{name}")
+    fault = _fault(value, 0)
     if fault is not None:
         return Refusal("invalid_request", f"{fault[0] or 'the body'} {fault[1]}", fault[0])
-    return Json(found)
+    return Json(value)
 
 
 def _strict_json(text: str, duplicate: list[str]) -> Any:
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(found)
-        if len(members) != len(found) and not duplicate:
-            duplicate.append(_first_repeated(name for name, _ in found))
+    def members_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs) and not duplicate:
+            duplicate.append(_first_repeated(name for name, _ in pairs))
         return members
 
     def no_constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
 
     def integer(digits: str) -> int:
-        return int(digits[:25])  # enough to see that it is too large; Python refuses to read thousands of digits
+        return int(
+            digits[:25]
+        )  # enough to detect a number that is too large; Python refuses to parse thousands of digits
 
-    return json.loads(text, object_pairs_hook=pairs, parse_constant=no_constant, parse_int=integer)
+    return json.loads(text, object_pairs_hook=members_of, parse_constant=no_constant, parse_int=integer)
 
 
 def _first_repeated(names: Iterable[str]) -> str:
@@ -67,9 +69,9 @@ def _first_repeated(names: Iterable[str]) -> str:
 
 
 def _fault(value: Any, depth: int) -> tuple[str, str] | None:
-    """A JSON pointer and what is wrong there: a value that a database or a JSON reader could not return as sent.
+    """A JSON pointer to a value that a database or a JSON parser would not return as sent, and what is wrong with it.
 
-    The pointer (RFC 6901, section 3) is put together only on the way back from a fault.
+    The pointer (RFC 6901, section 3) is built only when there is a fault.
     """
     match value:
         case str():
@@ -78,24 +80,24 @@ def _fault(value: Any, depth: int) -> tuple[str, str] | None:
             return "", "is a number beyond 64 bits"
         case float() if not math.isfinite(value):
             return "", "is a number beyond 64 bits"
-        case dict() | list() if depth == _DEEPEST:
-            return "", f"is nested more than {_DEEPEST} deep"
+        case dict() | list() if depth == _MAX_DEPTH:
+            return "", f"is nested more than {_MAX_DEPTH} deep"
         case dict():
             for name, inner in value.items():
                 if not _storable(name):
                     return "", _UNSTORABLE
-                found = _fault(inner, depth + 1)
-                if found is not None:
-                    return f"/{name[:64].replace('~', '~0').replace('/', '~1')}{found[0]}", found[1]
+                fault = _fault(inner, depth + 1)
+                if fault is not None:
+                    return f"/{name[:64].replace('~', '~0').replace('/', '~1')}{fault[0]}", fault[1]
         case list():
             for index, inner in enumerate(value):
-                found = _fault(inner, depth + 1)
-                if found is not None:
-                    return f"/{index}{found[0]}", found[1]
+                fault = _fault(inner, depth + 1)
+                if fault is not None:
+                    return f"/{index}{fault[0]}", fault[1]
     return None
 
 
-_UNSTORABLE = "holds a NUL or half a character pair"
+_UNSTORABLE = "contains a NUL or an unpaired surrogate"
 
 
 def _storable(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""Signatures as Standard Webhooks has them: of `{id}.{timestamp}.{body}`, by each live secret of the endpoint.
+"""Signatures of `{id}.{timestamp}.{body}`, as specified by Standard Webhooks, with each active secret of an endpoint.
 
-`v1` is HMAC-SHA256 with a secret that both sides hold; `v1a` is Ed25519, where the receiver holds a public key only.
+`v1` is HMAC-SHA256 with a shared secret. `v1a` is Ed25519, where the receiver has only the public key.
 """
 
 from base64 import b64decode, b64encode
@@ -20,7 +20,7 @@ _BYTES = 32
 
 
 class NewSecret(NamedTuple):
-    """`raw` signs and is stored encrypted; `shown` is told once: for `v1a` it is the public key."""
+    """`raw` signs and is stored encrypted. `shown` is returned once; for `v1a` it is the public key."""
 
     raw: bytes
     shown: str
@@ -37,14 +37,14 @@ def new_secret(kind: Kind) -> NewSecret:
             return NewSecret(raw, SECRET + b64encode(raw).decode(), "")
         case "v1a":
             public = Ed25519PrivateKey.from_private_bytes(raw).public_key().public_bytes_raw()
-            told = PUBLIC_KEY + b64encode(public).decode()
-            return NewSecret(raw, told, told)
+            public_key = PUBLIC_KEY + b64encode(public).decode()
+            return NewSecret(raw, public_key, public_key)
         case _:
             assert_never(kind)
 
 
 def parse_secret(text: str) -> bytes:
-    """The bytes of a `whsec_` secret; ValueError says what would be right, and never the secret."""
+    """The bytes of a `whsec_` secret. The ValueError says what is required, and never contains the secret."""
     encoded = text.removeprefix(SECRET)
     try:
         raw = b64decode(encoded + "=" * (-len(encoded) % 4), validate=True) if text.startswith(SECRET) else b""
@@ -56,7 +56,7 @@ def parse_secret(text: str) -> bytes:
 
 
 def signer(kind: Kind, raw: bytes) -> Signer:
-    """Signs with one secret. Made once per secret and used for every attempt: the key is set up here."""
+    """A function that signs with one secret. It is created once per secret, because it prepares the key."""
     match kind:
         case "v1":
             return lambda content: "v1," + b64encode(mac(raw, content)).decode()
@@ -68,6 +68,6 @@ def signer(kind: Kind, raw: bytes) -> Signer:
 
 
 def signature(signers: Iterable[Signer], event_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`: one signature for each secret, in the order given."""
+    """The value of the `webhook-signature` header: one signature for each secret, in the given order."""
     content = b"%b.%d.%b" % (event_id.encode(), timestamp, body)
     return " ".join([sign(content) for sign in signers])

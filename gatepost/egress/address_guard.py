@@ -1,11 +1,10 @@
-"""Where a webhook may be sent: the rules for URLs when they are defined and for addresses when they are connected to.
+"""Where requests may be sent: rules for URLs when they are defined, and for addresses when a connection is made.
 
-No I/O. A problem is words that tell what is wrong; no problem is the empty text. The words never hold an address.
-With an egress proxy the names are the proxy's to judge: only what the URL itself says is checked here.
+No I/O. A function returns a problem as text, or "" if there is none. The text never holds an address.
+With an egress proxy, the proxy judges names, and only the URL itself is checked here.
 """
 
 import re
-from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
@@ -18,25 +17,25 @@ Network = IPv4Network | IPv6Network
 class Policy(NamedTuple):
     """The rules for one account."""
 
-    allow_networks: tuple[Network, ...] = ()  # that the operator allowed to this account
-    dev: bool = False  # http and private targets allowed
-    own: tuple[tuple[str, int], ...] = ()  # Gatepost's own listeners (host, port): never a target, not even with dev
-    proxy: str = ""  # egress proxy: the address rule is then delegated to it
+    allow_networks: tuple[Network, ...] = ()  # networks that the operator allows this account
+    dev: bool = False  # allows http and private targets
+    own: tuple[tuple[str, int], ...] = ()  # (host, port) of Gatepost's own listeners: never a target, not even with dev
+    proxy: str = ""  # the egress proxy, which then checks addresses
 
 
 class Special(NamedTuple):
-    """Addresses that no public receiver has."""
+    """A network that no public receiver has an address in."""
 
     network: Network
-    what: str
-    in_dev: bool = False  # a receiver on one's own machine or desk may be there
+    description: str
+    in_dev: bool = False  # allowed for development
 
 
-def _special(what: str, *networks: str, in_dev: bool = False) -> list[Special]:
-    return [Special(ip_network(each), what, in_dev) for each in networks]
+def _special(description: str, *networks: str, in_dev: bool = False) -> list[Special]:
+    return [Special(ip_network(network), description, in_dev) for network in networks]
 
 
-# First match wins. The IANA special-purpose registries, and where clouds tell their machines secrets.
+# The first match wins. From the IANA special-purpose registries, and the metadata services of clouds.
 SPECIAL = [
     *_special(
         "a cloud's metadata service",
@@ -66,13 +65,13 @@ SPECIAL = [
     *_special("an IPv4 address written as IPv6 (Teredo)", "2001::/32"),
     *_special("a reserved network", "100::/64", "100:0:0:1::/64", "2001::/23", "5f00::/16"),
 ]
-UNICAST = IPv6Network("2000::/3")  # all of IPv6 that has been given out for public use
+UNICAST = IPv6Network("2000::/3")  # the part of IPv6 that is allocated for public use
 
 METADATA_NAMES = {
     "metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
     "metadata.azure.internal", "metadata.azure.com", "metadata.tencentyun.com", "rancher-metadata",
 }  # fmt: skip
-PRIVATE_NAMES = ("internal", "local", "localdomain", "home.arpa")  # RFC 6762, RFC 8375, and what ICANN set aside
+PRIVATE_NAMES = ("internal", "local", "localdomain", "home.arpa")  # RFC 6762, RFC 8375, and ICANN's reserved .internal
 
 MAX_URL = 2048
 URL_SCHEMA = string(
@@ -88,25 +87,25 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 def address_problem(policy: Policy, address: str, port: int) -> str:
-    """Why a connection to this address must not be made."""
+    """Why no connection to this address may be made."""
     try:
         ip = ip_address(address)
     except ValueError:
-        return "leads to something that is no address"
+        return "leads to an invalid address"
     plain = (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
     if any(_same_machine(host, plain) for host, theirs in policy.own if theirs == port):
         return "leads to Gatepost itself"
     if any(ip in network or plain in network for network in policy.allow_networks):
         return ""
     judged = plain if policy.dev else ip
-    special = next((each for each in SPECIAL if judged in each.network), None)
+    special = next((special for special in SPECIAL if judged in special.network), None)
     if special is not None:
-        return "" if policy.dev and special.in_dev else f"leads to {special.what}"
-    return "" if judged.version == 4 or judged in UNICAST else "leads to an address that has not been given out"
+        return "" if policy.dev and special.in_dev else f"leads to {special.description}"
+    return "" if judged.version == 4 or judged in UNICAST else "leads to an unallocated address"
 
 
 def _same_machine(listener: str, ip: Address) -> bool:
-    """Whether a connection to this address, at the listener's port, reaches the listener as far as can be told."""
+    """Whether a connection to this address, at the listener's port, is known to reach the listener."""
     if _is_local_name(_name(listener)):
         return _is_here(ip)
     try:
@@ -121,7 +120,7 @@ def _is_here(ip: Address) -> bool:
 
 
 def url_problem(policy: Policy, url: str) -> str:
-    """Why this cannot be an endpoint's URL, and what would be right."""
+    """Why this cannot be an endpoint's URL, and what is required."""
     if len(url) > MAX_URL:
         return f"must have at most {MAX_URL} characters"
     if not url.isascii():
@@ -158,7 +157,7 @@ def _host_problem(policy: Policy, host: str, port: int) -> str:
 
 
 def _is_ipv4(text: str) -> bool:
-    """In the one usual form: resolvers also take 127.1, 0177.0.0.1 and 2130706433."""
+    """Whether this is an IPv4 address in canonical form. Resolvers also accept 127.1, 0177.0.0.1 and 2130706433."""
     try:
         return str(IPv4Address(text)) == text
     except ValueError:
@@ -171,18 +170,14 @@ def _name_problem(policy: Policy, name: str, port: int) -> str:
     if any(_name(host) == name for host, theirs in policy.own if theirs == port):
         return "leads to Gatepost itself"
     if _is_local_name(name):
-        return _all_refused(address_problem(policy, each, port) for each in ("127.0.0.1", "::1"))
+        problems = [address_problem(policy, address, port) for address in ("127.0.0.1", "::1")]
+        return problems[0] if all(problems) else ""
     inside = policy.dev or policy.allow_networks
     if "." not in name and not inside:
         return "must have a full host name, with a dot in it"
-    if name.endswith(tuple(f".{each}" for each in PRIVATE_NAMES)) and not inside:
-        return "must have a host name that is known in public, not one of a private network"
+    if name.endswith(tuple(f".{name}" for name in PRIVATE_NAMES)) and not inside:
+        return "must have a public host name, not one of a private network"
     return ""
-
-
-def _all_refused(problems: Iterable[str]) -> str:
-    found = list(problems)
-    return found[0] if all(found) else ""
 
 
 def _name(host: str) -> str:

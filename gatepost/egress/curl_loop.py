@@ -1,4 +1,4 @@
-"""libcurl in the event loop: its sockets are watched and its timers run here. What is sent is not known here."""
+"""libcurl in the event loop: this module watches its sockets and runs its timers. It knows nothing about requests."""
 
 import asyncio
 import math
@@ -9,14 +9,14 @@ from typing import Any
 import pycurl  # type: ignore[import-untyped]
 
 
-class Drive:
-    """In each turn of the loop that has something to do: sockets, then `begin`, then timers, then `end`.
+class CurlLoop:
+    """Handles, in each iteration that has something to do: sockets, then `begin`, then timers, then `end`.
 
-    `begin` adds transfers; by then it is known which connections have been lost. `end` is told how many still run.
+    `begin` adds transfers; by then the lost connections are known. `end` receives the number of running transfers.
 
-    The sockets are watched by a selector of their own, which to the loop is one file: cheaper than a watch of the
-    loop's for each. A socket stays registered while its connection is kept for the next request. So a receiver's
-    closing it is seen at once, where libcurl does not look if it looked less than a second ago.
+    A selector of its own watches the sockets. The event loop sees it as one file, which costs less than a reader for
+    each socket. A socket stays registered while its connection is kept for the next request. So the loop notices at
+    once when the receiver closes it; libcurl itself checks at most once a second.
     """
 
     def __init__(self, multi: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
@@ -25,29 +25,29 @@ class Drive:
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._selector = selectors.DefaultSelector()
-        self._wanted: dict[int, int] = {}  # what libcurl waits for: nothing, on a kept connection
+        self._wanted: dict[int, int] = {}  # the events that libcurl waits for; 0 on a kept connection
         self._registered: dict[int, int] = {}
         self._lost: dict[int, Callable[[], None]] = {}
-        self._kick: asyncio.Handle | None = None
+        self._scheduled: asyncio.Handle | None = None
         self._due = math.inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
-        self._loop.add_reader(self._selector.fileno(), self._turn)
+        self._loop.add_reader(self._selector.fileno(), self._iterate)
         multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
 
-    def soon(self) -> None:
-        """Have a turn."""
-        if self._kick is None:
-            self._kick = self._loop.call_soon(self._turn)
+    def schedule(self) -> None:
+        """Run in the next iteration of the event loop."""
+        if self._scheduled is None:
+            self._scheduled = self._loop.call_soon(self._iterate)
 
-    def opened(self, fd: int, lost: Callable[[], None]) -> None:
-        """A new connection; `lost` is called if it ends while it is kept."""
-        self._forget(fd)  # the number may have been that of one which libcurl has closed
+    def add_connection(self, fd: int, lost: Callable[[], None]) -> None:
+        """Watch a new connection. `lost` is called if it ends while it is kept."""
+        self._forget(fd)  # the descriptor may have belonged to a connection that libcurl has closed
         self._lost[fd] = lost
 
     def close(self) -> None:
-        for handle in (self._kick, self._alarm):
+        for handle in (self._scheduled, self._alarm):
             if handle is not None:
                 handle.cancel()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, None)
@@ -55,10 +55,10 @@ class Drive:
         self._loop.remove_reader(self._selector.fileno())
         self._selector.close()
 
-    def _turn(self) -> None:
+    def _iterate(self) -> None:
         try:
             running = self._act()
-        except pycurl.error:  # never a transfer's own; nothing can be sent any more
+        except pycurl.error:  # never the error of a single transfer: nothing can be sent any more
             self._loop.stop()
             raise
         self._end(running)
@@ -71,14 +71,14 @@ class Drive:
             else:
                 self._check_kept(key.fd, events)
         self._begin()
-        if self._kick is not None:
-            self._kick.cancel()
-            self._kick = None
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
             _, running = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         return running
 
     def _check_kept(self, fd: int, events: int) -> None:
-        if not events & selectors.EVENT_READ:  # it is only still registered for writing
+        if not events & selectors.EVENT_READ:  # it is still registered for writing
             self._selector.modify(fd, selectors.EVENT_READ)
             self._registered[fd] = selectors.EVENT_READ
             return
@@ -104,7 +104,7 @@ class Drive:
 
     def _set_timer(self, milliseconds: int) -> None:
         if milliseconds == 0:
-            self.soon()
+            self.schedule()
             return
         self._due = math.inf if milliseconds < 0 else self._loop.time() + milliseconds / 1000
         if self._due < self._alarm_at:
@@ -114,13 +114,13 @@ class Drive:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = self._due
-        self._alarm = None if self._due == math.inf else self._loop.call_at(self._due, self._ring)
+        self._alarm = None if self._due == math.inf else self._loop.call_at(self._due, self._on_alarm)
 
-    def _ring(self) -> None:
-        """Few deadlines are ever reached: an alarm that has become too early is set anew only when it rings."""
+    def _on_alarm(self) -> None:
+        """Few deadlines are ever reached, so an alarm that has become too early is set again only when it fires."""
         self._alarm = None
         self._alarm_at = math.inf
         if self._loop.time() < self._due:
             self._set_alarm()
         else:
-            self.soon()
+            self.schedule()

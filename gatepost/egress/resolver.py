@@ -1,7 +1,7 @@
-"""Looking up host names: in threads of our own, a fair share of them for each account.
+"""Looks up host names in threads, with a fair share of the threads for each account.
 
-The system's resolver takes as long as it likes and cannot be interrupted. A name whose servers do not answer keeps its
-thread for that long, and counts towards its account's share.
+The system's resolver has no time limit and cannot be interrupted. A name whose servers do not respond occupies a thread
+until it gives up, and counts towards its account's share.
 """
 
 import asyncio
@@ -14,44 +14,49 @@ from functools import partial
 from gatepost.core.fair_queue import FairQueue, Work
 from gatepost.egress.shortage import Shortage, lacking, resource_of
 
-IN_ALL = 500
-FOR_ONE_ACCOUNT = 32
+MAX_LOOKUPS = 500  # at a time
+MAX_PER_ACCOUNT = 32
 
 LookUp = Callable[[str, int], list[str]]
-Found = list[str] | str | Shortage  # addresses, or why there are none
+Found = list[str] | str | Shortage  # addresses, or the reason why there are none
 
 NOT_PUBLIC = "the host name does not exist or has no public address"
-NOT_ANSWERED = "the name servers of the host did not answer"
+NOT_ANSWERED = "the host's name servers did not respond"
 NOT_LOOKED_UP = "the host name could not be looked up"
 
 
 def addresses(name: str, port: int) -> list[str]:
     """The addresses of a name, in the order in which to try them. Blocks."""
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
+    infos = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
+
+
+def bracketed(address: str) -> str:
+    """An address as libcurl's RESOLVE option expects it."""
+    return f"[{address}]" if ":" in address else address
 
 
 class Resolver:
-    """Belongs to one event loop. `answered` is called once for each name that was asked for, however many asked."""
+    """Belongs to one event loop. `answered` is called once for each name, however many requests asked for it."""
 
     def __init__(self, look_up: LookUp, answered: Callable[[str, int, Found], None]) -> None:
         self._look_up = look_up
         self._answered = answered
-        self._queue = FairQueue(in_all=IN_ALL, for_one=FOR_ONE_ACCOUNT)
-        self._questions: dict[tuple[str, int], dict[str, Work]] = {}  # by account, until one of them has a thread
+        self._queue = FairQueue(total=MAX_LOOKUPS, per_owner=MAX_PER_ACCOUNT)
+        self._questions: dict[tuple[str, int], dict[str, Work]] = {}  # by account, until one of them gets a thread
 
     def ask(self, account: str, host: str, port: int) -> None:
-        """For this account. Another account may be waiting for the same name; the first that has a turn looks it up."""
+        """Look a name up for this account. If several accounts wait for it, the first to get a thread looks it up."""
         works = self._questions.setdefault((host, port), {})
-        if account in works or any(each.running for each in works.values()):
+        if account in works or any(work.running for work in works.values()):
             return
         works[account] = work = Work(account, partial(self._start, account, host, port))
         self._queue.add(work)
 
     def withdraw(self, host: str, port: int) -> None:
-        """Nobody waits for this name any more."""
+        """Cancel the look-up of a name that no request waits for any more, unless it is running."""
         works = self._questions.get((host, port), {})
-        if not any(each.running for each in works.values()):
+        if not any(work.running for work in works.values()):
             self._questions.pop((host, port), None)
             for work in works.values():
                 self._queue.done(work)
@@ -70,7 +75,7 @@ class Resolver:
             loop.call_soon(self._end, host, port, Shortage(resource))
 
     def _ask(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
-        """In a thread of its own."""
+        """Runs in its own thread."""
         try:
             found: Found = self._look_up(host, port) or NOT_PUBLIC
         except (OSError, ValueError, MemoryError) as error:
@@ -85,7 +90,7 @@ class Resolver:
 
 
 def _not_found(error: Exception) -> Found:
-    """Why a look-up failed. Only if nothing was lacking here is it the fault of the name or of its servers."""
+    """Why a look-up failed. Only if this process lacked nothing is the name or its server at fault."""
     if isinstance(error, MemoryError) or (isinstance(error, socket.gaierror) and error.errno == socket.EAI_MEMORY):
         return Shortage("memory")
     if isinstance(error, OSError) and (resource := resource_of(error) or lacking()):

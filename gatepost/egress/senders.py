@@ -1,24 +1,24 @@
-"""The senders of a delivery process: one for accounts in general, and one for each set of networks that the operator
-allowed to an account.
+"""The senders of a delivery process: a shared one, and one for each set of networks that accounts may reach.
 
 Kept connections and looked-up addresses belong to a sender. So a connection into an allowed network is never reused
-for an account to which that network is not allowed.
+for an account that may not reach that network.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from gatepost.egress.address_guard import Network, Policy
-from gatepost.egress.sender import Outgoing, Sender, Sent
+from gatepost.egress.sender import Sender
+from gatepost.egress.transfer import Outgoing, SendResult
 
 
 class Senders:
-    """Used like one sender. Belongs to one event loop."""
+    """Has the interface of a `Sender`. Belongs to one event loop."""
 
     def __init__(
         self,
         policy_for: Callable[[str], Policy],
-        finished: Callable[[list[Sent]], None],
+        finished: Callable[[list[SendResult]], None],
         *,
         make: type[Sender] = Sender,
         refused: Callable[[str, int, str], None] | None = None,
@@ -51,6 +51,5 @@ class Senders:
         sender = self._by_networks.get(policy.allow_networks)
         if sender is None:
             sender = self._by_networks[policy.allow_networks] = self._make(policy, self._finished, **self._options)
-            if self._refused is not None:
-                sender.refused = self._refused
+            sender.refused = self._refused
         return sender

@@ -1,4 +1,4 @@
-"""Shortages: a request was not sent because this process or machine lacked something. The receiver is not to blame."""
+"""Shortages: this process or machine ran out of a resource, so a request was not sent. The receiver is not at fault."""
 
 import errno
 import socket
@@ -12,7 +12,7 @@ RESOURCES = {
     errno.ENOMEM: "memory",
     errno.EADDRNOTAVAIL: "ports",
 }
-_SPARE = 4  # files that a look-up has open at the same time
+_SPARE = 4  # files that a look-up opens at the same time
 
 
 class Shortage(NamedTuple):
@@ -20,19 +20,19 @@ class Shortage(NamedTuple):
 
 
 def resource_of(error: OSError) -> str:
-    """What was lacking, or nothing if that is not why it failed. A `gaierror` has numbers of its own."""
+    """The missing resource, or "" if the error has another cause. The numbers of a `gaierror` are no errnos."""
     return "" if isinstance(error, socket.gaierror) else RESOURCES.get(error.errno or 0, "")
 
 
 def of_connect(number: int, address: Any) -> str:
-    """What was lacking for a connection to this address (as libcurl passes it), which failed with this `errno`."""
+    """The missing resource when a connection to this address (as libcurl passes it) failed with this `errno`."""
     if number == errno.EADDRNOTAVAIL and (address is None or not _has_source_address(address)):
-        return ""  # this machine has no address of that family: no port would help
+        return ""  # this machine has no address of that family; it does not lack ports
     return RESOURCES.get(number, "")
 
 
 def _has_source_address(address: Any) -> bool:
-    """Whether this machine has an address to reach that one from. A datagram socket is connected; nothing is sent."""
+    """Whether this machine has an address that can reach it. Connecting a datagram socket sends nothing."""
     try:
         with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
             probe.connect(address.addr)
@@ -42,9 +42,9 @@ def _has_source_address(address: Any) -> bool:
 
 
 def lacking() -> str:
-    """What is lacking right now for what a library does by itself, such as looking up a name or reading a file.
+    """The resource that is missing now for what a library does by itself, such as looking up a name or reading a file.
 
-    Libraries hide the reason. With too few files glibc says that a name does not exist or that no server answers.
+    Libraries hide the cause: without free file descriptors, glibc reports that a name does not exist.
     """
     with ExitStack() as held:
         try:

@@ -1,1 +1,1 @@
-"""Where events of the platform come from: HTTP and NATS."""
+"""Sources of published events: HTTP and NATS."""

@@ -1,7 +1,7 @@
-"""POST /events: CloudEvents 1.0 in JSON, one or a batch, published for the account whose access token is shown.
+"""POST /events: publishes CloudEvents 1.0 in JSON, one or a batch, for the account of the access token.
 
-The answer comes after the commit. A batch is published whole or not at all. An event's `time` and `dataschema` are
-checked and not kept: an entry has the time at which it was recorded.
+The response is sent after the commit. A batch is published as a whole or not at all. An event's `time` and `dataschema`
+are checked but not kept: an entry has the time at which it was recorded.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ from gatepost.webhooks.publish import Published
 SCOPE = "gatepost:events"
 MAX_BODY = 256 * 1024
 BODY = BodyLimits(MAX_BODY)
-MOST = 100  # events in a batch: they share a commit
+MAX_BATCH = 100  # events: they share a commit
 SINGLE = ("application/cloudevents+json", "application/json")
 BATCH = "application/cloudevents-batch+json"
 
 
-class Sent(NamedTuple):
-    """What a request asks to publish."""
+class EventsRequest(NamedTuple):
+    """The events of a request."""
 
     events: list[Event]
     batch: bool
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
 class Accepted(NamedTuple):
     account: str
-    events: list[Published]  # none, of an empty batch
+    events: list[Published]  # empty for an empty batch
 
 
 async def answer(surface: Surface, request: Request) -> Reply:
@@ -51,25 +51,25 @@ async def answer(surface: Surface, request: Request) -> Reply:
     rejected = await surface.rejected(shown)
     if rejected is not None:
         return definitions.reply(surface, request, SCOPE, rejected)
-    sent = read(request)
+    events = read(request)
 
     def unit(tx: Tx) -> Answer | Refusal | Accepted:
         caller = access_tokens.authenticate(tx, surface.service, shown)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
-            return _refuse(tx, caller, request, Refusal("insufficient_scope", f"this needs the scope {SCOPE}", SCOPE))
-        if isinstance(sent, Refusal):
-            return _refuse(tx, caller, request, sent)
-        return _publish(tx, caller, request, sent)
+            return _refuse(tx, caller, request, Refusal("insufficient_scope", f"the scope {SCOPE} is required", SCOPE))
+        if isinstance(events, Refusal):
+            return _refuse(tx, caller, request, events)
+        return _publish(tx, caller, request, events)
 
     try:
         outcome = await surface.store.run(unit)
-    except _Undone as undone:
-        refusal = undone.refusal
+    except _RolledBack as error:
+        refusal = error.refusal
 
         def again(tx: Tx) -> Answer | Refusal:
-            """Who calls is asked anew: a proof that was shown is used, though nothing else stays."""
+            """Authenticate the caller again: this records the use of its DPoP proof, which was rolled back too."""
             caller = access_tokens.authenticate(tx, surface.service, shown)
             return caller if isinstance(caller, Refusal) else _refuse(tx, caller, request, refusal)
 
@@ -78,29 +78,30 @@ async def answer(surface: Surface, request: Request) -> Reply:
         surface.reject(shown)
     if isinstance(outcome, Answer | Refusal):
         return definitions.reply(surface, request, SCOPE, outcome)
-    told = [_shown(each) for each in outcome.events]
-    answer = json(200, {"data": told} if isinstance(sent, Refusal) or sent.batch else told[0])
-    said = Said(entry=told[0]["id"] if len(told) == 1 else "", account=outcome.account)
-    return answer._replace(said=said, published=[each for one in outcome.events for each in one.created])
+    rendered = [_render(published) for published in outcome.events]
+    reply = json(200, {"data": rendered} if isinstance(events, Refusal) or events.batch else rendered[0])
+    said = Said(entry=rendered[0]["id"] if len(rendered) == 1 else "", account=outcome.account)
+    deliveries = [delivery for published in outcome.events for delivery in published.created]
+    return reply._replace(said=said, published=deliveries)
 
 
-class _Undone(Exception):
-    """One of the events was refused: whatever the unit wrote for the others is taken back."""
+class _RolledBack(Exception):
+    """One of the events was refused: everything that the unit wrote for the others is rolled back."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.detail)
         self.refusal = refusal
 
 
-def _publish(tx: Tx, caller: Caller, request: Request, sent: Sent) -> Accepted:
+def _publish(tx: Tx, caller: Caller, request: Request, sent: EventsRequest) -> Accepted:
     account = account_rows.load(tx, caller.account)
     if account is None:
         raise LookupError(caller.account)
-    found = publish.several(tx, account, sent.events, caller.origin(request.id, request.source))
-    if isinstance(found, tuple):
-        place, refusal = found
-        raise _Undone(_at(place, refusal) if sent.batch else refusal)
-    return Accepted(account.id, found)
+    published = publish.several(tx, account, sent.events, caller.origin(request.id, request.source))
+    if isinstance(published, tuple):
+        place, refusal = published
+        raise _RolledBack(_at(place, refusal) if sent.batch else refusal)
+    return Accepted(account.id, published)
 
 
 def _refuse(tx: Tx, caller: Caller, request: Request, refusal: Refusal) -> Answer:
@@ -110,7 +111,7 @@ def _refuse(tx: Tx, caller: Caller, request: Request, refusal: Refusal) -> Answe
     return refused(tx, account, "webhook.event.refused", caller.origin(request.id, request.source), refusal)
 
 
-def _shown(published: Published) -> dict[str, Any]:
+def _render(published: Published) -> dict[str, Any]:
     entry = published.entry
     return {
         "id": entry.name,
@@ -125,30 +126,30 @@ def _shown(published: Published) -> dict[str, Any]:
 # --- reading
 
 
-def read(request: Request) -> Sent | Refusal:
+def read(request: Request) -> EventsRequest | Refusal:
     """The events of a request. CloudEvents 1.0, JSON format 1.0.2, sections 3 and 4."""
     batch = request.media_type() == BATCH
     if not batch and request.media_type() not in SINGLE:
         return Refusal("unsupported_media_type", f"the body must be {', '.join(SINGLE)}, or {BATCH} for several events")
     if "ce-specversion" in request.headers:
-        return Refusal("unsupported_media_type", f"binary mode is not taken: send the event as a whole, as {SINGLE[0]}")
-    found = read_json(request.body)
-    if isinstance(found, Refusal):
-        return found
+        return Refusal("unsupported_media_type", f"binary mode is not supported; send the whole event as {SINGLE[0]}")
+    parsed = read_json(request.body)
+    if isinstance(parsed, Refusal):
+        return parsed
     if not batch:
-        one = read_event(found.value)
-        return one if isinstance(one, Refusal) else Sent([one], batch=False)
-    if not isinstance(found.value, list):
+        single = read_event(parsed.value)
+        return single if isinstance(single, Refusal) else EventsRequest([single], batch=False)
+    if not isinstance(parsed.value, list):
         return Refusal("invalid_request", "the body must be a list of events")
-    if len(found.value) > MOST:
-        return Refusal("request_too_large", f"a batch may have at most {MOST} events")
+    if len(parsed.value) > MAX_BATCH:
+        return Refusal("request_too_large", f"a batch may have at most {MAX_BATCH} events")
     events: list[Event] = []
-    for place, each in enumerate(found.value):
-        one = read_event(each)
-        if isinstance(one, Refusal):
-            return _at(place, one)
-        events.append(one)
-    return Sent(events, batch=True)
+    for place, value in enumerate(parsed.value):
+        event = read_event(value)
+        if isinstance(event, Refusal):
+            return _at(place, event)
+        events.append(event)
+    return EventsRequest(events, batch=True)
 
 
 def _at(place: int, refusal: Refusal) -> Refusal:
@@ -156,22 +157,22 @@ def _at(place: int, refusal: Refusal) -> Refusal:
 
 
 def read_event(sent: Any) -> Event | Refusal:
-    """One event. What we would not keep is refused, never dropped in silence."""
+    """Read one event. An attribute that would not be kept is refused, and never silently dropped."""
     if not isinstance(sent, dict):
         return Refusal("invalid_request", "must be a JSON object with specversion, id, source, type and data")
-    given = {name: value for name, value in sent.items() if value is not None or name == "data"}  # null is not set
+    given = {name: value for name, value in sent.items() if value is not None or name == "data"}  # null means not set
     for name in given:
         if name not in _CHECKS:
-            return _bad(name, _UNKNOWN.get(name, f"unknown attribute; there are {', '.join(_CHECKS)}"))
+            return _invalid(name, _UNKNOWN.get(name, f"unknown attribute; the attributes are {', '.join(_CHECKS)}"))
     for name, check in _CHECKS.items():
-        problem = check(given[name]) if name in given else "needed" if name in _NEEDED else ""
+        problem = check(given[name]) if name in given else "required" if name in _REQUIRED else ""
         if problem:
-            return _bad(name, problem)
+            return _invalid(name, problem)
     source, subject = given["source"], given.get("subject", "")
     return rules.event(given["type"], given.get("data"), given["id"], source=source, subject=subject)
 
 
-def _bad(name: str, detail: str) -> Refusal:
+def _invalid(name: str, detail: str) -> Refusal:
     pointer = name[:64].replace("~", "~0").replace("/", "~1")  # RFC 6901, section 3
     return Refusal("invalid_request", f"{name[:64]}: {detail}", f"/{pointer}")
 
@@ -181,8 +182,8 @@ def _version(value: Any) -> str:
 
 
 def _reference(value: Any) -> str:
-    right = isinstance(value, str) and 0 < len(value) <= 1024 and value.isascii() and value.isprintable()
-    return "" if right and " " not in value else "must be a URI reference of 1 to 1024 characters"
+    valid = isinstance(value, str) and 0 < len(value) <= 1024 and value.isascii() and value.isprintable()
+    return "" if valid and " " not in value else "must be a URI reference of 1 to 1024 characters"
 
 
 def _content_type(value: Any) -> str:
@@ -191,20 +192,20 @@ def _content_type(value: Any) -> str:
 
 
 def _time(value: Any) -> str:
-    right = isinstance(value, str) and clock.parse_rfc3339(value) is not None
-    return "" if right else "must be a time with its offset, as 2026-11-15T08:00:00Z"
+    valid = isinstance(value, str) and clock.parse_rfc3339(value) is not None
+    return "" if valid else "must be a time with an offset, such as 2026-11-15T08:00:00Z"
 
 
 def _subject(value: Any) -> str:
-    return "" if isinstance(value, str) and value else "must be a text that is not empty"
+    return "" if isinstance(value, str) and value else "must be a non-empty string"
 
 
 def _any(_value: Any) -> str:
     return ""
 
 
-# attribute → its check: an empty text, or what would be right. `type`, `id` and the length of `subject` are checked
-# where every event is, however it comes.
+# Attribute → its check, which returns "" or what is required. `publishable.event` checks `type`, `id` and the length of
+# `subject`, for all sources.
 _CHECKS: dict[str, Callable[[Any], str]] = {
     "specversion": _version,
     "id": _any,
@@ -216,5 +217,5 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "dataschema": _reference,
     "data": _any,
 }
-_NEEDED = ("specversion", "id", "source", "type")
-_UNKNOWN = {"data_base64": "binary data is not taken; send JSON as data"}
+_REQUIRED = ("specversion", "id", "source", "type")
+_UNKNOWN = {"data_base64": "binary data is not supported; send JSON as data"}

@@ -47,7 +47,7 @@ class EntryFilter(NamedTuple):
         return first, HIGHEST if self.until is None else ids.lowest_at(clock.milliseconds(self.until) + slack)
 
     def _mentioned(self, entry: Entry) -> bool:
-        own = {entry.name, ids.retitle("tok", entry.name), entry.actor, entry.subject}
+        own = {entry.name, ids.with_prefix("tok", entry.name), entry.actor, entry.subject}
         return not own.isdisjoint(self.mentions) or any(each in (entry.data or "") for each in self.mentions)
 
 

@@ -78,7 +78,7 @@ def verify_presented(
     refusal = dpop.too_weak(proof) if token.account.strict else None
     if refusal is None and use_up and proof:
         refusal = dpop.use(tx, token.client.id, proof)
-    return msgspec.structs.replace(refusal, status_here=401) if refusal else token
+    return msgspec.structs.replace(refusal, status_override=401) if refusal else token
 
 
 def verify(tx: Tx, service: Service, token: str) -> ActiveToken | Refusal:

@@ -64,7 +64,7 @@ def _reaching(
     entry: Entry, data: dict[str, Any], ended: dict[str, str], stopped: dict[str, bool], removed: dict[str, int],
     account: Account,
 ) -> Reaching:  # fmt: skip
-    token = ids.retitle("tok", entry.name)
+    token = ids.with_prefix("tok", entry.name)
     record = read_entry_data(entry.data or "{}")
     subjects = [each.token for each in record.chain] or [record.subject_token]
     why = next((ended[each] for each in (token, record.family, record.consent, *subjects) if each in ended), None)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gatepost.core.secrets import ServerKeys
 from gatepost.egress.address_guard import Policy
-from gatepost.egress.jwks_cache import Foreign
+from gatepost.egress.jwks_cache import JwksCache
 from gatepost.ledger.checkpoint import Signer
 from gatepost.oauth import key_rows, scope_rows
 from gatepost.oauth.scopes import Scope
@@ -21,7 +21,7 @@ class Service(NamedTuple):
     shared_resources: SharedResources = SharedResources()
     dev: bool = False
     policy: Policy = Policy()  # of accounts for which the operator allowed no networks
-    foreign: Foreign = Foreign()
+    foreign: JwksCache = JwksCache()
     account_policies: Mapping[str, Policy] = {}
 
     def policy_for(self, account: str) -> Policy:

@@ -142,7 +142,7 @@ def _shown(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
     data = msgspec.json.decode(entry.data or "{}")
     expires_at = clock.from_milliseconds(data.get("expires_at", 0) * 1000)
     shown = {
-        "id": ids.retitle("tok", entry.name),
+        "id": ids.with_prefix("tok", entry.name),
         "state": _state(tx, service, entry, data),
         "client_id": entry.actor,
         "issued_at": clock.rfc3339(clock.from_milliseconds(entry.at)),

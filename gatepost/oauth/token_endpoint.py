@@ -167,7 +167,7 @@ def _issue(tx: Tx, decision: TokenDecision, origin: Origin, extras: TokenExtras)
             raw_id=raw,
         ),
     )
-    return Issued(token, ids.retitle("evt", token.id), (account.id, authenticated.by), extras.members)
+    return Issued(token, ids.with_prefix("evt", token.id), (account.id, authenticated.by), extras.members)
 
 
 def _refuse(

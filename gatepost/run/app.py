@@ -21,7 +21,7 @@ from gatepost.core.logging import is_configured, log
 from gatepost.core.metrics import observe_commit
 from gatepost.core.secrets import Box, ServerKeys, new_master_key, parse_master_keys
 from gatepost.egress.address_guard import Policy
-from gatepost.egress.jwks_cache import Foreign
+from gatepost.egress.jwks_cache import JwksCache
 from gatepost.ledger import chains
 from gatepost.ledger.entries import TYPES
 from gatepost.oauth import key_lifecycle as key_units
@@ -43,21 +43,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Opened(NamedTuple):
+class Runtime(NamedTuple):
+    """An open store and the service on it, as a command or a process uses them."""
+
     store: Store
     service: Service
-    created: Created | None = None  # the first account, when this start made it
-    migrated: tuple[str, ...] = ()  # what this start applied
-    checkpoints: Path | None = None  # the file to write them to
+    created: Created | None = None  # the first account, if this start created it
+    migrated: tuple[str, ...] = ()  # the migrations that this start applied
+    checkpoints: Path | None = None  # the file that checkpoints are written to
 
 
 _watch = partial(observe_commit, known=TYPES)
 
 
 def end_after_lost_write(error: BaseException) -> Never:
-    """End the process without answering its callers: the disk did not keep what was written."""
+    """End the process without responding to its callers: the disk did not keep what was written."""
     if is_configured():
-        with suppress(Exception):  # whatever becomes of the line
+        with suppress(Exception):  # the process must end even if logging fails
             log.critical("disk failed", error=str(error), because=LOST)
         os._exit(LOST_CODE)
     end_process(error)
@@ -74,7 +76,7 @@ def open_store(settings: Settings) -> Store:
 
 
 def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:
-    """The SQLite store of these settings into an empty PostgreSQL database."""
+    """Copy the SQLite store of these settings into an empty PostgreSQL database."""
     store = open_store(msgspec.structs.replace(settings, database=target))
     from gatepost.store import sqlite_to_postgres as moving  # noqa: PLC0415 (an extra that may not be installed)
 
@@ -89,7 +91,7 @@ def move(settings: Settings, target: str, progress: Callable[[str, int], Abstrac
 
 
 def run_statements(database: str, statements: list[str]) -> None:
-    """Statements of an operator on the PostgreSQL database, in one transaction."""
+    """Run an operator's statements on the PostgreSQL database, in one transaction."""
     import psycopg  # noqa: PLC0415 (an extra that may not be installed)
 
     try:
@@ -101,13 +103,13 @@ def run_statements(database: str, statements: list[str]) -> None:
 
 
 def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
-    """For one process. None unless the environment names a collector, as OpenTelemetry has it."""
+    """The traces of one process, or None unless OpenTelemetry's environment variables name a collector."""
     if not any(environment.get(name) for name in COLLECTORS) or environment.get("OTEL_SDK_DISABLED") == "true":
         return None
     try:
         from gatepost.core import tracing  # noqa: PLC0415 (an extra that may not be installed)
     except ImportError:
-        log.warning("there will be no traces: for them install the extra: pip install 'gatepost[otel]'")
+        log.warning("no traces are exported; install the extra: pip install 'gatepost[otel]'")
         return None
     return tracing.Traces(tracing.exporting())
 
@@ -115,8 +117,8 @@ def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
-def open_for_use(settings: Settings) -> Opened:
-    """For a command or a child process: the store must be there, made by a start before."""
+def open_for_use(settings: Settings) -> Runtime:
+    """For a command or a child process: the store must exist already."""
     if not settings.database and not settings.sqlite_file.exists():
         raise BadSetting(
             f"there is no store in {settings.data_directory}; start the service once (gatepost serve), "
@@ -132,11 +134,11 @@ def open_for_use(settings: Settings) -> Opened:
     except BaseException:
         store.close()
         raise
-    return Opened(store, service_of(settings, server_keys))
+    return Runtime(store, service_of(settings, server_keys))
 
 
-def open_for_start(settings: Settings) -> Opened:
-    """For `serve` and `store migrate`: migrate, and make what an empty store lacks."""
+def open_for_start(settings: Settings) -> Runtime:
+    """For `serve` and `store migrate`: migrate the schema, and create what an empty store lacks."""
     first = not settings.database and is_empty(settings.sqlite_file)
     if not settings.database:
         marker.check(settings.key_file, settings.sqlite_file, empty=first)
@@ -153,11 +155,11 @@ def open_for_start(settings: Settings) -> Opened:
     except BaseException:
         store.close()
         raise
-    return Opened(store, service, created, migrated, settings.checkpoints_file)
+    return Runtime(store, service, created, migrated, settings.checkpoints_file)
 
 
 def present(settings: Settings) -> AbstractContextManager[None]:
-    """For a service, while it runs: the store is not replaced meanwhile."""
+    """Held by a running service, so that `store restore` does not replace the store meanwhile."""
     if settings.database:
         return nullcontext()
     settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,7 +167,7 @@ def present(settings: Settings) -> AbstractContextManager[None]:
 
 
 def is_empty(file: Path) -> bool:
-    """Whether there is no store: no file, or one in which nothing was ever made."""
+    """Whether there is no store: no file, or one without a schema."""
     if not file.exists() or not file.stat().st_size:
         return True
     store = SqliteStore(file, clock.now, create_deliveries)
@@ -179,13 +181,17 @@ def _mark(settings: Settings) -> None:
     try:
         marker.put(settings.key_file, settings.sqlite_file)
     except OSError as error:  # the key may be on a volume that cannot be written
-        log.warning("no marker beside the key", file=str(marker.path_of(settings.key_file)), error=str(error))
+        log.warning(
+            "could not write the marker beside the master key",
+            file=str(marker.path_of(settings.key_file)),
+            error=str(error),
+        )
 
 
 def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
     account_units.create_operator(tx, service)
     for account in chains.adopt(tx, service.keys.seal):
-        log.error("the chain record of an account was removed; its ledger is not sealed", account=account)
+        log.error("the chain record of an account is missing; its ledger is not sealed", account=account)
     key_units.keep(tx, service, key_units.by_service())
     if not make or len(account_rows.page(tx, "", 2)) > 1:
         return None
@@ -196,13 +202,13 @@ FIRST_CLIENT = "first-client.json"
 
 
 def welcome(created: Created | None, kept_in: Path | None = None) -> str:
-    """What the first start prints. The secret is part of it unless it was written to a file."""
+    """What the first start prints, including the secret unless it was written to a file."""
     if created is None or created.secret is None:
         return ""
     secret = f"in {kept_in}" if kept_in else created.secret.reveal()
     note = "Move that file to a safe place." if kept_in else "This secret is shown only once."
     return (
-        f"This is the first start. The account `{created.account.name}` was made, and its first client:\n"
+        f"First start: created the account `{created.account.name}` and its first client:\n"
         f"  client_id      {created.client}\n"
         f"  client_secret  {secret}\n"
         f"{note} The client may do everything in its account.\n"
@@ -210,7 +216,7 @@ def welcome(created: Created | None, kept_in: Path | None = None) -> str:
 
 
 def keep_first_client(settings: Settings, created: Created | None, *, terminal: bool) -> Path | None:
-    """Where the first secret is, unless it may be printed: to a terminal, or with --dev, but not into logs."""
+    """Write the first client to a file, unless it may be printed: to a terminal or with --dev, but never into logs."""
     if created is None or created.secret is None or terminal or settings.dev:
         return None
     path = settings.data_directory / FIRST_CLIENT
@@ -222,33 +228,33 @@ def keep_first_client(settings: Settings, created: Created | None, *, terminal: 
 def service_of(settings: Settings, server_keys: ServerKeys) -> Service:
     return Service(
         settings.issuer, server_keys, Ring(server_keys.data), index(settings.shared_resources), settings.dev,
-        policy(settings), Foreign(), {name: policy(settings, name) for name in settings.allow_networks},
+        policy(settings), JwksCache(), {name: policy(settings, name) for name in settings.allow_networks},
     )  # fmt: skip
 
 
 def policy(settings: Settings, account: str = "") -> Policy:
-    """Where requests for an account may go: never to ourselves, by address or by our own name."""
+    """Where requests for an account may go: never to Gatepost itself, by address or by name."""
     base = urlsplit(settings.issuer)
-    ours = (base.hostname or "", base.port or (443 if base.scheme == "https" else 80))
+    own = (base.hostname or "", base.port or (443 if base.scheme == "https" else 80))
     return Policy(
         tuple(ip_network(network) for network in settings.allow_networks.get(account, ())),
         settings.dev,
-        ((settings.host, settings.port), (settings.ops_host, settings.ops_port), ours),
+        ((settings.host, settings.port), (settings.ops_host, settings.ops_port), own),
         settings.egress_proxy,
     )
 
 
 def master_keys(settings: Settings, *, first_start: bool) -> list[bytes]:
-    """From the setting, else from the key file, which is made only with a new store in its own data directory."""
+    """From the setting or else the key file, which is created only for a new store, in its own data directory."""
     if settings.master_key:
         return parse_master_keys(settings.master_key)
     path = settings.key_file
     if not path.exists():
         if not first_start or settings.master_key_file:
-            where = "" if settings.database else f" the store in {settings.data_directory} was made with one;"
+            reason = "" if settings.database else f" The store in {settings.data_directory} was created with one."
             raise BadSetting(
-                f"there is no master key:{where} set {PREFIX}MASTER_KEY, or put the key into {path}. "
-                "A new one: openssl rand -base64 32"
+                f"the master key is missing.{reason} Set {PREFIX}MASTER_KEY, or write the key to {path}. "
+                "To create a new one, run: openssl rand -base64 32"
             )
         write_key_file(path, new_master_key())
     _check_permissions(path)
@@ -256,7 +262,7 @@ def master_keys(settings: Settings, *, first_start: bool) -> list[bytes]:
 
 
 def write_key_file(path: Path, text: str) -> None:
-    """Readable by its owner alone from the first moment; in place of the old one at once, or not at all."""
+    """Write a file that only its owner can read, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
@@ -273,4 +279,4 @@ def write_key_file(path: Path, text: str) -> None:
 
 def _check_permissions(path: Path) -> None:
     if path.stat().st_mode & 0o077:
-        raise BadSetting(f"{path} can be read by others; run: chmod 600 {path}")
+        raise BadSetting(f"{path} can be read by other users; run: chmod 600 {path}")

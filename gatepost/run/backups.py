@@ -1,4 +1,4 @@
-"""Backup and restore of a store on SQLite, and what has to follow a restore by other means. Composition, like `app`."""
+"""Backup and restore of a store on SQLite, and the steps that follow a restore by other means."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,35 +21,35 @@ from gatepost.webhooks.fanout import create_deliveries
 Passed = Callable[[int, int], None]
 
 
-class BackedUp(NamedTuple):
+class Backup(NamedTuple):
     file: Path
     at: datetime
     bytes: int
     unfinished: int  # deliveries that a restore sends again
 
 
-class PutBack(NamedTuple):
+class RestoreResult(NamedTuple):
     restored: Restored
-    aside: Path | None  # what was there before
+    aside: Path | None  # where the replaced store is now
     lost: dict[str, int]  # entries by type that are not in the backup
 
 
-def back_up(settings: Settings, file: Path, passed: Passed) -> BackedUp:
-    """A consistent copy of the store, verified, while the service goes on."""
+def create(settings: Settings, file: Path, passed: Passed) -> Backup:
+    """Create a verified, consistent copy of the store while the service runs."""
     if settings.database:
         raise BadSetting(
-            "this store is on PostgreSQL: back it up with pg_dump or pg_basebackup, and the master key apart from it; "
-            "docs/how-to/back-up-and-restore.md says how"
+            "this store is on PostgreSQL: back it up with pg_dump or pg_basebackup, and the master key separately; "
+            "see docs/how-to/back-up-and-restore.md"
         )
     backup.check_target(file)
-    opened = app.open_for_use(settings)
+    runtime = app.open_for_use(settings)
     try:
-        at = opened.store.now()
+        at = runtime.store.now()
         backup.copy(settings.sqlite_file, file, at, passed)
     finally:
-        opened.store.close()
+        runtime.store.close()
     _verify(file)
-    return BackedUp(file, at, file.stat().st_size, backup.unfinished(file))
+    return Backup(file, at, file.stat().st_size, backup.unfinished(file))
 
 
 def _verify(file: Path) -> None:
@@ -58,17 +58,17 @@ def _verify(file: Path) -> None:
         raise BadSetting(f"{file} cannot be used: {'; '.join(problems)}")
 
 
-def put_back(
+def restore(
     settings: Settings, file: Path, *, keep_tokens: bool, passed: Passed, ended: Callable[[int], None]
-) -> PutBack:  # fmt: skip
-    """Replace the store by a backup. Everything is done to a copy beside it, which then takes its place at once."""
+) -> RestoreResult:  # fmt: skip
+    """Replace the store by a backup. A copy beside the store is prepared, and then takes its place atomically."""
     if settings.database:
         raise BadSetting(
             "this store is on PostgreSQL: restore it with PostgreSQL's own tools, then run: gatepost store restore "
             "--after-pitr"
         )
     if not file.is_file():
-        raise BadSetting(f"there is no file {file}")
+        raise BadSetting(f"the file {file} does not exist")
     _verify(file)
     settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with presence.alone(settings.data_directory):
@@ -86,12 +86,12 @@ def put_back(
             _mark(settings, restoring=False)
         finally:
             _remove(fresh)
-    return PutBack(restored, aside, lost)
+    return RestoreResult(restored, aside, lost)
 
 
 def _remove(file: Path) -> None:
-    for each in ("", "-wal", "-shm"):
-        Path(f"{file}{each}").unlink(missing_ok=True)
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
 
 
 def _mark(settings: Settings, *, restoring: bool) -> None:
@@ -115,11 +115,9 @@ def _finish(
 
 
 def after_pitr(settings: Settings, ended: Callable[[int], None]) -> Restored:
-    """The store itself was restored by other means, to an earlier state that nobody here knows."""
-    opened = app.open_for_use(settings)
+    """Finish a restore that was done by other means, to an earlier state that is not known."""
+    runtime = app.open_for_use(settings)
     try:
-        return units.finish(
-            opened.store, opened.service, backup_at=None, keep_tokens=False, lost={}, passed=ended
-        )  # fmt: skip
+        return units.finish(runtime.store, runtime.service, backup_at=None, keep_tokens=False, lost={}, passed=ended)
     finally:
-        opened.store.close()
+        runtime.store.close()

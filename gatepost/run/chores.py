@@ -1,6 +1,6 @@
-"""What the service does by itself beside answering: seal the ledger, keep the keys, prune, sum up what was counted.
+"""Background work of the service: seal the ledger, rotate keys, prune, and aggregate counts.
 
-Every chore is safe to run in several processes and on several machines at once: its writes decide.
+Every chore is safe to run in several processes and on several machines at once, because its writes decide races.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from gatepost.ledger.sealing import PreparedSeal
 from gatepost.oauth import expiry, refusal_counts, refusals
 from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth.service import Service
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import pruning, tallies
 from gatepost.webhooks.pruning import Place
@@ -47,14 +47,14 @@ FORGET_EVERY = 60.0
 ROLL_UP_EVERY = 60.0
 CHECKPOINT_EVERY = 1.0
 RECOUNT_EVERY = 2.0
-RECOUNT_ENTRIES, RECOUNT_PAGES = 2500, 25  # at a time: less than a hundredth of a core
-MINUTES_KEPT = timedelta(hours=2)  # counts by the minute, before they become counts by the hour
+RECOUNT_ENTRIES, RECOUNT_PAGES = 2500, 25  # per run: less than a hundredth of a core
+MINUTES_KEPT = timedelta(hours=2)  # before counts by the minute become counts by the hour
 HOURS_KEPT = timedelta(days=400)
 _TALLIES = 500
 
 
-async def run(opened: Opened, chores: Chores | None = None) -> None:
-    """Until cancelled. A chore that fails is logged and tried again; it never takes the others with it."""
+async def run(runtime: Runtime, chores: Chores | None = None) -> None:
+    """Run until cancelled. A chore that fails is logged and retried, and does not affect the others."""
     chores = chores or Chores()
     for every, chore in (
         (SEAL_EVERY, seal),
@@ -68,67 +68,67 @@ async def run(opened: Opened, chores: Chores | None = None) -> None:
         (10.0, sum_up_refusals),
         (RECOUNT_EVERY, Recounting().recount),
     ):
-        chores.start(Chore(chore.__name__.replace("_", " "), every, partial(chore, opened)))
+        chores.start(Chore(chore.__name__.replace("_", " "), every, partial(chore, runtime)))
     await chores.run()
 
 
-async def seal(opened: Opened) -> None:
-    store = opened.store
+async def seal(runtime: Runtime) -> None:
+    store = runtime.store
     for account in await store.read(seal_rows.unsealed_accounts):
         try:
-            while prepared := await store.read(_prepare(opened.service.keys.seal, account)):
+            while prepared := await store.read(_prepare(runtime.service.keys.seal, account)):
                 SEALED.inc(await store.run(_add(account, prepared)))
                 progress()
                 if len(prepared.entries) < BATCH:
                     break
-        except BrokenChain as error:  # the others are sealed all the same
+        except BrokenChain as error:  # the other ledgers are still sealed
             log.error("ledger not sealed", account=account, error=str(error))
     oldest = await store.read(seal_rows.oldest_unsealed)
     UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
 
 
-async def grow_trees(opened: Opened) -> None:
-    """Only after an upgrade: the tree of a ledger that was sealed before there were trees is built in slices."""
-    key = opened.service.keys.seal
-    for account in await opened.store.read(lambda tx: chain_rows.behind(tx, 100)):
+async def grow_trees(runtime: Runtime) -> None:
+    """After an upgrade, build the trees of ledgers that were sealed before there were trees, in slices."""
+    key = runtime.service.keys.seal
+    for account in await runtime.store.read(lambda tx: chain_rows.behind(tx, 100)):
         try:
-            while await opened.store.run(_grow(key, account)):
+            while await runtime.store.run(_grow(key, account)):
                 await asyncio.sleep(0)
         except BrokenChain as error:
-            log.error("tree not grown", account=account, error=str(error))
+            log.error("ledger tree not built", account=account, error=str(error))
 
 
 def _grow(key: bytes, account: str) -> Callable[[Tx], bool]:
     return lambda tx: chains.grow_some(tx, key, account)
 
 
-async def record_heads(opened: Opened) -> None:
-    """Write the heads that changed into the operator's ledger, and sign a checkpoint of each."""
-    service, after = opened.service, ""
+async def record_heads(runtime: Runtime) -> None:
+    """Write the changed heads to the operator's ledger, and sign a checkpoint of each."""
+    service, after = runtime.service, ""
     while True:
-        due = await opened.store.read(_due(service, after))
+        due = await runtime.store.read(_due(service, after))
         if due.chains:
-            await opened.store.run(_record(service.keys.seal, due.chains))
+            await runtime.store.run(_record(service.keys.seal, due.chains))
         after = due.next
         if not after:
             break
-    if opened.checkpoints is not None:
-        await _write_checkpoints(opened, opened.checkpoints)
+    if runtime.checkpoints is not None:
+        await _write_checkpoints(runtime, runtime.checkpoints)
 
 
-async def _write_checkpoints(opened: Opened, path: Path) -> None:
-    """One line for each account, as in `GET /checkpoints`; the file is replaced at once, and only if it changed."""
+async def _write_checkpoints(runtime: Runtime, path: Path) -> None:
+    """Write a line per account, as in `GET /checkpoints`. The file is replaced atomically, and only if it changed."""
     lines, after = [], ""
-    while page := await opened.store.read(_notes(after)):
+    while page := await runtime.store.read(_notes(after)):
         lines += [
-            msgspec.json.encode({"account": whose, "size": size, "checkpoint": note}) for whose, size, note in page
+            msgspec.json.encode({"account": account, "size": size, "checkpoint": note}) for account, size, note in page
         ]
         after = page[-1][0]
     await asyncio.to_thread(_replace, path, b"".join(line + b"\n" for line in lines))
 
 
 def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
-    return lambda tx: [each for each in checkpoint_rows.notes(tx, after, 500) if each[2]]
+    return lambda tx: [row for row in checkpoint_rows.notes(tx, after, 500) if row[2]]
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -161,15 +161,15 @@ def _add(account: str, prepared: PreparedSeal) -> Callable[[Tx], int]:
     return lambda tx: sealing.add(tx, account, prepared)
 
 
-async def keep_keys(opened: Opened) -> None:
-    changes = await opened.store.run(lambda tx: key_units.keep(tx, opened.service, key_units.by_service()))
+async def keep_keys(runtime: Runtime) -> None:
+    changes = await runtime.store.run(lambda tx: key_units.keep(tx, runtime.service, key_units.by_service()))
     for change in changes:
         log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
 
 
-async def prune(opened: Opened) -> None:
-    """Accounts are looked at by the hundred in a reading unit; only those with something due are written to."""
-    store, key, after = opened.store, opened.service.keys.seal, ""
+async def prune(runtime: Runtime) -> None:
+    """A read unit examines a hundred accounts. Only accounts that have something to prune are written to."""
+    store, key, after = runtime.store, runtime.service.keys.seal, ""
     while page := await store.read(_accounts(after)):
         for account in await store.read(_with_something_due(key, page)):
             place: Place | None = pruning.START
@@ -180,9 +180,9 @@ async def prune(opened: Opened) -> None:
         after = page[-1].name
 
 
-async def forget(opened: Opened) -> None:
-    """Delete expired rows in slices. Callers without credentials can add some, so this does not wait for pruning."""
-    while await opened.store.run(_delete_expired) >= 200:
+async def forget(runtime: Runtime) -> None:
+    """Delete expired rows in slices. Anyone can add such rows, so this runs more often than `prune`."""
+    while await runtime.store.run(_delete_expired) >= 200:
         progress()
         await asyncio.sleep(0)
 
@@ -199,69 +199,69 @@ def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[
     return lambda tx: [account.id for account in page if pruning.is_due(tx, key, account.id)]
 
 
-async def roll_up(opened: Opened) -> None:
-    """Counts by the minute become counts by the hour, and those are forgotten in the end."""
-    now = opened.store.now()
+async def roll_up(runtime: Runtime) -> None:
+    """Turn counts by the minute into counts by the hour, and delete old counts by the hour."""
+    now = runtime.store.now()
     hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
-    while await opened.store.run(lambda tx: tallies.roll_up(tx, hour, _TALLIES)) == _TALLIES:
+    while await runtime.store.run(lambda tx: tallies.roll_up(tx, hour, _TALLIES)) == _TALLIES:
         progress()
         await asyncio.sleep(0)
     last = clock.seconds(now - HOURS_KEPT)
-    while await opened.store.run(lambda tx: tallies.delete_before(tx, last, _TALLIES)) == _TALLIES:
+    while await runtime.store.run(lambda tx: tallies.delete_before(tx, last, _TALLIES)) == _TALLIES:
         progress()
         await asyncio.sleep(0)
 
 
-async def sum_up_refusals(opened: Opened) -> None:
+async def sum_up_refusals(runtime: Runtime) -> None:
     def unit(tx: Tx) -> int:
         ended = refusal_counts.end(tx, tx.at - refusals.WINDOW)
         refusals.sum_up(tx, ended)
         return len(ended)
 
-    while await opened.store.run(unit) >= 200:
+    while await runtime.store.run(unit) >= 200:
         progress()
         await asyncio.sleep(0)
 
 
 class Recounting:
-    """Counts again, page by page and round after round, whether what entries say they made is there."""
+    """Checks continuously, page by page, that the deliveries which entries say they created exist."""
 
     def __init__(self) -> None:
         self._accounts: list[str] = []
         self._after = LOWEST
         self._missing = 0
 
-    async def recount(self, opened: Opened) -> None:
+    async def recount(self, runtime: Runtime) -> None:
         entries = 0
         for _ in range(RECOUNT_PAGES):
-            entries += await self._page(opened)
+            entries += await self._page(runtime)
             if entries >= RECOUNT_ENTRIES or not self._accounts:
                 return
 
-    async def _page(self, opened: Opened) -> int:
+    async def _page(self, runtime: Runtime) -> int:
         if not self._accounts:
-            self._accounts = await opened.store.read(_every_account)
+            self._accounts = await runtime.store.read(_every_account)
             self._missing, self._after = 0, LOWEST
         account, after = self._accounts[0], self._after
-        found = await opened.store.read(lambda tx: pruning.missing(tx, account, after))
+        found = await runtime.store.read(lambda tx: pruning.missing(tx, account, after))
         RECOUNTED.inc(found.entries)
         self._missing += found.deliveries
         self._after = found.next or LOWEST
         if found.next is None:
             self._accounts.pop(0)
-            if not self._accounts:  # a whole round
+            if not self._accounts:  # every account was counted
                 UNACCOUNTED.set(self._missing)
         return found.entries
 
 
 def _every_account(tx: Tx) -> list[str]:
-    found: list[str] = []
+    account_ids: list[str] = []
     after = ""
     while page := account_rows.page(tx, after, 200):
-        found += [each.id for each in page]
+        account_ids += [account.id for account in page]
         after = page[-1].name
-    return found
+    return account_ids
 
 
-async def checkpoint(opened: Opened) -> None:
-    await asyncio.to_thread(opened.store.checkpoint)
+async def checkpoint(runtime: Runtime) -> None:
+    await asyncio.to_thread(runtime.store.checkpoint)

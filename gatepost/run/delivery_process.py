@@ -1,4 +1,4 @@
-"""A delivery process: the worker, and what brings events. Its settings come on standard input; their end is its own."""
+"""A delivery process: the worker and the event consumer. It reads its settings from standard input."""
 
 import asyncio
 import contextlib
@@ -20,48 +20,53 @@ from gatepost.webhooks.worker import Worker
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
-_SWITCH = 0.0005  # seconds: the store's thread should not wait long for the interpreter lock
+_SWITCH_INTERVAL = 0.0005  # seconds: the store's thread should not wait long for the interpreter lock
 
 
-class Order(msgspec.Struct):
-    """What the supervisor tells its child."""
+class Configuration(msgspec.Struct):
+    """What the supervisor sends to this process."""
 
     settings: Settings
     place: str = ""
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor decides
     configure_logs()
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    opened = app.open_for_use(order.settings)
+    configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=Configuration)
+    runtime = app.open_for_use(configuration.settings)
     traces = app.traces()
-    sys.setswitchinterval(_SWITCH)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     collect_rarely()
     try:
-        uvloop.run(_work(order, opened, traces))
+        uvloop.run(_work(configuration, runtime, traces))
     finally:
-        opened.store.close()
+        runtime.store.close()
         if traces:
             traces.close()
 
 
-async def _work(order: Order, opened: app.Opened, traces: "Traces | None" = None) -> None:
+async def _work(configuration: Configuration, runtime: app.Runtime, traces: "Traces | None" = None) -> None:
     stopping = parent.stopping()
-    settings = order.settings
+    settings = configuration.settings
     worker = Worker(
-        opened.store, opened.service, order.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces
+        runtime.store,
+        runtime.service,
+        configuration.place,
+        proxy=settings.egress_proxy,
+        ca=settings.egress_ca,
+        traces=traces,
     )
     os.write(sys.stdout.fileno(), b"ready\n")
     reporting = asyncio.create_task(_report(worker.chores))
     try:
-        await asyncio.gather(worker.run(stopping), _take_events(order.settings, opened, stopping, traces))
+        await asyncio.gather(worker.run(stopping), _consume_events(configuration.settings, runtime, stopping, traces))
     finally:
         reporting.cancel()
 
 
 async def _report(chores: Chores) -> None:
-    """Tell the supervisor once a second which chores are stuck. What it does not read is dropped."""
+    """Report the stuck chores to the supervisor once a second. A report that it does not read is dropped."""
     output = sys.stdout.fileno()
     os.set_blocking(output, False)
     while True:
@@ -70,13 +75,13 @@ async def _report(chores: Chores) -> None:
         await asyncio.sleep(REPORT_EVERY)
 
 
-async def _take_events(
-    settings: Settings, opened: app.Opened, stopping: asyncio.Event, traces: "Traces | None"
+async def _consume_events(
+    settings: Settings, runtime: app.Runtime, stopping: asyncio.Event, traces: "Traces | None"
 ) -> None:  # fmt: skip
     if settings.nats:
         from gatepost.ingest import nats  # noqa: PLC0415 (an extra that may not be installed)
 
-        await nats.consume(opened.store, settings.nats, settings.nats_stream, stopping, traces)
+        await nats.consume(runtime.store, settings.nats, settings.nats_stream, stopping, traces)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The parent of a child process: how the child learns that it is to end, by a signal or by the end of its input."""
+"""How a child process learns that it must end: by a signal, or by the end of its standard input."""
 
 import asyncio
 import signal
@@ -6,18 +6,18 @@ import sys
 
 
 def stopping(descriptor: int | None = None) -> asyncio.Event:
-    """Set when SIGTERM arrives or the parent is gone. The parent sends nothing more on standard input: readable is end.
+    """An event that is set when SIGTERM arrives or the parent process is gone.
 
-    The end of the input stays readable, so the event loop must stop watching it: it would be busy with that alone
-    until the last request has been answered.
+    The parent sends nothing more on standard input, so it becomes readable only at its end. The end stays readable, so
+    the event loop must stop watching it: otherwise it would spin until the last request is finished.
     """
-    found, loop = asyncio.Event(), asyncio.get_running_loop()
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
     watched = sys.stdin.fileno() if descriptor is None else descriptor
 
     def parent_gone() -> None:
         loop.remove_reader(watched)
-        found.set()
+        event.set()
 
     loop.add_reader(watched, parent_gone)
-    loop.add_signal_handler(signal.SIGTERM, found.set)
-    return found
+    loop.add_signal_handler(signal.SIGTERM, event.set)
+    return event

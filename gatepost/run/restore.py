@@ -1,8 +1,8 @@
-"""After the store was restored to an earlier state: end what may have been revoked, replaced or used since.
+"""After a restore to an earlier state: end everything that may have been revoked, replaced or used since.
 
-Revocations since then are forgotten, refresh tokens that were replaced would work again, and tokens issued since are
-on no record. Nobody can tell which, so everything ends: replaced signing keys end every access token, also for
-verifiers that only check signatures, and ended consents end every refresh token.
+The restored store does not know which tokens were revoked, replaced or issued after the backup. So everything ends:
+replacing the signing keys ends every access token, also for verifiers that only check signatures, and ending the
+consents ends every refresh token.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def finish(
     store: Store, service: Service, *, backup_at: datetime | None, keep_tokens: bool, lost: dict[str, int],
     passed: Callable[[int], None],
 ) -> Restored:  # fmt: skip
-    """Safe to run again if it was interrupted."""
+    """Record the restore, and end all tokens unless they are kept. Safe to run again after an interruption."""
     at, waiting = store.read_now(lambda tx: (tx.at, unfinished(tx)))
     data: dict[str, Any] = {
         "backup_at": clock.rfc3339(backup_at) if backup_at else None,
@@ -62,12 +62,12 @@ def finish(
 
 
 def unfinished(tx: Tx) -> int:
-    """Deliveries that have not ended."""
+    """The number of unfinished deliveries."""
     return sum(int(number) for number, _ in queue_rows.count_by_endpoint(tx, _EVERY).values())
 
 
 def _begin(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool) -> None:
-    """One commit: the entry, the new signing keys, and the end of authorizations that are under way."""
+    """In one commit: record the restore, replace the signing keys, and end the authorizations in progress."""
     account = account_rows.load_named(tx, accounts.OPERATOR)
     if account is None:
         raise LookupError(accounts.OPERATOR)

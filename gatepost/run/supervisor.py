@@ -1,7 +1,7 @@
-"""The supervisor: one parent with the operations plane and the chores, and the processes it watches: web and delivery.
+"""The supervisor: a parent process with the operations plane and the chores, which runs the web and delivery processes.
 
-A child gets its settings as one line on standard input, and takes the end of that stream as the parent's end: so no
-child outlives its parent, however the parent goes.
+A child reads its settings as one line from standard input, and ends when that stream ends. So no child outlives the
+supervisor, however the supervisor ends.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, what it came to, and what was cut off
+DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, plus time to record its outcome
 SILENCE = 10.0  # seconds without a report after which a delivery process counts as stuck
-_RESTART = (0.2, 5.0)  # the first wait before a child is started again, and the longest
+_RESTART = (0.2, 5.0)  # seconds before a child is started again: the first time, and at most
 
 
 def main(settings: Settings) -> None:
@@ -58,38 +58,37 @@ def main(settings: Settings) -> None:
 
 
 def _raise_file_limit() -> None:
-    """To what the system allows; every connection is a file. The processes we start inherit it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Raise the limit of open files to the maximum: every connection is a file. Children inherit it."""
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 def _run(settings: Settings, metrics: str) -> None:
-    opened = app.open_for_start(settings)
+    runtime = app.open_for_start(settings)
     traces = app.traces()
     try:
-        _greet(settings, opened)
-        uvloop.run(_supervise(settings, opened, metrics, traces))
+        _greet(settings, runtime)
+        uvloop.run(_supervise(settings, runtime, metrics, traces))
     finally:
-        opened.store.close()
+        runtime.store.close()
         if traces:
             traces.close()
 
 
-def _greet(settings: Settings, opened: app.Opened) -> None:
-    kept_in = app.keep_first_client(settings, opened.created, terminal=sys.stdout.isatty())
+def _greet(settings: Settings, runtime: app.Runtime) -> None:
+    kept_in = app.keep_first_client(settings, runtime.created, terminal=sys.stdout.isatty())
     if kept_in:
-        log.info("first client", client=opened.created and opened.created.client, secret_in=str(kept_in))
+        log.info("first client", client=runtime.created and runtime.created.client, secret_in=str(kept_in))
     else:
-        print(app.welcome(opened.created), end="", flush=True)
-    if (
-        settings.database and len(opened.store.read_now(lambda tx: account_rows.page(tx, "", 2))) < 2
-    ):  # the operator's own
+        print(app.welcome(runtime.created), end="", flush=True)
+    accounts = runtime.store.read_now(lambda tx: account_rows.page(tx, "", 2))
+    if settings.database and len(accounts) < 2:  # one is the operator's
         log.info("no account yet", create_one="gatepost account create NAME")
 
 
 def _check_free(host: str, port: int) -> None:
-    """The server would share the port with another one silently, so ask first."""
+    """Fail if the port is taken. The server would silently share it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +98,7 @@ def _check_free(host: str, port: int) -> None:
             raise BadSetting(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
-async def _supervise(settings: Settings, opened: app.Opened, metrics: str, traces: "Traces | None") -> None:
+async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str, traces: "Traces | None") -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -113,21 +112,21 @@ async def _supervise(settings: Settings, opened: app.Opened, metrics: str, trace
         return next(starting, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
 
     plane = Plane(
-        opened.store, opened.service, settings.ops_host, settings.ops_port, waiting, metrics,
+        runtime.store, runtime.service, settings.ops_host, settings.ops_port, waiting, metrics,
         post={"/events": intake.answer} if settings.takes_events else {}, limits=intake.BODY, traces=traces,
         allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
         max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
     async with listening(plane, settings.ops_host, settings.ops_port):
-        work = [asyncio.create_task(child.keep_running(stopping, opened.store)) for child in children]
-        work.append(asyncio.create_task(chores.run(opened, running)))
+        work = [asyncio.create_task(child.keep_running(stopping, runtime.store)) for child in children]
+        work.append(asyncio.create_task(chores.run(runtime, running)))
         announce = asyncio.create_task(_announce(settings, children))
         await stopping.wait()
         announce.cancel()
         work[-1].cancel()
         await asyncio.gather(*work, return_exceptions=True)
         with contextlib.suppress(Unavailable):
-            await chores.seal(opened)
+            await chores.seal(runtime)
 
 
 def _children(settings: Settings, metrics: str) -> list["_Child"]:
@@ -135,8 +134,8 @@ def _children(settings: Settings, metrics: str) -> list["_Child"]:
     web = [_Child("web", msgspec.json.encode(settings), metrics) for _ in range(count)]
     if settings.only == "web":
         return web
-    order = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
-    return [*web, _Child("deliveries", order, metrics)]
+    configuration = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
+    return [*web, _Child("deliveries", configuration, metrics)]
 
 
 async def _announce(settings: Settings, children: list["_Child"]) -> None:
@@ -150,14 +149,14 @@ _MODULES = {"web": "gatepost.run.web_process", "deliveries": "gatepost.run.deliv
 
 
 class _Child:
-    """One process, started again when it ends by itself. `kind` is one of _MODULES."""
+    """A child process, which is started again when it ends by itself. `kind` is a key of _MODULES."""
 
-    def __init__(self, kind: str, order: bytes, metrics: str) -> None:
+    def __init__(self, kind: str, configuration: bytes, metrics: str) -> None:
         self.kind = kind
-        self._order = order
+        self._configuration = configuration
         self._metrics = metrics
         self.ready = False
-        self.stuck: list[str] = []  # its chores that make no progress, as it says once a second
+        self.stuck: list[str] = []  # its chores that make no progress, as it reports once a second
 
     async def keep_running(self, stopping: asyncio.Event, store: Store) -> None:
         wait = _RESTART[0]
@@ -183,14 +182,14 @@ class _Child:
         )  # fmt: skip
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a child needs its pipes")
-        process.stdin.write(self._order + b"\n")
+        process.stdin.write(self._configuration + b"\n")
         ended = asyncio.create_task(process.wait())
-        asked = asyncio.create_task(stopping.wait())
-        said = asyncio.create_task(process.stdout.readline())
-        await asyncio.wait({ended, asked, said}, return_when=asyncio.FIRST_COMPLETED)
-        self.ready = said.done() and said.result() == b"ready\n"
+        stop = asyncio.create_task(stopping.wait())
+        first_line = asyncio.create_task(process.stdout.readline())
+        await asyncio.wait({ended, stop, first_line}, return_when=asyncio.FIRST_COMPLETED)
+        self.ready = first_line.done() and first_line.result() == b"ready\n"
         reports = asyncio.create_task(self._read_reports(process.stdout)) if self.ready else None
-        await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             process.stdin.close()
             try:
@@ -198,7 +197,7 @@ class _Child:
             except TimeoutError:
                 process.kill()
         self.ready = False
-        for task in (asked, said, *([reports] if reports else [])):
+        for task in (stop, first_line, *([reports] if reports else [])):
             task.cancel()
         code = await ended
         self.stuck = []
@@ -206,19 +205,19 @@ class _Child:
         return code
 
     async def _read_reports(self, output: asyncio.StreamReader) -> None:
-        """A delivery process says once a second which of its chores are stuck. If it falls silent, it is."""
-        patience: float | None = None  # a web process never says anything
+        """A delivery process reports its stuck chores once a second. If it stops reporting, it is stuck itself."""
+        timeout: float | None = None  # a web process never reports
         while not output.at_eof():
             try:
-                line = await asyncio.wait_for(output.readline(), patience)
+                line = await asyncio.wait_for(output.readline(), timeout)
             except TimeoutError:
                 self.stuck = [f"the {self.kind} process"]
                 continue
-            patience = SILENCE
+            timeout = SILENCE
             self.stuck = [name for name in line.decode().strip().split(", ") if name]
 
 
 async def _check_disk(store: Store) -> None:
-    """The disk failed a child. A new process would not hear of it, but our own commit does, and then ends us too."""
+    """Commit, after the disk failed a child. A new process would not notice; the failing commit ends the supervisor."""
     with contextlib.suppress(Unavailable):
         await store.run(lambda _tx: None)

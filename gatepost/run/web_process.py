@@ -1,4 +1,4 @@
-"""A web process: the public listener and nothing else. Its settings come on standard input; their end is its own."""
+"""A web process: only the public listener. It reads its settings from standard input, and ends with it."""
 
 import asyncio
 import contextlib
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 WRITE_USES_EVERY = 15.0
-LOAD_KEYS_EVERY = 0.5  # seconds: so soon a new or revoked signing key shows in the key set
+LOAD_KEYS_EVERY = 0.5  # seconds until a new or revoked signing key shows in the key set
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor decides
     configure_logs()
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
-    opened = app.open_for_use(settings)
+    runtime = app.open_for_use(settings)
     traces = app.traces()
     collect_rarely()
     try:
-        uvloop.run(_serve(settings, opened, traces))
+        uvloop.run(_serve(settings, runtime, traces))
     finally:
-        opened.store.close()
+        runtime.store.close()
         if traces:
             traces.close()
 
 
-async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None") -> None:
-    service = opened.service
-    fetcher = KeyFetcher(service.foreign, service.policy_for, opened.store.now, ca=settings.egress_ca)
-    surface = Surface(opened.store, service, opened.store.now, fetcher)
+async def _serve(settings: Settings, runtime: app.Runtime, traces: "Traces | None") -> None:
+    service = runtime.service
+    fetcher = KeyFetcher(service.foreign, service.policy_for, runtime.store.now, ca=settings.egress_ca)
+    surface = Surface(runtime.store, service, runtime.store.now, fetcher)
     proxies = tuple(settings.trusted_proxies)
     application = Application(
         surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
@@ -64,14 +64,14 @@ async def _serve(settings: Settings, opened: app.Opened, traces: "Traces | None"
 
 
 async def _load_keys(surface: Surface) -> None:
-    """Requests for the key set never wait for the store, so a store that stands still only delays new keys."""
+    """Load the key set regularly. Requests for it never wait for the store, so a stalled store only delays new keys."""
     while True:
         await asyncio.sleep(LOAD_KEYS_EVERY)
         try:
             await surface.load_keys()
         except Unavailable:
-            pass  # whoever needs the store reports it; the key set in memory is served meanwhile
-        except Exception:  # noqa: BLE001 (this must go on as long as the process)
+            pass  # requests that need the store report it; the key set in memory is still served
+        except Exception:  # noqa: BLE001 (it must run as long as the process)
             log.exception("cannot load the key set")
 
 

@@ -23,7 +23,7 @@ def shown(surface: Surface, request: Request) -> PresentedToken | None:
     if found is None:
         found = Refusal("invalid_dpop_proof", "DPoP: send a proof in the DPoP header", "DPoP")
     if isinstance(found, Refusal):
-        found = msgspec.structs.replace(found, status_here=401)
+        found = msgspec.structs.replace(found, status_override=401)
     return PresentedToken(token, found)
 
 

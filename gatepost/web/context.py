@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
-from gatepost.egress.jwks_cache import KeysWanted, Wanted
+from gatepost.egress.jwks_cache import KeySetMissing, KeySetRequest
 from gatepost.oauth import access_tokens, client_rows, key_rows, signing_keys
 from gatepost.oauth.access_tokens import PresentedToken
 from gatepost.oauth.service import Service
@@ -18,7 +18,7 @@ _MOST_FETCHES = 5  # for one request
 
 
 class Fetcher(Protocol):
-    async def fetch(self, wanted: Wanted) -> bool: ...
+    async def fetch(self, request: KeySetRequest) -> bool: ...
     def refresh(self) -> None: ...
 
 
@@ -71,21 +71,21 @@ class Surface:
         for _ in range(_MOST_FETCHES):
             try:
                 result = await self.store.run(unit, hints)
-            except KeysWanted as error:
+            except KeySetMissing as error:
                 if self._fetcher is None:
                     raise
-                if self.service.foreign.was_tried(error.wanted, self.now()):
+                if self.service.foreign.was_tried(error.request, self.now()):
                     continue  # another request had it fetched while this one waited for the store
-                if not await self._fetcher.fetch(error.wanted):
-                    raise Unavailable(f"the key set {error.wanted.url} is not here yet") from None
+                if not await self._fetcher.fetch(error.request):
+                    raise Unavailable(f"the key set {error.request.url} is not here yet") from None
             else:
                 if self.service.foreign.due and self._fetcher is not None:
                     self._fetcher.refresh()
                 return result
         try:
             return await self.store.run(unit, hints)
-        except KeysWanted as error:  # more sets than one request may wait for
-            raise Unavailable(f"the key set {error.wanted.url} is not here yet") from None
+        except KeySetMissing as error:  # more sets than one request may wait for
+            raise Unavailable(f"the key set {error.request.url} is not here yet") from None
 
     def note_use(self, account: str, secret: str) -> None:
         """A secret was used. Written to the minute, and outside the request: no row is hot."""

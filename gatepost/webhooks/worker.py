@@ -18,8 +18,9 @@ from gatepost.core.logging import AttemptLine, log, log_attempts
 from gatepost.core.metrics import IN_FLIGHT, SHORTAGES, attempt_counter, observe_claims
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.webhook_signature import Signer, signature
-from gatepost.egress.sender import Outgoing, Sender, Sent
+from gatepost.egress.sender import Sender
 from gatepost.egress.senders import Senders
+from gatepost.egress.transfer import Outgoing, SendResult
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
@@ -270,7 +271,7 @@ class Worker:
             except Exception:  # noqa: BLE001 (one that cannot be sent, as with a secret that was altered, stops no other)
                 log.exception("an attempt could not be prepared", delivery=ids.text("dlv", claim.key[1]))
                 words = "the request could not be built: an internal error, or a secret that was altered"
-                self._finished([Sent(claim, None, "send", words, None, {}, 0.0, None, b"")])
+                self._finished([SendResult(claim, None, "send", words, None, {}, 0.0, None, b"")])
         if claimed.interrupted:
             attempt_counter("interrupted", "").inc(claimed.interrupted)
         observe_claims([(claim.opened.waited_for, claim.opened.waited_ms) for claim in claims])
@@ -319,7 +320,7 @@ class Worker:
             )
         return found
 
-    def _finished(self, sent: list[Sent]) -> None:
+    def _finished(self, sent: list[SendResult]) -> None:
         now = self._now()
         for each in sent:
             if each.shortage:
@@ -333,7 +334,7 @@ class Worker:
             self._end(result, well=well, trouble=trouble, now=now)
             self._untold.append(self._told(result, well=well))
 
-    def _run_short(self, sent: Sent) -> None:
+    def _run_short(self, sent: SendResult) -> None:
         """It was never sent: on record as such, and nothing more is claimed for a moment."""
         if self._loop.time() >= self._short_until:
             log.error("attempts not sent: the service ran out of a resource", resource=sent.shortage)

@@ -60,7 +60,7 @@ def child(order: bytes, step: str) -> NoReturn:
     if step:
         STEPS[step]()
     with contextlib.suppress(BaseException):
-        found = msgspec.json.decode(order, type=delivery_process.Order)
+        found = msgspec.json.decode(order, type=delivery_process.Configuration)
         opened = app.open_for_use(found.settings)
         reader, _writer = os.pipe()
         os.dup2(reader, 0)  # an input that never ends

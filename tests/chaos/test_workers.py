@@ -25,7 +25,7 @@ from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.operations import Call, operator
 from gatepost.run import app
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.settings import Settings, load
 from gatepost.webhooks import definitions, publish
 from gatepost.webhooks.deliveries import ENDS
@@ -76,7 +76,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 class Post:
     """One account with two endpoints at one receiver, and what is published to it."""
 
-    def __init__(self, opened: Opened, url: str) -> None:
+    def __init__(self, opened: Runtime, url: str) -> None:
         self.opened = opened
         made = opened.created  # on PostgreSQL the first start makes no account
         if made is None:

@@ -10,7 +10,7 @@ from gatepost.core.secrets import Box
 from gatepost.oauth.authorize import interactions, pushed_requests
 from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.run import chores
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from tests.contract import things
@@ -36,7 +36,7 @@ def test_expired_interactions_and_pushed_requests_are_deleted_in_slices(
         pushed_requests.add(tx, account, b"l" * 32, client, "192.0.2.1", b"{}", BOX, later)
 
     store.run_now(add)
-    opened = cast(Opened, SimpleNamespace(store=store))
+    opened = cast(Runtime, SimpleNamespace(store=store))
     count: Any = "SELECT (SELECT count(*) FROM interactions), (SELECT count(*) FROM pushed)"
     asyncio.run(chores.forget(opened))
     assert backend.execute(count) == [(451, 451)]

@@ -14,7 +14,7 @@ from gatepost.ledger import entry_rows, seal_rows, sealing, verification
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.record import append_entry
 from gatepost.run import chores
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 from gatepost.webhooks import deliveries, delivery_rows, endpoint_rows, pruning, queue_rows, subscription_rows, tallies
@@ -375,14 +375,14 @@ def test_what_was_pruned_is_not_missed(store: Store, account: str, subscription:
 # --- the chores
 
 
-def opened(store: Store) -> Opened:
+def opened(store: Store) -> Runtime:
     class Keys:
         seal = KEY
 
     class Service:
         keys = Keys
 
-    return Opened(store, Service)  # type: ignore[arg-type]
+    return Runtime(store, Service)  # type: ignore[arg-type]
 
 
 def test_the_chore_prunes_every_account(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:

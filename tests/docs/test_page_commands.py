@@ -70,7 +70,7 @@ def test_the_webhook_tutorial_works(reader: Reader) -> None:
     [second_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.shipped" in text]
     assert first_line in printed
     assert printed.count(second_line) == 1
-    assert "refused: there is no webhook-id header\n" in printed
+    assert "refused: the webhook-id header is missing\n" in printed
     assert re.search(r"^400$", printed, re.MULTILINE)
     assert "gatepost.example/docs" not in printed, "nothing was refused"
     assert '"status": "succeeded"' in printed
@@ -139,7 +139,7 @@ def test_the_ledger_guide_works(reader: Reader, first: Client) -> None:
 
 
 def test_the_proxy_guide_works(reader: Reader) -> None:
-    assert "is for this machine only" in reader.run(HOW_TO / "run-behind-a-proxy.md")
+    assert "can be used on this machine only" in reader.run(HOW_TO / "run-behind-a-proxy.md")
 
 
 def test_the_delivery_guide_works(reader: Reader) -> None:
@@ -240,7 +240,7 @@ def test_publishing_in_a_transaction_works(postgres_server: postgres.Server, tmp
         postgres_server.drop_database("outbox")
 
 
-def _default(opened: app.Opened) -> str:
+def _default(opened: app.Runtime) -> str:
     found = opened.store.read_now(lambda tx: account_rows.page(tx, "", 10))
     return next(each.id for each in found if each.name == accounts.FIRST)
 

@@ -130,7 +130,7 @@ def test_numbers_in_the_text() -> None:
     assert publishable._LONGEST_TYPE == 128
     assert publishable._LONGEST_ID == 256
     assert entries.MAX_DATA == http.MAX_BODY == 256 * 1024
-    assert units_publish.SLICE == http.MOST == 100
+    assert units_publish.SLICE == http.MAX_BATCH == 100
     assert replay.SLICE == 200
     explained = prose(EXPLAINED)
     assert timedelta(seconds=30) == units.LEASE

@@ -178,7 +178,7 @@ def test_client_rotate_secret_overlaps(gatepost: Service, account_name: str) -> 
     assert works(gatepost, second)
     said = gatepost.cli("client", "rotate-secret", first.id, "--overlap", "0").stdout
     third = Client(first.id, next(line.split()[1] for line in said.splitlines() if line.startswith("client_secret")))
-    assert "has ended" in said
+    assert "not valid any more" in said
     assert works(gatepost, third)
     assert not works(gatepost, first)
     assert not works(gatepost, second)
@@ -423,7 +423,7 @@ def test_doctor_before_the_first_start(tmp_path: Path) -> None:
     nothing = command.alone(tmp_path / "data")
     ended = nothing.cli("doctor", "--json")
     assert statuses(ended)["store"] == "warning"
-    assert statuses(ended)["base URL"] == "warning", "http without --dev is for this machine only"
+    assert statuses(ended)["base URL"] == "warning", "http without --dev can be used on this machine only"
     assert statuses(ended)["public port"] == "ok"
     assert not nothing.directory.exists(), "looking makes nothing"
 

@@ -17,7 +17,7 @@ from gatepost.core import clock, ids
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.record import append_entry
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx
 from tests.flows.shop import Shop, lines, opening, platform, refusal
 from tests.service import Service
@@ -59,7 +59,7 @@ def test_publish_refuses_with_words(sqlite_shop: Shop) -> None:
     one = ("event", "publish", "--type")
     shop.cli(*one, "invoice.paid", "--data", "1", "--id", "a")
     for arguments, words in (
-        ((*one, "invoice.paid"), "--data: needed"),
+        ((*one, "invoice.paid"), "--type needs --data"),
         ((*one, "invoice.paid", "--data", "{"), "--data: it is not JSON"),
         ((*one, "invoice.paid", "--data", '{"a": 1, "a": 2}'), "--data: "),
         ((*one, "invoice.paid", "--data", "@no-such-file"), "cannot read"),
@@ -67,8 +67,8 @@ def test_publish_refuses_with_words(sqlite_shop: Shop) -> None:
         ((*one, "oauth.token.issued", "--data", "1"), "--type: oauth.token.issued is the service's own"),
         ((*one, "invoice.paid", "--data", "1", "--id", ""), "--id: must be"),
         ((*one, "invoice.paid", "--data", "2", "--id", "a"), "--id: published before"),
-        (("event", "publish", "--data", "1"), "with --type"),
-        (("event", "publish", "--id", "a"), "with --type"),
+        (("event", "publish", "--data", "1"), "need --type"),
+        (("event", "publish", "--id", "a"), "need --type"),
     ):
         assert words in refusal(shop, *arguments, stdin=""), arguments
     assert platform(shop) == [1]
@@ -81,10 +81,10 @@ def test_publish_refuses_with_words(sqlite_shop: Shop) -> None:
 
 def test_lines_are_published_each_once(shop: Shop) -> None:
     said = shop.cli("event", "publish", stdin="\n" + lines(*range(250)) + "  \n").stdout
-    assert said == "250 events published (0 of them had been before), 250 deliveries made\n"
+    assert said == "250 events published (0 of them already before), 250 deliveries created\n"
     assert platform(shop) == list(range(250))
     said = shop.cli("event", "publish", stdin=lines(*range(260))).stdout
-    assert said == "260 events published (250 of them had been before), 10 deliveries made\n"
+    assert said == "260 events published (250 of them already before), 10 deliveries created\n"
     assert platform(shop) == list(range(260))
 
 
@@ -109,7 +109,7 @@ def test_lines_as_json_come_back_as_lines(shop: Shop) -> None:
         ('{"type": "invoice.paid"}\n', "data is missing"),
         ('{"type": "invoice.paid", "data": 1, "colour": "\\u001b[31m"}\n', "colour is not a member"),
         ('{"type": "oauth.token.issued", "data": 1}\n', "the service's own"),
-        ('{"type": "invoice.paid", "data": 1, "data": 2}\n', "twice"),
+        ('{"type": "invoice.paid", "data": 1, "data": 2}\n', "repeated"),
         (lines(2, data="other"), "published before"),
     ],
 )
@@ -127,7 +127,7 @@ def test_the_first_bad_line_ends_it_and_what_was_before_is_published(
         assert "\x1b" not in ended.stderr
         assert platform(shop) == list(range(120))
         said = shop.cli("event", "publish", stdin=lines(*range(120), *range(200, 210))).stdout
-        assert said.startswith("130 events published (120 of them had been before)")
+        assert said.startswith("130 events published (120 of them already before)")
 
 
 # --- following
@@ -181,7 +181,7 @@ def test_tail_speaks_to_people_in_plain_lines(shop: Shop) -> None:
         assert re.fullmatch(r'\d{4}-\S+Z  invoice\.paid  evt_\w{26}  operator  –  "a��b"\n', line), line
 
 
-def record_at(opened: Opened, account: str, data: str, age: timedelta) -> Entry:
+def record_at(opened: Runtime, account: str, data: str, age: timedelta) -> Entry:
     """An entry whose id was made so long before it is committed."""
 
     def unit(tx: Tx) -> Entry:

@@ -245,17 +245,17 @@ def test_the_account_is_the_tokens(gatepost: Service, account_name: str) -> None
 # --- what is refused
 
 BAD: dict[str, tuple[dict[str, Any], str | None, str]] = {
-    "no specversion": ({"specversion": ...}, "/specversion", "needed"),
+    "no specversion": ({"specversion": ...}, "/specversion", "required"),
     "old specversion": ({"specversion": "0.3"}, "/specversion", '"1.0"'),
-    "no id": ({"id": ...}, "/id", "needed"),
-    "null id": ({"id": None}, "/id", "needed"),
+    "no id": ({"id": ...}, "/id", "required"),
+    "null id": ({"id": None}, "/id", "required"),
     "empty id": ({"id": ""}, "/id", "1 to 256"),
     "id not text": ({"id": 1}, "/id", "text"),
     "long id": ({"id": "x" * 257}, "/id", "256"),
-    "no source": ({"source": ...}, "/source", "needed"),
+    "no source": ({"source": ...}, "/source", "required"),
     "empty source": ({"source": ""}, "/source", "URI reference"),
     "source with a space": ({"source": "a b"}, "/source", "URI reference"),
-    "no type": ({"type": ...}, "/type", "needed"),
+    "no type": ({"type": ...}, "/type", "required"),
     "type not dotted": ({"type": "paid"}, "/type", "dotted"),
     "type in capitals": ({"type": "com.Example.Paid"}, "/type", "dotted"),
     "type of the service": ({"type": "oauth.token.issued"}, "/type", "reserved"),

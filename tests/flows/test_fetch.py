@@ -21,7 +21,16 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from gatepost.egress import remote_jwks
 from gatepost.egress.address_guard import Policy
-from gatepost.egress.jwks_cache import FRESH, MOST, PATIENCE, REVALIDATED, STALE, Foreign, KeysWanted, Wanted
+from gatepost.egress.jwks_cache import (
+    FRESH,
+    MAX_SETS,
+    RETRY_AFTER,
+    REVALIDATED,
+    STALE,
+    JwksCache,
+    KeySetMissing,
+    KeySetRequest,
+)
 from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
 from tests.assertions import signed
 from tests.receiver import Answer, Authority, Raw, Request, receiver, silent
@@ -44,14 +53,14 @@ SET: Answer = (200, {"Content-Type": "application/jwk-set+json"}, jwks(KEY))
 
 def fetched(url: str, policy: Policy = DEV, look_up: Any = None, **options: Any) -> list[str]:
     """The ids of the keys that are known after one fetch."""
-    foreign = Foreign()
+    foreign = JwksCache()
     if look_up is not None:
         options["look_up"] = look_up
-    asyncio.run(KeyFetcher(foreign, lambda _: policy, lambda: NOW, **options).fetch(Wanted(url)))
+    asyncio.run(KeyFetcher(foreign, lambda _: policy, lambda: NOW, **options).fetch(KeySetRequest(url)))
     return known(foreign, url)
 
 
-def known(foreign: Foreign, url: str, at: datetime = NOW) -> list[str]:
+def known(foreign: JwksCache, url: str, at: datetime = NOW) -> list[str]:
     return [key["kid"] for key in foreign.keys_for("a.b.c", url, at)["keys"]]
 
 
@@ -70,12 +79,12 @@ class TestFetching:
 
     def test_no_cookie_is_kept(self) -> None:
         with receiver((200, {"Set-Cookie": "a=b; Path=/"}, jwks(KEY))) as server:
-            foreign = Foreign()
+            foreign = JwksCache()
 
             async def twice() -> None:
                 fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
-                await fetcher.fetch(Wanted(server.url))
-                await fetcher.fetch(Wanted(server.url))
+                await fetcher.fetch(KeySetRequest(server.url))
+                await fetcher.fetch(KeySetRequest(server.url))
 
             asyncio.run(twice())
             assert [request.headers.get("cookie") for request in server.requests] == [None, None]
@@ -174,13 +183,13 @@ class TestAddresses:
             assert server.requests[0].headers["host"] == f"keys.example:{server.port}"
 
     def test_a_name_that_is_turned_to_another_address_is_judged_again(self) -> None:
-        answers, foreign = [["127.0.0.1"], ["169.254.169.254"]], Foreign()
+        answers, foreign = [["127.0.0.1"], ["169.254.169.254"]], JwksCache()
         with receiver(SET, name="keys.example") as server:
 
             async def twice() -> None:
                 fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW, look_up=lambda *_: answers.pop(0))
                 for _ in range(2):
-                    await fetcher.fetch(Wanted(server.url))
+                    await fetcher.fetch(KeySetRequest(server.url))
 
             asyncio.run(twice())
             assert (answers, server.connections) == ([], 1)
@@ -269,14 +278,14 @@ class TestAddresses:
         def look_up(_name: str, _port: int) -> list[str]:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        foreign, url = Foreign(), "http://keys.example:8000/"
+        foreign, url = JwksCache(), "http://keys.example:8000/"
         fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW, look_up=look_up)
 
         async def test() -> bool:
-            return await fetcher.fetch(Wanted(url))
+            return await fetcher.fetch(KeySetRequest(url))
 
         assert not asyncio.run(test())
-        assert not foreign.was_tried(Wanted(url), NOW)
+        assert not foreign.was_tried(KeySetRequest(url), NOW)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
     def test_an_address_as_host(self, host: str) -> None:
@@ -336,26 +345,26 @@ class TestTogether:
         monkeypatch.setattr(remote_jwks, "TIMEOUT", LIMIT)
 
     def test_many_who_wait_fetch_once(self) -> None:
-        foreign = Foreign()
+        foreign = JwksCache()
         with receiver(SET) as server:
 
             async def at_once() -> None:
                 fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
-                await asyncio.gather(*(fetcher.fetch(Wanted(server.url)) for _ in range(50)))
+                await asyncio.gather(*(fetcher.fetch(KeySetRequest(server.url)) for _ in range(50)))
                 assert len(server.requests) == 1
-                await fetcher.fetch(Wanted(server.url))
+                await fetcher.fetch(KeySetRequest(server.url))
 
             asyncio.run(at_once())
             assert known(foreign, server.url) == ["one"]
             assert len(server.requests) == 2
 
     def test_one_that_gives_up_waiting_does_not_stop_the_others(self) -> None:
-        foreign = Foreign()
+        foreign = JwksCache()
         with receiver(SET) as server:
 
             async def at_once() -> None:
                 fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
-                first, second = (asyncio.create_task(fetcher.fetch(Wanted(server.url))) for _ in range(2))
+                first, second = (asyncio.create_task(fetcher.fetch(KeySetRequest(server.url))) for _ in range(2))
                 await asyncio.sleep(0)
                 first.cancel()
                 await second
@@ -366,20 +375,20 @@ class TestTogether:
     @pytest.mark.parametrize("hosts", [1, 160])
     def test_tarpits_of_one_account_delay_no_other(self, hosts: int) -> None:
         """160 clients of one account, whose servers take connections and never answer."""
-        foreign = Foreign()
+        foreign = JwksCache()
         with receiver(Raw(silent)) as tarpit, receiver(SET) as server:
 
             async def at_once() -> None:
                 fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW, look_up=lambda _host, _port: ["127.0.0.1"])
                 urls = [f"http://t{number % hosts}.example:{tarpit.port}/{number}" for number in range(160)]
                 waiting = [
-                    asyncio.create_task(fetcher.fetch(Wanted(url, "greedy", f"cli_{number}")))
+                    asyncio.create_task(fetcher.fetch(KeySetRequest(url, "greedy", f"cli_{number}")))
                     for number, url in enumerate(urls)
                 ]
                 await asyncio.sleep(0)
-                others = [Wanted(server.url, "acme"), Wanted(server.url, "other")]
+                others = [KeySetRequest(server.url, "acme"), KeySetRequest(server.url, "other")]
                 if hosts == 1:  # the account's own servers elsewhere
-                    others.append(Wanted(f"http://localhost:{server.port}/", "greedy"))
+                    others.append(KeySetRequest(f"http://localhost:{server.port}/", "greedy"))
                 for wanted in others:
                     assert await fetcher.fetch(wanted)
                 assert not any(task.done() for task in waiting)
@@ -402,13 +411,13 @@ class TestTogether:
         with receiver(answer) as server:
 
             async def at_once() -> None:
-                fetcher = KeyFetcher(Foreign(), lambda _: DEV, lambda: NOW)
+                fetcher = KeyFetcher(JwksCache(), lambda _: DEV, lambda: NOW)
                 slow = [
-                    asyncio.create_task(fetcher.fetch(Wanted(f"{server.url}/{number}", "greedy")))
+                    asyncio.create_task(fetcher.fetch(KeySetRequest(f"{server.url}/{number}", "greedy")))
                     for number in range(50)
                 ]
                 await asyncio.sleep(0)
-                assert await fetcher.fetch(Wanted(f"{server.url}/fast", "acme"))
+                assert await fetcher.fetch(KeySetRequest(f"{server.url}/fast", "acme"))
                 assert not any(task.done() for task in slow)
                 ended.set()
                 for task in slow:
@@ -430,16 +439,16 @@ class TestTogether:
             for_ever.set()
 
     def test_servers_that_do_not_answer_hold_nobody_up(self) -> None:
-        foreign = Foreign()
+        foreign = JwksCache()
         with contextlib.ExitStack() as those:
-            dead = [those.enter_context(receiver(Raw(silent))) for _ in range(remote_jwks.FOR_ONE_HOST - 1)]
+            dead = [those.enter_context(receiver(Raw(silent))) for _ in range(remote_jwks.MAX_PER_HOST - 1)]
             with receiver(SET) as server:
 
                 async def at_once() -> None:
                     fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW)
-                    waiting = [asyncio.create_task(fetcher.fetch(Wanted(each.url))) for each in dead]
+                    waiting = [asyncio.create_task(fetcher.fetch(KeySetRequest(each.url))) for each in dead]
                     await asyncio.sleep(0)
-                    await fetcher.fetch(Wanted(server.url))
+                    await fetcher.fetch(KeySetRequest(server.url))
                     assert not any(task.done() for task in waiting)
                     for each in dead:
                         each.close()
@@ -458,21 +467,21 @@ def of(key: Any, **header: Any) -> str:
 
 
 class TestRemembering:
-    def ids(self, foreign: Foreign, token: str, at: datetime) -> list[str] | None:
+    def ids(self, foreign: JwksCache, token: str, at: datetime) -> list[str] | None:
         """Those to verify with; None when they must be fetched first."""
-        with contextlib.suppress(KeysWanted):
+        with contextlib.suppress(KeySetMissing):
             return [key["kid"] for key in foreign.keys_for(token, URL, at)["keys"]]
         return None
 
-    def having(self, *keys: Any) -> Foreign:
-        foreign = Foreign()
+    def having(self, *keys: Any) -> JwksCache:
+        foreign = JwksCache()
         foreign.put(URL, json.loads(jwks(*keys)), NOW)
         return foreign
 
     def test_what_is_not_known_is_wanted(self) -> None:
-        with pytest.raises(KeysWanted) as wanted:
-            Foreign().keys_for(of(KEY), URL, NOW)
-        assert wanted.value.wanted == Wanted(URL)
+        with pytest.raises(KeySetMissing) as wanted:
+            JwksCache().keys_for(of(KEY), URL, NOW)
+        assert wanted.value.request == KeySetRequest(URL)
 
     def test_what_is_known_is_used_while_it_is_fresh(self) -> None:
         foreign = self.having(KEY)
@@ -483,21 +492,21 @@ class TestRemembering:
         foreign = self.having(KEY)
         for at in (NOW + FRESH, NOW + REVALIDATED - SOON):
             assert self.ids(foreign, of(KEY), at) == ["one"]
-            assert foreign.due.popitem() == (("", URL), Wanted(URL))
+            assert foreign.due.popitem() == (("", URL), KeySetRequest(URL))
         assert self.ids(foreign, of(KEY), NOW + REVALIDATED) is None
         assert self.ids(foreign, of(OTHER), NOW + FRESH) is None, "one that names an unknown key waits for it"
         assert not foreign.due
 
     def test_a_set_that_is_due_is_fetched_without_anybody_waiting(self) -> None:
         with receiver((200, {}, jwks(OTHER))) as server:
-            foreign = Foreign()
+            foreign = JwksCache()
             foreign.put(server.url, json.loads(jwks(KEY)), NOW, account="acme")
 
             async def story() -> list[str]:
                 fetcher = KeyFetcher(foreign, lambda _: DEV, lambda: NOW + FRESH)
                 foreign.keys_for(of(KEY), server.url, NOW + FRESH, account="acme")
                 fetcher.refresh()
-                await asyncio.gather(*fetcher._under_way.values())
+                await asyncio.gather(*fetcher._tasks.values())
                 found = foreign.keys_for(of(OTHER), server.url, NOW + FRESH, account="acme")
                 return [key["kid"] for key in found["keys"]]
 
@@ -505,15 +514,15 @@ class TestRemembering:
 
     def test_each_account_has_its_own(self) -> None:
         """What one account may reach, another may not."""
-        foreign = Foreign()
+        foreign = JwksCache()
         foreign.put(URL, json.loads(jwks(KEY)), NOW, account="acme")
         assert foreign.keys_for(of(KEY), URL, NOW, account="acme")["keys"]
-        with pytest.raises(KeysWanted):
+        with pytest.raises(KeySetMissing):
             foreign.keys_for(of(KEY), URL, NOW, account="other")
 
     def test_no_account_makes_us_forget_the_sets_of_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gatepost.egress.jwks_cache.MOST", 5)
-        foreign = Foreign()
+        monkeypatch.setattr("gatepost.egress.jwks_cache.MAX_SETS", 5)
+        foreign = JwksCache()
         foreign.put(URL, json.loads(jwks(KEY)), NOW, account="acme")
         for number in range(20):
             foreign.put(f"{URL}/{number}", None, NOW, account="greedy")
@@ -521,25 +530,25 @@ class TestRemembering:
 
     def test_an_unknown_key_asks_again_but_not_again_and_again(self) -> None:
         foreign = self.having(KEY)
-        assert self.ids(foreign, of(OTHER), NOW + PATIENCE - SOON) == ["one"]
-        at = NOW + PATIENCE
+        assert self.ids(foreign, of(OTHER), NOW + RETRY_AFTER - SOON) == ["one"]
+        at = NOW + RETRY_AFTER
         assert self.ids(foreign, of(OTHER), at) is None
         foreign.put(URL, json.loads(jwks(KEY)), at)
-        assert self.ids(foreign, of(OTHER), at + PATIENCE - SOON) == ["one"]
-        foreign.put(URL, json.loads(jwks(OTHER)), at + PATIENCE)
-        assert self.ids(foreign, of(OTHER), at + PATIENCE) == ["two"]
-        assert self.ids(foreign, of(KEY), at + PATIENCE) == ["two"], "and the old one is gone"
+        assert self.ids(foreign, of(OTHER), at + RETRY_AFTER - SOON) == ["one"]
+        foreign.put(URL, json.loads(jwks(OTHER)), at + RETRY_AFTER)
+        assert self.ids(foreign, of(OTHER), at + RETRY_AFTER) == ["two"]
+        assert self.ids(foreign, of(KEY), at + RETRY_AFTER) == ["two"], "and the old one is gone"
 
     def test_a_token_that_names_no_key_asks_for_nothing(self) -> None:
         foreign = self.having(KEY)
-        assert self.ids(foreign, of(OTHER, kid=None), NOW + PATIENCE) == ["one"]
-        assert self.ids(foreign, "no token", NOW + PATIENCE) == ["one"]
+        assert self.ids(foreign, of(OTHER, kid=None), NOW + RETRY_AFTER) == ["one"]
+        assert self.ids(foreign, "no token", NOW + RETRY_AFTER) == ["one"]
 
     def test_a_set_that_cannot_be_had_is_not_asked_for_all_the_time(self) -> None:
-        foreign = Foreign()
+        foreign = JwksCache()
         foreign.put(URL, None, NOW)
-        assert self.ids(foreign, of(KEY), NOW + PATIENCE - SOON) == []
-        assert self.ids(foreign, of(KEY), NOW + PATIENCE) is None
+        assert self.ids(foreign, of(KEY), NOW + RETRY_AFTER - SOON) == []
+        assert self.ids(foreign, of(KEY), NOW + RETRY_AFTER) is None
 
     def test_what_is_known_serves_for_a_day_while_its_owner_does_not_answer(self) -> None:
         foreign = self.having(KEY)
@@ -557,9 +566,9 @@ class TestRemembering:
     def test_not_without_end(self) -> None:
         """The oldest goes when a new one comes, and no other."""
         foreign = self.having(KEY)
-        for number in range(MOST):
+        for number in range(MAX_SETS):
             foreign.put(f"{URL}/{number}", {"keys": []}, NOW)
-        assert len(foreign._known[""]) == foreign._count == MOST
+        assert len(foreign._sets[""]) == foreign._count == MAX_SETS
         assert self.ids(foreign, of(KEY), NOW) is None
         foreign.put(f"{URL}/0", json.loads(jwks(KEY)), NOW)
         assert known(foreign, f"{URL}/0") == ["one"]

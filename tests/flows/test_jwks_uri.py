@@ -20,7 +20,7 @@ from joserfc.jwk import ECKey, Key, RSAKey
 
 from gatepost.core import clock
 from gatepost.egress import remote_jwks
-from gatepost.egress.jwks_cache import PATIENCE, REVALIDATED, STALE
+from gatepost.egress.jwks_cache import RETRY_AFTER, REVALIDATED, STALE
 from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
 from gatepost.run import app
 from gatepost.settings import load
@@ -287,7 +287,7 @@ def test_keys_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             assert await here.ask(KEY) == 200
             there.server.behaviour = jwks(KEY, NEW)
             assert await here.ask(NEW) == 401, "asked for a moment ago"
-            here.now[0] += PATIENCE
+            here.now[0] += RETRY_AFTER
             assert await here.ask(NEW) == 200, "an unknown kid asks again"
             assert await here.ask(KEY) == 200
             assert len(there.server.requests) == 2
@@ -312,7 +312,7 @@ def test_keys_serve_on_while_their_server_is_down(tmp_path: Path, monkeypatch: p
             here.now[0] += SECOND
             assert await here.ask(KEY) == 401
             there.server.behaviour = jwks(KEY)
-            here.now[0] += PATIENCE
+            here.now[0] += RETRY_AFTER
             assert await here.ask(KEY) == 200
 
         asyncio.run(story())

@@ -21,7 +21,7 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from gatepost.accounts import administration
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
-from gatepost.egress.jwks_cache import PATIENCE
+from gatepost.egress.jwks_cache import RETRY_AFTER
 from gatepost.egress.remote_jwks import KeyFetcher
 from gatepost.oauth import issuer_admin
 from gatepost.oauth.client_grants import JWT_BEARER
@@ -350,7 +350,7 @@ def test_the_issuers_keys_are_rotated(sqlite_gatepost: Service, account_name: st
     """Inside this process, where a fetch may seem to have been made as long ago as patience lasts."""
     workload, new = Workload(sqlite_gatepost, account_name, stack), ECKey.generate_key("P-256", {"kid": "new"})
     store, own = sqlite_gatepost.opened.store, sqlite_gatepost.opened.service
-    ago = [PATIENCE]
+    ago = [RETRY_AFTER]
     fetcher = KeyFetcher(own.foreign, own.policy_for, lambda: clock.now() - ago[0])
     surface = Surface(store, own, clock.now, fetcher)
 

@@ -140,7 +140,7 @@ def test_revoke_asks_first(store: Alone) -> None:
     for answer in ("n\n", "\n", ""):
         ended = store.cli("key", "revoke", active, check=False, stdin=answer)
         assert ended.returncode == 1
-        assert "every token it signed stops verifying" in ended.stderr
+        assert "tokens that it signed become invalid" in ended.stderr
         assert keys(store)[active] == "active"
     assert store.cli("key", "revoke", active, stdin="y\n").returncode == 0
     assert keys(store)[active] == "revoked"
@@ -253,7 +253,7 @@ def test_rewrap_with_keys_from_the_environment(database: str, tmp_path: Path, re
     assert "GATEPOST_MASTER_KEY" in refused.stderr
     said = store.cli("key", "rewrap", master_key=f"{new},{old}").stdout
     assert "3 server keys" in said
-    assert "leave all but the first key out" in said
+    assert "remove all but the first key" in said
     assert opens(store, master_key=new)
     assert opens(store, master_key=f"{old},{new}")
     assert not opens(store, master_key=old)

@@ -22,12 +22,14 @@ from gatepost.accounts import administration as account_units
 from gatepost.core import logging
 from gatepost.core.errors import BadSetting
 from gatepost.ingest import nats as bus
+from gatepost.ingest import nats_connection, nats_message
+from gatepost.ingest.nats_connection import CONSUMER
 from gatepost.ledger import publishable as rules
 from gatepost.ledger import search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.publishable import Event
 from gatepost.run import app
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.webhooks import publish
 from tests import nats as server_of
 from tests import service
@@ -58,7 +60,7 @@ def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
+def opened(tmp_path: Path) -> Iterator[Runtime]:
     """A store without a service, for those that read from NATS in this process. It has the account acme."""
     found = app.open_for_start(settings.load({}, service.environment(tmp_path / "data", "")))
     found.store.run_now(lambda tx: account_units.create(tx, found.service, "acme", {}))
@@ -75,7 +77,7 @@ def stream(server: Server, request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def consuming(opened: Opened, url: str, stream: str) -> Iterator[None]:
+def consuming(opened: Runtime, url: str, stream: str) -> Iterator[None]:
     """Reads in a thread. To be told to stop must be enough."""
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
@@ -94,16 +96,16 @@ def event(number: int, account: Any = "acme", **members: Any) -> dict[str, Any]:
     return {"account": account, "type": "invoice.paid", "data": {"number": number}} | members
 
 
-def entries(opened: Opened, account: str, type_: str = "invoice.paid") -> list[Entry]:
+def entries(opened: Runtime, account: str, type_: str = "invoice.paid") -> list[Entry]:
     found = opened.store.read_now(lambda tx: account_units.named(tx, account))
     return list(search.oldest(opened.store, found.id, search.EntryFilter((type_,))))
 
 
-def numbers(opened: Opened, account: str = "acme") -> list[int]:
+def numbers(opened: Runtime, account: str = "acme") -> list[int]:
     return [json.loads(entry.data or "")["number"] for entry in entries(opened, account)]
 
 
-def refusals(opened: Opened, stream: str) -> list[dict[str, Any]]:
+def refusals(opened: Runtime, stream: str) -> list[dict[str, Any]]:
     found = [json.loads(each.data or "") for each in entries(opened, accounts.OPERATOR, "webhook.event.refused")]
     return [each for each in found if each["stream"] == stream]
 
@@ -111,7 +113,7 @@ def refusals(opened: Opened, stream: str) -> list[dict[str, Any]]:
 def all_answered(server: Server, stream: str, url: str = "") -> bool:
     """Nothing is in hand, nothing waits, and the last message of the stream is done with."""
     try:
-        found = server.consumer(stream, bus.CONSUMER, url)
+        found = server.consumer(stream, CONSUMER, url)
     except nats.errors.Error:
         return False
     last = server.talk(lambda streams: streams.stream_info(stream), url=url).state.last_seq
@@ -216,7 +218,7 @@ def test_many_in_their_order(running: Service, server: Server, account_name: str
 # --- what comes again
 
 
-def test_an_answer_that_is_lost(opened: Opened, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_lost(opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Committed, and the acknowledgement never reaches NATS: it comes again, good or bad, and is known."""
     lost: list[int] = []
 
@@ -229,7 +231,7 @@ def test_an_answer_that_is_lost(opened: Opened, server: Server, stream: str, mon
 
         return act
 
-    monkeypatch.setattr(bus, "ACK_WAIT", 1.0)
+    monkeypatch.setattr(nats_connection, "ACK_WAIT", 1.0)
     monkeypatch.setattr(Msg, "ack", losing(Msg.ack))
     monkeypatch.setattr(Msg, "term", losing(Msg.term))
     server.publish(stream, event(1), b"poison", event(2, id="two"))
@@ -242,7 +244,7 @@ def test_an_answer_that_is_lost(opened: Opened, server: Server, stream: str, mon
 
 def test_delivery_processes_killed(server: Server, stream: str, tmp_path: Path) -> None:
     """With a consumer that was made beforehand, so that what a dead process had in hand comes again soon."""
-    mine = api.ConsumerConfig(name=bus.CONSUMER, durable_name=bus.CONSUMER, ack_wait=1.0, description="mine")
+    mine = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_wait=1.0, description="mine")
     server.talk(lambda streams: streams.add_consumer(stream, mine))
     with service.running(tmp_path / "data", nats=server.url, nats_stream=stream) as running:
         running.account("acme")
@@ -253,7 +255,7 @@ def test_delivery_processes_killed(server: Server, stream: str, tmp_path: Path) 
                 os.kill(process, signal.SIGKILL)
         wait_for_answers(server, stream)
         assert sorted(numbers(running.opened)) == list(range(600))
-        assert server.consumer(stream, bus.CONSUMER).config.description == "mine"
+        assert server.consumer(stream, CONSUMER).config.description == "mine"
 
 
 def test_nothing_is_acknowledged_before_the_commit(server: Server, stream: str, tmp_path: Path) -> None:
@@ -266,8 +268,8 @@ def test_nothing_is_acknowledged_before_the_commit(server: Server, stream: str, 
             somebody.set_busy_timeout(LIMIT_MS)
             somebody.execute("BEGIN EXCLUSIVE")
             server.publish(stream, event(1))
-            wait_until(lambda: server.consumer(stream, bus.CONSUMER).num_redelivered == 1, "it to be put off")
-            floor = server.consumer(stream, bus.CONSUMER).ack_floor
+            wait_until(lambda: server.consumer(stream, CONSUMER).num_redelivered == 1, "it to be put off")
+            floor = server.consumer(stream, CONSUMER).ack_floor
             assert floor is not None
             assert floor.stream_seq == 1
             somebody.execute("ROLLBACK")
@@ -283,19 +285,19 @@ POISON: list[tuple[Any, str, str]] = [
     (b"", "invalid_request", "the body is not JSON"),
     (b"hello", "invalid_request", "the body is not JSON"),
     (b'{"account": "\xff"}', "invalid_request", "the body is not UTF-8"),
-    (b'{"type": "a.b", "type": "a.c"}', "invalid_request", "'type': the member is sent twice"),
+    (b'{"type": "a.b", "type": "a.c"}', "invalid_request", "'type': the member is repeated"),
     ([event(1)], "invalid_request", "must be a JSON object"),
     (event(1, account=5), "invalid_request", "account: must be the name or the id"),
-    (event(1, account="nobody"), "not_found", "account: there is no account nobody"),
-    (event(1, account=""), "not_found", "account: there is no account"),
-    (event(1, account="acc_06h5vfmgmdvjn9tegvbk1s4a3o"), "not_found", "account: there is no account acc_"),
-    ({"account": "acme", "type": "invoice.paid"}, "invalid_request", "data: needed"),
-    ({"type": "invoice.paid", "data": 1}, "invalid_request", "account: needed"),
-    (event(1, specversion="1.0"), "invalid_request", "specversion: unknown member; there are account, type"),
+    (event(1, account="nobody"), "not_found", "account: the account nobody"),
+    (event(1, account=""), "not_found", "account: the account"),
+    (event(1, account="acc_06h5vfmgmdvjn9tegvbk1s4a3o"), "not_found", "account: the account acc_"),
+    ({"account": "acme", "type": "invoice.paid"}, "invalid_request", "data: required"),
+    ({"type": "invoice.paid", "data": 1}, "invalid_request", "account: required"),
+    (event(1, specversion="1.0"), "invalid_request", "specversion: unknown member; the members are account, type"),
     (event(1, type="Invoice"), "invalid_request", "type: must be a dotted lower-case name"),
     (event(1, type="oauth.token.issued"), "invalid_request", "type: oauth.token.issued is the service's own"),
     (event(1, id=""), "invalid_request", "id: must be a text of 1 to 256"),
-    (event(1, data="\0"), "invalid_request", "/data holds a NUL"),
+    (event(1, data="\0"), "invalid_request", "/data contains a NUL"),
     (event(1, data="x" * 300_000), "request_too_large", "data: at most"),
     (event(1, data="x" * 600_000), "request_too_large", "a message may have at most"),
     (event(2, id="taken"), "conflict", "id: published before with another type or other data"),
@@ -309,7 +311,7 @@ def test_poison_is_recorded_once_and_not_looped(server: Server, stream: str, tmp
         [first, *bad, last] = server.publish(stream, event(0, id="taken"), *(body for body, _, _ in POISON), event(1))
         wait_for_answers(server, stream)
         assert numbers(running.opened) == [0, 1]
-        assert server.consumer(stream, bus.CONSUMER).num_redelivered == 0
+        assert server.consumer(stream, CONSUMER).num_redelivered == 0
         found = refusals(running.opened, stream)
         assert [each["sequence"] for each in found] == bad == list(range(first + 1, last))
         for each, (_, code, words) in zip(found, POISON, strict=True):
@@ -335,19 +337,19 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("body", [b"poison", json.dumps(event(1)).encode()], ids=["poison", "event"])
-def test_strange_subjects_and_headers(opened: Opened, server: Server, stream: str, body: bytes) -> None:
+def test_strange_subjects_and_headers(opened: Runtime, server: Server, stream: str, body: bytes) -> None:
     for subject, header in STRANGE:
         server.publish_bytes(stream.encode() + b"." + subject, header, body)
     with consuming(opened, server.url, stream):
         wait_for_answers(server, stream)
-    assert server.consumer(stream, bus.CONSUMER).num_redelivered == 0
+    assert server.consumer(stream, CONSUMER).num_redelivered == 0
     found = refusals(opened, stream)
     assert len(numbers(opened)) + len(found) == len(STRANGE)
     assert [each["subject"] for each in found[:2]] == ([f"{stream}.�", f"{stream}.�{'a' * 300}"[:256]] if found else [])
 
 
 def test_a_defect_keeps_back_one_message_and_not_for_ever(
-    opened: Opened, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
+    opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = publish.one
 
@@ -357,30 +359,30 @@ def test_a_defect_keeps_back_one_message_and_not_for_ever(
         return whole(tx, account, event, *arguments)
 
     monkeypatch.setattr(publish, "one", one)
-    monkeypatch.setattr(bus, "WAITS", (0.05,))
+    monkeypatch.setattr(bus, "RETRY_PAUSES", (0.05,))
     server.publish(stream, *(event(number) for number in range(6)))
     with consuming(opened, server.url, stream):
         wait_for_answers(server, stream)
     assert sorted(numbers(opened)) == [0, 1, 2, 4, 5]
     [refused] = refusals(opened, stream)
     assert (refused["error"], refused["sequence"]) == ("server_error", 4)
-    found = server.consumer(stream, bus.CONSUMER).delivered
+    found = server.consumer(stream, CONSUMER).delivered
     assert found is not None
-    assert found.consumer_seq == 6 + bus.TRIES - 1
+    assert found.consumer_seq == 6 + nats_message.MAX_TRIES - 1
 
 
 def test_a_commit_takes_no_more_than_enough(
-    opened: Opened, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
+    opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus, "MOST_BIRTHS", 0)
-    monkeypatch.setattr(bus, "MOST_BYTES", 1000)
+    monkeypatch.setattr(nats_message, "MAX_NEW_DELIVERIES", 0)
+    monkeypatch.setattr(bus, "MAX_BYTES", 1000)
     sizes: list[int] = []
 
-    def counted(tx: Any, messages: list[bus.Message]) -> Any:
+    def counted(tx: Any, messages: list[nats_message.Message]) -> Any:
         sizes.append(len(messages))
         return bus_publish_some(tx, messages)
 
-    bus_publish_some = bus.publish_some
+    bus_publish_some = nats_message.publish_some
     monkeypatch.setattr(bus, "publish_some", counted)
     server.publish(stream, *(event(number, data={"number": number, "x": "x" * 400}) for number in range(10)))
     with consuming(opened, server.url, stream):
@@ -404,7 +406,7 @@ def test_the_server_goes_and_comes_back(tmp_path: Path) -> None:
         wait_until(lambda: told("the NATS stream cannot be read") == 1, "it to miss the stream")
         server.make_stream(STREAM)
         wait_until(lambda: told("reading events from NATS") == 1, "it to find the stream")
-        soon = api.ConsumerConfig(name=bus.CONSUMER, durable_name=bus.CONSUMER, ack_wait=1.0)
+        soon = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_wait=1.0)
         server.talk(lambda streams: streams.add_consumer(STREAM, soon))  # a crash forgets acknowledgements
         for number in range(3):
             server.publish(STREAM, event(2 * number))
@@ -420,7 +422,7 @@ def test_the_server_goes_and_comes_back(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
-def test_a_stream_made_anew(opened: Opened, server: Server, stream: str) -> None:
+def test_a_stream_made_anew(opened: Runtime, server: Server, stream: str) -> None:
     """It counts from one again: what is there now is something else."""
     with consuming(opened, server.url, stream):
         server.publish(stream, event(1), event(2), b"poison")
@@ -433,31 +435,31 @@ def test_a_stream_made_anew(opened: Opened, server: Server, stream: str) -> None
     assert [each["sequence"] for each in refusals(opened, stream)] == [3, 3]
 
 
-def test_it_ends_while_nats_is_away(opened: Opened) -> None:
+def test_it_ends_while_nats_is_away(opened: Runtime) -> None:
     with consuming(opened, "nats://127.0.0.1:1", "nothing"):
         pass
 
 
 def test_a_consumer_that_cannot_be_used(
-    opened: Opened, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
+    opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(
         logging.log, "warning", lambda what, **more: told.append(f"{what}: {more['error']}"), raising=False
     )
-    wrong = api.ConsumerConfig(name=bus.CONSUMER, durable_name=bus.CONSUMER, ack_policy=api.AckPolicy.NONE)
+    wrong = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_policy=api.AckPolicy.NONE)
     server.talk(lambda streams: streams.add_consumer(stream, wrong))
     with consuming(opened, server.url, stream):
         wait_until(lambda: bool(told), "words")
-    assert told[0].endswith("must be one to pull from, with explicit acknowledgement")
+    assert told[0].endswith("must be a pull consumer with explicit acknowledgement")
 
 
-def test_user_and_password(opened: Opened) -> None:
+def test_user_and_password(opened: Runtime) -> None:
     with server_of.running("--user", "pat", "--pass", "p@ss/word") as server:
         url = f"nats://pat:p%40ss%2Fword@127.0.0.1:{server.port}"
 
         async def connect(password: str) -> None:
-            async with bus._connected(url.replace("p%40ss", password), lambda: None):
+            async with nats_connection.connect(url.replace("p%40ss", password), lambda: None):
                 pass
 
         asyncio.run(connect("p%40ss"))
@@ -466,14 +468,14 @@ def test_user_and_password(opened: Opened) -> None:
 
 
 def test_credentials() -> None:
-    assert bus.credentials("nats://a,nats://b:4222") == (None, None, None)
-    assert bus.credentials("nats://a,nats://us%65r:p%40@b") == ("user", "p@", None)
-    assert bus.credentials("tls://t%6fken@a") == (None, None, "token")
+    assert nats_connection.credentials("nats://a,nats://b:4222") == (None, None, None)
+    assert nats_connection.credentials("nats://a,nats://us%65r:p%40@b") == ("user", "p@", None)
+    assert nats_connection.credentials("tls://t%6fken@a") == (None, None, "token")
 
 
 def test_tls_is_asked_for(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def connect(url: str) -> None:
-        async with bus._connected(url, lambda: None):
+        async with nats_connection.connect(url, lambda: None):
             pass
 
     with pytest.raises(nats.errors.SecureConnRequiredError):
@@ -540,5 +542,5 @@ def test_the_page_is_true(tmp_path: Path) -> None:
             [command] = blocks(page, "sh")
             listed = running.cli(*command.split()[1:]).stdout
             assert "webhook.event.refused" in listed
-    assert first_column(page, "member", "value") == list(bus._MEMBERS)
-    assert f"after {bus.ACK_WAIT:.0f} seconds" in page.read_text()
+    assert first_column(page, "member", "value") == list(nats_message._MEMBERS)
+    assert f"after {nats_connection.ACK_WAIT:.0f} seconds" in page.read_text()

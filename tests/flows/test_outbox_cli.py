@@ -56,7 +56,7 @@ def test_what_cannot_be_granted(postgres_gatepost: Service, sqlite_gatepost: Ser
         (postgres_gatepost, ("no-such-role", "--account", account_name), "does not exist"),
         (postgres_gatepost, ("public", "--account", account_name), "not the name of a role"),
         (postgres_gatepost, ("anybody", "--account", "no-such-account"), "there is no account"),
-        (sqlite_gatepost, ("anybody", "--account", account_name), "PostgreSQL only"),
+        (sqlite_gatepost, ("anybody", "--account", account_name), "needs PostgreSQL"),
     ):
         done = running.cli("outbox", "grant", *arguments, check=False)
         assert done.returncode != 0

@@ -232,7 +232,7 @@ def at(behaviour: Behaviour) -> Iterator[str]:
     ("where", "failure", "code", "words"),
     [
         (lambda: at(bad(302, Location="http://127.0.0.1:9/")), "redirect", 302, "not followed"),
-        (lambda: at(Raw(silent)), "timeout", None, "no whole answer within 1 s"),
+        (lambda: at(Raw(silent)), "timeout", None, "no complete response within 1 s"),
         (nobody, "connect", None, "refused"),
     ],
 )

@@ -159,5 +159,5 @@ def test_a_secret_at_rest_is_nothing_without_the_master_key(tmp_path: Path) -> N
         (tmp_path / "data" / "master.key").rename(tmp_path / "away")
         ended = command.Alone(running.directory, "", running.environment).cli("serve", check=False)
     assert ended.returncode == 2
-    assert "there is no master key" in ended.stderr
+    assert "the master key is missing" in ended.stderr
     assert not (tmp_path / "data" / "master.key").exists(), "and no new one is made for an old store"

@@ -22,7 +22,8 @@ import uvloop
 
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.resolver import LookUp
-from gatepost.egress.sender import Outgoing, Sender, Sent
+from gatepost.egress.sender import Sender
+from gatepost.egress.transfer import Outgoing, SendResult
 from gatepost.webhooks.deliveries import FAILURES
 from tests.receiver import (
     OK,
@@ -52,13 +53,13 @@ class Post:
     """A sender whose results can be waited for."""
 
     def __init__(self, policy: Policy = DEV, **options: Any) -> None:
-        self._waiting: dict[object, asyncio.Future[Sent]] = {}
+        self._waiting: dict[object, asyncio.Future[SendResult]] = {}
         self.batches: list[int] = []
         self.sender = Sender(policy, self._finished, **options)
 
     async def __call__(
         self, url: str, body: bytes = BODY, seconds: float = 10.0, headers: list[str] | None = None, account: str = ""
-    ) -> Sent:
+    ) -> SendResult:
         key = object()
         self._waiting[key] = asyncio.get_running_loop().create_future()
         self.sender.start(Outgoing(key, url, HEADERS if headers is None else headers, body, seconds, account))
@@ -66,13 +67,13 @@ class Post:
         check(sent)
         return sent
 
-    def _finished(self, sent: list[Sent]) -> None:
+    def _finished(self, sent: list[SendResult]) -> None:
         self.batches.append(len(sent))
         for each in sent:
             self._waiting.pop(each.key).set_result(each)
 
 
-def check(sent: Sent) -> None:
+def check(sent: SendResult) -> None:
     """What holds for every result."""
     assert sent.failure is None or sent.failure in FAILURES
     assert (sent.detail == "") == (sent.failure is None)
@@ -98,21 +99,23 @@ def run(story: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(asyncio.wait_for(story, 60))
 
 
-def post(url: str, policy: Policy = DEV, *, timeout: float = 10.0, **options: Any) -> Sent:
-    async def story() -> Sent:
+def post(url: str, policy: Policy = DEV, *, timeout: float = 10.0, **options: Any) -> SendResult:
+    async def story() -> SendResult:
         async with posting(policy, **options) as to:
             return await to(url, seconds=timeout)
 
     return run(story())
 
 
-def post_until(came_so_far: Callable[[Sent], bool], url: str, *, first: float = 0.5, **options: Any) -> Sent:
+def post_until(
+    came_so_far: Callable[[SendResult], bool], url: str, *, first: float = 0.5, **options: Any
+) -> SendResult:
     """Post with longer and longer timeouts, until even a busy machine came as far as the test needs."""
     for seconds in (first, 4 * first, 16 * first):
         sent = post(url, timeout=seconds, **options)
         if came_so_far(sent):
             break
-    assert sent.detail.startswith(f"no whole answer within {seconds:g} s: the time ran out while ")
+    assert sent.detail.startswith(f"no complete response within {seconds:g} s: timed out while ")
     assert 1000 * seconds <= sent.duration_ms < LIMIT_MS
     return sent
 
@@ -137,7 +140,7 @@ class TestAnswers:
     def test_what_arrives_is_what_was_given(self) -> None:
         body = bytes(range(256)) * 1000
 
-        async def story(url: str) -> Sent:
+        async def story(url: str) -> SendResult:
             async with posting() as to:
                 return await to(f"{url}/a/../b?c=%20&d", body=body)
 
@@ -181,7 +184,7 @@ class TestAnswers:
             assert post(r.url).retry_after == found
 
     def test_connections_are_kept(self) -> None:
-        async def story(url: str) -> list[Sent]:
+        async def story(url: str) -> list[SendResult]:
             async with posting() as to:
                 return [await to(url) for _ in range(10)]
 
@@ -216,7 +219,7 @@ class TestAnswers:
             assert r.connections == 1
 
     def test_a_connection_that_was_closed_meanwhile_is_not_used(self) -> None:
-        async def story(url: str) -> list[Sent]:
+        async def story(url: str) -> list[SendResult]:
             async with posting() as to:
                 return [await to(url), await to(url), await to(url)]
 
@@ -231,7 +234,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("run_in", [uvloop.run, asyncio.run])
     def test_many_at_once(self, run_in: Callable[[Awaitable[Any]], Any]) -> None:
-        async def story(url: str) -> tuple[list[Sent], list[int]]:
+        async def story(url: str) -> tuple[list[SendResult], list[int]]:
             async with posting() as to:
                 sent = await asyncio.gather(*(to(f"{url}/{number}", body=b"%d" % number) for number in range(300)))
                 assert to.sender.in_flight == 0
@@ -277,7 +280,7 @@ class TestAnswers:
             stderr=subprocess.DEVNULL,
         )
 
-        async def story() -> list[Sent]:
+        async def story() -> list[SendResult]:
             await until(lambda: _listens(port))
             async with posting(ca=str(authority.file)) as to:
                 url = f"https://localhost:{port}/"
@@ -316,7 +319,7 @@ class TestOnce:
                 if end == "reset":
                     connection.reset()
 
-        async def story(url: str) -> list[Sent]:
+        async def story(url: str) -> list[SendResult]:
             async with posting() as to:
                 return [await to(url, body=b"1" * size), await to(url, body=b"2" * size)]
 
@@ -326,22 +329,22 @@ class TestOnce:
         assert first.code == 200
         assert second.failure in ("first_byte", "send")
         assert second.code is None
-        assert second.detail == "the receiver closed the connection without answering"
+        assert second.detail == "the receiver closed the connection without a response"
 
 
 Act = Callable[[Connection], object]
 BAD: dict[str, tuple[Act, int | None, str, str]] = {
-    "hangs up": (hangs_up, None, "first_byte", "without answering"),
-    "resets": (resets, None, "first_byte", "without answering"),
-    "half a status line": (says(b"HTTP/1.1 20"), None, "first_byte", "answer"),
-    "half the headers": (says(b"HTTP/1.1 200 OK\r\nA: b\r\n"), None, "first_byte", "broke off in its headers"),
-    "only an interim answer": (says(b"HTTP/1.1 103 Hints\r\nA: b\r\n\r\n"), None, "first_byte", "broke off"),
+    "hangs up": (hangs_up, None, "first_byte", "without a response"),
+    "resets": (resets, None, "first_byte", "without a response"),
+    "half a status line": (says(b"HTTP/1.1 20"), None, "first_byte", "response"),
+    "half the headers": (says(b"HTTP/1.1 200 OK\r\nA: b\r\n"), None, "first_byte", "middle of its headers"),
+    "only an interim answer": (says(b"HTTP/1.1 103 Hints\r\nA: b\r\n\r\n"), None, "first_byte", "in the middle"),
     "interim, then half": (says(b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n"), None, "first_byte", "headers"),
-    "half the body": (says(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), 200, "body", "broke off in its body"),
+    "half the body": (says(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), 200, "body", "middle of its body"),
     "half a chunk": (
-        says(b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"), 503, "body", "broke off in its body"
+        says(b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"), 503, "body", "middle of its body"
     ),
-    "no chunk": (says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), 200, "body", "broke off in its body"),
+    "no chunk": (says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), 200, "body", "middle of its body"),
     "a redirect cut off": (says(b"HTTP/1.1 301 Moved\r\nContent-Length: 9\r\n\r\n"), 301, "redirect", "not followed"),
     "another protocol": (says(b"SSH-2.0-OpenSSH_9.0\r\n"), None, "first_byte", "not HTTP"),
     "no headers": (says(b"hello"), None, "first_byte", "not HTTP"),
@@ -352,30 +355,32 @@ BAD: dict[str, tuple[Act, int | None, str, str]] = {
         says(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na"), None, "first_byte", "not HTTP"
     ),
     "10k headers": (
-        says(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 10_000 + b"\r\n"), None, "first_byte", "more headers"
+        says(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 10_000 + b"\r\n"), None, "first_byte", "headers are too large"
     ),
     "10 MB of headers": (
-        says(b"HTTP/1.1 200 OK\r\nA: " + b"b" * 10_000_000 + b"\r\n\r\n"), None, "first_byte", "more headers"
+        says(b"HTTP/1.1 200 OK\r\nA: " + b"b" * 10_000_000 + b"\r\n\r\n"), None, "first_byte", "headers are too large"
     ),
     "10 MB in many headers": (
-        says(b"HTTP/1.1 200 OK\r\n" + (b"A: " + b"b" * 9_000 + b"\r\n") * 1_000 + b"\r\n"), None, "first_byte", "more"
+        says(b"HTTP/1.1 200 OK\r\n" + (b"A: " + b"b" * 9_000 + b"\r\n") * 1_000 + b"\r\n"), None, "first_byte", "large"
     ),
     "interim answers for ever": (
-        says(b"HTTP/1.1 103 Hints\r\nA: b\r\n\r\n" * 100_000), None, "first_byte", "more headers"
+        says(b"HTTP/1.1 103 Hints\r\nA: b\r\n\r\n" * 100_000), None, "first_byte", "headers are too large"
     ),
     "trailers for ever": (
         says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n" + b"A: b\r\n" * 100_000),
-        200, "body", "broke off",
+        200, "body", "in the middle",
     ),
 }  # fmt: skip
 SLOW: dict[str, tuple[Act, int | None, str]] = {
-    "says nothing": (silent, None, "waiting for the answer"),
-    "does not read": (Connection.wait, None, "waiting for the answer"),
-    "stops in the headers": (says_and_waits(b"HTTP/1.1 200 OK\r\nA: b\r\n"), None, "waiting for the answer"),
-    "stops after an interim answer": (says_and_waits(b"HTTP/1.1 100 C\r\n\r\n"), None, "waiting for the answer"),
-    "stops in the body": (says_and_waits(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"), 200, "reading the answer"),
+    "says nothing": (silent, None, "waiting for the response"),
+    "does not read": (Connection.wait, None, "waiting for the response"),
+    "stops in the headers": (says_and_waits(b"HTTP/1.1 200 OK\r\nA: b\r\n"), None, "waiting for the response"),
+    "stops after an interim answer": (says_and_waits(b"HTTP/1.1 100 C\r\n\r\n"), None, "waiting for the response"),
+    "stops in the body": (
+        says_and_waits(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"), 200, "reading the response"
+    ),
     "stops before the body": (
-        says_and_waits(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), 200, "reading the answer"
+        says_and_waits(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), 200, "reading the response"
     ),
 }  # fmt: skip
 
@@ -423,7 +428,7 @@ class TestFailures:
         assert "first_byte_ms" in sent.timings
 
     def test_a_receiver_that_does_not_read(self) -> None:
-        async def story(url: str) -> Sent:
+        async def story(url: str) -> SendResult:
             async with posting() as to:
                 return await to(url, body=b"x" * 50_000_000, seconds=0.5)
 
@@ -447,7 +452,7 @@ class TestFailures:
         assert "connecting" in sent.detail
 
     def test_a_header_that_cannot_be_written(self) -> None:
-        async def story(url: str) -> list[Sent]:
+        async def story(url: str) -> list[SendResult]:
             async with posting() as to:
                 return [await to(url, headers=["x-a: ü"]), await to(url)]
 
@@ -497,7 +502,7 @@ class TestHostile:
             assert post(r.url).response == b"\0\xff\xfe"
 
     def test_the_sender_lives_through_all_of_them(self) -> None:
-        async def story(urls: list[str], good: str) -> list[Sent]:
+        async def story(urls: list[str], good: str) -> list[SendResult]:
             async with posting() as to:
                 bad = asyncio.gather(*(to(url, seconds=1.0) for url in urls * 3))
                 fine = [await to(good) for _ in range(20)]
@@ -515,7 +520,7 @@ def _sent_without_files(url: str) -> tuple[tuple[str, int | None], tuple[str, in
     """In a process of its own: the limit is one for all threads, the receiver's among them."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    async def story() -> tuple[Sent, Sent]:
+    async def story() -> tuple[SendResult, SendResult]:
         async with posting(DEV) as to:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))  # every new file would have a higher number
             try:

@@ -17,9 +17,10 @@ import pytest
 
 from gatepost.egress import resolver, sender
 from gatepost.egress.address_guard import Policy
-from gatepost.egress.curl_loop import Drive
-from gatepost.egress.sender import Outgoing, Sender, Sent
+from gatepost.egress.curl_loop import CurlLoop
+from gatepost.egress.sender import Sender
 from gatepost.egress.senders import Senders
+from gatepost.egress.transfer import Outgoing, SendResult
 from tests.flows.test_send import BODY, DEV, HEADERS, HERE, ORDER, at, free_port, post, posting, run, until
 from tests.receiver import OK, Answer, Authority, Connection, Raw, Request, receiver, silent
 from tests.waiting import wait_until
@@ -109,7 +110,7 @@ class TestTargets:
         answers = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
         monkeypatch.setattr(sender, "NAME_KEPT", 0)
 
-        async def story(url: str) -> list[Sent]:
+        async def story(url: str) -> list[SendResult]:
             async with posting(HERE, ca=str(authority.file), look_up=lambda *_: answers.pop(0)) as to:
                 return [await to(url), await to(url), await to(url)]
 
@@ -153,8 +154,8 @@ class TestTls:
         ("kind", "words"),
         [
             ("expired", "has expired"), ("self-signed", "is self-signed"), ("other host", "is not for this host"),
-            ("unknown", "unknown authority"), ("TLS 1.1", "no TLS connection could be agreed on"),
-            ("no TLS", "no TLS connection could be agreed on"),
+            ("unknown", "unknown authority"), ("TLS 1.1", "the TLS handshake failed"),
+            ("no TLS", "the TLS handshake failed"),
         ],
     )  # fmt: skip
     def test_a_bad_one(self, kind: str, words: str, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +181,7 @@ class TestTls:
         with receiver(Raw(Connection.wait)) as r:
             sent = post(f"https://127.0.0.1:{r.port}/", timeout=0.5)
         assert sent.failure == "timeout"
-        assert "agreeing on TLS" in sent.detail
+        assert "performing the TLS handshake" in sent.detail
 
 
 class Tunnel:
@@ -223,11 +224,11 @@ class TestProxy:
     def test_what_it_refuses(self) -> None:
         with receiver(Raw(Tunnel(0, 403).act)) as proxy:
             sent = post("https://hooks.example.com/", Policy(), proxy=proxy.url)
-        assert sent[1:4] == (None, "connect", "the egress proxy made no connection")
+        assert sent[1:4] == (None, "connect", "the egress proxy could not connect")
 
     def test_it_is_gone(self) -> None:
         sent = post("https://hooks.example.com/", Policy(), proxy=f"http://localhost:{free_port()}")
-        assert sent[1:4] == (None, "connect", "the egress proxy made no connection")
+        assert sent[1:4] == (None, "connect", "the egress proxy could not connect")
 
     def test_the_certificate_is_the_receivers(self, authority: Authority) -> None:
         with receiver(tls=authority.context("elsewhere.test")) as r, receiver(Raw(Tunnel(r.port).act)) as proxy:
@@ -251,7 +252,7 @@ class TestNames:
         ("error", "words"),
         [
             (socket.gaierror(socket.EAI_NONAME, "x"), "does not exist"),
-            (socket.gaierror(socket.EAI_AGAIN, "x"), "name servers of the host did not answer"),
+            (socket.gaierror(socket.EAI_AGAIN, "x"), "name servers did not respond"),
             (OSError("127.0.0.1"), "could not be looked up"),
             (UnicodeError("x"), "could not be looked up"),
             (None, "has no public address"),
@@ -307,7 +308,7 @@ class TestNames:
                 never.wait(60)
             return ["127.0.0.1"]
 
-        async def story(port: int) -> list[Sent]:
+        async def story(port: int) -> list[SendResult]:
             async with posting(look_up=look_up) as to:
                 late = [
                     asyncio.create_task(to(f"http://slow{n}.test:{port}/", seconds=seconds, account="slow"))
@@ -339,25 +340,25 @@ class TestNames:
                 go.wait(60)
             return ["127.0.0.1"]
 
-        async def story(port: int) -> list[Sent]:
+        async def story(port: int) -> list[SendResult]:
             async with posting(look_up=look_up) as to:
                 slow = [
                     asyncio.create_task(to(f"http://s{number}.test:{port}/", seconds=30, account="slow"))
-                    for number in range(2 * resolver.FOR_ONE_ACCOUNT)
+                    for number in range(2 * resolver.MAX_PER_ACCOUNT)
                 ]
-                await until(lambda: asked["s"] == resolver.FOR_ONE_ACCOUNT)
+                await until(lambda: asked["s"] == resolver.MAX_PER_ACCOUNT)
                 for number in range(5):
                     assert (await to(f"http://q{number}.test:{port}/", account="quick")).code == 200
-                last = f"http://s{2 * resolver.FOR_ONE_ACCOUNT - 1}.test:{port}/"
+                last = f"http://s{2 * resolver.MAX_PER_ACCOUNT - 1}.test:{port}/"
                 shared = asyncio.create_task(to(last, seconds=30, account="quick"))
-                await until(lambda: asked["s"] == resolver.FOR_ONE_ACCOUNT + 1)
-                assert asked == {"s": resolver.FOR_ONE_ACCOUNT + 1, "q": 5}, "its own turn, not the other account's"
+                await until(lambda: asked["s"] == resolver.MAX_PER_ACCOUNT + 1)
+                assert asked == {"s": resolver.MAX_PER_ACCOUNT + 1, "q": 5}, "its own turn, not the other account's"
                 go.set()
                 return [await shared, *await asyncio.gather(*slow)]
 
         with receiver() as r:
             assert {each.code for each in run(story(r.port))} == {200}
-        assert asked["s"] == 2 * resolver.FOR_ONE_ACCOUNT, "each name once"
+        assert asked["s"] == 2 * resolver.MAX_PER_ACCOUNT, "each name once"
 
 
 class TestAccounts:
@@ -366,8 +367,8 @@ class TestAccounts:
         allowed = HERE
         answers = [["127.0.0.1"], ["127.0.0.2"]]
 
-        async def story(port: int) -> list[Sent]:
-            sent: list[Sent] = []
+        async def story(port: int) -> list[SendResult]:
+            sent: list[SendResult] = []
             senders = Senders(
                 lambda account: allowed if account == "acme" else Policy(),
                 sent.extend,
@@ -405,7 +406,7 @@ class TestLife:
             return ["127.0.0.1"]
 
         async def story(held: str, good: str) -> None:
-            heard: list[Sent] = []
+            heard: list[SendResult] = []
             own = Sender(DEV, heard.extend, look_up=look_up)
             try:
                 for key, url in (("held", held), ("waits", "http://slow.test/"), ("blocked", "ftp://a")):
@@ -428,8 +429,8 @@ class TestLife:
             run(story(r.url, fine.url))
 
     def test_what_has_ended_is_told_before_the_end(self) -> None:
-        async def story() -> list[Sent]:
-            heard: list[Sent] = []
+        async def story() -> list[SendResult]:
+            heard: list[SendResult] = []
             sender = Sender(DEV, heard.extend)
             sender.start(Outgoing(1, "ftp://a", HEADERS, BODY, 1.0))
             sender.start(Outgoing(2, "http://127.0.0.1:1024/", HEADERS, BODY, 1.0))
@@ -441,13 +442,13 @@ class TestLife:
     def test_a_kept_connection_that_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It does not keep the loop busy, and the next request does not go into it."""
         wakings: list[float] = []
-        turn = Drive._turn
+        turn = CurlLoop._iterate
 
-        def counted(drive: Drive) -> None:
+        def counted(curl_loop: CurlLoop) -> None:
             wakings.append(time.monotonic())
-            turn(drive)
+            turn(curl_loop)
 
-        monkeypatch.setattr(Drive, "_turn", counted)
+        monkeypatch.setattr(CurlLoop, "_iterate", counted)
         leave = threading.Event()
 
         def leaves(connection: Connection) -> None:
@@ -474,7 +475,7 @@ class TestLife:
         def fails(*_: object) -> None:
             raise LookupError
 
-        monkeypatch.setattr(Drive, "_watch", fails)
+        monkeypatch.setattr(CurlLoop, "_watch", fails)
         with receiver() as r, pytest.raises(RuntimeError, match="stopped before"):
             post(r.url)
 

@@ -88,4 +88,4 @@ def test_a_scope_of_ones_own_keeps_its_resource(tenant: Tenant) -> None:
     claims = opened(tenant.gatepost.token(tenant.machine("taken"), "taken"))[1]
     assert claims["aud"] == scopes.default_resource(tenant.account)
     assert claims["role"] == "admin"
-    assert f"{tenant.name} has a scope taken of its own" in tenant.gatepost.cli("doctor", check=False).stdout
+    assert f"{tenant.name} defined its own scope taken" in tenant.gatepost.cli("doctor", check=False).stdout

@@ -24,7 +24,7 @@ import pytest
 
 from gatepost.cli.doctor import FEW_FILES
 from gatepost.egress.resolver import addresses
-from gatepost.egress.sender import Sent
+from gatepost.egress.transfer import SendResult
 from tests import service
 from tests.flows.test_send import posting, run
 from tests.receiver import receiver
@@ -59,7 +59,7 @@ def few_files(spare: int) -> Iterator[None]:
 
 
 def looked_up_with_few_files(spare: int) -> tuple[str, str, str]:
-    async def story() -> tuple[Sent, Sent]:
+    async def story() -> tuple[SendResult, SendResult]:
         async with posting(look_up=looking_up) as to:
             with few_files(spare):
                 short = await to("http://receiver.invalid/")
@@ -86,7 +86,7 @@ def test_a_look_up_that_lacks_files(spare: int) -> None:
 def looked_up_without_threads() -> tuple[str, str, int | None]:
     """Each thread would have a larger stack than the process may have memory."""
 
-    async def story(port: int) -> tuple[Sent, Sent]:
+    async def story(port: int) -> tuple[SendResult, SendResult]:
         async with posting(look_up=lambda *_: ["127.0.0.1"]) as to:
             size, before = threading.stack_size(1024 * MIB), resource.getrlimit(resource.RLIMIT_AS)
             resource.setrlimit(resource.RLIMIT_AS, (memory_used() + 256 * MIB, before[1]))
@@ -121,7 +121,7 @@ def sent_without_ports() -> tuple[str, str, int | None] | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
 
-    async def story(url: str, port: int) -> tuple[Sent, Sent]:
+    async def story(url: str, port: int) -> tuple[SendResult, SendResult]:
         async with posting() as to:
             with contextlib.ExitStack() as held:
                 for _ in range(2):

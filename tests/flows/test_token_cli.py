@@ -25,7 +25,7 @@ from gatepost.webhooks.fanout import create_deliveries
 from tests.login import CLAIMS, Platform, opened
 from tests.service import Client, Service
 
-NOTHING = "Nothing was left to end.\n"
+NOTHING = "There was nothing to revoke.\n"
 
 
 class Shop(Platform):
@@ -101,7 +101,7 @@ def test_one_token_by_its_id(shop: Shop) -> None:
         "client_id": shop.client.id,
         "issued_at": shown["issued_at"],
         "expires_at": clock.rfc3339(clock.from_milliseconds(claims["exp"] * 1000)),
-        "event": ids.retitle("evt", claims["jti"]),
+        "event": ids.with_prefix("evt", claims["jti"]),
         "grant_type": "authorization_code",
         "grant": claims["grant"],
         "aud": claims["aud"],
@@ -201,7 +201,7 @@ def test_revoke_one(shop: Shop) -> None:
     told = shop.tokens()
     second = shop.refresh(told["refresh_token"]).json()
     assert shop.works(told["access_token"])
-    assert shop.say("token", "revoke", "--id", jti(told)) == "Ended: 1 access token.\n"
+    assert shop.say("token", "revoke", "--id", jti(told)) == "Revoked: 1 access token.\n"
     assert [shop.works(each["access_token"]) for each in (told, second)] == [False, True]
     assert shop.refresh(second["refresh_token"]).status_code == 200
     assert shop.say("token", "revoke", "--id", jti(told)) == NOTHING
@@ -237,7 +237,7 @@ def test_revoke_a_person(shop: Shop) -> None:
     bob = shop.tokens(sub="bob")
     assert shop.works(exchanged)
     said = shop.say("token", "revoke", "--subject", shop.ada)
-    assert said == "Ended: 2 consents with all that rests on them.\n"
+    assert said == "Revoked: 2 consents with all their tokens.\n"
     assert [shop.works(each) for each in (told["access_token"], there["access_token"], exchanged)] == [False] * 3
     assert shop.works(bob["access_token"])
     assert shop.say("token", "revoke", "--subject", shop.ada) == NOTHING
@@ -252,12 +252,12 @@ def test_revoke_a_workload_that_a_trusted_issuer_named(shop: Shop) -> None:
         ends = clock.seconds(tx.at) + 600
         data = {"grant_type": "x", "scope": "things:read", "sub": subject, "expires_at": ends}
         entry = record(tx, administration.named(tx, shop.name), "oauth.token.issued", Origin(machine.id), "", data)
-        return ids.retitle("tok", entry.name)
+        return ids.with_prefix("tok", entry.name)
 
     token = shop.change(issue)
     person = shop.tokens(sub=subject)["access_token"]  # whom the login application calls the same
     assert [each["id"] for each in shop.json("token", "show", "--subject", subject)] == [token]
-    assert shop.say("token", "revoke", "--subject", subject) == "Ended: 1 access token.\n"
+    assert shop.say("token", "revoke", "--subject", subject) == "Revoked: 1 access token.\n"
     assert shop.json("token", "show", "--id", token)[0]["state"] == "revoked"
     assert shop.works(person)
 
@@ -267,7 +267,7 @@ def test_revoke_a_client(shop: Shop) -> None:
     other = shop.define()
     there = shop.tokens(shop.asking(other), other)
     said = shop.say("token", "revoke", "--client", shop.client.id)
-    assert said == "Ended: 2 consents with all that rests on them.\n"
+    assert said == "Revoked: 2 consents with all their tokens.\n"
     assert [shop.works(each["access_token"]) for each in (told, bob, there)] == [False, False, True]
     machine = shop.machine()
     tokens = [shop.gatepost.token(machine, "things:read") for _ in range(3)]
@@ -286,7 +286,7 @@ def test_what_is_revoked_while_all_is_stopped_does_not_come_back(sqlite_shop: Sh
         shop.say("client", "disable", machine.id)
     else:
         shop.change(administration.suspend, shop.name, "")
-    assert shop.say("token", "revoke", "--client", machine.id) == "Ended: 1 access token.\n"
+    assert shop.say("token", "revoke", "--client", machine.id) == "Revoked: 1 access token.\n"
     if stopped == "client":
         shop.say("client", "enable", machine.id)
     else:
@@ -421,10 +421,10 @@ def test_consent_revoke(shop: Shop) -> None:
     listing = ("consent", "list", "--account", shop.name)
     ada, kept = shop.json(*listing)
     revoking = ("consent", "revoke", ada["id"], "--account", shop.name)
-    assert shop.say(*revoking) == f"{ada['id']} ended.\n"
+    assert shop.say(*revoking) == f"{ada['id']} was revoked.\n"
     assert [shop.works(each["access_token"]) for each in (told, bob)] == [False, True]
     assert shop.refresh(told["refresh_token"]).status_code == 400
-    assert shop.say(*revoking) == f"{ada['id']} had ended before.\n"
+    assert shop.say(*revoking) == f"{ada['id']} had already ended.\n"
     assert shop.json(*revoking) == {"id": ada["id"], "ended": False}
     assert shop.json(*listing) == [kept]
     [ended, _] = shop.json(*listing, "--all")

@@ -20,7 +20,7 @@ from gatepost.accounts import account_rows
 from gatepost.cli.main import all_commands
 from gatepost.core import clock, ids
 from gatepost.run import app
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.settings import load
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import deliveries, delivery_rows, endpoint_rows, subscription_rows
@@ -118,9 +118,9 @@ def test_the_story_of_one_that_succeeded(shop: Shop) -> None:
     story = shop.explain(delivery)
     assert delivery in story[0]
     assert f"invoice.paid ({record['event']['id']})" in story[0]
-    assert f"{shop.receiver.url} ({shop.endpoint}) by {shop.subscription}" in story[0]
-    assert story[1] == f"It was made at {record['created_at']} in one commit with its event."
-    assert re.search(r"^Attempt 1 was begun at \S+\. The receiver answered 200 after [\d.]+m?s\.$", story[2]), story[2]
+    assert f"{shop.receiver.url} ({shop.endpoint}), for {shop.subscription}" in story[0]
+    assert story[1] == f"It was created at {record['created_at']} in the same commit as its event."
+    assert re.search(r"^Attempt 1 started at \S+\. The receiver responded 200 after [\d.]+m?s\.$", story[2]), story[2]
     assert story[3] == f"It ended at {record['ended_at']}: succeeded (delivered). The receiver answered with 2xx."
     assert len(story) == 4
     told = shop.cli_json("delivery", "explain", delivery)
@@ -135,8 +135,8 @@ def test_the_story_of_one_that_is_tried_again(gatepost: Service, account_name: s
         record = shop.cli_json("delivery", "show", delivery)
         assert record == shop.record(delivery)
         story = shop.explain(delivery)
-        assert "The receiver answered 503 after" in story[2]
-        assert "asked to wait (Retry-After: 3000)" in story[2]
+        assert "The receiver responded 503 after" in story[2]
+        assert "with Retry-After: 3000" in story[2]
         assert story[3].startswith(f"Next, attempt 2 is planned for {record['retries']['next_at']}, in 49m ")
         assert "the receiver asked for it with Retry-After" in story[3]
         assert f"there are 2 more, the last at {record['retries']['plan'][-1]['at']}" in story[3]
@@ -160,17 +160,18 @@ def test_the_story_of_one_that_failed_and_what_retry_makes_of_it(gatepost: Servi
         delivery = shop.publish()
         record = shop.status(delivery, "failed")
         story = shop.explain(delivery)
-        assert [line.partition(" was")[0] for line in story[2:4]] == ["Attempt 1", "Attempt 2"]
+        assert [line.partition(" started")[0] for line in story[2:4]] == ["Attempt 1", "Attempt 2"]
         assert "failed (attempts_exhausted)" in story[4]
         assert story[5] == (
-            f"Put the receiver right, then `gatepost delivery retry {delivery} --account {shop.name}` sends it anew."
+            f"Fix the receiver, and then send the event again with `gatepost delivery retry {delivery} "
+            f"--account {shop.name}`."
         )
         shop.receiver.behaviour = OK
         made = shop.cli_json("delivery", "retry", delivery)
         assert made["id"] != delivery
         assert (made["trigger"], made["event"]) == ("retry", record["event"])
         shop.status(made["id"], "succeeded")
-        assert "by an operator, out of one that had ended" in shop.explain(made["id"])[1]
+        assert "by an operator, from a delivery that had ended" in shop.explain(made["id"])[1]
         assert shop.record(delivery) == record
 
 
@@ -190,7 +191,7 @@ def test_the_story_of_one_that_never_came_through(gatepost: Service, account_nam
         under_way = shop.status(delivery, "in_flight", "failed")
         if under_way["status"] == "in_flight":
             story = shop.explain(delivery)
-            assert "It is under way now." in story[2] or "failed" in story[3]
+            assert "It is in progress." in story[2] or "failed" in story[3]
         shop.status(delivery, "failed")
         assert re.search(r"It failed after 1\.\ds \(timeout\): \S", shop.explain(delivery)[2])
 
@@ -200,7 +201,7 @@ def test_cancel_ends_it_and_retry_makes_a_new_one(shop: Shop) -> None:
     delivery = shop.publish()
     cancelled = shop.cli_json("delivery", "cancel", delivery)
     assert (cancelled["status"], cancelled["ended_reason"]) == ("cancelled", "cancelled_by_operator")
-    assert "sends it after all" in shop.explain(delivery)[-1]
+    assert "To send the event anyway, run" in shop.explain(delivery)[-1]
     assert "not an unfinished delivery" in refusal(shop, "delivery", "cancel", delivery)
     shop.cli("endpoint", "enable", shop.endpoint)
     made = shop.cli_json("delivery", "retry", delivery)["id"]
@@ -213,7 +214,7 @@ def test_an_endpoint_that_was_removed_ends_what_it_had(shop: Shop) -> None:
     delivery = shop.publish()
     shop.gatepost.post("/webhooks/endpoints", shop.token, {"id": shop.endpoint, "status": "removed"})
     shop.status(delivery, "cancelled")
-    assert shop.explain(delivery)[-1].startswith("Nothing goes to that endpoint any more")
+    assert shop.explain(delivery)[-1].startswith("The endpoint was removed.")
     assert "final" in refusal(shop, "endpoint", "enable", shop.endpoint)
 
 
@@ -296,7 +297,7 @@ def alone(request: pytest.FixtureRequest, tmp_path: Path) -> command.Alone:
     return made
 
 
-def deliver(opened: Opened, age: timedelta, *, ended: bool) -> str:
+def deliver(opened: Runtime, age: timedelta, *, ended: bool) -> str:
     """One that was made so long ago."""
 
     def unit(tx: Tx) -> str:
@@ -315,7 +316,7 @@ def deliver(opened: Opened, age: timedelta, *, ended: bool) -> str:
 
 def test_prune_deletes_what_is_old_and_ended(alone: command.Alone) -> None:
     with closing(app.open_for_use(load({}, alone.environment)).store) as store:
-        opened = Opened(store, None)  # type: ignore[arg-type]
+        opened = Runtime(store, None)  # type: ignore[arg-type]
         for _ in range(3):
             deliver(opened, timedelta(days=31), ended=True)
         kept = {deliver(opened, timedelta(days=31), ended=False), deliver(opened, timedelta(days=29), ended=True)}
@@ -324,7 +325,7 @@ def test_prune_deletes_what_is_old_and_ended(alone: command.Alone) -> None:
     assert (told["default"]["deliveries"], told["gatepost"]["deliveries"]) == (3, 0)
     assert {ids.text("dlv", row[0]) for row in alone.execute("SELECT id FROM deliveries")} == kept
     said = alone.cli("store", "prune").stdout.splitlines()
-    assert said[0].split() == ["account", "deliveries", "deleted", "entries", "looked", "at"]
+    assert said[0].split() == ["account", "deliveries", "deleted", "entries", "examined"]
     assert said[1].split()[:2] == ["default", "0"]
 
 
@@ -341,11 +342,11 @@ def test_check_counts_every_delivery(alone: command.Alone) -> None:
     made = alone.cli_json("event", "publish", "--account", "default", "--type", "invoice.paid", "--data", "1")
     told = {each["check"]: each for each in alone.cli_json("store", "check")}
     assert told["deliveries of default"]["status"] == "ok"
-    assert "made 1 deliveries, 1 are there" in told["deliveries of default"]["found"]
+    assert "created 1 deliveries, of which 1 exist" in told["deliveries of default"]["found"]
     alone.execute("DELETE FROM deliveries")
     ended = alone.cli("store", "check", "--json", check=False)
     assert ended.returncode == 1
     found = {each["check"]: each for each in json.loads(ended.stdout)}["deliveries of default"]
     assert found["status"] == "problem"
     assert f"{made['id']} says that it made 1 deliveries, there are 0" in found["found"]
-    assert "made 1 deliveries, 0 are there" in found["found"]
+    assert "created 1 deliveries, of which 0 exist" in found["found"]

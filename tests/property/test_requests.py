@@ -83,7 +83,7 @@ class TestJSON:
         for raw in (twice, f'{{"outer":[{{"inner":{twice}}}]}}'):
             found = json_object(request(raw.encode(), "application/json"))
             assert isinstance(found, Refusal)
-            assert found.detail.endswith("the member is sent twice")
+            assert found.detail.endswith("the member is repeated")
 
     @given(st.binary(max_size=50), st.text(max_size=50))
     def test_another_media_type_is_never_read(self, raw: bytes, media_type: str) -> None:

@@ -26,7 +26,7 @@ from gatepost.core import clock, ids, logging, secrets
 from gatepost.core.errors import Unavailable
 from gatepost.ingest import http
 from gatepost.run import app, chores
-from gatepost.run.app import Opened
+from gatepost.run.app import Runtime
 from gatepost.settings import Settings
 from gatepost.store import sqlite as sqlite_module
 from gatepost.store import sqlite_log
@@ -80,7 +80,7 @@ class Running:
     """A process of the deployment and what it has open."""
 
     process: Process
-    opened: Opened
+    opened: Runtime
     kind: str
     place: str = ""
     stopping: asyncio.Event | None = None
@@ -110,7 +110,7 @@ class Deployment:
         )
         self.processes: list[Running] = []
         self.disk.on_crash = self._crashed
-        self.world: Opened | None = None  # a store of the observer's own, which no fault touches
+        self.world: Runtime | None = None  # a store of the observer's own, which no fault touches
 
     # --- what is replaced
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gatepost.core import clock, ids
-from gatepost.egress.sender import Outgoing
+from gatepost.egress.transfer import Outgoing
 from gatepost.ledger import verification
 from gatepost.webhooks import pruning
 from tests.simulation.deployment import SLOTS, Deployment, Violation

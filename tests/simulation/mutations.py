@@ -26,8 +26,8 @@ MUTATIONS = [
     Mutation(
         "chores sleep long after a stall",
         "core/repeat.py",
-        "    if failed:\n        return min(AGAIN, max(every, SOONEST))\n"
-        "    return max(every, min(share * took, LONGEST_PAUSE))\n",
+        "    if failed:\n        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))\n"
+        "    return max(every, min(share * took, MAX_PAUSE))\n",
         "    return max(every, 20 * took)\n",
     ),
     Mutation(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from gatepost.egress.sender import Outgoing, Sent
+from gatepost.egress.transfer import Outgoing, SendResult
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of, current_process
 
 UNREACHED = ("dns", "connect", "tls", "blocked_target")  # failures in which no receiver sees the request
@@ -109,7 +109,9 @@ class SimulatedSender:
 
     _network: Network
 
-    def __init__(self, policy: Any, finished: Callable[[list[Sent]], None], *, proxy: str = "", ca: str = "") -> None:
+    def __init__(
+        self, policy: Any, finished: Callable[[list[SendResult]], None], *, proxy: str = "", ca: str = ""
+    ) -> None:
         self._finished = finished
         self._process: Process | None = current_process()
         self._running: dict[int, Outgoing] = {}
@@ -142,7 +144,9 @@ class SimulatedSender:
         failure = "redirect" if received.code in (301, 302) else received.failure
         code = None if received.failure in (*UNREACHED, "timeout", "first_byte") else received.code
         self._network.on_end(received)
-        ended = Sent(outgoing.key, code, failure, "simulated", received.retry_after, {}, seconds * 1000, None, b"")
+        ended = SendResult(
+            outgoing.key, code, failure, "simulated", received.retry_after, {}, seconds * 1000, None, b""
+        )
         self._finished([ended._replace(connection_closed=received.closed, shortage=received.shortage)])
 
     def abandon(self) -> list[Any]:

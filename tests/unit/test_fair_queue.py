@@ -9,7 +9,7 @@ class Started:
     """A queue, and the works that it started, in that order."""
 
     def __init__(self, in_all: int, for_one: int) -> None:
-        self.queue = FairQueue(in_all=in_all, for_one=for_one)
+        self.queue = FairQueue(total=in_all, per_owner=for_one)
         self.names: list[str] = []
 
     def add(self, owner: str, *limits: tuple[str, int]) -> Work:

@@ -35,8 +35,8 @@ REFUSED = {
     "NAT64": ["64:ff9b::7f00:1", "64:ff9b::10.0.0.1", "64:ff9b::8.8.8.8", "64:ff9b:1::1", "64:ff9b:1:ffff::a00:1"],
     "6to4": ["2002:7f00:1::1", "2002:a00:1::", "2002::"],
     "Teredo": ["2001::1", "2001:0:53aa:64c:0:0:80ff:fffe"],
-    "not been given out": ["1::1", "200::1", "1000::1", "4000::1", "e000::1"],
-    "no address": ["", "example.com", "127.1", "0177.0.0.1", "2130706433", "1.2.3.4.5", "[::1]", "1.2.3.4 "],
+    "unallocated address": ["1::1", "200::1", "1000::1", "4000::1", "e000::1"],
+    "invalid address": ["", "example.com", "127.1", "0177.0.0.1", "2130706433", "1.2.3.4.5", "[::1]", "1.2.3.4 "],
 }  # fmt: skip
 PUBLIC = [
     "1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.1",
@@ -252,4 +252,4 @@ def test_the_table_is_read_in_order() -> None:
     first = next(each for each in address_guard.SPECIAL if "169.254.169.254" in str(each.network))
     wide = next(each for each in address_guard.SPECIAL if str(each.network) == "169.254.0.0/16")
     assert address_guard.SPECIAL.index(first) < address_guard.SPECIAL.index(wide)
-    assert not any(each.in_dev for each in address_guard.SPECIAL if "metadata" in each.what)
+    assert not any(each.in_dev for each in address_guard.SPECIAL if "metadata" in each.description)

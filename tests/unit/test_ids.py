@@ -75,5 +75,5 @@ def test_an_id_says_when_it_was_made() -> None:
 
 
 def test_an_id_under_another_prefix_is_the_same_sixteen_bytes() -> None:
-    assert ids.retitle("evt", "tok_" + KNOWN[4:]) == "evt_" + KNOWN[4:]
-    assert ids.parse("evt", ids.retitle("evt", ids.text("tok", RAW))) == RAW
+    assert ids.with_prefix("evt", "tok_" + KNOWN[4:]) == "evt_" + KNOWN[4:]
+    assert ids.parse("evt", ids.with_prefix("evt", ids.text("tok", RAW))) == RAW

@@ -156,7 +156,7 @@ class TestJSON:
     )  # fmt: skip
     def test_no_member_stands_twice_at_any_depth(self, text: str) -> None:
         found = refused(read(text))
-        assert (found.code, found.detail, found.pointer) == ("invalid_request", "'a': the member is sent twice", "/a")
+        assert (found.code, found.detail, found.pointer) == ("invalid_request", "'a': the member is repeated", "/a")
 
     def test_a_strange_member_that_stands_twice_is_said_in_ascii(self) -> None:
         for name in ("\\ud800", "\\u0000", "é" * 500):
@@ -184,7 +184,7 @@ class TestJSON:
         assert found.code == "invalid_request"
         if pointer is not None:
             assert (found.pointer, found.detail) == (
-                pointer, f"{pointer or 'the body'} holds a NUL or half a character pair"
+                pointer, f"{pointer or 'the body'} contains a NUL or an unpaired surrogate"
             )  # fmt: skip
 
     @pytest.mark.parametrize(

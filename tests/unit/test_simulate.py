@@ -119,9 +119,9 @@ def test_people_get_a_table_in_words() -> None:
     said = CliRunner().invoke(simulate, ["--schedule", "1h", "503", "200", "500"], catch_exceptions=False).stdout
     lines = said.splitlines()
     assert lines[0].split() == ["attempt", "after", "outcome", "decision", "because"]
-    assert "again in" in lines[1]
+    assert "retry in" in lines[1]
     assert "succeeded: delivered" in lines[2]
-    assert lines[3] == "Never made: 500."
+    assert lines[3] == "Not used: 500."
 
 
 @pytest.mark.parametrize("text", [*FAILURES, "interrupted", "100", "599", "429:0"])

@@ -40,7 +40,7 @@ def refused(
     return str(raised.value)
 
 
-NOT_OURS = "no signature is by a secret of ours"
+NOT_OURS = "no signature matches a secret"
 
 
 class TestVectors:
@@ -144,8 +144,8 @@ class TestHeaders:
     @pytest.mark.parametrize("name", HEADERS)
     def test_each_is_needed(self, name: str) -> None:
         without = {other: value for other, value in HEADERS.items() if other != name}
-        assert refused(headers=without) == f"there is no {name} header"
-        assert refused(headers=HEADERS | {name: ""}) == f"there is no {name} header"
+        assert refused(headers=without) == f"the {name} header is missing"
+        assert refused(headers=HEADERS | {name: ""}) == f"the {name} header is missing"
 
     def test_an_id_has_no_dot(self) -> None:
         """Else a body that is a number could be cut off: the rest would be the body, and its start the time."""
@@ -153,7 +153,7 @@ class TestHeaders:
         signed = signature([signer("v1", bytes(32))], EVENT, TIMESTAMP, body.encode())
         headers = HEADERS | {"webhook-signature": signed}
         assert verified(OTHER, headers, body) == TIMESTAMP + 0.5
-        assert refused(OTHER, headers | {"webhook-id": f"{EVENT}.{TIMESTAMP}"}, "5") == "webhook-id has a dot in it"
+        assert refused(OTHER, headers | {"webhook-id": f"{EVENT}.{TIMESTAMP}"}, "5") == "webhook-id contains a dot"
 
     @pytest.mark.parametrize(
         "text", ["now", "-5", "+5", "1614265330.0", "1e9", " 1614265330", "１６１４２６５３３０", "9" * 13]

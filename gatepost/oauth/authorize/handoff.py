@@ -10,7 +10,7 @@ import msgspec
 
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import AHEAD, audiences, instant, is_live
+from gatepost.core.jose import CLOCK_SKEW, audiences, instant, is_live
 from gatepost.oauth import scopes
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.clients import Client
@@ -78,7 +78,7 @@ def signed_by(claims: dict[str, Any], *, account: str, base_url: str, at: dateti
         return _bad(f"aud must be {base_url}")
     if not is_live(claims, at) or issued is None or expires is None:
         return _bad("it is expired or not yet valid; it needs iat and exp")
-    if expires - issued > HANDOFF_LIFE or expires > at.timestamp() + HANDOFF_LIFE + AHEAD.total_seconds():
+    if expires - issued > HANDOFF_LIFE or expires > at.timestamp() + HANDOFF_LIFE + CLOCK_SKEW.total_seconds():
         return _bad("it may live for 5 minutes at most")
     if not isinstance(claims.get("jti"), str) or not claims["jti"]:
         return _bad("jti is missing")
@@ -122,7 +122,7 @@ def _said(claims: dict[str, Any], at: datetime) -> Said | Refusal:
     if taken:
         return _bad(f"claims must not set protocol claims ({', '.join(taken)})")
     auth_time = instant(claims, "auth_time")
-    if auth_time is None or auth_time > (at + AHEAD).timestamp():
+    if auth_time is None or auth_time > (at + CLOCK_SKEW).timestamp():
         return _bad("auth_time must say when the person was authenticated")
     acr, amr = claims.get("acr"), claims.get("amr", [])
     if acr is not None and not (isinstance(acr, str) and 0 < len(acr) <= 256):
@@ -135,7 +135,7 @@ def _said(claims: dict[str, Any], at: datetime) -> Said | Refusal:
 def _denied(said: Said, authorization: Authorization, asked_at: datetime) -> Denied | None:
     """Where the answer does not meet what the client asked for. OIDC Core 1.0, sections 3.1.2.1 and 5.5.1.1."""
     asked = clock.seconds(asked_at)
-    if "login" in authorization.prompt and said.auth_time < asked - AHEAD.total_seconds():
+    if "login" in authorization.prompt and said.auth_time < asked - CLOCK_SKEW.total_seconds():
         return Denied("login_required", "prompt=login: the person was not asked to authenticate again")
     if authorization.max_age is not None and said.auth_time < asked - authorization.max_age:
         return Denied("login_required", "max_age: the person was authenticated too long ago")

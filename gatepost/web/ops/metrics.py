@@ -31,7 +31,7 @@ from gatepost.webhooks.queue_rows import Lane
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED_FOR = 1.0  # seconds for which a count of the queue is reused
-PATIENCE = 3.0  # seconds for a count of the queue: Prometheus waits for ten
+TIMEOUT = 3.0  # seconds for a count of the queue: Prometheus waits for ten
 MOST = 100_000  # deliveries counted at most, which bounds the cost of a large queue
 
 
@@ -55,7 +55,7 @@ class Page:
     async def _count(self) -> None:
         """The figures are unknown while the store does not answer."""
         try:
-            set_gauges(await asyncio.wait_for(self._store.read(count_queue), PATIENCE), self._store.now())
+            set_gauges(await asyncio.wait_for(self._store.read(count_queue), TIMEOUT), self._store.now())
         except (Unavailable, TimeoutError):
             set_gauges(UNKNOWN, self._store.now())
 

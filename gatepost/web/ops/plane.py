@@ -33,7 +33,7 @@ Post = Callable[[Surface, Request], Awaitable[Reply]]
 
 
 class Plane:
-    """ASGI, served by the supervisor itself: there in every mode, once per machine."""
+    """An ASGI application that the supervisor serves itself: in every mode, once per machine."""
 
     def __init__(
         self, store: Store, service: Service, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
@@ -42,7 +42,7 @@ class Plane:
         max_requests_per_address: int = 0, limits: BodyLimits = BODY,
         docs_url: str = "",
     ) -> None:  # fmt: skip
-        """`post` has what answers a POST, for each path that accepts one."""
+        """`post` maps each path that accepts a POST to its handler."""
         self._store = store
         self._service = service
         self._surface = Surface(store, service, store.now)
@@ -56,7 +56,7 @@ class Plane:
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._probe = WriteProbe(store)
         self._page = metrics.Page(store, shared_metrics)
-        self._watch = Watch(traces)  # of what is taken; who looks at health and metrics is not looked at
+        self._watch = Watch(traces)  # of POST requests only; probes and scrapes are not logged
         console = pages.load(service.base_url)
         self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
             "/healthz": self._healthz,
@@ -68,8 +68,7 @@ class Plane:
             "/console": _always(_TO_CONSOLE),
             "/console/": _always(console.pop(pages.ROOT)),
         }
-        self._routes |= {path: _always(reply) for path, reply in console.items()}  # what the page loads
-
+        self._routes |= {path: _always(reply) for path, reply in console.items()}  # the assets
         self._post = post
 
     @property
@@ -80,15 +79,15 @@ class Plane:
         if scope["type"] != "http":
             return
         request_id = ids.new("req")
-        sent = fields(scope["headers"])
+        header_fields = fields(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
-        address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
+        address = peer if isinstance(header_fields, Refusal) else source(peer, header_fields, self._trusted)
         owner = self._in_flight.enter(address)
         if owner is None:
             reply = problem(TOO_MANY)
         else:
             try:
-                reply = await self._answer(scope, receive, request_id, sent, address)
+                reply = await self._answer(scope, receive, request_id, header_fields, address)
             finally:
                 self._in_flight.leave(owner)
         if reply.status >= 400:
@@ -118,11 +117,11 @@ class Plane:
         if not host:
             return problem(NO_HOST)
         if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
-            words = "Host: not a name of the operations plane; the setting ops_allowed_hosts adds names"
-            return problem(Refusal("misdirected_request", words))
+            detail = "Host: not a name of the operations plane; add it to the setting ops_allowed_hosts"
+            return problem(Refusal("misdirected_request", detail))
         if scope["path"] in self._post:
             begun = self._watch.begin(scope, scope["path"])
-            reply = _refused_version(headers) or await self._take(scope, receive, request_id, headers, address)
+            reply = _refused_version(headers) or await self._handle_post(scope, receive, request_id, headers, address)
             self._watch.end(begun, reply, request_id, address)
             return reply.adding(bearer.nonce(self._surface)) if "dpop" in headers else reply
         refused = _refused_version(headers)
@@ -132,22 +131,22 @@ class Plane:
         if handler is None:
             return problem(Refusal("not_found", "no such path"))
         if scope["method"] not in ("GET", "HEAD"):
-            return problem(Refusal("method_not_allowed", "this path takes GET"), ("allow", "GET, HEAD"))
+            return problem(Refusal("method_not_allowed", "this path accepts GET"), ("allow", "GET, HEAD"))
         return await handler()
 
-    async def _take(
+    async def _handle_post(
         self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str], address: str
     ) -> Reply:  # fmt: skip
-        """A path that accepts a body, which is read as strictly as on the public listener."""
+        """Handle a POST. The body is read as strictly as on the public listener."""
         if scope["method"] != "POST":
-            return problem(Refusal("method_not_allowed", "this path takes POST"), ("allow", "POST"))
-        sent = await self._bodies.read(receive, headers.get("content-length"))
-        if isinstance(sent, Refusal):
-            return problem(sent)
+            return problem(Refusal("method_not_allowed", "this path accepts POST"), ("allow", "POST"))
+        body = await self._bodies.read(receive, headers.get("content-length"))
+        if isinstance(body, Refusal):
+            return problem(body)
         path = scope["path"]
         query = scope["query_string"].decode("latin-1")
         try:
-            request = Request("POST", path, query, headers, sent, address, request_id, f"http://{headers['host']}")
+            request = Request("POST", path, query, headers, body, address, request_id, f"http://{headers['host']}")
             return await self._post[path](self._surface, request)
         except Unavailable as error:
             log.error("store unavailable", request=request_id, path=path, error=str(error))
@@ -160,7 +159,7 @@ class Plane:
         return json(200, {"status": "alive", "instance": self._service.keys.instance})
 
     async def _readyz(self) -> Reply:
-        """Ready: every process is up and the store commits writes. Not ready: a token or an event would be refused."""
+        """Ready means that every process runs and the store commits writes. Otherwise tokens and events are refused."""
         reason = self._ready() or await self._probe.problem()
         if reason:
             return json(503, {"status": "not ready", "because": reason}, ("retry-after", "1"))
@@ -170,12 +169,14 @@ class Plane:
         return Reply(200, await self._page.text(), (), metrics.MEDIA_TYPE)
 
     async def _checkpoints(self) -> Reply:
-        """The last signed checkpoint of each account's ledger: ids and sizes, nothing of what is in it."""
-        found, after = [], ""
+        """The last signed checkpoint of each account's ledger: ids and sizes, but no content."""
+        checkpoints, after = [], ""
         while page := await self._store.read(_notes(after)):
-            found += [{"account": account, "size": size, "checkpoint": note} for account, size, note in page if note]
+            checkpoints += [
+                {"account": account, "size": size, "checkpoint": note} for account, size, note in page if note
+            ]
             after = page[-1][0]
-        return json(200, {"checkpoints": found})
+        return json(200, {"checkpoints": checkpoints})
 
     async def _openapi(self) -> Reply:
         return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
@@ -198,18 +199,18 @@ def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:
 def _refused_version(headers: dict[str, str]) -> Reply | None:
     if headers.get("gatepost-version", VERSION) == VERSION:
         return None
-    return problem(Refusal("unsupported_version", f"Gatepost-Version: this server speaks {VERSION}"))
+    return problem(Refusal("unsupported_version", f"Gatepost-Version: this server supports {VERSION}"))
 
 
 def is_own_name(header: str, host: str, port: int) -> bool:
-    """Whether a Host header names this listener; a name that anybody could point here, as DNS rebinding does, is not.
+    """Whether a Host header names this listener. Other DNS names are refused, because of DNS rebinding.
 
-    Listening everywhere, it is reached by any address of the machine. A URL with HTTP's own port names none.
+    A listener on all interfaces is reached by any address of the machine. A header without a port means port 80.
     """
-    found = _HOST_AND_PORT.fullmatch(header.lower())
-    if found is None or (found[2] or "80") != str(port):
+    match = _HOST_AND_PORT.fullmatch(header.lower())
+    if match is None or (match[2] or "80") != str(port):
         return False
-    name = found[1].removeprefix("[").removesuffix("]")
+    name = match[1].removeprefix("[").removesuffix("]")
     if name == host.lower() or (name in LOOPBACK and host in (*LOOPBACK, *EVERYWHERE)):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Whether the service can do its work now: a token or an event needs a store that commits writes."""
+"""Whether the service is ready: tokens and events need a store that commits writes."""
 
 import asyncio
 import math
@@ -10,12 +10,12 @@ from gatepost.oauth import key_rows
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 
-PATIENCE = 3.0  # seconds for the probe: a load balancer waits little longer
-FRESH = 0.25  # seconds for which an outcome is used again, however many ask
+TIMEOUT = 3.0  # seconds for the probe: a load balancer waits little longer
+FRESH = 0.25  # seconds for which an outcome is reused
 
 
 class WriteProbe:
-    """Commits one small write and says what went wrong. Reading would not show a store that is full or read-only."""
+    """Commits a small write and reports what failed. A read would not detect a store that is full or read-only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -24,7 +24,7 @@ class WriteProbe:
         self._checking = asyncio.Lock()
 
     async def problem(self) -> str:
-        """Empty when a write was committed just now."""
+        """What is wrong, or "" if a write was committed just now."""
         async with self._checking:
             if time.monotonic() - self._checked_at > FRESH:
                 self._problem = await self._check()
@@ -33,9 +33,9 @@ class WriteProbe:
 
     async def _check(self) -> str:
         try:
-            signs = await asyncio.wait_for(self._store.run(_write), PATIENCE)
+            signs = await asyncio.wait_for(self._store.run(_write), TIMEOUT)
         except TimeoutError:
-            return f"the store did not commit a write within {PATIENCE:g} s"
+            return f"the store did not commit a write within {TIMEOUT:g} s"
         except Unavailable as error:
             return f"the store does not commit writes: {error}"
         return "" if signs else "there is no active signing key"

@@ -1,0 +1,280 @@
+"""One HTTP request by libcurl: what goes out, the handle that sends it, and what came back.
+
+A request goes out once: nothing is sent again, no redirect is followed, nothing is taken from the environment, and
+`address_guard` checks every address before a connection to it is made.
+"""
+
+import asyncio
+import io
+import math
+import socket
+import time
+from typing import Any, NamedTuple
+
+import pycurl  # type: ignore[import-untyped]
+
+from gatepost.egress.address_guard import Policy, address_problem
+from gatepost.egress.curl_errors import CLOSED_KEPT, PHASES, READS_FILES, describe, timed_out
+from gatepost.egress.curl_loop import CurlLoop
+from gatepost.egress.resolver import NOT_PUBLIC
+from gatepost.egress.shortage import lacking, of_connect, resource_of
+
+MAX_READ = 64 * 1024  # bytes of a response body
+MAX_KEPT = 4 * 1024  # bytes of a response body
+NAME_KEPT = 60  # seconds for which the addresses of a name are used
+
+
+class Outgoing(NamedTuple):
+    """A request to make."""
+
+    key: Any  # returned with the result
+    url: str
+    headers: list[str]  # as "name: value", content-type and user-agent included
+    body: bytes  # never empty: libcurl resends a request without a body by itself
+    timeout: float  # seconds, from the start to the last byte of the response
+    account: str = ""  # its name: the look-up counts towards this account's share
+    fresh: bool = False  # use a new connection
+
+
+class SendResult(NamedTuple):
+    """The result of a request. Timings are milliseconds from the start to the end of that phase."""
+
+    key: Any
+    code: int | None  # if complete response headers arrived
+    failure: str | None  # None, or one of FAILURES
+    detail: str  # for the receiver's owner; never holds an address
+    retry_after: str | None
+    timings: dict[str, float]
+    duration_ms: float
+    remote_ip: str | None
+    response: bytes  # the first 4 KiB of the body
+    connection_closed: bool = False  # a kept connection was closed before any byte of a response
+    shortage: str = ""  # the resource that this process ran out of, so that nothing was sent
+
+
+class Target:
+    """A host and port that requests go to, or the problem that forbids it."""
+
+    __slots__ = ("fresh_until", "host", "load", "port", "problem", "until", "waiting")
+
+    def __init__(self, host: str, port: int, problem: str = "") -> None:
+        self.host = host
+        self.port = port
+        self.problem = problem
+        self.until = 0.0  # when its addresses must be looked up again
+        self.load: list[str] = []  # its addresses, until libcurl has them
+        self.waiting: list[PendingLookup] = []
+        self.fresh_until = 0.0
+
+    def lost(self) -> None:
+        """The receiver closed a kept connection. libcurl might use it until it checks again, a second later."""
+        self.fresh_until = time.monotonic() + 1.1
+
+
+class PendingLookup:
+    """A request that waits for the addresses of its host."""
+
+    __slots__ = ("alarm", "outgoing", "since", "target")
+
+    alarm: asyncio.TimerHandle  # set by the sender
+
+    def __init__(self, outgoing: Outgoing, target: Target, since: float) -> None:
+        self.outgoing = outgoing
+        self.target = target
+        self.since = since
+
+
+_OPTIONS = {
+    pycurl.POST: 1,
+    pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+    pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
+    pycurl.FOLLOWLOCATION: 0,
+    pycurl.PATH_AS_IS: 1,
+    pycurl.NETRC: 0,
+    pycurl.NOPROXY: "",  # otherwise the environment variable would apply
+    pycurl.SSL_VERIFYPEER: 1,
+    pycurl.SSL_VERIFYHOST: 2,
+    pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
+    pycurl.DNS_CACHE_TIMEOUT: 2 * NAME_KEPT,
+    pycurl.MAXLIFETIME_CONN: 300,
+    pycurl.NOSIGNAL: 1,
+}
+
+
+class Transfer:
+    """A libcurl handle, reused for one request after the other."""
+
+    outgoing: Outgoing
+    target: Target
+
+    def __init__(self, policy: Policy, curl_loop: CurlLoop, proxy: str, ca: str) -> None:
+        self._policy = policy
+        self._curl_loop = curl_loop
+        self._proxied = bool(proxy)
+        self._waited = 0.0
+        self._timeout = 0.0
+        self._fresh = False
+        self._lines: list[bytes] = []  # status line and headers
+        self._kept = bytearray()
+        self._read = 0
+        self._refused = ""
+        self._shortage = ""
+        self._address: Any = None
+        self._opened = False
+        self.curl = curl = pycurl.Curl()
+        for option, value in _OPTIONS.items():
+            curl.setopt(option, value)
+        curl.setopt(pycurl.PROXY, proxy)  # an empty value ignores the proxies of the environment
+        curl.setopt(pycurl.CAINFO, ca)
+        curl.setopt(pycurl.PROXY_CAINFO, ca)
+        curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+        curl.setopt(pycurl.HEADERFUNCTION, self._lines.append)
+        curl.setopt(pycurl.WRITEFUNCTION, self._receive)
+
+    def prepare(self, outgoing: Outgoing, target: Target, waited: float) -> None:
+        self.outgoing = outgoing
+        self.target = target
+        self._waited = waited
+        self._lines.clear()
+        self._kept.clear()
+        self._read = 0
+        self._refused = ""
+        self._shortage = ""
+        self._opened = False
+        setopt = self.curl.setopt
+        setopt(pycurl.URL, outgoing.url)
+        setopt(pycurl.HTTPHEADER, [*outgoing.headers, "Expect:"])
+        # The body comes from a function that cannot rewind. libcurl would silently resend a body that it holds itself
+        # when the receiver closes a kept connection instead of responding.
+        setopt(pycurl.POSTFIELDSIZE_LARGE, len(outgoing.body))
+        setopt(pycurl.READFUNCTION, io.BytesIO(outgoing.body).read)
+        left = outgoing.timeout - waited
+        if left != self._timeout:
+            self._timeout = left
+            setopt(pycurl.TIMEOUT_MS, max(1, int(left * 1000)))
+            setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(left * 1000)))
+
+    def set_connection(self, now: float) -> None:
+        """Set the options that are known only just before the transfer is added."""
+        if self.target.load:
+            self.curl.setopt(pycurl.RESOLVE, self.target.load)
+        fresh = self.outgoing.fresh or self.target.fresh_until > now
+        if fresh != self._fresh:
+            self._fresh = fresh
+            self.curl.setopt(pycurl.FRESH_CONNECT, fresh)
+
+    def _open(self, _purpose: int, address: Any) -> int:
+        """Open a socket for a connection to this address, if the policy allows it."""
+        host, port = address.addr[:2]
+        problem = "" if self._proxied else address_problem(self._policy, host, port)
+        if problem:
+            self._refused = problem
+            return int(pycurl.SOCKET_BAD)
+        self._opened = True
+        self._address = address
+        try:
+            fd = socket.socket(address.family, address.socktype, address.protocol).detach()
+        except OSError as error:
+            self._shortage = resource_of(error)
+            return int(pycurl.SOCKET_BAD)
+        self._curl_loop.add_connection(fd, self.target.lost)
+        return fd
+
+    def _receive(self, chunk: bytes) -> int | None:
+        self._read += len(chunk)
+        if len(self._kept) < MAX_KEPT:
+            self._kept += chunk[: MAX_KEPT - len(self._kept)]
+        return None if self._read <= MAX_READ else 0
+
+    def result(self, error: int, message: str) -> SendResult:
+        getinfo = self.curl.getinfo
+        code: int | None = getinfo(pycurl.RESPONSE_CODE)
+        failure: str | None = None
+        detail = ""
+        if error or not _is_complete(self._lines):  # libcurl accepts truncated headers
+            code, failure, detail = self._failure(error, message, code or 0)
+        if code is not None and 300 <= code < 400:
+            failure = "redirect"
+            detail = "the receiver responded with a redirect, which is not followed: give the endpoint its new URL"
+        waited = int(self._waited * 1_000_000)
+        return SendResult(
+            self.outgoing.key,
+            code,
+            failure,
+            detail,
+            None if code is None or code < 300 else self._retry_after(),
+            self._timings(waited),
+            milliseconds(waited + getinfo(pycurl.TOTAL_TIME_T)),
+            None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
+            bytes(self._kept),
+            failure is not None and error in CLOSED_KEPT and not self._opened and not self._lines,
+            self._find_shortage(error) if failure is not None and not self._lines else "",
+        )
+
+    def _find_shortage(self, error: int) -> str:
+        """The resource that this process ran out of, so that the receiver was never reached."""
+        if error == pycurl.E_OUT_OF_MEMORY:
+            return "memory"
+        if error in READS_FILES:
+            return lacking()
+        if error != pycurl.E_COULDNT_CONNECT:
+            return ""
+        return self._shortage or of_connect(self.curl.getinfo(pycurl.OS_ERRNO), self._address)
+
+    def _timings(self, waited: int) -> dict[str, float]:
+        getinfo = self.curl.getinfo
+        timings = {"dns_ms": milliseconds(waited)} if waited else {}
+        if self._opened:
+            for name, option in (("connect_ms", pycurl.CONNECT_TIME_T), ("tls_ms", pycurl.APPCONNECT_TIME_T)):
+                if microseconds := getinfo(option):
+                    timings[name] = milliseconds(waited + microseconds)
+        if self._lines and (microseconds := getinfo(pycurl.STARTTRANSFER_TIME_T)):
+            timings["first_byte_ms"] = milliseconds(waited + microseconds)
+        return timings
+
+    def _retry_after(self) -> str | None:
+        for line in reversed(self._lines):
+            name, _, value = line.partition(b":")
+            if name.lower() == b"retry-after":
+                return value.strip()[:64].decode("latin-1")
+        return None
+
+    def _failure(self, error: int, message: str, status: int) -> tuple[int | None, str | None, str]:
+        """Status code, failure and detail of a transfer that did not complete."""
+        complete = status >= 200 and _is_complete(self._lines)
+        code = status if complete else None
+        if complete and self._read > MAX_READ:  # `_receive` ended it
+            return code, None, ""
+        if self._refused and not self._opened:
+            if self.target.until < math.inf:  # a name: the detail must not disclose what it resolves to
+                return None, "dns", NOT_PUBLIC
+            return None, "blocked_target", f"the URL {self._refused}"
+        phase = "body" if complete else PHASES.get(error) or self._phase()
+        if error == pycurl.E_OPERATION_TIMEDOUT:
+            return code, "timeout", timed_out(phase, self.outgoing.timeout)
+        return code, phase, describe(phase, error, message, self.curl, proxied=self._proxied, headers=bool(self._lines))
+
+    def _phase(self) -> str:
+        """The phase that a transfer without complete response headers reached."""
+        getinfo = self.curl.getinfo
+        if self._opened:  # otherwise the connection was a kept one
+            if not getinfo(pycurl.CONNECT_TIME_T) or getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
+                return "connect"
+            if self.outgoing.url.startswith("https:") and not getinfo(pycurl.APPCONNECT_TIME_T):
+                return "tls"
+        uploaded = getinfo(pycurl.SIZE_UPLOAD_T) == len(self.outgoing.body)
+        return "first_byte" if uploaded or self._lines else "send"
+
+
+def _is_complete(lines: list[bytes]) -> bool:
+    """Whether the last response's headers are complete. Interim responses precede them, trailers may follow."""
+    for line in reversed(lines):
+        if line in (b"\r\n", b"\n"):
+            return True
+        if line.startswith(b"HTTP/"):
+            return False
+    return False
+
+
+def milliseconds(microseconds: int) -> float:
+    return microseconds // 100 / 10
