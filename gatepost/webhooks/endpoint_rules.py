@@ -70,12 +70,13 @@ def _read(
             return MEMBERS.refusal("secret", "only when the endpoint is created; to replace it, send rotate_secret")
         if "headers" in body:
             body = {**body, "headers": _with_hidden_values(body["headers"], current.headers)}
+    # The guard accepts less than the schema of a URL, and says better what is wrong: it is asked first.
+    wrong = url_problem(body["url"]) if isinstance(body.get("url"), str) else ""
+    if wrong:
+        return MEMBERS.refusal("url", wrong)
     values = read(MEMBERS, body, creating=current is None)
     if isinstance(values, Refusal):
         return values
-    wrong = url_problem(values["url"]) if "url" in values else ""
-    if wrong:
-        return MEMBERS.refusal("url", wrong)
     if current is None and values.get("status") == "removed":
         return MEMBERS.refusal("status", "must be active or disabled when the endpoint is created")
     return values
