@@ -72,7 +72,7 @@ FAPI2 = Plan(
 
 STATIC_CLIENTS = (
     "`server_metadata=discovery`, `client_registration=static_client`, and clients defined with `require_pkce: false` "
-    "and `require_nonce: false`, since one of its modules sends neither"
+    "and `require_nonce: false`, because one of its modules sends neither"
 )
 OIDC_BASIC = Plan(
     "OpenID Connect: Basic OP",
