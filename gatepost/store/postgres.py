@@ -62,9 +62,9 @@ class PostgresStore:
         self, url: str, clock: Clock, fan_out: FanOut, *, follow: bool = False, watch: Watch = not_watched
     ) -> None:
         """With `follow`, the time is the database's, so that machines with different clocks agree on what is due."""
-        self._time = DatabaseClock(clock, follow=follow)
+        self.database_clock = DatabaseClock(clock, follow=follow)
         self._watch = watch
-        self._server = PostgresServer(url, self.now)
+        self.server = PostgresServer(url, self.now)
         self._engine = Engine(fan_out, ids.slot())
         self.unreachable_until = 0.0  # before then, no thread tries to connect
         self._units: Queue = SimpleQueue()
@@ -73,7 +73,7 @@ class PostgresStore:
         self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
         self._shared = _Line(self, "append")
-        self._wakeup_sender = Notifier(self._server.open)
+        self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
             Thread(target=self._run_each, args=(self._reads, "read"), daemon=True) for _ in range(_READERS)
@@ -85,7 +85,7 @@ class PostgresStore:
     # --- the interface of a store
 
     def now(self) -> datetime:
-        return self._time.now()
+        return self.database_clock.now()
 
     async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run the unit. Returns when its commit is durable."""
@@ -122,16 +122,16 @@ class PostgresStore:
         return cast(T, waited_here(work))
 
     def migrate(self) -> list[str]:
-        return self._server.migrate()
+        return self.server.migrate()
 
     def applied(self) -> dict[int, str]:
-        return self._server.applied()
+        return self.server.applied()
 
     def info(self) -> StoreInfo:
-        return self._server.info()
+        return self.server.info()
 
     def integrity(self) -> list[str]:
-        return self._server.integrity()
+        return self.server.integrity()
 
     def checkpoint(self) -> None:
         """PostgreSQL makes its checkpoints itself."""
@@ -147,7 +147,7 @@ class PostgresStore:
 
     def listen(self, heard: OnWakeup) -> Listener:
         """Call `heard`, in a thread, when a process creates deliveries."""
-        return Listener(self._server.open, heard)
+        return Listener(self.server.open, heard)
 
     # --- the threads
 
@@ -216,7 +216,7 @@ class PostgresStore:
         began = time.monotonic()
         try:
             connection = line.connected()
-            self._time.measure(connection.database)
+            self.database_clock.measure(connection.database)
             self._precompute(connection, line.cache, batch)
             for work in batch:
                 if work.precomputed is None or work.precomputed.mark is not line.cache.mark:
@@ -297,7 +297,7 @@ class _Line:
                 self.hang_up()
                 connection = self._connect()
                 ends.enter_context(connection.database.transaction())
-            self._store._time.measure(connection.database)
+            self._store.database_clock.measure(connection.database)
             self.cache.refresh(connection)
             yield connection
 
@@ -309,7 +309,7 @@ class _Line:
         if time.monotonic() < store.unreachable_until:
             raise Unavailable("the store cannot be reached")
         try:
-            self._connection = store._server.connect(self.mode)
+            self._connection = store.server.connect(self.mode)
         except Unavailable:
             store.unreachable_until = time.monotonic() + _RECONNECT
             raise
