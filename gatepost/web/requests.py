@@ -119,7 +119,7 @@ def preferences(header: str) -> list[str]:
 
 
 def form(request: Request, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:
-    """The parameters of a form body. Empty ones count as absent, and only those named may repeat (RFC 6749, 3.2 and B).
+    """The parameters of a form body. RFC 6749, sections 3.2 and B: empty is absent, and only those named may repeat.
 
     With None all may repeat, and the caller checks which of them must not.
     """
