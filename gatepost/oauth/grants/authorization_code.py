@@ -1,6 +1,7 @@
 """Authorization codes: a client redeems the code that it received when a person consented.
 
-RFC 6749, section 4.1.3, with PKCE (RFC 7636) and codes that are bound to a DPoP key (RFC 9449, section 10).
+RFC 6749, section 4.1.3, with PKCE (RFC 7636; OAuth 2.1) and codes that are bound to a DPoP key (RFC 9449, section 10).
+The scope `offline_access` gives a refresh token (OIDC Core 1.0, section 11).
 """
 
 from datetime import timedelta
@@ -36,7 +37,7 @@ RULES = (key_is_shown, grant_is_configured, scopes_are_agreed, *NARROWING)
 def load(
     tx: Tx, service: Service, authenticated: AuthenticatedClient, request: TokenRequest, origin: Origin
 ) -> LoadedGrant | Refusal:
-    """The consent that the code stands for. A code that is redeemed twice ends its consent (RFC 9700, section 4.5)."""
+    """The consent that the code stands for. A code that is used twice ends its consent (RFC 6749, section 4.1.2)."""
     if not request.parameter("code"):
         return Refusal("invalid_request", "code: missing", "code")
     account, code_id = authenticated.account, codes.code_id(request.parameter("code"))

@@ -1,6 +1,7 @@
 """Refresh tokens: a client obtains further tokens for a consent. RFC 6749, section 6; RFC 9700, section 4.14.
 
-The format of refresh tokens and the rules of rotation and reuse are in `refresh_tokens`.
+The format of refresh tokens and the rules of rotation and reuse are in `refresh_tokens`. For the ID token of a refresh
+see OIDC Core 1.0, section 12.2.
 """
 
 from collections.abc import Callable, Hashable
