@@ -22,7 +22,7 @@ export function duration(ms: number): string {
   return ms < 59_950 ? `${(ms / 1000).toFixed(ms < 9995 ? 2 : 1)} s` : span(ms)
 }
 
-/** A duration in its two largest units; below a minute in seconds with one decimal, below a second without. */
+/** A duration in its two largest units: below a minute in seconds, below a second in milliseconds. */
 export function span(ms: number): string {
   if (ms < 1000) return ms ? `${Math.round(ms)}ms` : '0s'
   if (ms < 59_950) return `${(ms / 1000).toFixed(1)}s`

@@ -34,7 +34,7 @@ def opened(look: Opener, account: Account, which: str) -> Look:
 def alike(sentence: str) -> str:
     """Without what differs between two readings, and what only the command knows."""
     sentence = re.sub(r"in (?:[0-9.]+[dhms]+ ?)+: ", "in a while: ", sentence)
-    return re.sub(r"Held for longer than .*hold_limit\)? it", "Held for longer than hold_limit it", sentence)
+    return re.sub(r"held for longer than .*hold_limit\)?", "held for longer than hold_limit", sentence)
 
 
 @pytest.mark.parametrize(
