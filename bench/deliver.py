@@ -32,7 +32,7 @@ from gatepost.core import ids
 from gatepost.ledger.operations import Call, operator
 from gatepost.oauth import definitions as oauth_definitions
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import definitions as webhook_definitions
+from gatepost.webhooks import define_endpoint, define_subscription
 from tests import postgres
 from tests.service import Client, Service
 
@@ -363,10 +363,10 @@ def define_many(gatepost: Service, url: str, count: int) -> list[list[Target]]:
             for each in range(200):
                 body = {"url": f"{url}/{'hole' if each % 100 == 99 else each}"}
                 call = Call(operator(name), body)
-                endpoint = webhook_definitions.endpoint(tx, gatepost.opened.service, account, call).body["id"]
+                endpoint = define_endpoint.define(tx, gatepost.opened.service, account, call).body["id"]
                 call = Call(operator(name), {"endpoint_id": endpoint, "events": ["crowd.came"]})
                 made.append(
-                    (endpoint, webhook_definitions.subscription(tx, gatepost.opened.service, account, call).body["id"])
+                    (endpoint, define_subscription.define(tx, gatepost.opened.service, account, call).body["id"])
                 )
             return [(ids.raw(name), ids.raw(one), ids.raw(other), "crowd.came") for one, other in made]
 

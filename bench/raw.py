@@ -17,7 +17,7 @@ from gatepost.egress import sender
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.transfer import Outgoing, Target, Transfer
 from gatepost.webhooks import message
-from gatepost.webhooks.message import Told
+from gatepost.webhooks.message import EventMessage
 
 TIMESTAMP = 1_800_000_000
 TIMEOUT = 15.0
@@ -31,7 +31,7 @@ class NoLoop:
 
 
 def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
-    told = Told(ids.new("acc"), ids.new("evt"), "bench.sent", clock.milliseconds(clock.now()), DATA)
+    told = EventMessage(ids.new("acc"), ids.new("evt"), "bench.sent", clock.milliseconds(clock.now()), DATA)
     sign = signer("v1", new_secret("v1").raw)
     fixed = message.fixed_headers({}, "standard")
     multi = pycurl.CurlMulti()
@@ -47,8 +47,8 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
         while idle and started < count:
             transfer = idle.pop()
             body = message.body(told)
-            signed = signature([sign], told.name, TIMESTAMP, body)
-            headers = message.headers(fixed, told.name, TIMESTAMP, signed)
+            signed = signature([sign], told.id, TIMESTAMP, body)
+            headers = message.headers(fixed, told.id, TIMESTAMP, signed)
             transfer.prepare(Outgoing(None, urls[started % len(urls)], headers, body, TIMEOUT), target, 0.0)
             running[transfer.curl] = transfer
             multi.add_handle(transfer.curl)

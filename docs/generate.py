@@ -32,8 +32,8 @@ from gatepost.ledger import entries
 from gatepost.oauth import client_grants, clients, discovery, scopes
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
-from gatepost.webhooks import claim_and_settle as units
-from gatepost.webhooks import decide, deliveries, endpoints, plan, schedule, subscriptions, worker
+from gatepost.webhooks import decide, deliveries, endpoints, peers, plan, schedule, subscriptions, worker
+from gatepost.webhooks.claim import LEASE
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -153,14 +153,14 @@ def delivery_numbers(_part: str) -> str:
         ),
         ("of these, to all endpoints whose window is 1", f"{slots // 4} in total, {slots // 8} for one account"),
         ("deliveries claimed in one commit", f"{schedule.BATCH}"),
-        ("lease", f"the endpoint's `timeout` plus {_duration(int(units.LEASE.total_seconds()))}"),
+        ("lease", f"the endpoint's `timeout` plus {_duration(int(LEASE.total_seconds()))}"),
         ("jitter", f"{plan._JITTER:.0%} in either direction"),
         ("longest `Retry-After`, if the endpoint does not set `max_retry_after`", _duration(endpoints.MAX_RETRY_AFTER)),
         ("consecutive interruptions that count as an attempt", f"{decide.INTERRUPTIONS}"),
         ("time without a success until an endpoint is disabled", f"{hours}h"),
-        ("heartbeat interval of a worker", f"{worker.BEAT_EVERY:g}s"),
-        ("time without a heartbeat after which a worker is considered dead", f"{worker.DEAD_AFTER // 1000}s"),
-        ("polling interval of the queue", f"{worker.LOOK_EVERY:g}s"),
+        ("heartbeat interval of a worker", f"{peers.BEAT_EVERY:g}s"),
+        ("time without a heartbeat after which a worker is considered dead", f"{peers.DEAD_AFTER // 1000}s"),
+        ("polling interval of the queue", f"{worker.POLL_EVERY:g}s"),
         ("time that a stopping worker waits", f"for the longest attempt in progress, plus {worker.SETTLE_FOR:g}s"),
         ("response body that is read", f"{transfer.MAX_READ // 1024} KiB"),
         ("response body that is stored", f"{transfer.MAX_KEPT // 1024} KiB"),

@@ -12,10 +12,10 @@ from gatepost.oauth.authorize import flow, handoff, request
 from gatepost.oauth.grants import jwt_bearer
 from gatepost.store import work
 from gatepost.web import body, listen, requests
-from gatepost.webhooks import claim_and_settle as units
 from gatepost.webhooks import endpoints, summary
 from gatepost.webhooks import listing as pages
 from gatepost.webhooks import listing_query as listing
+from gatepost.webhooks.claim import LEASE
 
 Row = tuple[str, str, str]
 _BODY, _SERVICE = body.BodyLimits(), settings.Settings()
@@ -150,7 +150,7 @@ LIMITS: dict[str, list[Row]] = {
             f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.MOST_MAX_RETRY_AFTER)} (`max_retry_after`)",
             "the maximum applies",
         ),
-        ("lease of an attempt", f"the endpoint's `timeout` plus {_time(units.LEASE)}", "another worker can take over"),
+        ("lease of an attempt", f"the endpoint's `timeout` plus {_time(LEASE)}", "another worker can take over"),
         ("failures without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
         _overlap("endpoint", secret_rotation.OVERLAP, endpoints.MAX_OVERLAP),
         ("deliveries on a page", f"{pages.LIMIT}, at most {pages.MOST}", _WRONG),

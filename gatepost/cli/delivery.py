@@ -19,12 +19,11 @@ from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx, Unit
-from gatepost.webhooks import claim_and_settle as units
-from gatepost.webhooks import definitions, listing
+from gatepost.webhooks import define_endpoint, listing, operator_actions
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, TRANSITIONS
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing import Query
-from gatepost.webhooks.listing_query import Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter
 
 Record = dict[str, Any]
 REDRAW_EVERY = 1.0  # seconds
@@ -53,7 +52,7 @@ def list_deliveries(
 ) -> None:  # fmt: skip
     """List deliveries, newest first."""
     account = account_named(runtime, name)
-    wanted = Wanted(
+    filters = DeliveryFilter(
         endpoint=_raw_id("ep", "--endpoint", endpoint), event=_raw_id("evt", "--event", event), event_type=type_,
         status=status, created_after=clock.milliseconds(since) if since else None,
         created_before=clock.milliseconds(until) if until else None,
@@ -61,9 +60,9 @@ def list_deliveries(
     if watch:
         if as_json or not sys.stdout.isatty():
             raise BadSetting("--watch needs a terminal and cannot be combined with --json")
-        _watch(runtime, account, wanted, limit)
+        _watch(runtime, account, filters, limit)
         return
-    deliveries = list(_deliveries(runtime, account, wanted, limit))
+    deliveries = list(_deliveries(runtime, account, filters, limit))
     if as_json:
         show.document(deliveries)
     else:
@@ -79,9 +78,9 @@ def _raw_id(prefix: str, option: str, text: str | None) -> bytes | None:
     return raw
 
 
-def _deliveries(runtime: Runtime, account: Account, wanted: Wanted, limit: int) -> Iterator[Record]:
+def _deliveries(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: int) -> Iterator[Record]:
     """Page by page, in the form that GET /webhooks/deliveries returns."""
-    query: Query | None = Query(wanted)
+    query: Query | None = Query(filters)
     while query is not None and limit > 0:
         page = runtime.store.read_now(_page(runtime, account, query._replace(limit=min(limit, listing.MOST))))
         yield from page["data"]
@@ -110,11 +109,11 @@ def _row(record: Record) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _watch(runtime: Runtime, account: Account, wanted: Wanted, limit: int) -> None:
+def _watch(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: int) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         try:
             while True:
-                rows = map(_row, _deliveries(runtime, account, wanted, limit))
+                rows = map(_row, _deliveries(runtime, account, filters, limit))
                 live.update(show.grid_of(_COLUMNS, rows), refresh=True)
                 time.sleep(REDRAW_EVERY)
         except KeyboardInterrupt:
@@ -150,7 +149,7 @@ def explain(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> Non
 @with_store
 def retry(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Make the next attempt now, or when the endpoint's Retry-After is over. A finished delivery is sent again."""
-    retried = runtime.store.run_now(lambda tx: units.retry(tx, administration.named(tx, name), delivery_id))
+    retried = runtime.store.run_now(lambda tx: operator_actions.retry(tx, administration.named(tx, name), delivery_id))
     _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, retried)).record, as_json)
 
 
@@ -160,7 +159,7 @@ def retry(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
 @with_store
 def cancel(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Cancel an unfinished delivery: no more attempts are made. `retry` sends it as a new one."""
-    runtime.store.run_now(lambda tx: units.cancel(tx, administration.named(tx, name), delivery_id))
+    runtime.store.run_now(lambda tx: operator_actions.cancel(tx, administration.named(tx, name), delivery_id))
     _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id)).record, as_json)
 
 
@@ -177,11 +176,11 @@ def _details(tx: Tx, runtime: Runtime, name: str, delivery_id: str) -> Details:
     raw = ids.parse("dlv", delivery_id)
     records: list[Record] = []
     if raw is not None:
-        records = _page(runtime, account, Query(Wanted(id=raw)))(tx)["data"]
+        records = _page(runtime, account, Query(DeliveryFilter(id=raw)))(tx)["data"]
     if not records:
         command = f"`gatepost delivery list --account {account.name}`"
         raise BadSetting(f"{account.name} has no delivery {delivery_id}; see {command}")
-    return Details(records[0], account, definitions.named_endpoint(tx, account, records[0]["endpoint"]["id"]))
+    return Details(records[0], account, define_endpoint.load_named(tx, account, records[0]["endpoint"]["id"]))
 
 
 def _show(record: Record, as_json: bool) -> None:

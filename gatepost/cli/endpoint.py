@@ -11,7 +11,7 @@ from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.core import ids
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks import definitions, endpoint_rows, subscription_rows
+from gatepost.webhooks import define_endpoint, define_subscription, endpoint_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
 
 _PAGE = 200
@@ -45,7 +45,7 @@ def _endpoints(runtime: Runtime, account: Account) -> Iterator[dict[str, Any]]:
 
     def unit(tx: Tx) -> list[tuple[Endpoint, dict[str, Any]]]:
         page = endpoint_rows.page(tx, account.id, after, _PAGE)
-        return [(endpoint, definitions.shown_endpoint(tx, account, endpoint)) for endpoint in page]
+        return [(endpoint, define_endpoint.render(tx, account, endpoint)) for endpoint in page]
 
     while page := runtime.store.read_now(unit):
         yield from (shown for endpoint, shown in page if endpoint.status != "removed")
@@ -61,10 +61,10 @@ def show_endpoint(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) 
 
     def unit(tx: Tx) -> dict[str, Any]:
         account = administration.named(tx, name)
-        found = definitions.named_endpoint(tx, account, endpoint_id)
+        found = define_endpoint.load_named(tx, account, endpoint_id)
         subscriptions = subscription_rows.of_endpoint(tx, account.id, found.id)
-        shown = [definitions.shown_subscription(tx, subscription) for subscription in subscriptions]
-        return definitions.shown_endpoint(tx, account, found) | {"subscriptions": shown}
+        shown = [define_subscription.render(tx, subscription) for subscription in subscriptions]
+        return define_endpoint.render(tx, account, found) | {"subscriptions": shown}
 
     endpoint = runtime.store.read_now(unit)
     if as_json:
@@ -98,6 +98,6 @@ def enable(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) -> None
 def _redefine(runtime: Runtime, name: str, endpoint_id: str, status: str, as_json: bool) -> None:
     def unit(tx: Tx) -> dict[str, Any]:
         account = administration.named(tx, name)
-        return definitions.redefine_endpoint(tx, runtime.service, account, endpoint_id, status)
+        return define_endpoint.set_status(tx, runtime.service, account, endpoint_id, status)
 
     show.record(runtime.store.run_now(unit), as_json=as_json)

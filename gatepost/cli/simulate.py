@@ -8,10 +8,10 @@ import click
 from gatepost.accounts import SETTINGS
 from gatepost.cli import show
 from gatepost.cli.options import json_option
-from gatepost.core import clock, ids
+from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.webhooks import decide, plan
-from gatepost.webhooks.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
+from gatepost.webhooks.decide import Attempted, Decision, Receiver, Released, RetryAt
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES
 from gatepost.webhooks.plan import Planned
 
@@ -50,11 +50,11 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
     number, at, because, used, interrupted, not_before = 1, 0, "event", 0, 0, 0
     for place, outcome in enumerate(outcomes):
         if outcome.failure == INTERRUPTED:
-            decision = decide.after_interruption(delivery, number, used, interrupted, at, receiver)
+            decision: Decision = decide.after_interruption(delivery, number, used, interrupted, at, receiver)
         else:
             attempted = Attempted(
                 delivery, number, used, interrupted, _URL, outcome.code, outcome.failure, outcome.retry_after,
-                clock.from_milliseconds(at),
+                at,
             )  # fmt: skip
             decision = decide.after_attempt(attempted, receiver)
         if isinstance(decision, RetryAt):
@@ -149,13 +149,7 @@ def _shown_step(step: Step) -> dict[str, Any]:
 
 
 def _reason(decision: Decision) -> str | None:
-    match decision:
-        case Delivered():
-            return "delivered"
-        case Ended():
-            return decision.reason
-        case RetryAt():
-            return None
+    return None if isinstance(decision, RetryAt | Released) else decision.reason
 
 
 def _show(result: Simulation) -> None:

@@ -1,9 +1,11 @@
 """Loads the SQL: the named statements in the `.sql` files beside the modules that use them, and the migrations.
 
-Both stores share one text. `/*sqlite: … */` and `/*postgres: … */` mark what is for one of them.
+Both stores share one text. `/*sqlite: … */` and `/*postgres: … */` mark what is for one of them. `/*python: NAME */` is
+replaced with a constant of the Python module beside the file.
 """
 
 import hashlib
+import importlib
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -18,6 +20,7 @@ _PACKAGE = Path(__file__).parents[1]
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
+_CONSTANT = re.compile(r"/\*python: (\w+) \*/")
 _GIVEN = re.compile(r"/\*given: (.*?) \*/")
 _EACH = re.compile(r"/\*each: (.*?) \*/\s*")
 _INSERT = re.compile(r"/\*given: .*? \*/\s*INSERT INTO (\w+) \(([\w\s,]+)\)\s+SELECT ([\w\s,]+?)\s+FROM given")
@@ -47,13 +50,19 @@ def statements(dialect: Dialect) -> dict[str, str]:
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in found:
                 raise ValueError(f"two statements are named {name}")
-            ours = _for(dialect, text.strip())
+            ours = _with_constants(file, _for(dialect, text.strip()))
             each = _EACH.match(ours)
             ours = _EACH.sub("", ours)
             if dialect == "postgres":
                 ours = _for_each(each[1], ours) if each else placed(_GIVEN.sub(_arrays, ours))
             found[name] = ours
     return found
+
+
+def _with_constants(file: Path, text: str) -> str:
+    """The text with the constants of the Python module beside the file."""
+    module = ".".join(file.relative_to(_PACKAGE.parent).with_suffix("").parts)
+    return _CONSTANT.sub(lambda match: str(getattr(importlib.import_module(module), match[1])), text)
 
 
 def placed(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The defining operations: clients, scopes, endpoints and subscriptions, by a bearer token of our own."""
+"""The operations that define clients, scopes, endpoints and subscriptions. They require an access token of Gatepost."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -16,11 +16,11 @@ from gatepost.web import bearer
 from gatepost.web.context import Surface
 from gatepost.web.requests import Request, json_object
 from gatepost.web.responses import NO_STORE, Header, Reply, json, refuse
-from gatepost.webhooks import definitions as webhook_definitions
+from gatepost.webhooks import define_endpoint, define_subscription
 
 
 class Operation(NamedTuple):
-    noun: str  # the ledger's word: what is refused is `<noun>.refused`
+    noun: str  # of the event types in the ledger: a refusal is recorded as `<noun>.refused`
     scope: str
     define: Define[Service]
     check_repeated: CheckRepeated | None = None
@@ -28,8 +28,8 @@ class Operation(NamedTuple):
 
 CLIENTS = Operation("oauth.client", "gatepost:clients", oauth_definitions.client, oauth_definitions.check_repeated)
 SCOPES = Operation("oauth.scope", "gatepost:scopes", oauth_definitions.scope)
-ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", webhook_definitions.endpoint)
-SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", webhook_definitions.subscription)
+ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", define_endpoint.define)
+SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", define_subscription.define)
 
 
 _KEY = re.compile(r"[ -~]{1,255}")
@@ -61,7 +61,7 @@ def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Repl
 
 
 def idempotency_key(request: Request) -> str | Refusal:
-    """The key that was sent, or an empty text."""
+    """The value of the header, or an empty string."""
     key = request.headers.get("idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
         return Refusal("invalid_request", "Idempotency-Key: must be 1 to 255 printable ASCII characters")

@@ -1,4 +1,4 @@
-"""GET /webhooks/deliveries: reading its query strictly, and answering it without writing unless it is refused."""
+"""GET /webhooks/deliveries: checks the query string strictly. Only a refusal writes to the ledger."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from gatepost.web.responses import Reply
 from gatepost.webhooks import listing
 from gatepost.webhooks.deliveries import FAILURES, Status
 from gatepost.webhooks.listing import MOST, Query
-from gatepost.webhooks.listing_query import Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter
 from gatepost.webhooks.render import INCLUDES
 from gatepost.webhooks.summary import SECONDS
 
@@ -29,7 +29,7 @@ _REFUSED = "webhook.delivery.refused"
 
 
 class Denied(NamedTuple):
-    """An authenticated caller whose token does not allow the operation. This is ledgered; a malformed query is not."""
+    """The token does not allow the operation. This is recorded in the ledger; a malformed query is not."""
 
     caller: Caller
     why: Refusal
@@ -69,38 +69,38 @@ async def answer(surface: Surface, request: Request) -> Reply:
 # --- the query
 
 
-class Wrong(NamedTuple):
-    """What would be right instead."""
+class Invalid(NamedTuple):
+    """What the value must be instead."""
 
-    words: str
+    problem: str
 
 
 def query(raw: bytes) -> Query | Refusal:
-    """What a query string asks for: every parameter known, sent once, with a value, and of the view it is for."""
+    """The parsed query string. Every parameter must be known, sent once, have a value, and belong to the view."""
     sent = parameters(raw)
     if isinstance(sent, Refusal):
         return sent
     if any(pair and not pair.partition(b"=")[2] for pair in raw.split(b"&")):
-        return Refusal("invalid_request", "every parameter must have a value: leave out what is not asked for")
+        return Refusal("invalid_request", "every parameter must have a value: leave out parameters that you do not use")
     read: dict[str, Any] = {}
     for name, (text,) in sent.items():
         if name not in PARAMETERS:
-            return _bad(name, f"unknown parameter; there are {', '.join(PARAMETERS)}")
+            return _bad(name, f"unknown parameter; the parameters are {', '.join(PARAMETERS)}")
         value = PARAMETERS[name](text)
-        if isinstance(value, Wrong):
-            return _bad(name, value.words)
+        if isinstance(value, Invalid):
+            return _bad(name, value.problem)
         read[name] = value
     view = read.pop("view", "deliveries")
     for name in read:
         if name not in VIEWS[view]:
-            takes = f"not with view={view}, which takes {', '.join(VIEWS[view])}"
-            return _bad(name, takes if "view" in sent else "only with view=summary")
+            allowed = f"not allowed with view={view}, which allows {', '.join(VIEWS[view])}"
+            return _bad(name, allowed if "view" in sent else "only allowed with view=summary")
     return _query(view, read)
 
 
 def _query(view: Any, read: dict[str, Any]) -> Query:
     due = read.get("due_before")
-    wanted = Wanted(
+    filters = DeliveryFilter(
         id=read.get("id"),
         endpoint=read.get("endpoint_id"),
         subscription=read.get("subscription_id"),
@@ -114,7 +114,7 @@ def _query(view: Any, read: dict[str, Any]) -> Query:
         due_before=_ceiling(due) if due else None,
     )
     return Query(
-        wanted,
+        filters,
         view,
         newest=read.get("order", "oldest" if due else "newest") == "newest",
         limit=read.get("limit", listing.LIMIT),
@@ -133,57 +133,57 @@ def _floor(at: datetime) -> int:
 
 
 def _ceiling(at: datetime) -> int:
-    """Before this millisecond is before `at`, which may lie within one."""
+    """The first millisecond that is not before `at`."""
     return clock.milliseconds(at) + (at.microsecond % 1000 > 0)
 
 
 # --- single parameters
 
-Read = Callable[[str], Any]  # the value, or what is wrong
+Read = Callable[[str], Any]  # returns the value, or Invalid
 
 
 def _identifier(prefix: str, noun: str) -> Read:
-    wrong = Wrong(f"must be the id of {noun}, {prefix}_ and 26 digits and letters")
+    invalid = Invalid(f"must be the id of {noun}: {prefix}_ and 26 digits and letters")
 
-    def read(text: str) -> bytes | Wrong:
-        return ids.parse(prefix, text) or wrong
+    def read(text: str) -> bytes | Invalid:
+        return ids.parse(prefix, text) or invalid
 
     return read
 
 
 def _among(*choices: str) -> Read:
-    return lambda text: text if text in choices else Wrong(f"must be one of {', '.join(choices)}")
+    return lambda text: text if text in choices else Invalid(f"must be one of {', '.join(choices)}")
 
 
-def _event_type(text: str) -> str | Wrong:
-    right = len(text) <= 256 and PLATFORM_TYPE.fullmatch(text)
-    return text if right else Wrong("must be a type of events, as invoice.paid")
+def _event_type(text: str) -> str | Invalid:
+    valid = len(text) <= 256 and PLATFORM_TYPE.fullmatch(text)
+    return text if valid else Invalid("must be an event type, such as invoice.paid")
 
 
-def _response_code(text: str) -> tuple[int, int] | Wrong:
+def _response_code(text: str) -> tuple[int, int] | Invalid:
     if not re.fullmatch(r"[1-5](?:[0-9]{2}|xx)", text):
-        return Wrong("must be a code as 503, or a class of codes as 5xx")
+        return Invalid("must be a code such as 503, or a class of codes such as 5xx")
     first = int(text.replace("x", "0"))
     return first, first + (100 if text.endswith("x") else 1)
 
 
-def _instant(text: str) -> datetime | Wrong:
+def _instant(text: str) -> datetime | Invalid:
     found = clock.parse_rfc3339(text)
-    return found or Wrong("must be a time with its offset, as 2026-11-15T08:00:00Z (a + is written %2B)")
+    return found or Invalid("must be a time with an offset, such as 2026-11-15T08:00:00Z (encode a + as %2B)")
 
 
-def _limit(text: str) -> int | Wrong:
-    right = re.fullmatch(r"[0-9]{1,3}", text) and 1 <= int(text) <= MOST
-    return int(text) if right else Wrong(f"must be a whole number from 1 to {MOST}")
+def _limit(text: str) -> int | Invalid:
+    valid = re.fullmatch(r"[0-9]{1,3}", text) and 1 <= int(text) <= MOST
+    return int(text) if valid else Invalid(f"must be a whole number from 1 to {MOST}")
 
 
-def _include(text: str) -> frozenset[str] | Wrong:
+def _include(text: str) -> frozenset[str] | Invalid:
     named = text.split(",")
-    right = len(set(named)) == len(named) and set(named) <= set(INCLUDES)
-    return frozenset(named) if right else Wrong(f"must be some of {', '.join(INCLUDES)}, separated by commas")
+    valid = len(set(named)) == len(named) and set(named) <= set(INCLUDES)
+    return frozenset(named) if valid else Invalid(f"must be one or more of {', '.join(INCLUDES)}, separated by commas")
 
 
-# parameter → its reader. The first ones are filters.
+# parameter → its parser. The first ones are filters.
 PARAMETERS: dict[str, Read] = {
     "id": _identifier("dlv", "a delivery"),
     "endpoint_id": _identifier("ep", "an endpoint"),

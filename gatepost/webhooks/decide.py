@@ -1,8 +1,21 @@
-"""What happens after an attempt: this file, top to bottom. Pure: from the attempt and the schedule to a decision."""
+"""Decides what follows from an attempt. Pure: an attempt and the endpoint go in, a decision comes out.
+
+| the attempt | decision |
+|---|---|
+| was not sent: the worker stops, lost its claim, or lacks a resource | `Released`: uses up nothing of the schedule |
+| was answered with 2xx | `Delivered` |
+| was answered with 410 by the URL that the endpoint still has | `Gone` |
+| failed, and the endpoint is removed | `Removed` |
+| failed because the receiver closed a reused connection | `RetryAt` once, at once, on a new connection |
+| failed in any other way, also with 429 or 503 | `RetryAt` by the schedule, or `Exhausted` |
+| was interrupted: its worker is gone | `RetryAt` at once; the third in a row counts as a failure |
+
+A `Retry-After` in a 429 or 503 postpones every attempt to the endpoint (`asked_not_before`); the schedule stays.
+"""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from gatepost.core import clock
 from gatepost.webhooks import plan
@@ -10,11 +23,11 @@ from gatepost.webhooks.endpoints import MAX_RETRY_AFTER
 
 SHORTAGE_PAUSE, LONGEST_SHORTAGE_PAUSE = 1_000, 60_000  # milliseconds
 INTERRUPTIONS = 3  # the third in a row uses up a planned attempt
-_TROUBLE = ("dns", "connect", "tls", "send", "first_byte", "timeout")
+_UNREACHABLE = ("dns", "connect", "tls", "send", "first_byte", "timeout")
 
 
 class Attempted(NamedTuple):
-    """An attempt that was answered or failed, and what was known when it was claimed."""
+    """An attempt that is over, and the state of its delivery when it was claimed. Times are milliseconds."""
 
     delivery: bytes
     number: int
@@ -24,18 +37,20 @@ class Attempted(NamedTuple):
     code: int | None
     failure: str | None
     retry_after: str | None
-    ended_at: datetime
+    ended_at: int
     because: str = "event"  # why it was made when it was
-    connection_closed: bool = False  # a kept connection was closed before any byte of an answer
+    connection_closed: bool = False  # the receiver closed a reused connection before the first byte of a response
+    sent: bool = True
+    shortage: str = ""  # the resource that the service lacked, if the attempt was not sent for that reason
 
     @property
-    def is_made_again(self) -> bool:
-        """At once, on a new connection, which is therefore never a kept one."""
+    def is_repeated(self) -> bool:
+        """Whether it is repeated at once. The repetition uses a new connection, so it is not repeated again."""
         return self.connection_closed and self.because != "connection_closed"
 
 
 class Receiver(NamedTuple):
-    """The endpoint as it is now, when the attempt is settled."""
+    """The endpoint as it is when the attempt is settled."""
 
     url: str
     status: str
@@ -43,18 +58,14 @@ class Receiver(NamedTuple):
     max_retry_after: int = MAX_RETRY_AFTER  # seconds
 
 
-class Delivered(NamedTuple):
-    pass
-
-
 class RetryAt(NamedTuple):
-    """By the plan. The endpoint may have asked for a later time with Retry-After, which is kept once, in its health."""
+    """The next attempt by the schedule. A Retry-After may postpone it; it is stored in the health of the endpoint."""
 
     at: int  # milliseconds
     because: str
     used: int
     interrupted: int = 0
-    not_before: int = 0  # the Retry-After of this attempt's own answer
+    not_before: int = 0  # from the Retry-After of this response
 
     @property
     def planned_at(self) -> int:
@@ -62,83 +73,130 @@ class RetryAt(NamedTuple):
         return max(self.at, self.not_before)
 
 
-class Ended(NamedTuple):
-    reason: str
+class Released(NamedTuple):
+    """The attempt was never sent. The delivery returns to the queue."""
+
+    at: int  # milliseconds
+    because: str
+    used: int
+    interrupted: int
+
+    @property
+    def planned_at(self) -> int:
+        return self.at
 
 
-Decision = Delivered | RetryAt | Ended
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    reason: ClassVar = "delivered"
 
 
-def succeeded(code: int | None, failure: str | None) -> bool:
-    """2xx, wholly answered."""
-    return failure is None and code is not None and 200 <= code < 300
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    reason: ClassVar = "attempts_exhausted"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    reason: ClassVar = "endpoint_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    reason: ClassVar = "endpoint_removed"
+
+
+Ended = Delivered | Exhausted | Gone | Removed  # `reason` is the delivery's `ended_reason`
+Decision = RetryAt | Released | Ended
 
 
 def after_attempt(attempted: Attempted, receiver: Receiver) -> Decision:
-    if succeeded(attempted.code, attempted.failure):
-        return Delivered()
+    return without_receiver(attempted) or _after_failure(attempted, receiver)
+
+
+def without_receiver(attempted: Attempted) -> Delivered | Released | None:
+    """The decision, if it does not depend on the endpoint, so that it can be made before the commit."""
+    if not attempted.sent:
+        return _after_release(attempted)
+    return Delivered() if succeeded(attempted.code, attempted.failure) else None
+
+
+def succeeded(code: int | None, failure: str | None) -> bool:
+    """2xx, and the response was received completely."""
+    return failure is None and code is not None and 200 <= code < 300
+
+
+def _after_failure(attempted: Attempted, receiver: Receiver) -> RetryAt | Exhausted | Gone | Removed:
     if gone(attempted, receiver):
-        return Ended("endpoint_gone")
+        return Gone()
     if receiver.status == "removed":
-        return Ended("endpoint_removed")
-    used, ended = attempted.used + 1, clock.milliseconds(attempted.ended_at)
-    if attempted.is_made_again:
+        return Removed()
+    used, ended = attempted.used + 1, attempted.ended_at
+    if attempted.is_repeated:
         return RetryAt(ended, "connection_closed", attempted.used)
     wait = plan.delay(receiver.schedule, used, attempted.delivery, attempted.number + 1)
     if wait is None:
-        return Ended("attempts_exhausted")
+        return Exhausted()
     return RetryAt(ended + wait, "schedule", used, not_before=asked_not_before(attempted, receiver) or 0)
+
+
+def _after_release(attempted: Attempted) -> Released:
+    """After a shortage the next attempt waits.
+
+    The pause doubles with each attempt of this delivery that used up no planned one, so it needs no count of its own.
+    """
+    if not attempted.shortage:
+        return release(attempted.used, attempted.interrupted, attempted.ended_at)
+    beyond_plan = max(0, attempted.number - 1 - attempted.used)
+    pause = min(SHORTAGE_PAUSE << min(beyond_plan, 16), LONGEST_SHORTAGE_PAUSE)
+    return Released(attempted.ended_at + pause, "shortage", attempted.used, attempted.interrupted)
+
+
+def release(used: int, interrupted: int, now: int) -> Released:
+    """The attempt was not sent, and can be made at once."""
+    return Released(now, "released", used, interrupted)
 
 
 def after_interruption(
     delivery: bytes, number: int, used: int, interrupted: int, now: int, receiver: Receiver
-) -> Decision:
-    """Nobody knows what became of the attempt. It is made again at once, but what kills its worker is not for ever."""
+) -> RetryAt | Exhausted | Removed:
+    """The result of the attempt is unknown, so it is repeated at once, but not for ever: it may kill its workers."""
     if receiver.status == "removed":
-        return Ended("endpoint_removed")
+        return Removed()
     if interrupted + 1 < INTERRUPTIONS:
         return RetryAt(now, "interrupted", used, interrupted + 1)
     wait = plan.delay(receiver.schedule, used + 1, delivery, number + 1)
-    return Ended("attempts_exhausted") if wait is None else RetryAt(now + wait, "interrupted", used + 1)
-
-
-def after_shortage(number: int, used: int, interrupted: int, now: int) -> RetryAt:
-    """The service lacked a resource, so attempt `number` was not sent. The next is made after a pause.
-
-    The pause doubles with each attempt of this delivery that used up no planned one, so it needs no count of its own.
-    """
-    beyond_plan = max(0, number - 1 - used)
-    pause = min(SHORTAGE_PAUSE << min(beyond_plan, 16), LONGEST_SHORTAGE_PAUSE)
-    return RetryAt(now + pause, "shortage", used, interrupted)
+    return Exhausted() if wait is None else RetryAt(now + wait, "interrupted", used + 1)
 
 
 def gone(attempted: Attempted, receiver: Receiver) -> bool:
-    """410 from the address that the endpoint still has: it is disabled."""
+    """410 from the URL that the endpoint still has. The endpoint is disabled."""
     return attempted.code == 410 and attempted.failure is None and attempted.url == receiver.url
 
 
 def asked_not_before(attempted: Attempted, receiver: Receiver) -> int | None:
-    """Until when a 429 or 503 asks for no attempts to the whole endpoint, in milliseconds.
+    """The time before which a 429 or 503 asks for no attempts to the endpoint, in milliseconds.
 
-    An answer from a URL that the endpoint no longer has says nothing about the one it has now.
+    A response from a URL that the endpoint no longer has says nothing about its present URL.
     """
     if attempted.code not in (429, 503) or attempted.url != receiver.url:
         return None
-    asked = plan.retry_after(attempted.retry_after, attempted.ended_at, receiver.max_retry_after)
-    return None if asked is None else clock.milliseconds(attempted.ended_at) + asked
+    ended_at = clock.from_milliseconds(attempted.ended_at)
+    asked = plan.retry_after(attempted.retry_after, ended_at, receiver.max_retry_after)
+    return None if asked is None else attempted.ended_at + asked
 
 
 def waited_for(planned_at: int, not_before: int, blocked: str, now: int) -> str:
     """What an attempt made now waited for since it was planned.
 
-    `not_before` is the endpoint's Retry-After as stored, 0 if there is none; `blocked` is what the schedule in memory
-    saw in its way. If Retry-After accounts for at least half of the time, it is the reason.
+    `not_before` is the stored Retry-After of the endpoint, 0 if there is none. `blocked` is the last obstacle that the
+    schedule in memory saw. Retry-After is the reason if it accounts for at least half of the time.
     """
     if now <= planned_at:
         return "plan"
     return "retry_after" if not_before - planned_at >= now - not_before else blocked
 
 
-def in_trouble(code: int | None, failure: str | None) -> bool:
-    """What makes us send to the endpoint one at a time."""
-    return failure in _TROUBLE or code == 429
+def is_overloaded(code: int | None, failure: str | None) -> bool:
+    """Whether to send only one request at a time: the receiver cannot be reached, or it asks for fewer requests."""
+    return failure in _UNREACHABLE or code == 429

@@ -8,8 +8,8 @@ Status = Literal["pending", "held", "in_flight", "succeeded", "failed", "cancell
 Outcome = Literal["succeeded", "failed", "interrupted", "not_sent"]
 Lane = Literal[0, 1]  # first attempts, and the others
 
-# state → where it goes. `held` is shown for a pending delivery whose endpoint or account stands still; no row says it.
-# An attempt that was taken for interrupted may still be answered: then its delivery goes on as from `in_flight`.
+# status → the statuses that may follow. Every statement that changes a status names in its WHERE clause the states that
+# may lead there; these clauses are generated from this table (`queue_condition`, `record_condition`).
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     "pending": frozenset({"in_flight", "failed", "cancelled"}),
     "held": frozenset({"in_flight", "failed", "cancelled"}),
@@ -19,7 +19,39 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     "cancelled": frozenset(),
 }
 
-# ended_reason → the state it ends in, and what it means.
+# How the row in the queue tells the status of a delivery that has not ended. A `held` delivery is a pending one whose
+# endpoint or account is not active. An attempt that was taken for interrupted may still be answered: as if in flight.
+_IN_QUEUE: dict[Status, str] = {
+    "pending": "queue.worker IS NULL",
+    "held": "queue.worker IS NULL",
+    "in_flight": "queue.worker IS NOT NULL OR queue.because = 'interrupted'",
+}
+
+
+def queue_condition(*to: Status) -> str:
+    """The SQL condition for a row of the queue whose delivery may move to any of these statuses."""
+    states = [status for status, following in TRANSITIONS.items() if following.issuperset(to)]
+    return f"({' OR '.join(dict.fromkeys(_IN_QUEUE[status] for status in states))})"
+
+
+def record_condition() -> str:
+    """The SQL condition for a row of `deliveries` that may move to `given.status`. It is pending until it ends."""
+    moves: dict[Status, set[Status]] = {}
+    for status, following in TRANSITIONS.items():
+        moves.setdefault(_recorded(status), set()).update(map(_recorded, following))
+    return f"({' OR '.join(_record_move(status, sorted(to)) for status, to in moves.items() if to)})"
+
+
+def _record_move(status: Status, to: list[Status]) -> str:
+    listed = ", ".join(f"'{each}'" for each in to)
+    return f"(deliveries.status = '{status}' AND given.status IN ({listed}))"
+
+
+def _recorded(status: Status) -> Status:
+    return "pending" if status in _IN_QUEUE else status
+
+
+# ended_reason → the status it ends in, and what it means.
 ENDS: dict[str, tuple[Status, str]] = {
     "delivered": ("succeeded", "The receiver answered with 2xx."),
     "attempts_exhausted": ("failed", "Every attempt of the schedule was made and failed."),
@@ -81,9 +113,24 @@ class Queued(NamedTuple):
     opened: str | None = None
     lease: int | None = None
 
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        return self[:2]
 
-class Opened(msgspec.Struct, frozen=True):
-    """An attempt, as written before its socket is opened."""
+    @property
+    def planned_because(self) -> str:
+        """Why the next attempt is planned for `planned_at`."""
+        return "retry_after" if self.planned_at > self.due else self.because
+
+    @property
+    def stored_because(self) -> str:
+        """The same for an `AttemptDocument`, which leaves out the first attempt of an event."""
+        because = self.planned_because
+        return "" if because == "event" else because
+
+
+class OpenAttempt(msgspec.Struct, frozen=True):
+    """An attempt as it is recorded before it is sent."""
 
     started_at: int
     url: str
@@ -124,20 +171,22 @@ class AttemptDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     because: str = ""  # of `BECAUSE`; empty for the first attempt of an event, and in records of earlier releases
 
 
-def born(entry_account: bytes, raw_id: bytes, subscription: bytes, endpoint: bytes, event: bytes, event_type: str,
-         keep_days: int, origin: str = "event") -> Delivery:  # fmt: skip
+def new_delivery(
+    account: bytes, raw_id: bytes, subscription: bytes, endpoint: bytes, event: bytes, event_type: str, keep_days: int,
+    origin: str = "event",
+) -> Delivery:  # fmt: skip
     return Delivery(
-        entry_account, raw_id, endpoint, subscription, event, event_type, origin,
+        account, raw_id, endpoint, subscription, event, event_type, origin,
         "pending", None, None, None, None, keep_days,
     )  # fmt: skip
 
 
-def queued(delivery: Delivery, at: int, because: str = "event") -> Queued:
+def enqueue(delivery: Delivery, at: int, because: str = "event") -> Queued:
     return Queued(delivery.account, delivery.id, delivery.endpoint, delivery.event, 0, at, at, because, 0, 0, 0)
 
 
-class Ending(NamedTuple):
-    """How a record ends, or, with `pending`, what its last attempt was."""
+class StatusChange(NamedTuple):
+    """The end of a delivery, or, if it stays `pending`, the result of its last attempt."""
 
     account: bytes
     id: bytes
@@ -148,12 +197,12 @@ class Ending(NamedTuple):
     last_failure: str | None
 
 
-def ending(account: bytes, raw_id: bytes, reason: str, at: int, code: int | None, failure: str | None) -> Ending:
-    return Ending(account, raw_id, ENDS[reason][0], at, reason, code, failure)
+def end(account: bytes, raw_id: bytes, reason: str, at: int, code: int | None, failure: str | None) -> StatusChange:
+    return StatusChange(account, raw_id, ENDS[reason][0], at, reason, code, failure)
 
 
-def shown_status(queue: Queued, *, still: bool) -> Status:
-    """Of a delivery that is not ended; `still` when its endpoint is not active or its account suspended."""
-    if queue.worker is not None:
+def unfinished_status(queued: Queued, *, inactive: bool) -> Status:
+    """The status of a delivery that has not ended; `inactive` if its endpoint or its account is not active."""
+    if queued.worker is not None:
         return "in_flight"
-    return "held" if still else "pending"
+    return "held" if inactive else "pending"

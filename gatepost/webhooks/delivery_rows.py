@@ -7,12 +7,14 @@ from typing import Any
 from gatepost.core import ids
 from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks.deliveries import Attempt, Delivery, Ending, queued
+from gatepost.webhooks.deliveries import Attempt, Delivery, StatusChange, enqueue, record_condition
+
+MAY_MOVE = record_condition()  # used in delivery_rows.sql
 
 
 def create(tx: Tx, deliveries: Iterable[Delivery], because: str = "event", at: int | None = None) -> list[bytes]:
     """Create deliveries with their places in the queue at the end of the commit. Returns their ids."""
-    rows = [(delivery, queued(delivery, tx.now if at is None else at, because)) for delivery in deliveries]
+    rows = [(delivery, enqueue(delivery, tx.now if at is None else at, because)) for delivery in deliveries]
     if not rows:
         return []
     tx.pending.append("insert_deliveries", [delivery for delivery, _ in rows])
@@ -21,8 +23,8 @@ def create(tx: Tx, deliveries: Iterable[Delivery], because: str = "event", at: i
     return [delivery.id for delivery, _ in rows]
 
 
-def write_statuses(tx: Tx, endings: Iterable[Ending]) -> None:
-    tx.write_given("write_records", sorted(endings, key=itemgetter(0, 1)))
+def write_statuses(tx: Tx, changes: Iterable[StatusChange]) -> None:
+    tx.write_given("write_records", sorted(changes, key=itemgetter(0, 1)))
 
 
 def add_attempts(tx: Tx, attempts: Iterable[Attempt]) -> None:

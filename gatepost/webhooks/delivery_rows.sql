@@ -25,7 +25,7 @@ UPDATE deliveries SET status = given.status, ended_at = given.ended_at, ended_re
     last_code = given.last_code, last_failure = given.last_failure,
     bad_status = CASE WHEN given.status IN ('failed', 'cancelled') THEN given.status END,
     bad_code = CASE WHEN given.last_code >= 300 THEN given.last_code END
-  FROM given WHERE deliveries.account = given.account AND deliveries.id = given.id
+  FROM given WHERE deliveries.account = given.account AND deliveries.id = given.id AND /*python: MAY_MOVE */
 -- name: write_attempts
 /*given: account bytea, delivery bytea, number integer, outcome text, document text */
 INSERT INTO attempts (account, delivery, number, outcome, document)

@@ -1,13 +1,13 @@
-"""What attempts say about their endpoint: failures in a row, its Retry-After, and when it is disabled.
+"""The health of endpoints: consecutive failures, the last Retry-After, and the decision to disable an endpoint.
 
-The row in `health` is the one place where a Retry-After is kept: a claim reads it, and what is shown is read from it.
+A Retry-After is stored once, in the row of `health`. Claims and the API read it there.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from gatepost.accounts import Account, account_rows
-from gatepost.core import clock, ids
+from gatepost.core import clock
 from gatepost.ledger.entries import SERVICE, Origin
 from gatepost.ledger.record import record
 from gatepost.store.pending import Key
@@ -19,10 +19,10 @@ from gatepost.webhooks.endpoints import Endpoint, Health, Reason
 _ORIGIN = Origin(SERVICE)
 
 
-class Outcome(NamedTuple):
-    """An attempt that was answered or failed, the endpoint it was made to, and the type of the event."""
+class EndpointAttempt(NamedTuple):
+    """An attempt that was sent, its endpoint, and the type of its event."""
 
-    to: Key
+    endpoint_key: Key
     attempted: Attempted
     event_type: str
 
@@ -31,17 +31,17 @@ class Outcome(NamedTuple):
         return decide.succeeded(self.attempted.code, self.attempted.failure)
 
 
-def keep(tx: Tx, outcomes: Iterable[Outcome], healthy: frozenset[Key]) -> dict[Key, int]:
-    """Change the endpoints' health where it changes; disable one that failed for too long.
+def update(tx: Tx, attempts: Iterable[EndpointAttempt], healthy: frozenset[Key]) -> dict[Key, int]:
+    """Write the health of endpoints where it changes, and disable endpoints that have failed for too long.
 
-    `healthy` are endpoints that are known to have no failures on record. Returns until when endpoints that failed
-    have asked for no attempts, as it is now on record.
+    `healthy` are endpoints that are known to have no failures on record. Returns the endpoints that asked for no
+    attempts for now, and until when, as stored.
     """
-    by_endpoint: dict[Key, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_endpoint.setdefault(outcome.to, []).append(outcome)
+    by_endpoint: dict[Key, list[EndpointAttempt]] = {}
+    for attempt in attempts:
+        by_endpoint.setdefault(attempt.endpoint_key, []).append(attempt)
     recovered: list[Key] = []
-    failing: list[tuple[Key, list[Outcome], int]] = []
+    failing: list[tuple[Key, list[EndpointAttempt], int]] = []
     for key, several in sorted(by_endpoint.items()):
         several.sort(key=lambda each: each.attempted.ended_at)
         last_success = max((place for place, each in enumerate(several) if each.succeeded), default=-1)
@@ -61,24 +61,24 @@ def keep(tx: Tx, outcomes: Iterable[Outcome], healthy: frozenset[Key]) -> dict[K
     return asked
 
 
-def _asked_not_before(tx: Tx, key: Key, outcomes: Iterable[Outcome]) -> int:
-    """The latest time that any of them asked for, whatever came after it; 0 if none did."""
-    asking = [each.attempted for each in outcomes if each.attempted.retry_after is not None]
-    _, endpoint = whose(tx, *key) if asking else (None, None)
+def _asked_not_before(tx: Tx, key: Key, attempts: Iterable[EndpointAttempt]) -> int:
+    """The latest time that any of them asked for, even if a later attempt succeeded; 0 if none did."""
+    asking = [each.attempted for each in attempts if each.attempted.retry_after is not None]
+    _, endpoint = endpoint_rows.load_with_account(tx, key) if asking else (None, None)
     if endpoint is None:
         return 0
     receiver = Receiver(endpoint.url, endpoint.status, [], endpoint.max_retry_after)
     return max(decide.asked_not_before(each, receiver) or 0 for each in asking)
 
 
-def _worsen(tx: Tx, key: Key, failures: list[Outcome], until: int) -> Health:
-    since = clock.milliseconds(failures[0].attempted.ended_at) if failures else None
+def _worsen(tx: Tx, key: Key, failures: list[EndpointAttempt], until: int) -> Health:
+    since = failures[0].attempted.ended_at if failures else None
     health = health_rows.add_failures(tx, key, len(failures), since, until)
-    account, endpoint = whose(tx, *key)
+    account, endpoint = endpoint_rows.load_with_account(tx, key)
     if account is None or endpoint is None or not failures:
         return health
     if _reason_to_disable(tx, endpoint, health, failures):
-        account_rows.lock(tx, account.id)  # and look again: it may have been redefined since this unit began
+        account_rows.lock(tx, account.id)  # it may have been redefined since this unit began
         stored = endpoint_rows.load_uncached(tx, account.id, endpoint.id)
         reason = _reason_to_disable(tx, stored, health, failures) if stored else None
         if stored and reason:
@@ -86,7 +86,7 @@ def _worsen(tx: Tx, key: Key, failures: list[Outcome], until: int) -> Health:
     return health
 
 
-def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[Outcome]) -> Reason | None:
+def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[EndpointAttempt]) -> Reason | None:
     if endpoint.status != "active":
         return None
     receiver = Receiver(endpoint.url, endpoint.status, [])
@@ -96,14 +96,8 @@ def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: lis
     return "failing" if over is not None and over <= tx.at else None
 
 
-def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: Outcome) -> None:
+def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: EndpointAttempt) -> None:
     endpoint_rows.update(tx, endpoints.disabled(endpoint, reason, tx.at))
     code = last.attempted.code
     data = {"reason": reason, "url": endpoint.url, "event_type": last.event_type, "response_code": code}
     record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)
-
-
-def whose(tx: Tx, account: bytes, endpoint: bytes) -> tuple[Account | None, Endpoint | None]:
-    """The account and the endpoint of a key, from the cached definitions."""
-    name = ids.text("acc", account)
-    return account_rows.load(tx, name), endpoint_rows.load(tx, name, ids.text("ep", endpoint))

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
@@ -13,6 +14,11 @@ _encode = msgspec.json.Encoder().encode
 
 def load(tx: Tx, account: str, endpoint: str) -> Endpoint | None:
     return tx.cached(f"endpoint {account} {endpoint}", lambda: load_uncached(tx, account, endpoint))
+
+
+def load_with_account(tx: Tx, key: Key) -> tuple[Account | None, Endpoint | None]:
+    account = ids.text("acc", key[0])
+    return account_rows.load(tx, account), load(tx, account, ids.text("ep", key[1]))
 
 
 def load_uncached(tx: Tx, account: str, endpoint: str) -> Endpoint | None:

@@ -79,7 +79,9 @@ def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: s
         about = (entry.subject, data.get("endpoint"))
     account = ids.raw(entry.account)
     return [
-        deliveries.born(account, fresh(), each.subscription, each.endpoint, entry.id, entry.type, to.keep_days, origin)
+        deliveries.new_delivery(
+            account, fresh(), each.subscription, each.endpoint, entry.id, entry.type, to.keep_days, origin
+        )
         for each in to.each
         if each.endpoint_name not in about and (not each.filter or matches_data(each.filter, data))
     ]

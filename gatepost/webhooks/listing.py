@@ -1,4 +1,7 @@
-"""GET /webhooks/deliveries: a page of records, a summary of the account's health, or its endpoints. All of it reads."""
+"""GET /webhooks/deliveries: a page of deliveries, a summary of the account, or its endpoints. It only reads.
+
+`listing_query` reads the page from the database, and `render` renders each delivery.
+"""
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -14,6 +17,8 @@ from gatepost.ledger import entry_rows
 from gatepost.ledger.operations import Answer
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import (
+    define_endpoint,
+    define_subscription,
     delivery_rows,
     endpoint_rows,
     health_rows,
@@ -22,26 +27,25 @@ from gatepost.webhooks import (
     subscription_rows,
     summary,
 )
-from gatepost.webhooks.claim_and_settle import schedule
-from gatepost.webhooks.definitions import shown_endpoint, shown_subscription
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.listing_query import Asked, Found, Position, Wanted
-from gatepost.webhooks.render import shown
+from gatepost.webhooks.listing_query import DeliveryFilter, DeliveryRow, PageRequest, Position
+from gatepost.webhooks.plan import retry_schedule
+from gatepost.webhooks.render import render_delivery
 from gatepost.webhooks.service import Service
 from gatepost.webhooks.summary import Interval
 
 LIMIT = 50
 MOST = 200
-MOST_PAYLOAD = 4 * 1024 * 1024  # bytes of events in one page; what is over it is on the next
-SINCE: dict[Interval, int] = {"hour": 24 * 3600, "day": 30 * 86_400}  # seconds, when the range has no start
+MOST_PAYLOAD = 4 * 1024 * 1024  # bytes of events in one page; the rest is on the next page
+SINCE: dict[Interval, int] = {"hour": 24 * 3600, "day": 30 * 86_400}  # seconds, if the range has no start
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Query(NamedTuple):
-    """What was asked for. The cursor holds for the same view, filters and order, whatever the limit."""
+    """A cursor is valid for the same view, filters and order, with any limit."""
 
-    wanted: Wanted = Wanted()
+    filters: DeliveryFilter = DeliveryFilter()
     view: Literal["deliveries", "summary", "endpoints"] = "deliveries"
     newest: bool = True
     limit: int = LIMIT
@@ -55,7 +59,7 @@ def answer(tx: Tx, service: Service, account: Account, query: Query) -> Answer |
         case "deliveries":
             return page(tx, service, account, query)
         case "summary":
-            return summarised(tx, account, query)
+            return summarize(tx, account, query)
         case "endpoints":
             return endpoints(tx, service, account, query)
 
@@ -67,34 +71,34 @@ def page(tx: Tx, service: Service, account: Account, query: Query) -> Answer | R
     after = _position(service, account, query)
     if isinstance(after, Refusal):
         return after
-    wanted = _narrowed(tx, account, query.wanted)
-    if wanted is None:
+    filters = _narrowed(tx, account, query.filters)
+    if filters is None:
         return Answer(200, {"data": [], "next_cursor": None}, None)
     raw = ids.raw(account.id)
-    asked = Asked(raw, wanted, query.newest, query.limit, after, suspended=not account.active)
-    found = listing_query.page(tx, asked)
+    request = PageRequest(raw, filters, query.newest, query.limit, after, suspended=not account.active)
+    found = listing_query.page(tx, request)
     rows, next_ = found.rows, found.next
     if "payload" in query.include:
-        rows = _not_too_large(rows)
+        rows = _limit_payload(rows)
         next_ = rows[-1].position if len(rows) < len(found.rows) else next_
     return Answer(
         200,
-        {"data": records(tx, account, rows, query.include), "next_cursor": _cursor(service, account, query, next_)},
+        {"data": render_rows(tx, account, rows, query.include), "next_cursor": _cursor(service, account, query, next_)},
         None,
     )
 
 
-def _narrowed(tx: Tx, account: Account, wanted: Wanted) -> Wanted | None:
-    """A subscription has one endpoint, by which its deliveries are found; None when there is no such subscription."""
-    if wanted.subscription is None:
-        return wanted
-    subscription = subscription_rows.load(tx, account.id, ids.text("sub", wanted.subscription))
+def _narrowed(tx: Tx, account: Account, filters: DeliveryFilter) -> DeliveryFilter | None:
+    """Add the endpoint of the subscription, which has an index. None if no delivery can match."""
+    if filters.subscription is None:
+        return filters
+    subscription = subscription_rows.load(tx, account.id, ids.text("sub", filters.subscription))
     endpoint = ids.raw(subscription.endpoint) if subscription else None
-    return wanted._replace(endpoint=endpoint) if endpoint and wanted.endpoint in (None, endpoint) else None
+    return filters._replace(endpoint=endpoint) if endpoint and filters.endpoint in (None, endpoint) else None
 
 
-def _not_too_large(rows: list[Found]) -> list[Found]:
-    """As many from the start as `MOST_PAYLOAD` lets through, and one at least."""
+def _limit_payload(rows: list[DeliveryRow]) -> list[DeliveryRow]:
+    """The first rows, up to `MOST_PAYLOAD` bytes, and at least one."""
     size = 0
     for count, row in enumerate(rows):
         size += row.size or 0
@@ -103,8 +107,8 @@ def _not_too_large(rows: list[Found]) -> list[Found]:
     return rows
 
 
-def records(tx: Tx, account: Account, rows: list[Found], include: frozenset[str]) -> list[dict[str, Any]]:
-    """The deliveries as they are shown, with all that belongs to them."""
+def render_rows(tx: Tx, account: Account, rows: list[DeliveryRow], include: frozenset[str]) -> list[dict[str, Any]]:
+    """The rendered deliveries."""
     raw, at = ids.raw(account.id), clock.milliseconds(tx.at)
     keys = [(raw, row.id) for row in rows]
     deliveries = delivery_rows.load_many(tx, keys)
@@ -113,25 +117,25 @@ def records(tx: Tx, account: Account, rows: list[Found], include: frozenset[str]
     if "payload" in include:
         entries = entry_rows.load_many(tx, {(raw, each.event) for each in deliveries.values()})
     known: dict[bytes, tuple[Endpoint, int | None]] = {}
-    told = []
+    rendered = []
     for key, row in zip(keys, rows, strict=True):
         delivery, waiting = deliveries[key], queued.get(key)
         if delivery.endpoint not in known:
             known[delivery.endpoint] = _endpoint(tx, account, delivery.endpoint)
         endpoint, not_before = known[delivery.endpoint]
-        told.append(
-            shown(
+        rendered.append(
+            render_delivery(
                 delivery, waiting, attempts.get(key, []), endpoint=endpoint,
-                schedule=schedule(account, endpoint), entry_at=row.event_at, at=at,
-                still=not account.active or endpoint.status != "active", not_before=not_before,
+                schedule=retry_schedule(account, endpoint), entry_at=row.event_at, at=at,
+                inactive=not account.active or endpoint.status != "active", not_before=not_before,
                 include=include, entry=entries.get((raw, delivery.event)),
             )
         )  # fmt: skip
-    return told
+    return rendered
 
 
 def _endpoint(tx: Tx, account: Account, raw: bytes) -> tuple[Endpoint, int | None]:
-    """The endpoint, and until when it asked us to wait."""
+    """The endpoint, and until when it request us to wait."""
     name = ids.text("ep", raw)
     found = endpoint_rows.load(tx, account.id, name)
     if found is None:
@@ -143,11 +147,11 @@ def _endpoint(tx: Tx, account: Account, raw: bytes) -> tuple[Endpoint, int | Non
 # --- health
 
 
-def summarised(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
-    """Whole intervals that hold the range asked for: the last day by the hour, or the last thirty days."""
-    size, wanted = summary.SECONDS[query.interval], query.wanted
-    until = clock.milliseconds(tx.at) if wanted.created_before is None else wanted.created_before
-    since = until - SINCE[query.interval] * 1000 if wanted.created_after is None else wanted.created_after
+def summarize(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
+    """Whole intervals that cover the range. By default the last day by the hour, or the last thirty days by the day."""
+    size, filters = summary.SECONDS[query.interval], query.filters
+    until = clock.milliseconds(tx.at) if filters.created_before is None else filters.created_before
+    since = until - SINCE[query.interval] * 1000 if filters.created_after is None else filters.created_after
     since = max(since, 0)
     if since >= until:
         return Refusal(
@@ -177,25 +181,21 @@ def summarised(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
 
 
 _BATCH = 200
-_BATCHES = 10  # looked through for one page: those that were removed are still there
+_BATCHES = 10  # read for one page at most: removed endpoints are skipped
 
 
 def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answer | Refusal:
-    """Each with its subscriptions, in the order in which they were made."""
+    """Endpoints with their subscriptions, in the order of their creation."""
     position = _position(service, account, query)
     if isinstance(position, Refusal):
         return position
     found, next_ = _some_endpoints(tx, account, position[-1] if position else LOWEST, query.limit)
-    told = [
-        shown_endpoint(tx, account, each)
-        | {
-            "subscriptions": [
-                shown_subscription(tx, other) for other in subscription_rows.of_endpoint(tx, account.id, each.id)
-            ]
-        }
-        for each in found
-    ]
-    return Answer(200, {"data": told, "next_cursor": _cursor(service, account, query, next_)}, None)
+    data = []
+    for endpoint in found:
+        subscriptions = subscription_rows.of_endpoint(tx, account.id, endpoint.id)
+        rendered = [define_subscription.render(tx, subscription) for subscription in subscriptions]
+        data.append(define_endpoint.render(tx, account, endpoint) | {"subscriptions": rendered})
+    return Answer(200, {"data": data, "next_cursor": _cursor(service, account, query, next_)}, None)
 
 
 def _some_endpoints(tx: Tx, account: Account, after: bytes, limit: int) -> tuple[list[Endpoint], Position | None]:
@@ -221,7 +221,7 @@ _BAD = Refusal(
 
 
 def _cursor(service: Service, account: Account, query: Query, position: Position | None) -> str | None:
-    """Where the next page starts, authenticated with what it is a page of."""
+    """Where the next page starts, with a MAC that binds it to the account, the view, the filters and the order."""
     if position is None:
         return None
     place = b"".join(part if isinstance(part, bytes) else part.to_bytes(8, "big") for part in position)
@@ -237,11 +237,11 @@ def _position(service: Service, account: Account, query: Query) -> Position | Re
     mac, place = sent[:_MAC], sent[_MAC:]
     if _text(sent) != query.cursor or not same(mac, _mac(service, account, query, place)):
         return _BAD
-    return (int.from_bytes(place[:-16], "big"), place[-16:]) if query.wanted.due_before is not None else (place,)
+    return (int.from_bytes(place[:-16], "big"), place[-16:]) if query.filters.due_before is not None else (place,)
 
 
 def _mac(service: Service, account: Account, query: Query, place: bytes) -> bytes:
-    of = [account.id, query.view, query.newest, *query.wanted]
+    of = [account.id, query.view, query.newest, *query.filters]
     return digest(service.keys.hash, f"cursor {_encode(of).decode()} {place.hex()}")[:_MAC]
 
 

@@ -1,4 +1,4 @@
-"""The request of an attempt: the body, serialised the same each time, and the headers of Standard Webhooks."""
+"""The body and the headers of a webhook, as specified by Standard Webhooks or CloudEvents."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -6,46 +6,52 @@ from typing import NamedTuple
 import msgspec
 
 from gatepost import __version__
-from gatepost.core import clock
+from gatepost.core import clock, ids
 
 USER_AGENT = f"Gatepost/{__version__}"
 _TYPES = {"standard": "application/json", "cloudevents": "application/cloudevents+json"}
 _encode = msgspec.json.Encoder().encode
 
 
-class Told(NamedTuple):
-    """An event as receivers get it."""
+class EventMessage(NamedTuple):
+    """The part of an event that receivers get."""
 
     account: str
-    name: str
+    id: str
     type: str
     at: int
     data: str | None
 
 
-def body(told: Told, format_: str = "standard") -> bytes:
-    """The bytes that are signed and sent. The data is the ledger's own text, never parsed again."""
-    at = _shown(told.at)
-    data = told.data if told.data is not None else "null"
-    kind = _encode(told.type).decode()
+def body(event: EventMessage, format_: str = "standard") -> bytes:
+    """The bytes that are signed and sent. The data is the text in the ledger, unparsed."""
+    at = _timestamp(event.at)
+    data = event.data if event.data is not None else "null"
+    kind = _encode(event.type).decode()
     if format_ == "cloudevents":
         return (
-            f'{{"specversion":"1.0","id":"{told.name}","source":"urn:gatepost:{told.account}","type":{kind},'
+            f'{{"specversion":"1.0","id":"{event.id}","source":"urn:gatepost:{event.account}","type":{kind},'
             f'"time":"{at}","datacontenttype":"application/json","data":{data}}}'
         ).encode()
     return (
-        f'{{"id":"{told.name}","type":{kind},"timestamp":"{at}","account":"{told.account}","data":{data}}}'
+        f'{{"id":"{event.id}","type":{kind},"timestamp":"{at}","account":"{event.account}","data":{data}}}'
     ).encode()
 
 
 @lru_cache(4096)
-def _shown(at: int) -> str:
-    """Events that were published together have one time."""
+def _timestamp(at: int) -> str:
+    """Cached, because events that were published together have the same time."""
     return clock.rfc3339(clock.from_milliseconds(at))
 
 
+@lru_cache(2048)
+def event_id(raw: bytes) -> str:
+    """Cached, because it is needed again when the attempt has ended."""
+    return ids.text("evt", raw)
+
+
 def fixed_headers(headers: dict[str, str], format_: str) -> list[str]:
-    """Those that are the same for every event of an endpoint."""
+    """The headers that are the same for every event of an endpoint."""
     return [
         f"content-type: {_TYPES[format_]}",
         f"user-agent: {USER_AGENT}",

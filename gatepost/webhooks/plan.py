@@ -10,7 +10,9 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
+from gatepost.accounts import Account
 from gatepost.core import clock
+from gatepost.webhooks.endpoints import Endpoint
 
 _JITTER = 0.1
 
@@ -19,6 +21,13 @@ class Planned(NamedTuple):
     number: int
     at: int
     because: str
+
+
+def retry_schedule(account: Account, endpoint: Endpoint) -> Sequence[int]:
+    """The schedule of the endpoint, or else of its account."""
+    own: Sequence[int] | None = endpoint.retry_schedule
+    default: Sequence[int] = account["retry_schedule"]
+    return default if own is None else own
 
 
 def delay(schedule: Sequence[int], used: int, delivery: bytes, number: int) -> int | None:

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple, cast
 from gatepost.core import ids
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
-from gatepost.webhooks.deliveries import Queued
+from gatepost.webhooks.deliveries import Queued, queue_condition
+
+# Used in queue_rows.sql.
+MAY_BE_CLAIMED = queue_condition("in_flight")
+MAY_BE_REQUEUED = queue_condition("pending")
+MAY_END_AFTER_ATTEMPT = queue_condition("succeeded", "failed", "cancelled")
+MAY_END = queue_condition("failed", "cancelled")
 
 
 class Lane(NamedTuple):
@@ -99,7 +105,7 @@ def end_unclaimed(tx: Tx, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key
 
 def set_due(tx: Tx, queued: Queued, due: int) -> bool:
     """Set when the next attempt is due. False if one was begun meanwhile."""
-    found = tx.write("hurry", account=queued.account, id=queued.id, number=queued.number, due=due)
+    found = tx.write("set_due", account=queued.account, id=queued.id, number=queued.number, due=due)
     return bool(found)
 
 

@@ -22,21 +22,22 @@ SELECT q.account, q.id, q.endpoint, q.event, q.lane, q.due, q.planned_at, q.beca
 -- name: claim
 /*given: account bytea, id bytea, lease bigint, worker bytea, opened text */
 UPDATE queue SET lease = given.lease, number = queue.number + 1, worker = given.worker, opened = given.opened
-  FROM given WHERE queue.account = given.account AND queue.id = given.id
+  FROM given WHERE queue.account = given.account AND queue.id = given.id AND /*python: MAY_BE_CLAIMED */
 -- name: end_queued
 /*given: account bytea, id bytea, number integer */
 DELETE FROM queue /*postgres: USING given */ WHERE
   /*sqlite: (account, id, number) IN (SELECT account, id, number FROM given) */
   /*postgres: queue.account = given.account AND queue.id = given.id AND queue.number = given.number */
-  AND (worker IS NOT NULL OR because = 'interrupted')
+  AND /*python: MAY_END_AFTER_ATTEMPT */
   RETURNING queue.account, queue.id
 -- name: drop_queued
 /*given: account bytea, id bytea, number integer */
 DELETE FROM queue /*postgres: USING given */ WHERE
   /*sqlite: (account, id, number) IN (SELECT account, id, number FROM given) */
   /*postgres: queue.account = given.account AND queue.id = given.id AND queue.number = given.number */
+  AND /*python: MAY_END */
   RETURNING queue.account, queue.id
--- name: hurry
+-- name: set_due
 UPDATE queue SET due = :due, planned_at = :due, because = 'operator'
   WHERE account = :account AND id = :id AND number = :number AND worker IS NULL RETURNING id
 -- name: requeue
@@ -44,7 +45,7 @@ UPDATE queue SET due = :due, planned_at = :due, because = 'operator'
 UPDATE queue SET lane = 1, due = given.due, planned_at = given.planned_at, because = given.because, used = given.used,
     interrupted = given.interrupted, worker = NULL, opened = NULL, lease = NULL
   FROM given WHERE queue.account = given.account AND queue.id = given.id AND queue.number = given.number
-    AND (queue.worker IS NOT NULL OR queue.because = 'interrupted')
+    AND /*python: MAY_BE_REQUEUED */
   RETURNING queue.account, queue.id
 -- name: open_attempts
 SELECT account, id, endpoint, event, lane, due, planned_at, because, number, used, interrupted, worker, opened, lease

@@ -1,4 +1,4 @@
-"""A delivery as GET /webhooks/deliveries shows it: the record, every attempt, and the plan for those to come. Pure."""
+"""Renders a delivery for GET /webhooks/deliveries: the record, its attempts, and the planned ones. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,32 +8,32 @@ import msgspec
 from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry
 from gatepost.webhooks import deliveries, message, plan
-from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Delivery, Opened, Queued
+from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Delivery, OpenAttempt, Queued
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.message import Told
+from gatepost.webhooks.message import EventMessage
 from gatepost.webhooks.plan import Planned
 
 Json = dict[str, Any]
 
 INCLUDES = ("payload", "responses")
 
-_opened = msgspec.json.Decoder(Opened)
-_document = msgspec.json.Decoder(AttemptDocument)
+_open_attempts = msgspec.json.Decoder(OpenAttempt)
+_documents = msgspec.json.Decoder(AttemptDocument)
 
 
-def shown(
+def render_delivery(
     delivery: Delivery, queued: Queued | None, attempts: Sequence[Attempt], *, endpoint: Endpoint,
-    schedule: Sequence[int], entry_at: int | None, at: int, still: bool = False, not_before: int | None = None,
+    schedule: Sequence[int], entry_at: int | None, at: int, inactive: bool = False, not_before: int | None = None,
     include: frozenset[str] = frozenset(), entry: Entry | None = None,
 ) -> Json:  # fmt: skip
-    """`still`: its endpoint or account stands still; `not_before`: the endpoint's own Retry-After; `at`: now.
+    """`inactive`: the endpoint or the account is not active; `not_before`: the endpoint's Retry-After; `at`: now.
 
-    `entry_at` is None when the event is no longer kept. `entry` is needed only to include the payload.
+    `entry_at` is None if the event is no longer retained. `entry` is needed only to include the payload.
     """
-    status = delivery.status if queued is None else deliveries.shown_status(queued, still=still)
-    made = [_attempt(each, include) for each in attempts]
+    status = delivery.status if queued is None else deliveries.unfinished_status(queued, inactive=inactive)
+    rendered = [_attempt(attempt, include) for attempt in attempts]
     if queued is not None and queued.opened is not None:
-        made.append(_open_attempt(queued, include))
+        rendered.append(_open_attempt(queued, include))
     record: Json = {
         "id": ids.text("dlv", delivery.id),
         "account": ids.text("acc", delivery.account),
@@ -49,56 +49,58 @@ def shown(
         "ended_at": _time(delivery.ended_at),
         "ended_reason": delivery.ended_reason,
         "trigger": delivery.origin,
-        "attempts": made,
-        "retries": _retries(made, _planned(queued, schedule, at, not_before), waits=status == "pending"),
+        "attempts": rendered,
+        "retries": _retries(rendered, _planned(queued, schedule, at, not_before), waits=status == "pending"),
     }
     if "payload" in include:
-        record["payload"] = None if entry is None else payload(entry, endpoint.format)
+        record["payload"] = None if entry is None else render_payload(entry, endpoint.format)
     return record
 
 
-def payload(entry: Entry, format_: str) -> Any:
-    """The body that is sent of the event, as JSON."""
-    return msgspec.json.decode(message.body(Told(entry.account, entry.name, entry.type, entry.at, entry.data), format_))
+def render_payload(entry: Entry, format_: str) -> Any:
+    """The body that is sent for the event, as JSON."""
+    event = EventMessage(entry.account, entry.name, entry.type, entry.at, entry.data)
+    return msgspec.json.decode(message.body(event, format_))
 
 
 # --- attempts
 
 
 def _attempt(attempt: Attempt, include: frozenset[str]) -> Json:
-    found = _document.decode(attempt.document)
-    because = found.because or ("event" if attempt.number == 1 else None)
-    told = _told(attempt.number, because, found.planned_at, found, found.worker) | {
-        "ended_at": _time(found.ended_at),
-        "duration_ms": found.duration_ms,
+    document = _documents.decode(attempt.document)
+    because = document.because or ("event" if attempt.number == 1 else None)
+    rendered = _common(attempt.number, because, document.planned_at, document, document.worker) | {
+        "ended_at": _time(document.ended_at),
+        "duration_ms": document.duration_ms,
         "outcome": attempt.outcome,
-        "response_code": found.response_code,
-        "failure": found.failure,
-        "detail": found.detail,
-        "timings": found.timings,
-        "remote_ip": found.remote_ip,
+        "response_code": document.response_code,
+        "failure": document.failure,
+        "detail": document.detail,
+        "timings": document.timings,
+        "remote_ip": document.remote_ip,
     }
-    if found.retry_after is not None:
-        told["retry_after"] = found.retry_after
+    if document.retry_after is not None:
+        rendered["retry_after"] = document.retry_after
     if "responses" in include:
-        told["response"] = found.response
-    return told
+        rendered["response"] = document.response
+    return rendered
 
 
 def _open_attempt(queued: Queued, include: frozenset[str]) -> Json:
-    """The one that is under way, as it was written before its socket was opened."""
-    found = _opened.decode(queued.opened or "")
-    because = "retry_after" if queued.planned_at > queued.due else queued.because
-    told = _told(queued.number, because, queued.planned_at, found, ids.text("wrk", queued.worker or b""))
-    return told | ({"response": ""} if "responses" in include else {})
+    attempt = _open_attempts.decode(queued.opened or "")
+    worker = ids.text("wrk", queued.worker or b"")
+    rendered = _common(queued.number, queued.planned_because, queued.planned_at, attempt, worker)
+    return rendered | ({"response": ""} if "responses" in include else {})
 
 
-def _told(number: int, because: str | None, planned_at: int, found: Opened | AttemptDocument, worker: str) -> Json:
+def _common(
+    number: int, because: str | None, planned_at: int, attempt: OpenAttempt | AttemptDocument, worker: str
+) -> Json:
     return {
         "number": number,
         "because": because,
         "planned_at": _time(planned_at),
-        "started_at": _time(found.started_at),
+        "started_at": _time(attempt.started_at),
         "ended_at": None,
         "duration_ms": None,
         "outcome": None,
@@ -106,10 +108,10 @@ def _told(number: int, because: str | None, planned_at: int, found: Opened | Att
         "failure": None,
         "detail": "",
         "timings": {},
-        "url": found.url,
+        "url": attempt.url,
         "remote_ip": None,
-        "signed_with": found.signed_with,
-        "waited": {"for": found.waited_for, "ms": found.waited_ms},
+        "signed_with": attempt.signed_with,
+        "waited": {"for": attempt.waited_for, "ms": attempt.waited_ms},
         "worker": worker,
     }
 
@@ -118,7 +120,7 @@ def _told(number: int, because: str | None, planned_at: int, found: Opened | Att
 
 
 def _planned(queued: Queued | None, schedule: Sequence[int], at: int, not_before: int | None) -> list[Planned]:
-    """The attempts to come. While one is under way they assume that it fails now."""
+    """The planned attempts. While one is in flight, they assume that it fails now."""
     if queued is None:
         return []
     if queued.worker is None:
@@ -133,15 +135,15 @@ def _planned(queued: Queued | None, schedule: Sequence[int], at: int, not_before
 
 
 def _retries(attempts: Sequence[Json], planned: Sequence[Planned], *, waits: bool) -> Json:
-    """A retry is every attempt after the first that was made. Only what waits for its time has a next one."""
-    made = sum(each["outcome"] != "not_sent" for each in attempts)
+    """A retry is every attempt that is sent after the first one. Only a pending delivery has a time for the next."""
+    sent = sum(attempt["outcome"] != "not_sent" for attempt in attempts)
     return {
-        "made": max(0, made - 1),
-        "remaining": len(planned) if made else max(0, len(planned) - 1),
+        "made": max(0, sent - 1),
+        "remaining": len(planned) if sent else max(0, len(planned) - 1),
         "next_at": _time(planned[0].at) if waits and planned else None,
         "plan": [{"number": each.number, "at": _time(each.at), "because": each.because} for each in planned],
     }
 
 
-def _time(stored: int | None) -> str | None:
-    return None if stored is None else clock.rfc3339(clock.from_milliseconds(stored))
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else clock.rfc3339(clock.from_milliseconds(milliseconds))

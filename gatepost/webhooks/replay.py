@@ -97,7 +97,7 @@ def _end(tx: Tx, account: Account, running: Running, subscription: Subscription 
     record(tx, account, "webhook.replay.ended", Origin(SERVICE), running.id, data)
 
 
-def shown(running: Running) -> dict[str, Any]:
+def render(running: Running) -> dict[str, Any]:
     return {
         "id": running.id,
         "state": running.state,

@@ -1,9 +1,8 @@
-"""Whose turn it is: the worker's view of all endpoints with something to send, in memory and without I/O.
+"""Decides which endpoints send next: the worker's view of all endpoints with deliveries, in memory and without I/O.
 
-Due deliveries are taken round robin by account, then by endpoint. In its turn an account has some of several endpoints,
-for these lie together in the store; but one that has not had a turn for a round does not wait for those of the others.
-An endpoint has a window, its own limits, and no more than its share of the slots; first attempts and retries have
-shares too. What is here is a guess that the claim makes true: losing all of it costs one look at the queue.
+Accounts take turns, and within an account its endpoints. An account that has not had a turn in this round comes before
+the others. An endpoint has a window, its own limits, and at most its share of the slots; first attempts and retries
+have shares too. A claim checks everything against the store, so losing this state costs one read of the queue.
 """
 
 import heapq
@@ -16,17 +15,15 @@ from gatepost.webhooks.queue_rows import Lane
 
 SLOTS = 512  # attempts in flight at once
 BATCH = 128  # claimed in one commit
-_AT_ONCE = 8  # of one endpoint in one turn, however many wait for theirs
+_LEAST_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
 _FROM_START = 10_000  # milliseconds after which a lane is read from its beginning again
-_STILL = 1_000  # milliseconds before an endpoint that stood still is looked at again
-_WELL = 10_000  # milliseconds for which an endpoint is believed to have no row of bad health
+_INACTIVE = 1_000  # milliseconds before an inactive endpoint is tried again
+_HEALTHY = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
 _START: tuple[int, bytes] = (-1, b"")
-
-Lanes = tuple[int, int]
 
 
 class Turn(NamedTuple):
-    """Some of one lane, to be claimed after a position."""
+    """A number of deliveries to claim from one lane, after a position."""
 
     lane: Lane
     limit: int
@@ -34,44 +31,63 @@ class Turn(NamedTuple):
     waited_for: str
 
 
-class _Lane:
+class _LaneState:
     __slots__ = ("after", "due", "read_at")
 
     def __init__(self) -> None:
-        self.due: int | None = None  # when the first of it is; None when it is empty, or being claimed
+        self.due: int | None = None  # of its first delivery; None if it is empty, or is being claimed
         self.after = _START
         self.read_at = 0
 
+    def found(self, due: int | None) -> None:
+        self.due = _earlier(self.due, due)
 
-class _Line:
-    """One endpoint: its two lanes, and how much it may have in flight."""
+
+class _EndpointState:
+    """The two lanes of an endpoint, and how much it may have in flight."""
 
     __slots__ = (
-        "allowance", "allowance_at", "blocked", "failed_at", "in_flight", "inactive_until", "key", "lanes", "later",
-        "max_in_flight", "queued", "rate_limit", "well_until", "window",
+        "allowance", "allowance_at", "blocked", "checks", "failed_at", "healthy_until", "in_flight", "inactive_until",
+        "key", "lanes", "max_in_flight", "queued", "rate_limit", "window",
     )  # fmt: skip
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.lanes = (_Lane(), _Lane())
+        self.lanes = (_LaneState(), _LaneState())
         self.window = 1
         self.max_in_flight = 1
         self.rate_limit: int | None = None
         self.allowance = 1.0
         self.allowance_at = 0
         self.in_flight = 0
-        self.inactive_until = 0  # not looked at before: it was not active, or its account was not
-        self.well_until = 0
-        self.failed_at = -_WELL
-        self.blocked = ""
-        self.queued = False  # stands in the ring
-        self.later: list[int] = []  # times at which it is looked at again, the first of them last
+        self.inactive_until = 0
+        self.healthy_until = 0
+        self.failed_at = -_HEALTHY
+        self.blocked = ""  # the last obstacle
+        self.queued = False  # waits for a turn
+        self.checks: list[int] = []  # times of its entries in the heap, the earliest last
 
     def due(self) -> int | None:
         return _earlier(self.lanes[0].due, self.lanes[1].due)
 
+    def is_forgettable(self, now: int) -> bool:
+        """Whether its state is the one that it would begin with, if nothing is due."""
+        idle = not self.in_flight and self.window == 1 and self.inactive_until <= now
+        return idle and self.rate_limit is None
+
+    def is_healthy(self, now: int) -> bool:
+        """Whether it is known to have no failures on record. If not, a success now makes it known.
+
+        Except after a recent failure, which may be settled together with this success, or later.
+        """
+        if self.healthy_until > now:
+            return True
+        if now - self.failed_at >= _HEALTHY:
+            self.healthy_until = now + _HEALTHY
+        return False
+
     def allowed(self, now: int) -> float:
-        """How many the rate limit lets through now: a tenth of a second's worth can gather."""
+        """How many attempts the rate limit allows now. Up to a tenth of a second's worth can accumulate."""
         passed, self.allowance_at = max(0, now - self.allowance_at), now
         if self.rate_limit is None:
             return float(SLOTS)
@@ -80,153 +96,204 @@ class _Line:
         return self.allowance
 
 
+class _Slots:
+    """The attempts in flight, and the share of an endpoint, an account, a lane, and of endpoints with window 1."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.by_lane = [0, 0]
+        self._by_account: dict[bytes, int] = {}
+        self._slow = 0  # of endpoints with a window of one
+        self._slow_by_account: dict[bytes, int] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return self.by_lane[0] + self.by_lane[1]
+
+    @property
+    def slow_full(self) -> bool:
+        return self._slow >= self.total // 4
+
+    def window(self, endpoint: _EndpointState) -> int:
+        return min(endpoint.window, self.total // 2)
+
+    def free_for_account(self, account: bytes) -> int:
+        return self.total * 3 // 4 - self._by_account.get(account, 0)
+
+    def free_in_lane(self, lane: int) -> int:
+        return self.total * 3 // 4 - self.by_lane[lane]
+
+    def free_for_slow(self, account: bytes) -> int:
+        """No account takes all of the slots for endpoints with a window of one."""
+        return min(self.total // 4 - self._slow, max(4, self.total // 8) - self._slow_by_account.get(account, 0))
+
+    def add(self, endpoint: _EndpointState, lane: int, count: int) -> None:
+        endpoint.in_flight += count
+        self.by_lane[lane] += count
+        _count(self._by_account, endpoint.key[0], count)
+        if endpoint.window == 1:
+            self._add_slow(endpoint.key[0], count)
+
+    def set_window(self, endpoint: _EndpointState, window: int) -> None:
+        if (endpoint.window == 1) != (window == 1):
+            self._add_slow(endpoint.key[0], endpoint.in_flight if window == 1 else -endpoint.in_flight)
+        endpoint.window = max(1, window)
+
+    def _add_slow(self, account: bytes, count: int) -> None:
+        self._slow += count
+        _count(self._slow_by_account, account, count)
+
+
+def _count(counts: dict[bytes, int], account: bytes, count: int) -> None:
+    left = counts.get(account, 0) + count
+    if left:
+        counts[account] = left
+    else:
+        counts.pop(account, None)
+
+
 class _Batch:
-    """What is to be claimed in one commit: how many more, and how many accounts have yet to have a turn in it."""
+    """What to claim in one commit: how many more, and how many accounts have not had a turn in it yet."""
 
-    __slots__ = ("left", "now", "passed_over", "rivals", "turns")
+    __slots__ = ("accounts", "left", "now", "passed_over", "turns")
 
-    def __init__(self, now: int, left: int, rivals: int) -> None:
+    def __init__(self, now: int, left: int, accounts: int) -> None:
         self.now = now
         self.left = left
-        self.rivals = rivals
+        self.accounts = accounts
         self.turns: list[Turn] = []
-        self.passed_over: list[_Line] = []  # there is no room in a share
+        self.passed_over: list[_EndpointState] = []  # a share had no room for them
 
 
 class Schedule:
     def __init__(self, slots: int = SLOTS) -> None:
-        self._slots = slots
-        self._lines: dict[Key, _Line] = {}
-        self._fresh: deque[bytes] = deque()  # accounts with somebody ready that are not in the ring
-        self._ring: deque[bytes] = deque()  # those that wait for a turn, or had one and keep their place
-        self._ready: dict[bytes, deque[_Line]] = {}
-        self._later: list[tuple[int, Key]] = []
-        self._not_before: dict[Key, int] = {}  # a copy of what the store has; a claim reads the store's
-        self._accounts: dict[bytes, int] = {}  # in flight, by account
-        self._flying = [0, 0]  # in flight, by lane
-        self._slow = 0  # in flight, of endpoints with a window of one
-        self._slow_of: dict[bytes, int] = {}  # the same, by account
+        self._slots = _Slots(slots)
+        self._endpoints: dict[Key, _EndpointState] = {}
+        self._new_accounts: deque[bytes] = deque()  # with endpoints that can send, and not in the ring yet
+        self._ring: deque[bytes] = deque()  # accounts in the order of their turns
+        self._ready: dict[bytes, deque[_EndpointState]] = {}
+        self._checks: list[tuple[int, Key]] = []  # a heap of times at which to check an endpoint again
+        self._not_before: dict[Key, int] = {}  # a copy of what the store has; a claim reads the store
 
     @property
     def in_flight(self) -> int:
-        return self._flying[0] + self._flying[1]
+        return self._slots.in_flight
 
-    # --- what becomes known
+    # --- news
 
-    def found(self, lane: Lane, now: int) -> None:
-        """Something waits in this lane, the first of it at `lane.due`."""
-        line = self._line((lane.account, lane.endpoint))
-        own = line.lanes[lane.lane]
-        own.due = _earlier(own.due, lane.due)
-        self._consider(line, now)
+    def lane_found(self, lane: Lane, now: int) -> None:
+        """A lane has deliveries, the first of them due at `lane.due`."""
+        endpoint = self._endpoint(lane[:2])
+        endpoint.lanes[lane.lane].found(lane.due)
+        self._consider(endpoint, now)
 
-    def heard(self, key: Key, now: int) -> None:
-        """A delivery was made for this endpoint just now."""
-        self.found(Lane(*key, 0, now), now)
+    def delivery_created(self, key: Key, now: int) -> None:
+        self.lane_found(Lane(*key, 0, now), now)
+
+    def retry_planned(self, key: Key, due: int, now: int) -> None:
+        self.lane_found(Lane(*key, 1, due), now)
 
     def postpone(self, key: Key, until: int) -> None:
         """The endpoint asked for no attempts until then."""
         self._not_before[key] = max(self._not_before.get(key, 0), until)
 
-    def postponed(self, not_before: dict[Key, int]) -> None:
+    def set_retry_afters(self, not_before: dict[Key, int]) -> None:
         """Replace the copy of every Retry-After with what the store has."""
         self._not_before = not_before
 
-    def limits(self, key: Key, max_in_flight: int, rate_limit: int | None) -> None:
-        line = self._line(key)
-        line.max_in_flight, line.rate_limit = max_in_flight, rate_limit
-        self._set_window(line, min(line.window, max_in_flight))
+    def set_limits(self, key: Key, max_in_flight: int, rate_limit: int | None) -> None:
+        endpoint = self._endpoint(key)
+        endpoint.max_in_flight, endpoint.rate_limit = max_in_flight, rate_limit
+        self._slots.set_window(endpoint, min(endpoint.window, max_in_flight))
 
-    def forget(self) -> None:
-        """Start from nothing, but for what is in flight."""
-        self._lines = {key: line for key, line in self._lines.items() if line.in_flight}
-        for line in self._lines.values():
-            line.lanes, line.queued, line.later = (_Lane(), _Lane()), False, []
-            line.well_until = 0
-        self._ring.clear()
-        self._fresh.clear()
-        self._ready.clear()
-        self._later.clear()
+    def reset(self) -> None:
+        """Forget everything but the attempts in flight."""
+        self._endpoints = {key: endpoint for key, endpoint in self._endpoints.items() if endpoint.in_flight}
+        for endpoint in self._endpoints.values():
+            endpoint.lanes, endpoint.queued, endpoint.checks = (_LaneState(), _LaneState()), False, []
+            endpoint.healthy_until = 0
+        for waiting in (self._ring, self._new_accounts, self._ready, self._checks):
+            waiting.clear()
 
-    def _line(self, key: Key) -> _Line:
-        found = self._lines.get(key)
-        if found is None:
-            found = self._lines[key] = _Line(key)
-        return found
+    def _endpoint(self, key: Key) -> _EndpointState:
+        endpoint = self._endpoints.get(key)
+        if endpoint is None:
+            endpoint = self._endpoints[key] = _EndpointState(key)
+        return endpoint
 
-    def _consider(self, line: _Line, now: int) -> None:
-        """Put the endpoint into the ring if it could send now."""
-        if not line.queued and self._could_send(line, now):
-            line.queued = True
-            account = line.key[0]
+    def _consider(self, endpoint: _EndpointState, now: int) -> None:
+        """Let the endpoint wait for a turn if it can send now."""
+        if not endpoint.queued and self._can_send(endpoint, now):
+            endpoint.queued = True
+            account = endpoint.key[0]
             if account not in self._ready:
                 self._ready[account] = deque()
-                self._fresh.append(account)
-            self._ready[account].append(line)
+                self._new_accounts.append(account)
+            self._ready[account].append(endpoint)
 
-    def _could_send(self, line: _Line, now: int) -> bool:
-        """Now; else it is remembered when to look at it again, or forgotten if nothing is to be remembered of it."""
-        due = line.due()
+    def _can_send(self, endpoint: _EndpointState, now: int) -> bool:
+        """If it cannot send now, plan when to check it again, or forget it if there is nothing to remember."""
+        due = endpoint.due()
         if due is None:
-            if not line.in_flight and line.window == 1 and line.inactive_until <= now and line.rate_limit is None:
-                self._lines.pop(line.key, None)
+            if endpoint.is_forgettable(now):
+                self._endpoints.pop(endpoint.key, None)
             return False
-        not_before = self._not_before.get(line.key, 0)
-        at = max(due, not_before, line.inactive_until)
+        not_before = self._not_before.get(endpoint.key, 0)
+        at = max(due, not_before, endpoint.inactive_until)
         if at > now:
-            line.blocked = "retry_after" if not_before > due else ""
-            self._look_again(line, at)
-        elif line.in_flight >= min(line.window, self._slots // 2):
-            line.blocked = "window"  # looked at again when one of them ends
-        elif line.allowed(now) < 1:
-            line.blocked = "rate_limit"
-            wait = (1 - line.allowance) * 1000 / (line.rate_limit or 1)
-            self._look_again(line, now + int(wait) + 1)
+            endpoint.blocked = "retry_after" if not_before > due else ""
+            self._check_at(endpoint, at)
+        elif endpoint.in_flight >= self._slots.window(endpoint):
+            endpoint.blocked = "window"  # checked again when an attempt ends
+        elif endpoint.allowed(now) < 1:
+            endpoint.blocked = "rate_limit"
+            wait = (1 - endpoint.allowance) * 1000 / (endpoint.rate_limit or 1)
+            self._check_at(endpoint, now + int(wait) + 1)
         else:
             return True
         return False
 
-    def _look_again(self, line: _Line, at: int) -> None:
-        if not line.later or at < line.later[-1]:
-            line.later.append(at)
-            heapq.heappush(self._later, (at, line.key))
+    def _check_at(self, endpoint: _EndpointState, at: int) -> None:
+        if not endpoint.checks or at < endpoint.checks[-1]:
+            endpoint.checks.append(at)
+            heapq.heappush(self._checks, (at, endpoint.key))
 
-    # --- whose turn it is
+    # --- turns
 
     def next_at(self) -> int | None:
-        """When something becomes due, as far as known."""
-        return self._later[0][0] if self._later else None
+        """When to call `turns` again if nothing happens before; None if nothing waits."""
+        return self._checks[0][0] if self._checks else None
 
     def turns(self, now: int, most: int = BATCH) -> list[Turn]:
-        """What to claim now. Each endpoint has one turn; `claimed` says what came of it."""
-        while self._later and self._later[0][0] <= now:
-            at, key = heapq.heappop(self._later)
-            line = self._lines.get(key)
-            if line is not None:
-                if at in line.later[-1:]:
-                    line.later.pop()
-                self._consider(line, now)
-        batch = _Batch(now, min(most, self._slots - self.in_flight), sum(map(bool, self._ready.values())))
+        """What to claim now. Each endpoint has one turn, and `claimed` reports the result."""
+        while self._checks and self._checks[0][0] <= now:
+            at, key = heapq.heappop(self._checks)
+            endpoint = self._endpoints.get(key)
+            if endpoint is not None:
+                if at in endpoint.checks[-1:]:
+                    endpoint.checks.pop()
+                self._consider(endpoint, now)
+        batch = _Batch(now, min(most, self._slots.total - self.in_flight), sum(map(bool, self._ready.values())))
         if batch.left > 0:
             self._fill(batch)
         for waiting in self._ready.values():
-            for line in waiting:
-                line.blocked = line.blocked or "turn"
+            for endpoint in waiting:
+                endpoint.blocked = endpoint.blocked or "turn"
         return batch.turns
 
     def _fill(self, batch: _Batch) -> None:
-        """Fresh accounts come first; if others wait, with half of what there is. Those that this leaves wait too."""
+        """New accounts come first, but take at most half of the batch if others wait."""
         for_others = batch.left // 2 if self._ring else 0
         served: list[bytes] = []
-        while batch.left > for_others and self._fresh:
-            served.append(self._fresh.popleft())
-            self._serve(served[-1], _AT_ONCE, batch)
-        self._ring.extend([*self._fresh, *served])
-        self._fresh.clear()
+        while batch.left > for_others and self._new_accounts:
+            served.append(self._new_accounts.popleft())
+            self._serve(served[-1], _LEAST_TURN, batch)
+        self._ring.extend([*self._new_accounts, *served])
+        self._new_accounts.clear()
         while batch.left > 0 and self._ring:
             account = self._ring.popleft()
             if self._ready[account]:
-                self._serve(account, max(_AT_ONCE, self._slots // 8), batch)
+                self._serve(account, max(_LEAST_TURN, self._slots.total // 8), batch)
                 self._ring.append(account)
             else:
                 del self._ready[account]
@@ -234,157 +301,118 @@ class Schedule:
             self._put_back(batch)
 
     def _serve(self, account: bytes, least: int, batch: _Batch) -> None:
-        """The turn of an account: it may take so many, however many others wait for theirs."""
+        """The turn of an account. It may take `least`, however many accounts wait."""
         waiting = self._ready[account]
-        fair = batch.left // max(1, batch.rivals)
-        batch.rivals -= 1
+        fair = batch.left // max(1, batch.accounts)
+        batch.accounts -= 1
         share = min(batch.left, max(least, fair))
         for _ in range(len(waiting)):
             if not share:
                 break
-            line = waiting.popleft()
-            line.queued = False
-            if line.window == 1 and self._slow >= self._slots // 4:  # quickly: there may be thousands
-                batch.passed_over.append(line)
-            elif self._could_send(line, batch.now):  # it could when it was put here
-                own = min(share, max(_AT_ONCE, fair), self._slots * 3 // 4 - self._accounts.get(account, 0))
-                taken = self._take(line, own, batch.now, batch.turns)
+            endpoint = waiting.popleft()
+            endpoint.queued = False
+            if endpoint.window == 1 and self._slots.slow_full:  # checked first: there may be thousands
+                batch.passed_over.append(endpoint)
+            elif self._can_send(endpoint, batch.now):  # it could when it was queued
+                own = min(share, max(_LEAST_TURN, fair), self._slots.free_for_account(account))
+                taken = self._take(endpoint, own, batch)
                 share -= taken
                 batch.left -= taken
                 if not taken:
-                    batch.passed_over.append(line)
+                    batch.passed_over.append(endpoint)
 
     def _put_back(self, batch: _Batch) -> None:
-        """Those passed over, in front of their account's others. An account that had nothing is first the next time."""
-        for line in reversed(batch.passed_over):
-            line.queued, line.blocked = True, "turn"
-            self._ready.setdefault(line.key[0], deque()).appendleft(line)
-        had = {turn.lane.account for turn in batch.turns}
-        accounts = dict.fromkeys(line.key[0] for line in batch.passed_over)
-        first = dict.fromkeys(account for account in accounts if account not in had)
-        self._fresh.extend(first)
+        """Queue the endpoints that were passed over first. An account without a turn is the first of the next batch."""
+        for endpoint in reversed(batch.passed_over):
+            endpoint.queued, endpoint.blocked = True, "turn"
+            self._ready.setdefault(endpoint.key[0], deque()).appendleft(endpoint)
+        served = {turn.lane.account for turn in batch.turns}
+        accounts = dict.fromkeys(endpoint.key[0] for endpoint in batch.passed_over)
+        first = dict.fromkeys(account for account in accounts if account not in served)
+        self._new_accounts.extend(first)
         self._ring = deque(account for account in dict.fromkeys([*self._ring, *accounts]) if account not in first)
 
-    def _take(self, line: _Line, share: int, now: int, turns: list[Turn]) -> int:
-        """The turns of one endpoint, and how many slots they take: these are in flight until `claimed`."""
-        room = min(share, min(line.window, self._slots // 2) - line.in_flight, int(line.allowed(now)))
-        if line.window == 1:
-            own = max(4, self._slots // 8) - self._slow_of.get(line.key[0], 0)  # so that no account takes all of it
-            room = min(room, self._slots // 4 - self._slow, own)
+    def _take(self, endpoint: _EndpointState, share: int, batch: _Batch) -> int:
+        """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""
+        now = batch.now
+        room = min(share, self._slots.window(endpoint) - endpoint.in_flight, int(endpoint.allowed(now)))
+        if endpoint.window == 1:
+            room = min(room, self._slots.free_for_slow(endpoint.key[0]))
         taken = 0
-        for number, lane in enumerate(line.lanes):
+        for number, lane in enumerate(endpoint.lanes):
             if lane.due is None or lane.due > now:
                 continue
-            count = min(room - taken, self._slots * 3 // 4 - self._flying[number])
+            count = min(room - taken, self._slots.free_in_lane(number))
             if count <= 0:
                 continue
             if now - lane.read_at > _FROM_START:
                 lane.after, lane.read_at = _START, now
-            turns.append(Turn(Lane(*line.key, number, lane.due), count, lane.after, line.blocked or "plan"))
+            turn = Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan")
+            batch.turns.append(turn)
             lane.due = None
-            self._fly(line, number, count)
+            self._slots.add(endpoint, number, count)
             taken += count
         if taken:
-            line.blocked = ""
+            endpoint.blocked = ""
         return taken
 
-    def _fly(self, line: _Line, lane: int, count: int) -> None:
-        line.in_flight += count
-        self._flying[lane] += count
-        account = line.key[0]
-        left = self._accounts.get(account, 0) + count
-        if left:
-            self._accounts[account] = left
-        else:
-            self._accounts.pop(account, None)
-        if line.window == 1:
-            self._count_slow(account, count)
-
-    def _count_slow(self, account: bytes, count: int) -> None:
-        self._slow += count
-        left = self._slow_of.get(account, 0) + count
-        if left:
-            self._slow_of[account] = left
-        else:
-            self._slow_of.pop(account, None)
-
-    # --- what came of it
+    # --- results
 
     def claimed(
         self, turn: Turn, count: int, last: tuple[int, bytes] | None, next_due: int | None, now: int,
         not_before: int = 0,
     ) -> None:  # fmt: skip
-        """So many were claimed, the last at this position; `next_due` is the first due time left in the lane.
+        """`count` deliveries were claimed, the last at position `last`; `next_due` is the first due time in the lane.
 
-        `not_before`: the endpoint asked for no attempts until then, which may be news to us.
+        `not_before`: the endpoint asked for no attempts until then, as the store has it.
         """
-        key = (turn.lane.account, turn.lane.endpoint)
         if not_before > now:
-            self.postpone(key, not_before)
-        line = self._line(key)
-        self._fly(line, turn.lane.lane, count - turn.limit)
-        if line.rate_limit is not None:
-            line.allowance -= count
+            self.postpone(turn.lane[:2], not_before)
+        endpoint = self._endpoint(turn.lane[:2])
+        self._slots.add(endpoint, turn.lane.lane, count - turn.limit)
+        if endpoint.rate_limit is not None:
+            endpoint.allowance -= count
         if not count and turn.waited_for != "plan":
-            line.blocked = turn.waited_for  # nothing was there to claim: the endpoint's other lane waited just as long
-        own = line.lanes[turn.lane.lane]
-        own.due = _earlier(own.due, next_due)  # what was heard of since may be newer than the claim
-        own.after = last if last is not None and next_due is not None and next_due <= now else _START
-        self._consider(line, now)
+            endpoint.blocked = turn.waited_for  # nothing was claimed: the other lane waited just as long
+        lane = endpoint.lanes[turn.lane.lane]
+        lane.found(next_due)  # a delivery may have been created since the claim
+        lane.after = last if last is not None and next_due is not None and next_due <= now else _START
+        self._consider(endpoint, now)
 
-    def stood_still(self, turn: Turn, now: int) -> None:
-        """The endpoint is not active: nothing of it is due for now, whatever the queue says."""
-        line = self._line((turn.lane.account, turn.lane.endpoint))
-        self._fly(line, turn.lane.lane, -turn.limit)
-        line.lanes[turn.lane.lane].due = None
-        self._set_window(line, 1)
-        line.inactive_until = now + _STILL
-        self._consider(line, now)
+    def endpoint_inactive(self, turn: Turn, now: int) -> None:
+        """Nothing was claimed, because the endpoint or its account is not active."""
+        endpoint = self._endpoint(turn.lane[:2])
+        self._slots.add(endpoint, turn.lane.lane, -turn.limit)
+        endpoint.lanes[turn.lane.lane].due = None
+        self._slots.set_window(endpoint, 1)
+        endpoint.inactive_until = now + _INACTIVE
+        self._consider(endpoint, now)
 
-    def given_up(self, turns: Iterable[Turn], now: int) -> None:
-        """The store did not answer: nothing was claimed, and nothing settled."""
-        for line in self._lines.values():
-            line.well_until = 0
+    def not_claimed(self, turns: Iterable[Turn], now: int) -> None:
+        """The store failed: nothing was claimed, and nothing settled."""
+        for endpoint in self._endpoints.values():
+            endpoint.healthy_until = 0
         for turn in turns:
-            line = self._line((turn.lane.account, turn.lane.endpoint))
-            self._fly(line, turn.lane.lane, -turn.limit)
-            own = line.lanes[turn.lane.lane]
-            own.due = _earlier(own.due, turn.lane.due)
-            self._consider(line, now)
+            endpoint = self._endpoint(turn.lane[:2])
+            self._slots.add(endpoint, turn.lane.lane, -turn.limit)
+            endpoint.lanes[turn.lane.lane].found(turn.lane.due)
+            self._consider(endpoint, now)
 
-    def ended(self, key: Key, lane: int, *, well: bool, trouble: bool, now: int) -> None:
-        """An attempt is over. One success doubles the window; trouble makes it one."""
-        line = self._line(key)
-        self._fly(line, lane, -1)
-        if well and line.window != line.max_in_flight:
-            self._set_window(line, min(line.window * 2, line.max_in_flight))
-        elif trouble:
-            self._set_window(line, 1)
-        if not well:
-            line.well_until, line.failed_at = 0, now
-        self._consider(line, now)
+    def attempt_ended(self, key: Key, lane: int, *, succeeded: bool, overloaded: bool, now: int) -> None:
+        """A success doubles the window. An overloaded receiver gets one attempt at a time."""
+        endpoint = self._endpoint(key)
+        self._slots.add(endpoint, lane, -1)
+        if succeeded and endpoint.window != endpoint.max_in_flight:
+            self._slots.set_window(endpoint, min(endpoint.window * 2, endpoint.max_in_flight))
+        elif overloaded:
+            self._slots.set_window(endpoint, 1)
+        if not succeeded:
+            endpoint.healthy_until, endpoint.failed_at = 0, now
+        self._consider(endpoint, now)
 
-    def _set_window(self, line: _Line, window: int) -> None:
-        if (line.window == 1) != (window == 1):
-            self._count_slow(line.key[0], line.in_flight if window == 1 else -line.in_flight)
-        line.window = max(1, window)
-
-    def retry_at(self, key: Key, due: int, now: int) -> None:
-        self.found(Lane(*key, 1, due), now)
-
-    def well(self, keys: Iterable[Key], now: int) -> frozenset[Key]:
-        """Of these endpoints, those known to have no bad health on record; the others are known from now on.
-
-        But for one that failed just now: that may be settled together with this success, or after it.
-        """
-        known = set()
-        for key in keys:
-            line = self._line(key)
-            if line.well_until > now:
-                known.add(key)
-            elif now - line.failed_at >= _WELL:
-                line.well_until = now + _WELL
-        return frozenset(known)
+    def healthy(self, keys: Iterable[Key], now: int) -> frozenset[Key]:
+        """Of endpoints where an attempt succeeded, those that are known to have no failures on record."""
+        return frozenset(key for key in keys if self._endpoint(key).is_healthy(now))
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:

@@ -16,6 +16,7 @@ import msgspec
 import uvloop
 
 from gatepost.run import app, delivery_process
+from gatepost.webhooks.attempts import Attempts
 from gatepost.webhooks.worker import Worker
 
 
@@ -24,12 +25,12 @@ def die() -> NoReturn:
     raise SystemExit("killed")
 
 
-def _before_sending(self: Worker, _claim: Any) -> None:
+def _before_sending(self: Attempts, _claim: Any) -> None:
     die()
 
 
 def _sending(original: Any) -> Any:
-    def send(self: Worker, claim: Any) -> None:
+    def send(self: Attempts, claim: Any) -> None:
         original(self, claim)
         asyncio.get_running_loop().call_later(0.05, die)  # the receiver has the request and keeps its answer
 
@@ -49,8 +50,8 @@ def _cycling(original: Any, *, before: bool) -> Any:
 
 # A name for each step, and what makes a process die there.
 STEPS: dict[str, Any] = {
-    "claimed, not sent": lambda: setattr(Worker, "_send", _before_sending),
-    "sent, not answered": lambda: setattr(Worker, "_send", _sending(Worker._send)),
+    "claimed, not sent": lambda: setattr(Attempts, "send", _before_sending),
+    "sent, not answered": lambda: setattr(Attempts, "send", _sending(Attempts.send)),
     "answered, not settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=True)),
     "settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=False)),
 }

@@ -27,7 +27,7 @@ from gatepost.ledger.operations import Call, operator
 from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.settings import Settings, load
-from gatepost.webhooks import definitions, publish
+from gatepost.webhooks import define_endpoint, define_subscription, publish
 from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.worker import Cycle, Worker
 from tests import postgres, service
@@ -85,8 +85,8 @@ class Post:
         self.published = 0
         for path in ("a", "b"):
             body = {"url": f"{url}/{path}", "max_in_flight": 64, "timeout": 5, "retry_schedule": [1] * 24}
-            endpoint = self._define(definitions.endpoint, body)
-            self._define(definitions.subscription, {"endpoint_id": endpoint["id"], "events": ["*"]})
+            endpoint = self._define(define_endpoint.define, body)
+            self._define(define_subscription.define, {"endpoint_id": endpoint["id"], "events": ["*"]})
 
     def _define(self, how: Any, body: dict[str, Any]) -> dict[str, Any]:
         def unit(tx: Any) -> dict[str, Any]:

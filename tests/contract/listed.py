@@ -14,9 +14,9 @@ from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import delivery_rows, endpoint_rows, queue_rows, subscription_rows
 from gatepost.webhooks import listing_query as listing
-from gatepost.webhooks.deliveries import Delivery, Ending, Opened, Queued
+from gatepost.webhooks.deliveries import Delivery, OpenAttempt, Queued, StatusChange
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.listing_query import Asked, Page, Position, Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter, Page, PageRequest, Position
 from gatepost.webhooks.subscriptions import Subscription
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
@@ -32,7 +32,7 @@ ENDS = (
     ("cancelled", "endpoint_removed", None, None), ("cancelled", "cancelled_by_operator", 404, None),
 )  # fmt: skip
 TRIED = ((None, None), (503, None), (429, None), (None, "connect"))  # of those that are not ended
-OPENED = msgspec.json.encode(Opened(START, "https://receiver.example", ["sk_1"], "plan", 0)).decode()
+OPENED = msgspec.json.encode(OpenAttempt(START, "https://receiver.example", ["sk_1"], "plan", 0)).decode()
 
 
 class Made(NamedTuple):
@@ -81,13 +81,14 @@ class World:
         new = [self._one(since + self.dice.randrange(count * 4), ended) for _ in range(count)]
 
         def bear(tx: Tx) -> None:
-            tx.pending.append("insert_deliveries", [each.delivery for each in new])
+            pending = [each.delivery._replace(status="pending", ended_at=None, ended_reason=None) for each in new]
+            tx.pending.append("insert_deliveries", pending)
             tx.pending.append("insert_queue", [each.queued for each in new])
 
         def end(tx: Tx) -> None:
             known = [each.delivery._asdict() for each in new]
             delivery_rows.write_statuses(
-                tx, (Ending(**{name: each[name] for name in Ending._fields}) for each in known)
+                tx, (StatusChange(**{name: each[name] for name in StatusChange._fields}) for each in known)
             )
             queue_rows.end_unclaimed(tx, ((self.raw, each.id, 1) for each in new if not each.unfinished))
 
@@ -119,44 +120,46 @@ class World:
         still = subscription.endpoint == self.endpoints[2].id
         return Made(delivery, queued, "in_flight" if worker else "held" if still else "pending")
 
-    def page(self, wanted: Wanted, limit: int = 50, *, newest: bool = True, after: Position | None = None) -> Page:
-        return self.store.read_now(lambda tx: listing.page(tx, Asked(self.raw, wanted, newest, limit, after)))
+    def page(
+        self, filters: DeliveryFilter, limit: int = 50, *, newest: bool = True, after: Position | None = None
+    ) -> Page:
+        return self.store.read_now(lambda tx: listing.page(tx, PageRequest(self.raw, filters, newest, limit, after)))
 
-    def pages(self, wanted: Wanted, limit: int = 50, *, newest: bool = True) -> Iterator[list[bytes]]:
+    def pages(self, filters: DeliveryFilter, limit: int = 50, *, newest: bool = True) -> Iterator[list[bytes]]:
         """To the end."""
         after = None
         while True:
-            found = self.page(wanted, limit, newest=newest, after=after)
+            found = self.page(filters, limit, newest=newest, after=after)
             yield [row.id for row in found.rows]
             assert found.next is None or after is None or (found.next < after if newest else found.next > after)
             after = found.next
             if after is None:
                 return
 
-    def all(self, wanted: Wanted, limit: int = 50, *, newest: bool = True) -> list[bytes]:
-        return [each for page in self.pages(wanted, limit, newest=newest) for each in page]
+    def all(self, filters: DeliveryFilter, limit: int = 50, *, newest: bool = True) -> list[bytes]:
+        return [each for page in self.pages(filters, limit, newest=newest) for each in page]
 
 
-def plainly(made: list[Made], wanted: Wanted, *, newest: bool) -> list[bytes]:
+def plainly(made: list[Made], filters: DeliveryFilter, *, newest: bool) -> list[bytes]:
     """The same, by looking at every one."""
-    found = [each for each in made if _fits(each, wanted)]
-    if wanted.due_before is not None:
+    found = [each for each in made if _fits(each, filters)]
+    if filters.due_before is not None:
         return [each.id for each in sorted(found, key=lambda each: (each.queued.due, each.id), reverse=newest)]
     return [each.id for each in sorted(found, key=lambda each: each.id, reverse=newest)]
 
 
-def _fits(made: Made, wanted: Wanted) -> bool:
+def _fits(made: Made, filters: DeliveryFilter) -> bool:
     delivery = made.delivery
-    same = ((wanted.id, delivery.id), (wanted.endpoint, delivery.endpoint), (wanted.event, delivery.event),
-            (wanted.subscription, delivery.subscription), (wanted.event_type, delivery.event_type),
-            (wanted.status, made.status), (wanted.failure, delivery.last_failure))  # fmt: skip
-    first, until = wanted.code or (0, 0)
+    same = ((filters.id, delivery.id), (filters.endpoint, delivery.endpoint), (filters.event, delivery.event),
+            (filters.subscription, delivery.subscription), (filters.event_type, delivery.event_type),
+            (filters.status, made.status), (filters.failure, delivery.last_failure))  # fmt: skip
+    first, until = filters.code or (0, 0)
     return (
         all(asked in (None, value) for asked, value in same)
-        and (wanted.code is None or first <= (delivery.last_code or 0) < until)
-        and (wanted.created_after is None or made.made_at > wanted.created_after)
-        and (wanted.created_before is None or made.made_at < wanted.created_before)
-        and (wanted.due_before is None or (made.unfinished and made.queued.due < wanted.due_before))
+        and (filters.code is None or first <= (delivery.last_code or 0) < until)
+        and (filters.created_after is None or made.made_at > filters.created_after)
+        and (filters.created_before is None or made.made_at < filters.created_before)
+        and (filters.due_before is None or (made.unfinished and made.queued.due < filters.due_before))
     )
 
 

@@ -23,25 +23,31 @@ from gatepost.oauth.signing_keys import Ring
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
+from gatepost.webhooks import claim as claiming
 from gatepost.webhooks import (
-    claim_and_settle,
-    definitions,
+    define_endpoint,
     delivery_rows,
     endpoint_rows,
     health_rows,
+    operator_actions,
     plan,
     publish,
     queue_rows,
+    recover,
     replay,
     replay_rows,
+    settle,
     subscription_rows,
+    sweep,
     tallies,
 )
-from gatepost.webhooks.claim_and_settle import Claim, Claimed, Pick, Result, Settled
+from gatepost.webhooks.claim import Claim, Claimed
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument, Delivery, Queued
 from gatepost.webhooks.endpoints import Endpoint, Health
 from gatepost.webhooks.publish import Published
 from gatepost.webhooks.queue_rows import Lane
+from gatepost.webhooks.schedule import Turn
+from gatepost.webhooks.settle import Result, Settled
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import things
 from tests.contract.backends import Watch
@@ -138,7 +144,7 @@ class Post:
 
     def redefine(self, endpoint: Endpoint, store: Store | None = None, **members: Any) -> Endpoint:
         """By the operation itself."""
-        self.define(definitions.endpoint, {"id": endpoint.id} | members, store)
+        self.define(define_endpoint.define, {"id": endpoint.id} | members, store)
         return self.stored(endpoint)
 
     def stored(self, endpoint: Endpoint | str) -> Endpoint:
@@ -176,12 +182,15 @@ class Post:
         worker: bytes = WORKER,
     ) -> Settled:
         name = ids.text("wrk", worker)
-        ready = claim_and_settle.ready([claim_and_settle.over(each, name) for each in results], healthy)
-        return (store or self.store).run_now(lambda tx: claim_and_settle.settle(tx, ready))
+        batch = settle.batch([settle.finish(each, name) for each in results], healthy)
+        return (store or self.store).run_now(lambda tx: settle.settle(tx, batch))
 
     def result(self, claim: Claim, code: int | None = 200, failure: str | None = None, **more: Any) -> Result:
         """As if the attempt ended just now."""
         return Result(claim, clock.milliseconds(self.watch()), code, failure, duration_ms=31.4, **more)
+
+    def not_sent(self, claim: Claim, **more: Any) -> Result:
+        return Result(claim, clock.milliseconds(self.watch()), sent=False, **more)
 
     def attempt(self, code: int | None = 200, failure: str | None = None, **more: Any) -> list[Claim]:
         """Claim what is due, and have it all end so."""
@@ -190,17 +199,17 @@ class Post:
         return claims
 
     def rescue(self, worker: bytes = WORKER) -> int:
-        return self.store.run_now(lambda tx: claim_and_settle.rescue(tx, worker))
+        return self.store.run_now(lambda tx: recover.rescue(tx, worker))
 
     def sweep(self, endpoint: Endpoint) -> int:
         key = self.key(endpoint)
-        return self.store.run_now(lambda tx: claim_and_settle.sweep(tx, key))
+        return self.store.run_now(lambda tx: sweep.sweep(tx, key))
 
     def cancel(self, delivery: str) -> None:
-        self.store.run_now(lambda tx: claim_and_settle.cancel(tx, self.account(tx), delivery))
+        self.store.run_now(lambda tx: operator_actions.cancel(tx, self.account(tx), delivery))
 
     def retry(self, delivery: str) -> str:
-        return self.store.run_now(lambda tx: claim_and_settle.retry(tx, self.account(tx), delivery))
+        return self.store.run_now(lambda tx: operator_actions.retry(tx, self.account(tx), delivery))
 
     def replay(self) -> int:
         """Run every replay to its end; how many slices that took."""
@@ -274,4 +283,4 @@ def lanes(tx: Tx) -> list[Lane]:
 
 
 def claim_all(tx: Tx, worker: bytes, limit: int) -> Claimed:
-    return claim_and_settle.claim(tx, worker, [Pick(lane, limit, START, "turn") for lane in lanes(tx)])
+    return claiming.claim(tx, worker, [Turn(lane, limit, START, "turn") for lane in lanes(tx)])

@@ -13,11 +13,13 @@ from gatepost.accounts import administration
 from gatepost.core import clock, ids
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import claim_and_settle, tallies
-from gatepost.webhooks.claim_and_settle import Claim, Claimed, Pick, Result
-from gatepost.webhooks.deliveries import ENDS, Opened
+from gatepost.webhooks import claim as claiming_unit
+from gatepost.webhooks import recover, tallies
+from gatepost.webhooks.claim import Claim, Claimed
+from gatepost.webhooks.deliveries import ENDS, OpenAttempt
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.queue_rows import Lane
+from gatepost.webhooks.schedule import Turn
 from tests.contract import together
 from tests.contract.backends import Backend, Watch
 from tests.contract.posting import OTHER_WORKER, START, URL, WORKER, Post, claim_all, raw, wait
@@ -48,7 +50,7 @@ def everything(backend: Backend) -> dict[str, list[tuple[Any, ...]]]:
 
 def left(claimed: Claimed) -> list[tuple[Lane, int | None]]:
     """The lanes that were picked, with the first due time that is left in each."""
-    return [(each.lane, each.next_due) for each in claimed.picked]
+    return [(each.lane, each.next_due) for each in claimed.lanes]
 
 
 # --- claiming
@@ -75,8 +77,8 @@ def test_an_attempt_is_on_record_before_it_is_made(post: Post, endpoint: Endpoin
     [claim] = post.claim()
     queued = post.waiting(made)
     assert (queued.worker, queued.number) == (WORKER, 1)
-    assert msgspec.json.decode(queued.opened or "", type=Opened) == claim.opened
-    assert claim.opened == Opened(post.now, URL, [], "turn", 40)
+    assert msgspec.json.decode(queued.opened or "", type=OpenAttempt) == claim.attempt
+    assert claim.attempt == OpenAttempt(post.now, URL, [], "turn", 40)
     assert (claim.queued.number, claim.number, claim.type) == (0, 1, "invoice.paid")
     assert (post.record(made).status, post.attempts(made)) == ("pending", [])
 
@@ -87,17 +89,17 @@ def test_only_what_is_due_is_claimed_in_its_order(post: Post, endpoint: Endpoint
     post.forward(milliseconds=1)
     second = post.deliver(5)
     account, name = post.key(endpoint)
-    picked = [Pick(Lane(account, name, lane, 0), 3, START, "turn") for lane in (0, 1)]
-    found = post.store.run_now(lambda tx: claim_and_settle.claim(tx, WORKER, picked))
+    picked = [Turn(Lane(account, name, lane, 0), 3, START, "turn") for lane in (0, 1)]
+    found = post.store.run_now(lambda tx: claiming_unit.claim(tx, WORKER, picked))
     assert [each.queued.id for each in found.claims] == [raw(each) for each in second[:3]]
     retries = min(post.waiting(each).due for each in first)
     assert left(found) == [(picked[0].lane, post.now), (picked[1].lane, retries)]
     passed = post.waiting(second[3])
     after = [picked[0]._replace(after=(passed.due, passed.id))]
-    found = post.store.run_now(lambda tx: claim_and_settle.claim(tx, WORKER, after))
+    found = post.store.run_now(lambda tx: claiming_unit.claim(tx, WORKER, after))
     assert [each.queued.id for each in found.claims] == [raw(second[4])]
     assert left(found) == [(picked[0].lane, passed.due)]
-    found = post.store.run_now(lambda tx: claim_and_settle.claim(tx, WORKER, picked[:1]))
+    found = post.store.run_now(lambda tx: claiming_unit.claim(tx, WORKER, picked[:1]))
     assert [each.queued.id for each in found.claims] == [raw(second[3])]
     assert left(found) == [(picked[0].lane, None)]
 
@@ -108,7 +110,7 @@ def test_each_attempt_is_of_the_endpoint_as_it_is_then(post: Post, endpoint: End
     post.redefine(endpoint, url="https://other.example/hooks")
     post.until_due(made)
     [claim] = post.claim()
-    assert claim.endpoint.url == claim.opened.url == "https://other.example/hooks"
+    assert claim.endpoint.url == claim.attempt.url == "https://other.example/hooks"
     post.settle(post.result(claim))
     assert [each.url for each in post.documents(made)] == [URL, "https://other.example/hooks"]
     assert [len(each.signed_with) for each in post.documents(made)] == [0, 1]
@@ -122,7 +124,7 @@ def test_what_stands_still_is_not_claimed(post: Post, endpoint: Endpoint, status
     else:
         post.redefine(endpoint, status=status)
     found = post.store.run_now(lambda tx: claim_all(tx, WORKER, 10))
-    assert found.picked == []
+    assert found.lanes == []
     assert post.waiting(made).number == 0
     if status == "suspended":
         post.store.run_now(lambda tx: administration.resume(tx, post.name))
@@ -208,7 +210,7 @@ def test_the_last_failure_ends_it_with_an_entry(post: Post, endpoint: Endpoint) 
 def test_what_was_never_sent_uses_up_nothing(post: Post, endpoint: Endpoint) -> None:
     [made] = post.deliver()
     [claim] = post.claim()
-    found = post.settle(Result(claim, None))
+    found = post.settle(post.not_sent(claim))
     assert found.retries == [(post.key(endpoint), post.now)]
     queued = post.waiting(made)
     assert (queued.because, queued.due, queued.used, queued.number) == ("released", post.now, 0, 1)
@@ -243,7 +245,7 @@ def test_a_late_result_after_another_claim_changes_nothing(
 ) -> None:
     _, claim = late(post, claimed_again=True)
     before = everything(backend)
-    result = post.result(claim, code) if code else Result(claim, None)
+    result = post.result(claim, code) if code else post.not_sent(claim)
     found = post.settle(result)
     assert (found.overtaken, found.retries, found.not_before) == ([result], [], {})
     assert everything(backend) == before
@@ -334,7 +336,7 @@ def test_several_who_rescue_close_each_attempt_once(post: Post, other: Store, en
     post.claim(worker=OTHER_WORKER)
     post.settle(*[post.result(each) for each in claims[:10]])
     keys = [(each.queued.account, each.queued.id) for each in claims]
-    outcomes = together.run([post.store, other], [lambda tx: claim_and_settle.rescue(tx, WORKER, keys)] * 6)
+    outcomes = together.run([post.store, other], [lambda tx: recover.rescue(tx, WORKER, keys)] * 6)
     assert together.failures(outcomes) == []
     assert sum(outcomes) == post.tallied()["attempt interrupted"] == 30
     assert [post.outcomes(each) for each in made] == [["succeeded"]] * 10 + [["interrupted"]] * 30 + [[]] * 20
@@ -488,7 +490,7 @@ def test_a_subscription_is_of_an_endpoint_of_its_account(post: Post, endpoint: E
 def test_what_was_claimed_unheard_is_given_back_as_not_sent(post: Post, endpoint: Endpoint) -> None:
     [delivery] = post.deliver()
     [claim] = post.claim()
-    assert post.store.run_now(lambda tx: claim_and_settle.release(tx, WORKER, [claim.queued[:2]])) == 1
+    assert post.store.run_now(lambda tx: recover.release(tx, WORKER, [claim.queued[:2]])) == 1
     assert post.outcomes(delivery) == ["not_sent"]
     waiting = post.waiting(delivery)
     assert (waiting.worker, waiting.due, waiting.because, waiting.used) == (None, post.now, "released", 0)
@@ -501,7 +503,7 @@ def test_what_another_has_is_not_given_back(post: Post, endpoint: Endpoint) -> N
     [delivery] = post.deliver()
     [claim] = post.claim()
     assert claim.endpoint.id == endpoint.id
-    assert post.store.run_now(lambda tx: claim_and_settle.release(tx, OTHER_WORKER, [claim.queued[:2]])) == 0
+    assert post.store.run_now(lambda tx: recover.release(tx, OTHER_WORKER, [claim.queued[:2]])) == 0
     assert post.outcomes(delivery) == []
     assert post.waiting(delivery).worker == WORKER
 
@@ -511,7 +513,7 @@ def test_what_was_not_sent_for_want_of_our_own_resources(post: Post, endpoint: E
     [claim] = post.claim()
     words = "not sent: the service ran out of files"
     for number, pause in enumerate([1_000, 2_000, 4_000], 1):
-        post.settle(Result(claim, None, detail=words, shortage="files"))
+        post.settle(post.not_sent(claim, detail=words, shortage="files"))
         queued = post.waiting(made)
         assert (queued.due, queued.used, queued.because) == (post.now + pause, 0, "shortage")
         assert (post.outcomes(made), post.documents(made)[-1].detail) == (["not_sent"] * number, words)

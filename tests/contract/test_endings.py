@@ -14,7 +14,7 @@ from gatepost.core.errors import BadSetting
 from gatepost.ledger import entry_rows
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks import claim_and_settle, endpoint_rows, health_rows
+from gatepost.webhooks import endpoint_rows, health_rows, settle, sweep
 from gatepost.webhooks.endpoints import Endpoint
 from tests.contract import together
 from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
@@ -170,9 +170,7 @@ def test_what_was_defined_while_we_disable_is_not_undone(
     def unit(tx: Tx) -> None:
         assert endpoint_rows.load(tx, post.id, endpoint.id) is not None  # as it knows it from here on
         defined.append(post.redefine(endpoint, other, **members))
-        claim_and_settle.settle(
-            tx, claim_and_settle.ready([claim_and_settle.over(post.result(claim, 410), "wrk")], frozenset())
-        )
+        settle.settle(tx, settle.batch([settle.finish(post.result(claim, 410), "wrk")], frozenset()))
 
     post.store.run_now(unit)
     found = post.stored(endpoint)
@@ -289,7 +287,7 @@ def test_only_where_something_has_to_end_is_a_commit_worth_it(later_post: Post) 
 
     def found() -> tuple[list[str], list[str]]:
         still = post.store.read_now(lambda tx: endpoint_rows.inactive_with_deliveries(tx, (LOWEST, LOWEST), 100))
-        swept = post.store.read_now(lambda tx: claim_and_settle.to_sweep(tx, still))
+        swept = post.store.read_now(lambda tx: sweep.to_sweep(tx, still))
         return [ids.text("ep", key[1]) for key in still], [ids.text("ep", key[1]) for key in swept]
 
     assert found() == ([gone.id, paused.id], [gone.id])
@@ -334,7 +332,7 @@ def test_a_delivery_of_another_account_is_not_there(post: Post, endpoint: Endpoi
 def test_retrying_what_waits_makes_the_next_attempt_now(post: Post, endpoint: Endpoint) -> None:
     [made] = post.deliver()
     [claim] = post.claim()
-    with pytest.raises(BadSetting, match="right now"):
+    with pytest.raises(BadSetting, match="is in flight"):
         post.retry(made)
     post.settle(post.result(claim, 503))
     assert post.claim() == []
@@ -355,7 +353,7 @@ def test_retrying_what_ended_makes_a_new_delivery(post: Post, endpoint: Endpoint
     assert (post.waiting(again).because, post.tallied()["made"]) == ("operator", 2)
     assert first.status == "succeeded"
     post.store.run_now(lambda tx: entry_rows.delete(tx, post.id, [first.event]))
-    with pytest.raises(BadSetting, match="no longer kept"):
+    with pytest.raises(BadSetting, match="no longer retained"):
         post.retry(made)
 
 

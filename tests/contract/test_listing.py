@@ -14,7 +14,7 @@ from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks import tallies
-from gatepost.webhooks.listing_query import Asked, Page, Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter, Page, PageRequest
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
 from tests.contract.listed import START, Made, World, choices, plainly
@@ -45,17 +45,17 @@ def test_every_filter_finds_what_a_plain_one_finds(
         names = world.dice.sample(list(filters), world.dice.randint(2, 4))
         asked.append({name: world.dice.choice(filters[name]) for name in names})
     for each in asked[:: 1 if bounds[0] > 1 else 4]:
-        wanted, newest = Wanted(**each), world.dice.random() < 0.5
-        expected = plainly(world.made, wanted, newest=newest)
-        assert world.all(wanted, world.dice.choice((1, 7, 50, 200)), newest=newest) == expected, (each, newest)
+        chosen, newest = DeliveryFilter(**each), world.dice.random() < 0.5
+        expected = plainly(world.made, chosen, newest=newest)
+        assert world.all(chosen, world.dice.choice((1, 7, 50, 200)), newest=newest) == expected, (each, newest)
 
 
 def test_a_suspended_account_holds_everything(world: World) -> None:
     world.deliver(100)
 
     for status, shown in (("pending", ()), ("held", ("pending", "held")), ("in_flight", ("in_flight",))):
-        asked = Asked(world.raw, Wanted(status=status), False, 200, suspended=True)
-        found = world.store.read_now(partial(listing.page, asked=asked))
+        asked = PageRequest(world.raw, DeliveryFilter(status=status), False, 200, suspended=True)
+        found = world.store.read_now(partial(listing.page, request=asked))
         assert [row.id for row in found.rows] == [each.id for each in world.made if each.status in shown]
 
 
@@ -66,17 +66,19 @@ def test_nothing_of_another_account(world: World, store: Store, watch: Watch) ->
     assert store.run_now(lambda tx: account_rows.add(tx, other))
     stranger = World(store, other.id, 3)
     stranger.deliver(5)
-    for wanted in (Wanted(**{name: value}) for name, values in choices(world).items() for value in values):
-        assert stranger.all(wanted) == plainly(stranger.made, wanted, newest=True)
+    for filters in (DeliveryFilter(**{name: value}) for name, values in choices(world).items() for value in values):
+        assert stranger.all(filters) == plainly(stranger.made, filters, newest=True)
 
 
 @pytest.mark.parametrize("newest", [True, False])
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(event_type="invoice.paid"), Wanted(status="pending")])
-def test_each_exactly_once_while_others_are_made(world: World, wanted: Wanted, newest: bool) -> None:
+@pytest.mark.parametrize(
+    "filters", [DeliveryFilter(), DeliveryFilter(event_type="invoice.paid"), DeliveryFilter(status="pending")]
+)
+def test_each_exactly_once_while_others_are_made(world: World, filters: DeliveryFilter, newest: bool) -> None:
     world.deliver(150, ended=0.2)
-    before = plainly(world.made, wanted, newest=newest)
+    before = plainly(world.made, filters, newest=newest)
     found: list[bytes] = []
-    for page in world.pages(wanted, 10, newest=newest):
+    for page in world.pages(filters, 10, newest=newest):
         found += page
         if len(world.made) < 400:
             world.deliver(20, since=START + world.dice.randrange(2000))
@@ -91,14 +93,14 @@ def test_a_page_looks_at_so_many_and_says_how_far_it_came(
     monkeypatch.setattr(listing, "EXAMINED", 30)
     monkeypatch.setattr(listing, "LOOKED_UP", 10)
     world.deliver(100, ended=1.0)
-    every = plainly(world.made, Wanted(), newest=newest)
-    pages = list(world.pages(Wanted(event_type="no.such"), newest=newest))
+    every = plainly(world.made, DeliveryFilter(), newest=newest)
+    pages = list(world.pages(DeliveryFilter(event_type="no.such"), newest=newest))
     assert pages == [[]] * 4
-    assert world.page(Wanted(event_type="no.such"), newest=newest).next == (every[29],)
-    wanted = Wanted(endpoint=ids.raw(world.endpoints[0].id), event_type="no.such")
-    own = plainly(world.made, wanted._replace(event_type=None), newest=newest)
-    assert world.page(wanted, newest=newest) == Page([], (own[9],))
-    for each, examined in ((Wanted(event_type="no.such"), 30), (wanted, 10)):
+    assert world.page(DeliveryFilter(event_type="no.such"), newest=newest).next == (every[29],)
+    filters = DeliveryFilter(endpoint=ids.raw(world.endpoints[0].id), event_type="no.such")
+    own = plainly(world.made, filters._replace(event_type=None), newest=newest)
+    assert world.page(filters, newest=newest) == Page([], (own[9],))
+    for each, examined in ((DeliveryFilter(event_type="no.such"), 30), (filters, 10)):
         text, values = selected(world, each, newest=newest)[0]
         assert " LIMIT :examined) it WHERE " in text
         assert values["examined"] == examined
@@ -106,17 +108,22 @@ def test_a_page_looks_at_so_many_and_says_how_far_it_came(
 
 def test_a_full_page_ends_where_the_records_end(world: World) -> None:
     world.deliver(20)
-    assert [len(page) for page in world.pages(Wanted(), 10)] == [10, 10]
-    assert world.page(Wanted(), 20).next is None
-    assert world.page(Wanted(), 19).next is not None
+    assert [len(page) for page in world.pages(DeliveryFilter(), 10)] == [10, 10]
+    assert world.page(DeliveryFilter(), 20).next is None
+    assert world.page(DeliveryFilter(), 19).next is not None
 
 
 def test_the_time_and_size_of_the_event(world: World, account: str) -> None:
     entry = world.store.run_now(lambda tx: things.record(tx, account, amount="ü" * 100))
     world.events = [entry.id, ids.fresh()]
     world.deliver(20)
-    for wanted in (Wanted(), Wanted(event_type="invoice.paid"), Wanted(status="failed"), Wanted(due_before=1 << 47)):
-        for row in world.page(wanted).rows:
+    for filters in (
+        DeliveryFilter(),
+        DeliveryFilter(event_type="invoice.paid"),
+        DeliveryFilter(status="failed"),
+        DeliveryFilter(due_before=1 << 47),
+    ):
+        for row in world.page(filters).rows:
             kept = next(each for each in world.made if each.id == row.id).delivery.event == entry.id
             size = len((entry.data or "").encode())
             assert (row.event_at, row.size) == ((entry.at, size) if kept else (None, None))
@@ -169,18 +176,18 @@ class Spy:
         return self._tx.select(text, parameters)
 
 
-def selected(world: World, wanted: Wanted, *, newest: bool) -> list[tuple[str, dict[str, Any]]]:
+def selected(world: World, filters: DeliveryFilter, *, newest: bool) -> list[tuple[str, dict[str, Any]]]:
     def unit(tx: Tx) -> list[tuple[str, dict[str, Any]]]:
         spy = Spy(tx)
-        listing.page(cast(Tx, spy), Asked(world.raw, wanted, newest, 50))
+        listing.page(cast(Tx, spy), PageRequest(world.raw, filters, newest, 50))
         return spy.selected
 
     return world.store.read_now(unit)
 
 
-def plans(world: World, wanted: Wanted, *, newest: bool) -> list[str]:
+def plans(world: World, filters: DeliveryFilter, *, newest: bool) -> list[str]:
     explain = "EXPLAIN QUERY PLAN " if world.store.dialect == "sqlite" else "EXPLAIN "
-    asked = selected(world, wanted, newest=newest)
+    asked = selected(world, filters, newest=newest)
     return world.store.read_now(
         lambda tx: [str(row[-1]) for text, values in asked for row in tx.select(explain + text, values)]
     )
@@ -197,7 +204,7 @@ def test_every_page_is_read_from_its_index_in_order(world: World, backend: Backe
         backend.execute(f"VACUUM ANALYZE {table}")
         backend.execute(f"UPDATE pg_class SET reltuples = 5000000 WHERE oid = '{table}'::regclass")
     for (each, index), newest in itertools.product(PLANS, (True, False)):
-        plan = plans(world, Wanted(**each), newest=newest)
+        plan = plans(world, DeliveryFilter(**each), newest=newest)
         said = "\n".join(plan)
         if not postgres:
             table, _, name = index.partition("_pkey")

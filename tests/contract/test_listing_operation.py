@@ -19,7 +19,7 @@ from gatepost.webhooks import listing as units
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument
 from gatepost.webhooks.listing import Query
-from gatepost.webhooks.listing_query import Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter
 from tests.contract import things
 from tests.contract.backends import Watch
 from tests.contract.listed import SERVICE, START, World, choices, plainly
@@ -80,7 +80,7 @@ def test_records_are_whole(world: World, account: str) -> None:
     assert "response" not in record["attempts"][0]
     assert "payload" not in record
     both = frozenset({"payload", "responses"})
-    [record] = ask(world.store, account, wanted=Wanted(id=done.id), include=both)["data"]
+    [record] = ask(world.store, account, filters=DeliveryFilter(id=done.id), include=both)["data"]
     assert record["attempts"][0]["response"] == "no"
     assert record["payload"]["data"] == {"amount": 5}
 
@@ -90,7 +90,7 @@ def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: 
     key = (world.raw, ids.raw(world.endpoints[0].id))
     later = START + 10 * 86_400_000
     world.store.run_now(lambda tx: health_rows.add_failures(tx, key, 1, START, later))
-    told = ask(world.store, account, wanted=Wanted(status="pending"), limit=200)["data"]
+    told = ask(world.store, account, filters=DeliveryFilter(status="pending"), limit=200)["data"]
     for each in told:
         waits = each["endpoint"]["id"] == world.endpoints[0].id
         assert (each["retries"]["plan"][0]["because"] == "retry_after") == waits
@@ -99,12 +99,12 @@ def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: 
 
 def test_a_subscription_is_found_by_its_endpoint(world: World, account: str) -> None:
     world.deliver(60)
-    wanted = Wanted(subscription=ids.raw(world.subscriptions[0].id))
-    expected = [ids.text("dlv", each) for each in plainly(world.made, wanted, newest=True)]
+    filters = DeliveryFilter(subscription=ids.raw(world.subscriptions[0].id))
+    expected = [ids.text("dlv", each) for each in plainly(world.made, filters, newest=True)]
     assert expected
-    assert [each["id"] for each in ask(world.store, account, wanted=wanted)["data"]] == expected
-    for other in (wanted._replace(endpoint=ids.raw(world.endpoints[1].id)), Wanted(subscription=ids.fresh())):
-        assert ask(world.store, account, wanted=other) == {"data": [], "next_cursor": None}
+    assert [each["id"] for each in ask(world.store, account, filters=filters)["data"]] == expected
+    for other in (filters._replace(endpoint=ids.raw(world.endpoints[1].id)), DeliveryFilter(subscription=ids.fresh())):
+        assert ask(world.store, account, filters=other) == {"data": [], "next_cursor": None}
 
 
 def test_payloads_fill_a_page_early(world: World, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,37 +127,37 @@ def test_a_cursor_is_for_one_account_one_view_and_the_same_filters(
     other = accounts.new("other", watch())
     assert store.run_now(lambda tx: account_rows.add(tx, other))
     World(store, other.id, 2).deliver(40)
-    wanted = Wanted(event_type="invoice.paid")
-    cursor = ask(store, account, wanted=wanted, limit=3)["next_cursor"]
-    assert ask(store, account, wanted=wanted, limit=5, cursor=cursor)["data"]
-    assert ask(store, account, wanted=wanted, include=frozenset({"payload"}), cursor=cursor)["data"]
+    filters = DeliveryFilter(event_type="invoice.paid")
+    cursor = ask(store, account, filters=filters, limit=3)["next_cursor"]
+    assert ask(store, account, filters=filters, limit=5, cursor=cursor)["data"]
+    assert ask(store, account, filters=filters, include=frozenset({"payload"}), cursor=cursor)["data"]
 
     def refused(account: str, **asked: Any) -> None:
         assert ask_badly(store, account, Query(**asked)) == "cursor"
 
-    refused(other.id, wanted=wanted, cursor=cursor)
+    refused(other.id, filters=filters, cursor=cursor)
     refused(account, cursor=cursor)
-    refused(account, wanted=wanted, newest=False, cursor=cursor)
-    refused(account, wanted=wanted, view="endpoints", cursor=cursor)
+    refused(account, filters=filters, newest=False, cursor=cursor)
+    refused(account, filters=filters, view="endpoints", cursor=cursor)
     for name, values in choices(world).items():
         if name != "event_type":
-            refused(account, wanted=wanted._replace(**{name: values[0]}), cursor=cursor)
+            refused(account, filters=filters._replace(**{name: values[0]}), cursor=cursor)
     for place in range(len(cursor)):
         changed = "A" if cursor[place] != "A" else "B"
-        refused(account, wanted=wanted, cursor=cursor[:place] + changed + cursor[place + 1 :])
+        refused(account, filters=filters, cursor=cursor[:place] + changed + cursor[place + 1 :])
     alike = [cursor[:-1] + char for char in ascii_letters if char != cursor[-1]]
     alike = [each for each in alike if urlsafe_b64decode(each + "=") == urlsafe_b64decode(cursor + "=")]
     for bad in (alike[0], cursor[:-1], cursor + "A", cursor + "=", " ", "ü", "A", "A" * 129, cursor.upper()):
-        refused(account, wanted=wanted, cursor=bad)
+        refused(account, filters=filters, cursor=bad)
 
 
 def test_a_cursor_by_due_time(world: World, account: str) -> None:
     world.deliver(60)
-    wanted = Wanted(due_before=1 << 47)
+    filters = DeliveryFilter(due_before=1 << 47)
     for newest in (True, False):
-        pages = ask_all(world.store, account, wanted=wanted, newest=newest, limit=7)
+        pages = ask_all(world.store, account, filters=filters, newest=newest, limit=7)
         assert [ids.parse("dlv", each["id"]) for page in pages for each in page] == plainly(
-            world.made, wanted, newest=newest
+            world.made, filters, newest=newest
         )
 
 
@@ -179,14 +179,17 @@ def test_the_summary_of_an_account(world: World, account: str, watch: Watch) -> 
 
 
 NO_RANGES = [
-    Wanted(created_after=START, created_before=START), Wanted(created_after=1 << 47), Wanted(created_after=0),
-    Wanted(created_before=-(10**13)), Wanted(created_after=START, created_before=START + 3_600_000 * 1001),
-]  # fmt: skip
+    DeliveryFilter(created_after=START, created_before=START),
+    DeliveryFilter(created_after=1 << 47),
+    DeliveryFilter(created_after=0),
+    DeliveryFilter(created_before=-(10**13)),
+    DeliveryFilter(created_after=START, created_before=START + 3_600_000 * 1001),
+]
 
 
-@pytest.mark.parametrize("wanted", NO_RANGES)
-def test_ranges_that_no_summary_has(world: World, account: str, wanted: Wanted) -> None:
-    assert ask_badly(world.store, account, Query(wanted, "summary")) == "created_after"
+@pytest.mark.parametrize("filters", NO_RANGES)
+def test_ranges_that_no_summary_has(world: World, account: str, filters: DeliveryFilter) -> None:
+    assert ask_badly(world.store, account, Query(filters, "summary")) == "created_after"
 
 
 def test_the_endpoints_of_an_account(world: World, account: str, monkeypatch: pytest.MonkeyPatch) -> None:

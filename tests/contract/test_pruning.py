@@ -57,7 +57,7 @@ def deliver(
 
     def unit(tx: Tx) -> list[bytes]:
         made = [
-            deliveries.born(account, made_at(at), ids.raw(subscription.id), ids.raw(subscription.endpoint),
+            deliveries.new_delivery(account, made_at(at), ids.raw(subscription.id), ids.raw(subscription.endpoint),
                        event or ids.fresh(), "invoice.paid", keep_days)
             for _ in range(count)
         ]  # fmt: skip
@@ -74,7 +74,7 @@ def end(store: Store, account: str, raw_ids: list[bytes]) -> None:
     def unit(tx: Tx) -> None:
         queue_rows.end_unclaimed(tx, ((*key, 0) for key in keys))
         now = clock.milliseconds(tx.at)
-        delivery_rows.write_statuses(tx, (deliveries.ending(*key, "delivered", now, 200, None) for key in keys))
+        delivery_rows.write_statuses(tx, (deliveries.end(*key, "delivered", now, 200, None) for key in keys))
         delivery_rows.add_attempts(tx, (Attempt(*key, 1, "succeeded", "{}") for key in keys))
 
     store.run_now(unit)
@@ -299,7 +299,7 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
     def unit(tx: Tx) -> None:
         for origin in ("replay", "retry"):
             to = ids.raw(subscription.id), ids.raw(subscription.endpoint)
-            made = deliveries.born(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
+            made = deliveries.new_delivery(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
             delivery_rows.create(tx, [made])
 
     store.run_now(unit)

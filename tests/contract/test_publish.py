@@ -101,7 +101,7 @@ def test_a_repeated_answer_names_no_delivery_that_was_made_later(store: Store, a
         for origin in ("replay", "retry"):
             to = ids.raw(subscription), ids.raw(found.endpoint)
             entry = first.entry
-            made = model.born(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
+            made = model.new_delivery(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
             delivery_rows.create(tx, [made])
 
     store.run_now(send_again)

@@ -13,7 +13,15 @@ from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Origin
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import definitions, endpoint_rows, publish, replay, replay_rows, subscription_rows
+from gatepost.webhooks import (
+    define_endpoint,
+    define_subscription,
+    endpoint_rows,
+    publish,
+    replay,
+    replay_rows,
+    subscription_rows,
+)
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
@@ -63,13 +71,13 @@ def test_a_subscription_counts_once_it_was_answered_anywhere(post: Post, other: 
     assert post.publish().entry.matched == 0
     made = other.run_now(lambda tx: subscribe(tx, post))
     assert post.publish().entry.matched == 1
-    post.define(definitions.subscription, {"id": made.id, "status": "disabled"}, other)
+    post.define(define_subscription.define, {"id": made.id, "status": "disabled"}, other)
     assert post.publish().entry.matched == 0
-    post.define(definitions.subscription, {"id": made.id, "status": "active"}, other)
+    post.define(define_subscription.define, {"id": made.id, "status": "active"}, other)
     assert post.publish().entry.matched == 1
-    post.define(definitions.endpoint, {"id": made.endpoint, "status": "disabled"}, other)
+    post.define(define_endpoint.define, {"id": made.endpoint, "status": "disabled"}, other)
     assert post.publish().entry.matched == 1, "held"
-    post.define(definitions.endpoint, {"id": made.endpoint, "status": "removed"}, other)
+    post.define(define_endpoint.define, {"id": made.endpoint, "status": "removed"}, other)
     assert post.publish().entry.matched == 0
 
 
@@ -110,11 +118,11 @@ def test_an_event_of_one_account_is_not_for_another(post: Post, watch: Watch, ba
 
 
 def start(post: Post, subscription: Subscription, **asked: Any) -> None:
-    post.define(definitions.subscription, {"id": subscription.id, "replay": asked})
+    post.define(define_subscription.define, {"id": subscription.id, "replay": asked})
 
 
 def progress(post: Post, subscription: Subscription) -> dict[str, Any]:
-    found: dict[str, Any] = post.define(definitions.subscription, {"id": subscription.id})["replay"]
+    found: dict[str, Any] = post.define(define_subscription.define, {"id": subscription.id})["replay"]
     return found
 
 
@@ -267,7 +275,8 @@ def test_a_replay_ends_with_what_it_is_for(post: Post, backend: Backend, removed
     [(account, job)] = post.store.read_now(replay_rows.running)
     assert post.store.run_now(lambda tx: replay.some(tx, account, job))
     gone = subscription.id if removed == "subscription" else endpoint.id
-    post.define(getattr(definitions, removed), {"id": gone, "status": "removed"})
+    noun = define_subscription if removed == "subscription" else define_endpoint
+    post.define(noun.define, {"id": gone, "status": "removed"})
     assert not post.store.run_now(lambda tx: replay.some(tx, account, job))
     assert len(made_by(backend, "replay")) == 200
     assert [each["made"] for each in post.told("webhook.replay.ended")] == [200]
@@ -281,6 +290,6 @@ def test_a_replay_for_an_endpoint_that_stands_still_is_held(post: Post) -> None:
     start(post, subscription, **{"from": at(post, hours=1)})
     post.replay()
     assert post.claim() == []
-    assert post.define(definitions.endpoint, {"id": endpoint.id})["held"] == 1
+    assert post.define(define_endpoint.define, {"id": endpoint.id})["held"] == 1
     post.redefine(endpoint, status="active")
     assert [each.queued.because for each in post.claim()] == ["event"]

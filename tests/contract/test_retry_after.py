@@ -11,10 +11,10 @@ from gatepost.ledger.operations import Answer
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import health_rows, listing
-from gatepost.webhooks.claim_and_settle import Claim, Claimed
+from gatepost.webhooks.claim import Claim, Claimed
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing import Query
-from gatepost.webhooks.listing_query import Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter
 from tests.contract.backends import Watch
 from tests.contract.posting import SERVICE, WORKER, Post, claim_all, wait
 
@@ -41,7 +41,7 @@ def record(post: Post, delivery: str) -> dict[str, Any]:
     def unit(tx: Tx) -> Any:
         account = account_rows.load(tx, post.id)
         assert account is not None
-        return listing.answer(tx, SERVICE, account, Query(Wanted(id=ids.raw(delivery))))
+        return listing.answer(tx, SERVICE, account, Query(DeliveryFilter(id=ids.raw(delivery))))
 
     answer = post.store.read_now(unit)
     assert isinstance(answer, Answer)
@@ -130,7 +130,7 @@ def test_a_success_of_an_attempt_that_began_earlier_does_not_lift_it(
     post.forward(seconds=598, milliseconds=999)
     assert post.claim() == [], "the store decides, whatever a worker remembers"
     post.forward(milliseconds=1)
-    claims = {ids.text("dlv", each.key[1]): each.opened for each in post.claim()}
+    claims = {ids.text("dlv", each.key[1]): each.attempt for each in post.claim()}
     assert set(claims) == {first, third}
     assert (claims[third].waited_for, claims[third].waited_ms) == ("retry_after", 600_000)
     assert record(post, first)["attempts"][1]["planned_at"] == shown(until), "as it was shown"
@@ -142,7 +142,7 @@ def test_a_claim_tells_the_worker_until_when_to_wait(post: Post, endpoint: Endpo
     asked_to_wait(post)
     found: Claimed = post.store.run_now(lambda tx: claim_all(tx, WORKER, 10))
     assert found.claims == []
-    assert {each.not_before for each in found.picked} == {post.now + 600_000}
+    assert {each.not_before for each in found.lanes} == {post.now + 600_000}
     assert post.store.read_now(health_rows.retry_afters) == {post.key(endpoint): post.now + 600_000}
     post.forward(seconds=600)
     assert post.store.read_now(health_rows.retry_afters) == {}

@@ -13,7 +13,7 @@ import pytest
 
 from gatepost.core import clock, ids, webhook_signature
 from gatepost.webhooks import message
-from gatepost.webhooks.message import Told
+from gatepost.webhooks.message import EventMessage
 from tests.docs.pages import HOW_TO, ROOT, blocks
 
 PAGE = HOW_TO / "verify-webhooks.md"
@@ -50,7 +50,7 @@ EVENT_ID = ids.new("evt")
 
 
 def body() -> bytes:
-    return message.body(Told("acc_1", EVENT_ID, "invoice.paid", 0, json.dumps(EVENT)))
+    return message.body(EventMessage("acc_1", EVENT_ID, "invoice.paid", 0, json.dumps(EVENT)))
 
 
 def signed(at: int, *secrets: webhook_signature.NewSecret) -> dict[str, str]:

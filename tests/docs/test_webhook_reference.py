@@ -16,12 +16,12 @@ from gatepost.ingest import http
 from gatepost.ledger import entries, publishable
 from gatepost.verify import TOLERANCE
 from gatepost.web import deliveries as web_deliveries
-from gatepost.webhooks import claim_and_settle as units
 from gatepost.webhooks import (
     decide,
     deliveries,
     endpoints,
     message,
+    peers,
     plan,
     replay,
     schedule,
@@ -31,7 +31,8 @@ from gatepost.webhooks import (
 from gatepost.webhooks import listing as units_listing
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks import publish as units_publish
-from gatepost.webhooks.message import Told
+from gatepost.webhooks.claim import LEASE
+from gatepost.webhooks.message import EventMessage
 from tests.docs.pages import (
     DOCS,
     HOW_TO,
@@ -101,7 +102,7 @@ def test_states_and_ends() -> None:
 
 def test_wait_reasons() -> None:
     """Every wait reason of the schedule is in the table."""
-    source = inspect.getsource(schedule) + inspect.getsource(units)
+    source = inspect.getsource(schedule) + inspect.getsource(decide)
     told = first_column(DELIVERIES, "waited for", "meaning")
     assert set(told) == {
         word for word in ("plan", "rate_limit", "retry_after", "window", "turn") if f'"{word}"' in source
@@ -133,8 +134,8 @@ def test_numbers_in_the_text() -> None:
     assert units_publish.SLICE == http.MAX_BATCH == 100
     assert replay.SLICE == 200
     explained = prose(EXPLAINED)
-    assert timedelta(seconds=30) == units.LEASE
-    assert (worker.BEAT_EVERY, worker.DEAD_AFTER, worker.LOOK_EVERY, worker.SETTLE_FOR) == (2.0, 10_000, 1.0, 5.0)
+    assert timedelta(seconds=30) == LEASE
+    assert (peers.BEAT_EVERY, peers.DEAD_AFTER, worker.POLL_EVERY, worker.SETTLE_FOR) == (2.0, 10_000, 1.0, 5.0)
     for words in (
         "timeout plus 30 seconds",
         "beat every 2 seconds",
@@ -171,7 +172,7 @@ def test_the_body_matches_the_example(format_: str) -> None:
     assert at is not None
     account = found.get("account") or found["source"].removeprefix("urn:gatepost:")
     data = json.dumps(found["data"], separators=(",", ":"))
-    told = Told(account, found["id"], found["type"], clock.milliseconds(at), data)
+    told = EventMessage(account, found["id"], found["type"], clock.milliseconds(at), data)
     assert message.body(told, format_).decode() + "\n" == example
 
 

@@ -16,7 +16,7 @@ from gatepost.ledger.publishable import Event
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import listing, publish
 from gatepost.webhooks.listing import Query
-from gatepost.webhooks.listing_query import Wanted
+from gatepost.webhooks.listing_query import DeliveryFilter
 from gatepost.webhooks.publish import Published
 from tests.receiver import OK, Behaviour, Receiver, receiver
 from tests.service import Service
@@ -55,19 +55,19 @@ class Shop(NamedTuple):
 
     def record(self, delivery: str) -> dict[str, Any]:
         """What `delivery show --json` prints, without the price of a process."""
-        opened, wanted = self.gatepost.opened, Query(Wanted(id=ids.raw(delivery)))
+        opened, filters = self.gatepost.opened, Query(DeliveryFilter(id=ids.raw(delivery)))
 
         def unit(tx: Tx) -> Answer | Refusal:
-            return listing.page(tx, opened.service, administration.named(tx, self.name), wanted)
+            return listing.page(tx, opened.service, administration.named(tx, self.name), filters)
 
         answer = opened.store.read_now(unit)
         assert isinstance(answer, Answer)
         found: dict[str, Any] = answer.body["data"][0]
         return found
 
-    def status(self, delivery: str, *wanted: str) -> dict[str, Any]:
+    def status(self, delivery: str, *filters: str) -> dict[str, Any]:
         """The delivery, once it is so."""
-        wait_until(lambda: self.record(delivery)["status"] in wanted)
+        wait_until(lambda: self.record(delivery)["status"] in filters)
         return self.record(delivery)
 
     def explain(self, delivery: str) -> list[str]:

@@ -12,7 +12,7 @@ import requests
 from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.ledger.operations import OPERATIONS
-from gatepost.webhooks import definitions
+from gatepost.webhooks import define_endpoint
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
@@ -101,7 +101,7 @@ def test_a_suspended_account_holds_what_it_has_and_what_comes(platform: Platform
         platform.send_many(1)
         account = opened.store.read_now(lambda tx: administration.named(tx, platform.name))
         opened.store.run_now(
-            lambda tx: definitions.redefine_endpoint(tx, opened.service, account, endpoint["id"], "active")
+            lambda tx: define_endpoint.set_status(tx, opened.service, account, endpoint["id"], "active")
         )
         neighbour = Platform(gatepost, f"{platform.name}-neighbour")
         neighbour.connect(other.url)

@@ -304,8 +304,10 @@ def deliver(opened: Runtime, age: timedelta, *, ended: bool) -> str:
         account = account_rows.load_named(tx, "default")
         assert account is not None
         old = clock.milliseconds(tx.at - age)
-        made = deliveries.born(ids.raw(account.id), old.to_bytes(6, "big") + ids.fresh()[6:], ids.fresh(), ids.fresh(),
-                          ids.fresh(), "invoice.paid", 30, "replay")  # fmt: skip
+        made = deliveries.new_delivery(
+            ids.raw(account.id), old.to_bytes(6, "big") + ids.fresh()[6:], ids.fresh(), ids.fresh(), ids.fresh(),
+            "invoice.paid", 30, "replay",
+        )  # fmt: skip
         if ended:
             made = made._replace(status="succeeded", ended_at=old, ended_reason="delivered", last_code=200)
         delivery_rows.create(tx, [made], at=old)

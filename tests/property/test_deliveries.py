@@ -18,8 +18,8 @@ from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import definitions, endpoint_rows, subscription_rows
-from gatepost.webhooks.claim_and_settle import Claim, Result
+from gatepost.webhooks import decide, define_subscription, endpoint_rows, subscription_rows
+from gatepost.webhooks.claim import Claim
 from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.fanout import create_deliveries
@@ -86,7 +86,7 @@ class Anything(RuleBasedStateMachine):
     @rule(which=INDEX, status=st.sampled_from(["active", "disabled"]))
     def redefine_subscription(self, which: int, status: str) -> None:
         subscription, _ = self.subscriptions[which % len(self.subscriptions)]
-        self.post.define(definitions.subscription, {"id": subscription.id, "status": status})
+        self.post.define(define_subscription.define, {"id": subscription.id, "status": status})
 
     @rule(type_=TYPES, plan=PLANS, count=st.integers(1, 4))
     def publish(self, type_: str, plan: str, count: int) -> None:
@@ -108,7 +108,7 @@ class Anything(RuleBasedStateMachine):
     def replay(self, which: int, asked: dict[str, str]) -> None:
         subscription, _ = self.subscriptions[which % len(self.subscriptions)]
         if self.post.stored(subscription.endpoint).status != "removed":
-            self.post.define(definitions.subscription, {"id": subscription.id, "replay": asked})
+            self.post.define(define_subscription.define, {"id": subscription.id, "replay": asked})
 
     @rule(suspended=st.sampled_from([False, False, False, True]))
     def suspend(self, suspended: bool) -> None:
@@ -144,12 +144,18 @@ class Anything(RuleBasedStateMachine):
         results = []
         for which, outcome in those:
             claim = self.claims[-1 - which % min(len(self.claims), 8)]
-            results.append(self.post.result(claim, **outcome) if outcome else Result(claim, None))
+            results.append(self.post.result(claim, **outcome) if outcome else self.post.not_sent(claim))
         found = self.post.settle(*results)
         for each in results:
             if each not in found.overtaken:
                 outcomes = self.post.outcomes(ids.text("dlv", each.claim.key[1]))
-                right = "not_sent" if each.ended_at is None else "succeeded" if each.well else "failed"
+                right = (
+                    "not_sent"
+                    if not each.sent
+                    else "succeeded"
+                    if decide.succeeded(each.code, each.failure)
+                    else "failed"
+                )
                 assert outcomes[each.claim.number - 1] == right
 
     @rule(outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3), seconds=st.sampled_from([0, 4000]))
@@ -158,7 +164,7 @@ class Anything(RuleBasedStateMachine):
         claims = self.post.claim()
         self.claims += claims
         ends = zip(claims, itertools.cycle(outcomes), strict=False)
-        self.post.settle(*[self.post.result(each, **end) if end else Result(each, None) for each, end in ends])
+        self.post.settle(*[self.post.result(each, **end) if end else self.post.not_sent(each) for each, end in ends])
         self.pass_time(seconds)
 
     @rule(worker=WORKERS)

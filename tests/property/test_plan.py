@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost.core import clock
 from gatepost.webhooks import decide, plan
-from gatepost.webhooks.decide import Attempted, Ended, Receiver, RetryAt
+from gatepost.webhooks.decide import Attempted, Exhausted, Receiver, RetryAt
 from gatepost.webhooks.plan import Planned
 
 URL = "https://receiver.example"
@@ -43,14 +42,14 @@ def test_what_is_shown_is_what_happens(
     shown = plan.remaining(schedule, used, delivery, Planned(number, 1_794_729_600_000, "event"))
     happened, receiver = [shown[0]], Receiver(URL, "active", schedule)
     while True:
-        at = clock.from_milliseconds(happened[-1].at)
+        at = happened[-1].at
         attempted = Attempted(delivery, happened[-1].number, used, interrupted, URL, 503, None, None, at)
         match decide.after_attempt(attempted, receiver):
             case RetryAt() as again:
                 happened.append(Planned(happened[-1].number + 1, again.at, again.because))
                 used, interrupted = again.used, again.interrupted
             case end:
-                assert end == Ended("attempts_exhausted")
+                assert end == Exhausted()
                 break
     assert happened == shown
 

@@ -12,8 +12,10 @@ from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import Schedule, Turn
 
 LEASE = 45_000
-WELL = {"well": True, "trouble": False}
-OUTCOMES = st.sampled_from([WELL, WELL, {"well": False, "trouble": False}, {"well": False, "trouble": True}])
+SUCCEEDED = {"succeeded": True, "overloaded": False}
+OUTCOMES = st.sampled_from(
+    [SUCCEEDED, SUCCEEDED, {"succeeded": False, "overloaded": False}, {"succeeded": False, "overloaded": True}]
+)
 
 
 def key(account: int, endpoint: int) -> Key:
@@ -67,7 +69,7 @@ class Turns(RuleBasedStateMachine):
             self.made += 1
             self.queue[endpoint, 0][self.made.to_bytes(16, "big")] = self.now
         if told:
-            self.schedule.heard(endpoint, self.now)
+            self.schedule.delivery_created(endpoint, self.now)
 
     @rule(endpoint=st.sampled_from(KEYS), active=st.booleans(), most=st.integers(1, 12))
     def redefine(self, endpoint: Key, active: bool, most: int) -> None:
@@ -83,7 +85,7 @@ class Turns(RuleBasedStateMachine):
     def look(self) -> None:
         for (endpoint, lane), rows in self.queue.items():
             if rows:
-                self.schedule.found(Lane(*endpoint, lane, min(rows.values())), self.now)
+                self.schedule.lane_found(Lane(*endpoint, lane, min(rows.values())), self.now)
 
     @rule()
     def forget(self) -> None:
@@ -92,7 +94,7 @@ class Turns(RuleBasedStateMachine):
                 model.window = model.told = 1
                 model.inactive_until = 0
                 model.allowance = max(model.allowance, 1)
-        self.schedule.forget()
+        self.schedule.reset()
 
     @precondition(lambda self: not self.turns)
     @rule(most=st.sampled_from([1, 3, 128]))
@@ -122,7 +124,7 @@ class Turns(RuleBasedStateMachine):
     def claim(self, answers: bool) -> None:
         turns, self.turns = self.turns, []
         if not answers:
-            self.schedule.given_up(turns, self.now)
+            self.schedule.not_claimed(turns, self.now)
             for turn in turns:
                 self.models[turn.lane[:2]].allowance += turn.limit
             return
@@ -131,7 +133,7 @@ class Turns(RuleBasedStateMachine):
             endpoint = turn.lane[:2]
             model = self.models[endpoint]
             if not model.active:
-                self.schedule.stood_still(turn, self.now)
+                self.schedule.endpoint_inactive(turn, self.now)
                 model.allowance += turn.limit
                 model.window, model.inactive_until = 1, self.now + 1000
                 continue
@@ -147,7 +149,7 @@ class Turns(RuleBasedStateMachine):
                 self.queue[endpoint, 1][each] = self.now
                 self.open.discard((endpoint, each))
             if positions:
-                self.schedule.limits(endpoint, model.max_in_flight, RATES[endpoint])
+                self.schedule.set_limits(endpoint, model.max_in_flight, RATES[endpoint])
                 model.told, model.window = model.max_in_flight, min(model.window, model.max_in_flight)
             model.allowance += turn.limit - len(positions)
             left = self.now if len(page) == turn.limit else min(rows.values(), default=None)
@@ -182,16 +184,16 @@ class Turns(RuleBasedStateMachine):
         if asked:
             self.schedule.postpone(attempt.key, self.now + asked)
             model.not_before = max(model.not_before, self.now + asked)
-        if not outcome["well"] and delay is not None:
+        if not outcome["succeeded"] and delay is not None:
             self.queue[attempt.key, 1][attempt.id] = self.now + delay
-            self.schedule.retry_at(attempt.key, self.now + delay, self.now)
+            self.schedule.retry_planned(attempt.key, self.now + delay, self.now)
 
     def ended(self, attempt: Attempt, outcome: dict[str, bool]) -> None:
         self.last, model = attempt, self.models[attempt.key]
-        self.schedule.ended(attempt.key, attempt.lane, **outcome, now=self.now)
-        if outcome["well"]:
+        self.schedule.attempt_ended(attempt.key, attempt.lane, **outcome, now=self.now)
+        if outcome["succeeded"]:
             model.window = min(2 * model.window, model.told)
-        elif outcome["trouble"]:
+        elif outcome["overloaded"]:
             model.window = 1
 
     # --- what is always true
@@ -205,10 +207,10 @@ class Turns(RuleBasedStateMachine):
     def it_counts_right(self) -> None:
         if hasattr(self, "schedule"):
             assert self.schedule.in_flight == self.in_flight()
-            assert self.schedule._flying == [self.in_flight(lane=lane) for lane in (0, 1)]
+            assert self.schedule._slots.by_lane == [self.in_flight(lane=lane) for lane in (0, 1)]
             at_one = [each for each in KEYS if self.models[each].window == 1]
-            assert self.schedule._slow == self.in_flight(at_one)
-            assert len(self.schedule._later) <= 4 * len(KEYS)
+            assert self.schedule._slots._slow == self.in_flight(at_one)
+            assert len(self.schedule._checks) <= 4 * len(KEYS)
 
     def teardown(self) -> None:
         """When every endpoint is active and answers, all that waits is sent, and nothing is left behind."""
@@ -221,7 +223,7 @@ class Turns(RuleBasedStateMachine):
         waiting = sum(len(rows) for rows in self.queue.values())
         for _ in range(70 + 4 * waiting):
             while self.flying:
-                self.end_well()
+                self.end_with_success()
             if not any(self.queue.values()):
                 break
             self.look()
@@ -230,11 +232,11 @@ class Turns(RuleBasedStateMachine):
                 self.claim(answers=True)
             self.now += 1000
         assert not any(self.queue.values()), "something that is due was forgotten"
-        assert (self.schedule.in_flight, self.schedule._slow, self.schedule._accounts) == (0, 0, {})
+        assert (self.schedule.in_flight, self.schedule._slots._slow, self.schedule._slots._by_account) == (0, 0, {})
 
-    def end_well(self) -> None:
+    def end_with_success(self) -> None:
         attempt = self.flying.pop()
-        self.ended(attempt, WELL)
+        self.ended(attempt, SUCCEEDED)
         if (attempt.key, attempt.id) in self.open:
             self.open.discard((attempt.key, attempt.id))
             for lane in (0, 1):
@@ -254,14 +256,14 @@ class Crowd:
         self.flying: list[tuple[Key, int]] = []
         for each in self.greedy:
             for _ in range(window.bit_length()):
-                self.schedule.heard(each, self.now)
+                self.schedule.delivery_created(each, self.now)
                 [turn] = self.schedule.turns(self.now)
-                self.schedule.limits(each, window, None)
+                self.schedule.set_limits(each, window, None)
                 self.schedule.claimed(turn, 1, (0, b""), None, self.now)
-                self.schedule.ended(each, 0, **WELL, now=self.now)
+                self.schedule.attempt_ended(each, 0, **SUCCEEDED, now=self.now)
         for each in self.greedy:
             for lane in (0, 1):
-                self.schedule.found(Lane(*each, lane, self.now), self.now)
+                self.schedule.lane_found(Lane(*each, lane, self.now), self.now)
 
     def send(self, most: int) -> list[Key]:
         """Who had a turn for first attempts, in their order."""
@@ -274,7 +276,7 @@ class Crowd:
 
     def end(self, which: int) -> None:
         endpoint, lane = self.flying.pop(which % len(self.flying))
-        self.schedule.ended(endpoint, lane, **WELL, now=self.now)
+        self.schedule.attempt_ended(endpoint, lane, **SUCCEEDED, now=self.now)
 
 
 @given(
@@ -292,7 +294,7 @@ def test_a_backlog_of_others_keeps_nobody_waiting_for_more_than_a_round(
     waiting = False
     for number, (most, ends) in enumerate([*steps, *[(1, [0])] * 40]):
         if number == comes_at:
-            crowd.schedule.heard(newcomer, crowd.now)
+            crowd.schedule.delivery_created(newcomer, crowd.now)
             waiting = True
         had = crowd.send(most)
         if waiting:

@@ -44,20 +44,20 @@ MUTATIONS = [
     ),
     Mutation(
         "attempts are sent before they are on record",
-        "webhooks/claim_and_settle.py",
+        "webhooks/claim.py",
         "        queue_rows.claim(tx, rows)\n",
         "        queue_rows.claim(tx, rows[1:])\n",
     ),
     Mutation(
         "a dead worker's attempts leave no record",
-        "webhooks/claim_and_settle.py",
-        "    delivery_rows.add_attempts(tx, (_interrupted(each, now) for each in closed))\n",
+        "webhooks/endings.py",
+        "    delivery_rows.add_attempts(tx, closed)\n",
         "",
     ),
     Mutation(
         "claims whose answer was lost are forgotten",
         "webhooks/worker.py",
-        "self._unsure = self._unsure or bool(turns)",
+        "self._claims_unknown = self._claims_unknown or bool(turns)",
         "pass",
     ),
     Mutation(
@@ -113,7 +113,7 @@ MUTATIONS = [
     ),
     Mutation(
         "disabled endpoints are delivered to",
-        "webhooks/claim_and_settle.py",
+        "webhooks/claim.py",
         'and account.active and endpoint.status == "active":',
         "and account.active:",
     ),
@@ -126,9 +126,8 @@ MUTATIONS = [
     Mutation(
         "a restarted worker does not find retries",
         "webhooks/worker.py",
-        "if self._owns((lane.account, lane.endpoint)):\n                    self._schedule.found(lane, now)",
-        "if self._owns((lane.account, lane.endpoint)) and not lane.lane:\n"
-        "                    self._schedule.found(lane, now)",
+        "if self._peers.owns(lane[:2]):\n                    self._schedule.lane_found(lane, now)",
+        "if self._peers.owns(lane[:2]) and not lane.lane:\n                    self._schedule.lane_found(lane, now)",
     ),
     Mutation(
         "a cut answer is a success",
@@ -159,8 +158,8 @@ MUTATIONS = [
     Mutation(
         "a late result is not fenced off",
         "webhooks/queue_rows.sql",
-        "queue.id = given.id AND queue.number = given.number\n    AND (queue.worker IS NOT NULL",
-        "queue.id = given.id\n    AND (queue.worker IS NOT NULL",
+        "queue.id = given.id AND queue.number = given.number\n    AND /*python: MAY_BE_REQUEUED */",
+        "queue.id = given.id\n    AND /*python: MAY_BE_REQUEUED */",
     ),
     Mutation(
         "an attempt uses up nothing",
@@ -206,15 +205,15 @@ MUTATIONS = [
     ),
     Mutation(
         "suspended accounts are delivered to",
-        "webhooks/claim_and_settle.py",
+        "webhooks/claim.py",
         'and account.active and endpoint.status == "active":',
         'and endpoint.status == "active":',
     ),
     Mutation(
         "one account takes all slots",
         "webhooks/schedule.py",
-        "self._slots * 3 // 4 - self._accounts.get(account, 0))",
-        "self._slots)",
+        "return self.total * 3 // 4 - self._by_account.get(account, 0)",
+        "return self.total",
         seed=2,
     ),
 ]

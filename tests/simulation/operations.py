@@ -13,7 +13,7 @@ from gatepost.accounts import account_rows
 from gatepost.accounts import administration as account_units
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
-from gatepost.webhooks import claim_and_settle as delivery_units
+from gatepost.webhooks import operator_actions
 from tests.simulation import script
 from tests.simulation.deployment import Deployment
 from tests.simulation.invariants import Invariants
@@ -367,7 +367,7 @@ class Operations:
             return
         account, delivery, endpoint = self.random.choice(rows)
         self.invariants.changed[endpoint] = self.loop.time()
-        act = self.random.choice([delivery_units.retry, delivery_units.cancel])
+        act = self.random.choice([operator_actions.retry, operator_actions.cancel])
 
         def unit(tx: Any) -> None:
             found = account_rows.lock(tx, ids.text("acc", account))

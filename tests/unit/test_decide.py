@@ -7,7 +7,17 @@ import pytest
 
 from gatepost.core import clock
 from gatepost.webhooks import decide, plan
-from gatepost.webhooks.decide import Attempted, Decision, Delivered, Ended, Receiver, RetryAt
+from gatepost.webhooks.decide import (
+    Attempted,
+    Decision,
+    Delivered,
+    Exhausted,
+    Gone,
+    Receiver,
+    Released,
+    Removed,
+    RetryAt,
+)
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -27,7 +37,7 @@ def attempted(
     url: str = URL,
     retry_after: str | None = None,
 ) -> Attempted:
-    return Attempted(DELIVERY, number, used, interrupted, url, code, failure, retry_after, NOW)
+    return Attempted(DELIVERY, number, used, interrupted, url, code, failure, retry_after, ENDED_AT)
 
 
 def after(made: Attempted, status: str = "active", schedule: Sequence[int] = SCHEDULE) -> Decision:
@@ -58,18 +68,18 @@ class TestAnAnswer:
 
     def test_the_last_planned_attempt_is_the_last(self) -> None:
         assert after(attempted(number=2, used=1)) == RetryAt(ENDED_AT + wait(2, 3), "schedule", 2)
-        assert after(attempted(number=3, used=2)) == Ended("attempts_exhausted")
-        assert after(attempted(), schedule=[]) == Ended("attempts_exhausted")
+        assert after(attempted(number=3, used=2)) == Exhausted()
+        assert after(attempted(), schedule=[]) == Exhausted()
 
     def test_a_schedule_that_became_shorter_ends_it(self) -> None:
-        assert after(attempted(number=6, used=5)) == Ended("attempts_exhausted")
+        assert after(attempted(number=6, used=5)) == Exhausted()
 
     def test_an_answer_ends_a_row_of_interruptions(self) -> None:
         assert after(attempted(number=3, interrupted=2)) == RetryAt(ENDED_AT + wait(1, 4), "schedule", 1, 0)
 
     @pytest.mark.parametrize("code", [400, 503, None])
     def test_nothing_is_tried_again_at_a_removed_endpoint(self, code: int | None) -> None:
-        assert after(attempted(code), "removed") == Ended("endpoint_removed")
+        assert after(attempted(code), "removed") == Removed()
 
     def test_a_disabled_endpoint_has_its_plan_all_the_same(self) -> None:
         assert after(attempted(), "disabled") == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
@@ -78,7 +88,7 @@ class TestAnAnswer:
 class TestGone:
     @pytest.mark.parametrize("status", ["active", "disabled"])
     def test_410_ends_the_delivery(self, status: str) -> None:
-        assert after(attempted(410), status) == Ended("endpoint_gone")
+        assert after(attempted(410), status) == Gone()
 
     def test_410_from_an_address_that_the_endpoint_no_longer_has(self) -> None:
         found = after(attempted(410, url="https://old.example/hooks"))
@@ -131,7 +141,7 @@ class TestRetryAfter:
         assert decide.asked_not_before(made, Receiver(URL, "active", SCHEDULE)) is None
 
     def test_it_gives_no_attempt_that_was_not_planned(self) -> None:
-        assert after(attempted(429, used=2, number=3, retry_after="600")) == Ended("attempts_exhausted")
+        assert after(attempted(429, used=2, number=3, retry_after="600")) == Exhausted()
 
 
 class TestAKeptConnectionThatWasClosed:
@@ -147,7 +157,7 @@ class TestAKeptConnectionThatWasClosed:
         assert after(made) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
 
     def test_not_at_a_removed_endpoint(self) -> None:
-        assert after(self.CLOSED, "removed") == Ended("endpoint_removed")
+        assert after(self.CLOSED, "removed") == Removed()
 
 
 class TestWaitedFor:
@@ -177,7 +187,7 @@ class TestInterruption:
             (1, 0, RetryAt(ENDED_AT, "interrupted", 0, 2)),
             (2, 0, RetryAt(ENDED_AT + wait(1, 6), "interrupted", 1, 0)),
             (1, 2, RetryAt(ENDED_AT, "interrupted", 2, 2)),
-            (2, 2, Ended("attempts_exhausted")),
+            (2, 2, Exhausted()),
         ],
     )
     def test_the_third_in_a_row_uses_up_a_planned_attempt(
@@ -189,7 +199,7 @@ class TestInterruption:
     @pytest.mark.parametrize(("status", "ends"), [("disabled", False), ("removed", True)])
     def test_of_an_endpoint_that_stands_still(self, status: str, ends: bool) -> None:
         found = decide.after_interruption(DELIVERY, 1, 0, 0, ENDED_AT, Receiver(URL, status, SCHEDULE))
-        assert found == (Ended("endpoint_removed") if ends else RetryAt(ENDED_AT, "interrupted", 0, 1))
+        assert found == (Removed() if ends else RetryAt(ENDED_AT, "interrupted", 0, 1))
 
     def test_what_kills_every_worker_is_not_for_ever(self) -> None:
         receiver, used, interrupted, number = Receiver(URL, "active", SCHEDULE), 0, 0, 1
@@ -197,7 +207,7 @@ class TestInterruption:
             found := decide.after_interruption(DELIVERY, number, used, interrupted, ENDED_AT, receiver), RetryAt
         ):
             used, interrupted, number = found.used, found.interrupted, number + 1
-        assert (found, number) == (Ended("attempts_exhausted"), 3 * (len(SCHEDULE) + 1))
+        assert (found, number) == (Exhausted(), 3 * (len(SCHEDULE) + 1))
 
 
 @pytest.mark.parametrize("code", [None, 200, 404, 429, 500, 503])
@@ -205,20 +215,44 @@ class TestInterruption:
 def test_what_makes_us_send_one_at_a_time(code: int | None, failure: str | None) -> None:
     """429, and what says that the receiver is not there; not an answer, however bad, nor what we refused ourselves."""
     there = failure in (None, "body", "blocked_target", "redirect")
-    assert decide.in_trouble(code, failure) == (not there or code == 429)
+    assert decide.is_overloaded(code, failure) == (not there or code == 429)
 
 
 def test_every_reason_has_its_words() -> None:
     outcomes = [attempted(code, retry_after="600") for code in (200, 410, 429, 503, None)]
     found = [after(each, status, schedule) for each in outcomes for status in ("active", "removed")
              for schedule in ([], SCHEDULE)]  # fmt: skip
-    assert {each.reason for each in found if isinstance(each, Ended)} <= set(ENDS)
+    assert {each.reason for each in found if not isinstance(each, RetryAt | Released)} <= set(ENDS)
     assert {each.because for each in found if isinstance(each, RetryAt)} <= set(BECAUSE)
 
 
-def test_the_pause_after_a_shortage_doubles_up_to_a_minute() -> None:
-    """Each attempt that was not sent has a number, and uses up none of the plan."""
-    pauses = [decide.after_shortage(number, 2, 1, 5000).at - 5000 for number in range(3, 12)]
-    assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
-    assert decide.after_shortage(10**9, 0, 0, 0).at == 60_000
-    assert decide.after_shortage(1, 0, 2, 0) == RetryAt(1_000, "shortage", 0, 2)
+class TestNotSent:
+    """Each attempt that was not sent has a number, and uses up nothing of the schedule."""
+
+    @pytest.mark.parametrize("status", ["active", "disabled", "removed"])
+    @pytest.mark.parametrize("schedule", [[], SCHEDULE])
+    def test_it_returns_to_the_queue_whatever_became_of_the_endpoint(self, status: str, schedule: list[int]) -> None:
+        made = attempted(None, number=3, used=1, interrupted=2)._replace(sent=False)
+        assert after(made, status, schedule) == Released(ENDED_AT, "released", 1, 2)
+        assert decide.without_receiver(made) == decide.release(1, 2, ENDED_AT)
+
+    def test_the_pause_after_a_shortage_doubles_up_to_a_minute(self) -> None:
+        def pause(number: int, used: int) -> int:
+            short = attempted(None, number=number, used=used)._replace(sent=False, shortage="files")
+            found = after(short)
+            assert isinstance(found, Released)
+            assert (found.because, found.used, found.planned_at) == ("shortage", used, found.at)
+            return found.at - ENDED_AT
+
+        expected = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
+        assert [pause(number, 2) for number in range(3, 12)] == expected
+        assert pause(10**9, 0) == 60_000
+
+    def test_only_success_and_release_are_decided_before_the_commit(self) -> None:
+        assert decide.without_receiver(attempted(204)) == Delivered()
+        assert [decide.without_receiver(attempted(code)) for code in (410, 429, 503, None)] == [None] * 4
+
+
+def test_decisions_that_carry_nothing_differ() -> None:
+    ends = [Delivered(), Exhausted(), Gone(), Removed()]
+    assert all((one == other) == (one is other) for one in ends for other in ends)

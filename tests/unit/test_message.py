@@ -7,7 +7,7 @@ import pytest
 from gatepost import __version__
 from gatepost.core import ids
 from gatepost.webhooks import message
-from gatepost.webhooks.message import Told
+from gatepost.webhooks.message import EventMessage
 
 ACCOUNT = "acc_06d8un0u5du3r3ifb9lnp3culs"
 EVENT = bytes(range(16))
@@ -15,8 +15,8 @@ NAME = ids.text("evt", EVENT)
 AT = 1_794_729_600_120
 
 
-def told(data: str | None = '{"b":1,"a":2}', type_: str = "invoice.paid") -> Told:
-    return Told(ACCOUNT, NAME, type_, AT, data)
+def told(data: str | None = '{"b":1,"a":2}', type_: str = "invoice.paid") -> EventMessage:
+    return EventMessage(ACCOUNT, NAME, type_, AT, data)
 
 
 def test_the_standard_body() -> None:
@@ -72,4 +72,4 @@ def test_headers(form: str, content_type: str) -> None:
 
 
 def test_what_is_signed_has_no_dot_in_it() -> None:
-    assert "." not in told().name
+    assert "." not in told().id

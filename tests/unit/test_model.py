@@ -49,7 +49,7 @@ def test_an_attempt_comes_before_success() -> None:
 
 @pytest.mark.parametrize("reason", ENDS)
 def test_an_ending_is_in_the_state_of_its_reason(reason: str) -> None:
-    found = deliveries.ending(b"a", b"d", reason, 7, 503, None)
+    found = deliveries.end(b"a", b"d", reason, 7, 503, None)
     assert found == (b"a", b"d", ENDS[reason][0], 7, reason, 503, None)
     assert ENDS[reason][1].endswith(".")
 
@@ -83,13 +83,13 @@ def test_the_database_takes_the_outcomes_and_origins_of_the_model() -> None:
     ],
 )
 def test_what_is_shown_of_one_that_is_not_ended(worker: bytes | None, still: bool, shown: str) -> None:
-    assert deliveries.shown_status(QUEUED._replace(worker=worker), still=still) == shown
+    assert deliveries.unfinished_status(QUEUED._replace(worker=worker), inactive=still) == shown
 
 
 def test_a_delivery_is_born_pending_and_due() -> None:
-    born = deliveries.born(b"a", b"d", b"s", b"e", b"v", "invoice.paid", 30)
+    born = deliveries.new_delivery(b"a", b"d", b"s", b"e", b"v", "invoice.paid", 30)
     assert (born.status, born.ended_at, born.ended_reason, born.origin) == ("pending", None, None, "event")
-    queued = deliveries.queued(born, 5)
+    queued = deliveries.enqueue(born, 5)
     assert (queued.account, queued.id, queued.endpoint, queued.event) == (b"a", b"d", b"e", b"v")
     assert (queued.lane, queued.due, queued.planned_at, queued.because) == (0, 5, 5, "event")
     assert (queued.number, queued.used, queued.interrupted, queued.worker, queued.opened) == (0, 0, 0, None, None)

@@ -20,7 +20,7 @@ def key(endpoint: int = 0, account: int = 0) -> Key:
 
 def wait_for(schedule: Schedule, *keys: Key, lane: int = 0, due: int = NOW, now: int = NOW) -> None:
     for each in keys:
-        schedule.found(Lane(*each, lane, due), now)
+        schedule.lane_found(Lane(*each, lane, due), now)
 
 
 def claim(
@@ -35,10 +35,10 @@ def claim(
 
 
 def end(
-    schedule: Schedule, *keys: Key, lane: int = 0, well: bool = True, trouble: bool = False, now: int = NOW
+    schedule: Schedule, *keys: Key, lane: int = 0, succeeded: bool = True, overloaded: bool = False, now: int = NOW
 ) -> None:
     for each in keys:
-        schedule.ended(each, lane, well=well, trouble=trouble, now=now)
+        schedule.attempt_ended(each, lane, succeeded=succeeded, overloaded=overloaded, now=now)
 
 
 def warm(schedule: Schedule, keys: Iterable[Key], window: int, rate: int | None = None) -> None:
@@ -47,7 +47,7 @@ def warm(schedule: Schedule, keys: Iterable[Key], window: int, rate: int | None 
         for now in range(NOW - MANY, NOW - MANY + 1000 * window.bit_length(), 1000):
             wait_for(schedule, each, due=now, now=now)
             [turn] = schedule.turns(now)
-            schedule.limits(each, window, rate)
+            schedule.set_limits(each, window, rate)
             claim(schedule, turn, 1, None, now)
             end(schedule, each, now=now)
 
@@ -69,20 +69,20 @@ class TestWindow:
         for _ in range(6):
             [turn] = schedule.turns(NOW)
             seen.append(turn.limit)
-            schedule.limits(key(), 12, None)
+            schedule.set_limits(key(), 12, None)
             claim(schedule, turn)
             end(schedule, key())
-            end(schedule, *[key()] * (turn.limit - 1), well=False)
+            end(schedule, *[key()] * (turn.limit - 1), succeeded=False)
         assert seen == [1, 2, 4, 8, 12, 12]
 
-    @pytest.mark.parametrize(("trouble", "window"), [(True, 1), (False, 8)])
-    def test_trouble_makes_it_one(self, trouble: bool, window: int) -> None:
+    @pytest.mark.parametrize(("overloaded", "window"), [(True, 1), (False, 8)])
+    def test_an_overloaded_receiver_gets_one_at_a_time(self, overloaded: bool, window: int) -> None:
         schedule = Schedule()
         warm(schedule, [key()], 8)
         wait_for(schedule, key())
         [turn] = schedule.turns(NOW)
         claim(schedule, turn, 1)
-        end(schedule, key(), well=False, trouble=trouble)
+        end(schedule, key(), succeeded=False, overloaded=overloaded)
         [turn] = schedule.turns(NOW)
         assert turn.limit == window
 
@@ -101,7 +101,7 @@ class TestWindow:
         warm(schedule, [key()], 4)
         wait_for(schedule, key())
         [turn] = schedule.turns(NOW)
-        schedule.limits(key(), 1, None)
+        schedule.set_limits(key(), 1, None)
         claim(schedule, turn, left=None)
         end(schedule, *[key()] * 4)
         others = [key(number, 1) for number in range(1, 9)]
@@ -132,9 +132,9 @@ class TestRateLimit:
     def test_it_holds_for_one_that_has_little_to_send(self) -> None:
         schedule, sent = Schedule(), 0
         for now in range(NOW, NOW + 10_000, 50):
-            schedule.heard(key(), now)
+            schedule.delivery_created(key(), now)
             for turn in schedule.turns(now):
-                schedule.limits(key(), 1, 1)
+                schedule.set_limits(key(), 1, 1)
                 claim(schedule, turn, left=None, now=now)
                 end(schedule, key(), now=now)
                 sent += 1
@@ -152,24 +152,24 @@ class TestWaiting:
     def test_what_comes_earlier_counts(self) -> None:
         schedule = Schedule()
         for due in (9000, 3000, 6000):
-            schedule.retry_at(key(), NOW + due, NOW)
+            schedule.retry_planned(key(), NOW + due, NOW)
         assert schedule.next_at() == NOW + 3000
 
     def test_looking_often_costs_nothing(self) -> None:
         schedule = Schedule()
         for now in range(NOW, NOW + 1000):
             wait_for(schedule, key(), lane=1, due=NOW + MANY, now=now)
-        assert len(schedule._later) == 1
+        assert len(schedule._checks) == 1
 
     def test_retries_beside_one_that_is_far_off_leave_nothing_behind(self) -> None:
         schedule = Schedule()
-        schedule.retry_at(key(), NOW + 86_400_000, NOW)
+        schedule.retry_planned(key(), NOW + 86_400_000, NOW)
         for now in range(NOW, NOW + 1_000_000, 1000):
-            schedule.retry_at(key(), now + 500, now)
+            schedule.retry_planned(key(), now + 500, now)
             [turn] = schedule.turns(now + 500)
             claim(schedule, turn, 1, NOW + 86_400_000, now + 500)
-            end(schedule, key(), lane=1, well=False, now=now + 500)
-        assert len(schedule._later) == 1
+            end(schedule, key(), lane=1, succeeded=False, now=now + 500)
+        assert len(schedule._checks) == 1
 
     @pytest.mark.parametrize("already_in_line", [False, True])
     def test_an_endpoint_that_asked_us_to_wait(self, already_in_line: bool) -> None:
@@ -186,7 +186,7 @@ class TestWaiting:
     def test_a_retry_after_later_than_the_plan_is_what_is_waited_for(self) -> None:
         schedule = Schedule()
         schedule.postpone(key(), NOW + 5000)
-        schedule.retry_at(key(), NOW + 1000, NOW)
+        schedule.retry_planned(key(), NOW + 1000, NOW)
         assert schedule.turns(NOW) == []
         assert schedule.next_at() == NOW + 5000
         assert [turn.waited_for for turn in schedule.turns(NOW + 5000)] == ["retry_after"]
@@ -195,7 +195,7 @@ class TestWaiting:
         """One was lifted, another was set by another worker."""
         schedule = Schedule()
         schedule.postpone(key(0, 0), NOW + 5000)
-        schedule.postponed({key(0, 1): NOW + 7000})
+        schedule.set_retry_afters({key(0, 1): NOW + 7000})
         for each in (key(0, 0), key(0, 1)):
             wait_for(schedule, each)
         assert [turn.lane[:2] for turn in schedule.turns(NOW)] == [key(0, 0)]
@@ -213,7 +213,7 @@ class TestWaiting:
         warm(schedule, [key()], 8)
         wait_for(schedule, key())
         [turn] = schedule.turns(NOW)
-        schedule.stood_still(turn, NOW)
+        schedule.endpoint_inactive(turn, NOW)
         assert schedule.in_flight == 0
         assert schedule.turns(NOW + MANY) == [], "nothing of it is due, until it is found again"
         wait_for(schedule, key(), now=NOW)
@@ -225,7 +225,7 @@ class TestWaiting:
         schedule = Schedule()
         wait_for(schedule, key())
         [turn] = schedule.turns(NOW)
-        schedule.heard(key(), NOW + 1)
+        schedule.delivery_created(key(), NOW + 1)
         claim(schedule, turn, left=None, now=NOW + 2)
         end(schedule, key(), now=NOW + 3)
         assert [turn.lane.lane for turn in schedule.turns(NOW + 3)] == [0]
@@ -234,7 +234,7 @@ class TestWaiting:
         schedule = Schedule()
         wait_for(schedule, key(), key(1))
         turns = schedule.turns(NOW)
-        schedule.given_up(turns, NOW)
+        schedule.not_claimed(turns, NOW)
         assert schedule.in_flight == 0
         assert schedule.turns(NOW) == turns
 
@@ -242,7 +242,7 @@ class TestWaiting:
         schedule = Schedule(8)
         wait_for(schedule, key(), key(1))
         claim(schedule, schedule.turns(NOW)[0])
-        schedule.forget()
+        schedule.reset()
         assert schedule.turns(NOW) == []
         wait_for(schedule, key(), key(2), key(3))
         assert schedule.in_flight == 2, "one is claimed, one about to be"
@@ -252,7 +252,7 @@ class TestWaiting:
         schedule = Schedule()
         wait_for(schedule, key())
         claim(schedule, schedule.turns(NOW)[0], left=NOW + 5000)
-        schedule.forget()
+        schedule.reset()
         assert schedule.next_at() is None
         wait_for(schedule, key(), due=NOW + 5000)
         assert schedule.next_at() == NOW + 5000
@@ -264,11 +264,11 @@ class TestPosition:
         wait_for(schedule, key())
         [turn] = schedule.turns(NOW)
         last = claim(schedule, turn)
-        end(schedule, key(), well=False)
+        end(schedule, key(), succeeded=False)
         [turn] = schedule.turns(NOW)
         assert turn.after == last
         claim(schedule, turn, left=NOW + 5000)
-        end(schedule, key(), well=False)
+        end(schedule, key(), succeeded=False)
         [turn] = schedule.turns(NOW + 5000)
         assert turn.after == START
 
@@ -280,7 +280,7 @@ class TestPosition:
             if turn.after == START:
                 starts.append((now - NOW) // 1000)
             claim(schedule, turn, left=now, now=now)
-            end(schedule, key(), well=False, now=now)
+            end(schedule, key(), succeeded=False, now=now)
         assert starts == [0, 11, 22]
 
 
@@ -329,7 +329,7 @@ class TestTurns:
             for turn in schedule.turns(NOW, 2):
                 order.append(turn.lane.account[0])
                 claim(schedule, turn)
-                end(schedule, *[(turn.lane.account, turn.lane.endpoint)] * turn.limit, well=False)
+                end(schedule, *[(turn.lane.account, turn.lane.endpoint)] * turn.limit, succeeded=False)
             wait_for(schedule, modest)  # it is the only one with nothing under way, each time
         assert order[1:9] == [9, 1, 2, 0] * 2
 
@@ -340,7 +340,7 @@ class TestTurns:
             for turn in schedule.turns(NOW, 2):
                 order.append(turn.lane.account[0])
                 claim(schedule, turn)
-                end(schedule, (turn.lane.account, turn.lane.endpoint), well=False)
+                end(schedule, (turn.lane.account, turn.lane.endpoint), succeeded=False)
         assert order == [0, 1, 2, 3, 4, 0, 1, 2]
 
     def test_who_is_passed_over_keeps_its_place(self) -> None:
@@ -391,7 +391,7 @@ class TestShares:
     def test_an_endpoint_has_half(self) -> None:
         schedule = Schedule(16)
         warm(schedule, [key()], 8)
-        schedule.limits(key(), 1000, None)
+        schedule.set_limits(key(), 1000, None)
         wait_for(schedule, key())
         for _ in range(5):
             for turn in schedule.turns(NOW):
@@ -440,30 +440,30 @@ class TestShares:
             for turn in schedule.turns(NOW):
                 order.append(turn.lane.account[0])
                 claim(schedule, turn, left=None)
-            end(schedule, *keys[len(order) - 4 : len(order)], well=False, trouble=True)
+            end(schedule, *keys[len(order) - 4 : len(order)], succeeded=False, overloaded=True)
         assert order == list(range(12))
 
 
 class TestWell:
     def test_it_is_believed_for_ten_seconds(self) -> None:
         schedule = Schedule()
-        assert schedule.well([key()], NOW) == frozenset()
-        assert schedule.well([key(), key(1)], NOW + 9999) == {key()}
-        assert schedule.well([key()], NOW + 10_000) == frozenset()
+        assert schedule.healthy([key()], NOW) == frozenset()
+        assert schedule.healthy([key(), key(1)], NOW + 9999) == {key()}
+        assert schedule.healthy([key()], NOW + 10_000) == frozenset()
 
     def test_until_something_fails_and_not_soon_after(self) -> None:
         """The failure may be settled together with a success that came before it, or after that."""
         schedule = Schedule()
         wait_for(schedule, key())
         claim(schedule, schedule.turns(NOW)[0])
-        schedule.well([key()], NOW)
-        end(schedule, key(), well=False)
+        schedule.healthy([key()], NOW)
+        end(schedule, key(), succeeded=False)
         for now in (NOW, NOW + 1, NOW + 9999, NOW + 10_000):
-            assert schedule.well([key()], now) == frozenset()
-        assert schedule.well([key()], NOW + 10_001) == {key()}
+            assert schedule.healthy([key()], now) == frozenset()
+        assert schedule.healthy([key()], NOW + 10_001) == {key()}
 
     def test_until_a_commit_fails(self) -> None:
         schedule = Schedule()
-        schedule.well([key()], NOW)
-        schedule.given_up([], NOW)
-        assert schedule.well([key()], NOW) == frozenset()
+        schedule.healthy([key()], NOW)
+        schedule.not_claimed([], NOW)
+        assert schedule.healthy([key()], NOW) == frozenset()

@@ -9,9 +9,9 @@ import pytest
 from gatepost.core import clock, ids
 from gatepost.ledger.entries import Entry
 from gatepost.webhooks import plan
-from gatepost.webhooks.deliveries import ENDS, Attempt, AttemptDocument, Delivery, Opened, Queued
+from gatepost.webhooks.deliveries import ENDS, Attempt, AttemptDocument, Delivery, OpenAttempt, Queued
 from gatepost.webhooks.endpoints import Endpoint, SigningSecret
-from gatepost.webhooks.render import shown
+from gatepost.webhooks.render import render_delivery
 
 AT = datetime(2026, 11, 15, 8, tzinfo=UTC)
 NOW = clock.milliseconds(AT)
@@ -27,7 +27,7 @@ ENDPOINT = Endpoint(
 PENDING = Delivery(
     ACCOUNT, ID, b"e" * 16, b"s" * 16, EVENT, "invoice.paid", "event", "pending", None, None, None, None, 30
 )
-OPENED = Opened(NOW + 3, "https://receiver.example/old", ["sk_1", "sk_2"], "window", 3)
+OPENED = OpenAttempt(NOW + 3, "https://receiver.example/old", ["sk_1", "sk_2"], "window", 3)
 
 
 def queued(number: int = 0, used: int = 0, *, due: int = NOW, because: str = "event", open_: bool = False) -> Queued:
@@ -56,7 +56,7 @@ def ended(reason: str) -> Delivery:
 
 def show(delivery: Delivery, waiting: Queued | None, *attempts: Attempt, **more: Any) -> dict[str, Any]:
     told: dict[str, Any] = {"endpoint": ENDPOINT, "schedule": SCHEDULE, "entry_at": NOW - 5, "at": NOW} | more
-    return shown(delivery, waiting, attempts, **told)
+    return render_delivery(delivery, waiting, attempts, **told)
 
 
 def time(at: int) -> str:
@@ -125,13 +125,13 @@ def test_nothing_secret_is_shown() -> None:
 class TestStates:
     @pytest.mark.parametrize(("still", "status"), [(False, "pending"), (True, "held")])
     def test_waiting(self, still: bool, status: str) -> None:
-        told = show(PENDING, queued(), still=still)
+        told = show(PENDING, queued(), inactive=still)
         assert (told["status"], told["attempts"], told["ended_at"]) == (status, [], None)
 
     @pytest.mark.parametrize("still", [False, True])
     def test_under_way(self, still: bool) -> None:
         """Whatever becomes of the endpoint meanwhile."""
-        told = show(PENDING, queued(1, open_=True), still=still)
+        told = show(PENDING, queued(1, open_=True), inactive=still)
         assert told["status"] == "in_flight"
         [open_] = told["attempts"]
         assert open_ == {
@@ -155,7 +155,7 @@ class TestStates:
 
     @pytest.mark.parametrize("reason", ENDS)
     def test_ended(self, reason: str) -> None:
-        told = show(ended(reason), None, attempt(1), attempt(2), still=True, not_before=NOW + 9)
+        told = show(ended(reason), None, attempt(1), attempt(2), inactive=True, not_before=NOW + 9)
         assert told["status"] == ENDS[reason][0]
         assert (told["ended_at"], told["ended_reason"]) == (time(NOW + 32), reason)
         assert told["retries"] == {"made": 1, "remaining": 0, "next_at": None, "plan": []}
@@ -211,7 +211,7 @@ class TestRetries:
         assert (told["remaining"], [each["number"] for each in told["plan"]]) == (0, [1])
 
     def test_held_has_a_plan_but_no_time(self) -> None:
-        told = show(PENDING, queued(1, 1), attempt(1), still=True)["retries"]
+        told = show(PENDING, queued(1, 1), attempt(1), inactive=True)["retries"]
         assert told["next_at"] is None
         assert told["remaining"] == 3
 

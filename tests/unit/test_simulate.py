@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from gatepost.accounts import SETTINGS
 from gatepost.cli.simulate import parse, simulate, simulation, span
-from gatepost.core import clock, ids
+from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.webhooks import decide, plan
-from gatepost.webhooks.decide import Attempted, Delivered, Ended, Receiver, RetryAt
+from gatepost.webhooks.decide import Attempted, Delivered, Exhausted, Gone, Receiver, RetryAt
 from gatepost.webhooks.deliveries import FAILURES
 
 SCHEDULE: list[int] = SETTINGS["retry_schedule"].default
@@ -34,7 +34,7 @@ def test_each_step_is_what_the_deciding_code_says() -> None:
     for step in found.steps:
         attempted = Attempted(
             DELIVERY, step.number, used, 0, "https://r.example", step.outcome.code, step.outcome.failure, None,
-            clock.from_milliseconds(step.at),
+            step.at,
         )  # fmt: skip
         decision = decide.after_attempt(attempted, Receiver("https://r.example", "active", SCHEDULE))
         assert step.decision == decision
@@ -58,13 +58,11 @@ def test_without_outcomes_it_is_the_whole_plan() -> None:
 def test_every_failure_in_a_row_ends_it_with_the_last_of_the_schedule() -> None:
     found = simulation(SCHEDULE, DELIVERY, outcomes(*["500"] * 10, "200"))
     assert [isinstance(step.decision, RetryAt) for step in found.steps] == [True] * 9 + [False]
-    assert found.steps[-1].decision == Ended("attempts_exhausted")
+    assert found.steps[-1].decision == Exhausted()
     assert (found.rest, [each.text for each in found.unused]) == ([], ["200"])
 
 
-@pytest.mark.parametrize(
-    ("text", "decision"), [("200", Delivered()), ("204", Delivered()), ("410", Ended("endpoint_gone"))]
-)
+@pytest.mark.parametrize(("text", "decision"), [("200", Delivered()), ("204", Delivered()), ("410", Gone())])
 def test_what_ends_it_at_once(text: str, decision: object) -> None:
     found = simulation(SCHEDULE, DELIVERY, outcomes(text))
     assert [step.decision for step in found.steps] == [decision]
@@ -84,8 +82,9 @@ def test_an_interrupted_attempt_uses_up_none_but_the_third_in_a_row() -> None:
     made = [step.decision for step in found.steps if isinstance(step.decision, RetryAt)]
     assert [each.used for each in made] == [0, 0, 1, 1]
     assert [each.at > step.at for each, step in zip(made, found.steps, strict=True)] == [False, False, True, False]
-    assert simulation([], DELIVERY, outcomes("interrupted", "interrupted", "interrupted")).steps[-1].decision == Ended(
-        "attempts_exhausted"
+    assert (
+        simulation([], DELIVERY, outcomes("interrupted", "interrupted", "interrupted")).steps[-1].decision
+        == Exhausted()
     )
 
 

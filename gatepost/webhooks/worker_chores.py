@@ -1,0 +1,92 @@
+"""Chores of a delivery worker beside sending: the outbox, replays, deliveries that have to end, and old health rows.
+
+Several workers may run them at once: the statements decide which of them does the work.
+"""
+
+import asyncio
+
+from gatepost.accounts import Account, account_rows
+from gatepost.core import ids
+from gatepost.core.errors import Unavailable
+from gatepost.core.logging import log
+from gatepost.core.repeat import progress
+from gatepost.store.interface import Store
+from gatepost.store.pending import Key
+from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import endpoint_rows, health_rows, publish, replay, replay_rows, sweep
+
+_PAGE = 100
+_ALL_ENDPOINTS = 100_000  # more than an account can have
+
+
+async def publish_outbox(store: Store) -> None:
+    while True:
+        moved = await store.run(publish.from_outbox)
+        progress()
+        for number, problem in moved.refused:
+            log.error("outbox row refused", seq=number, error=problem)
+        if moved.published + len(moved.refused) < publish.SLICE:
+            return
+
+
+async def run_replays(store: Store) -> None:
+    """A slice of each in turn, so that neither a long replay nor a failing one delays the others."""
+    running = await store.read(replay_rows.running)
+    while running:
+        running = [(account, each) for account, each in running if await _run_slice(store, account, each)]
+        progress()
+
+
+async def _run_slice(store: Store, account: str, replay_id: str) -> bool:
+    try:
+        return await store.run(lambda tx: replay.some(tx, account, replay_id))
+    except Unavailable:
+        raise
+    except Exception:  # noqa: BLE001 (the other replays continue)
+        log.exception("replay failed", replay=replay_id)
+        return False
+
+
+async def sweep_inactive(store: Store) -> None:
+    """End deliveries of removed endpoints, and of endpoints that were disabled for too long."""
+    after: Key = (LOWEST, LOWEST)
+
+    def page(tx: Tx) -> list[Key]:
+        return endpoint_rows.inactive_with_deliveries(tx, after, _PAGE)
+
+    while keys := await store.read(page):
+        await _sweep(store, keys)
+        after = keys[-1]
+
+
+async def sweep_suspended(store: Store) -> None:
+    """End deliveries of accounts that were suspended for too long."""
+    after = ""
+
+    def page(tx: Tx) -> list[Account]:
+        return account_rows.page(tx, after, _PAGE)
+
+    while accounts := await store.read(page):
+        for account in accounts:
+            if not account.active:
+                await _sweep(store, await store.read(lambda tx, name=account.id: _endpoints(tx, name)))  # type: ignore[misc]
+        after = accounts[-1].name
+
+
+def _endpoints(tx: Tx, account: str) -> list[Key]:
+    raw = ids.raw(account)
+    return [(raw, ids.raw(endpoint.id)) for endpoint in endpoint_rows.page(tx, account, LOWEST, _ALL_ENDPOINTS)]
+
+
+async def _sweep(store: Store, keys: list[Key]) -> None:
+    """Reads first: a unit that finds nothing to end would still cost a commit."""
+    for key in await store.read(lambda tx: sweep.to_sweep(tx, keys)):
+        while await store.run(lambda tx, key=key: sweep.sweep(tx, key)):  # type: ignore[misc]
+            progress()
+            await asyncio.sleep(0)
+
+
+async def delete_recovered_health(store: Store) -> None:
+    """Reads first: most of the time there is nothing to delete."""
+    if await store.read(health_rows.has_recovered):
+        await store.run(health_rows.delete_recovered)
