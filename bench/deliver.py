@@ -27,10 +27,10 @@ from bench.grow import Target, ended, put, waiting
 from bench.peers import procrastinate
 from bench.peers.process import free_port
 from bench.publisher import ACCOUNTS, TYPES
-from gatepost.accounts import account_rows, administration
+from gatepost.accounts import account_rows, lookup
 from gatepost.core import ids
 from gatepost.ledger.operations import Call, operator
-from gatepost.oauth import definitions as oauth_definitions
+from gatepost.oauth import define_client
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import define_endpoint, define_subscription
 from tests import postgres
@@ -288,11 +288,11 @@ def reader_token(gatepost: Service, name: str) -> str:
 
 
 def _reader(tx: Tx, gatepost: Service, name: str) -> tuple[str, str]:
-    account = account_rows.lock(tx, administration.named(tx, name).id)
+    account = account_rows.lock(tx, lookup.named(tx, name).id)
     if account is None:
         raise LookupError(name)
     body = {"grant_types": ["client_credentials"], "scope": "gatepost:deliveries"}
-    answer = oauth_definitions.client(tx, gatepost.opened.service, account, Call(operator(account.id), body))
+    answer = define_client.define(tx, gatepost.opened.service, account, Call(operator(account.id), body))
     return answer.body["client_id"], answer.body["client_secret"]
 
 

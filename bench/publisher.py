@@ -13,7 +13,7 @@ from collections.abc import Callable
 import uvloop
 
 from gatepost.accounts import Account
-from gatepost.accounts.administration import named
+from gatepost.accounts.lookup import named
 from gatepost.core.errors import Refusal
 from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin

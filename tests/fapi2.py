@@ -8,8 +8,8 @@ from typing import Any
 import requests
 from joserfc.jwk import ECKey, Key
 
-from gatepost.accounts import administration as account_units
 from gatepost.core import ids
+from gatepost.oauth import account_admin
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import right_claims, signed
 from tests.login import API, CALLBACK, LOGIN_URL, SCOPES, Browser, Platform, b64
@@ -70,7 +70,7 @@ class Strict(Platform):
         changes = {"profile": "fapi2", "login_url": LOGIN_URL, "login_jwks": json.dumps(key_set(self.key))}
         changes |= dict(each.split("=", 1) for each in settings)
         store, service = gatepost.opened.store, gatepost.opened.service
-        made = store.run_now(lambda tx: account_units.create(tx, service, name, changes, key_set(first)))
+        made = store.run_now(lambda tx: account_admin.create(tx, service, name, changes, key_set(first)))
         self.account, self.first = made.account.id, Client(made.client, "")
         self.keys = {self.first.id: first}
         self.admin = self.own_token(self.first, ADMIN)
@@ -82,7 +82,7 @@ class Strict(Platform):
     def set(self, **changes: str) -> None:
         """What `account set` does."""
         store, service = self.gatepost.opened.store, self.gatepost.opened.service
-        store.run_now(lambda tx: account_units.change(tx, service, self.name, changes))
+        store.run_now(lambda tx: account_admin.change(tx, service, self.name, changes))
 
     def define_scope(self, **members: Any) -> None:
         answer = self.call("POST", "/oauth/scopes", json=members)

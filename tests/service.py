@@ -18,8 +18,8 @@ from typing import Any
 
 import requests
 
-from gatepost.accounts import administration as account_units
 from gatepost.ledger import entries, search
+from gatepost.oauth import account_admin
 from gatepost.run import app
 from gatepost.settings import load
 from tests import inside
@@ -66,7 +66,7 @@ class Service:
         """Make an account as `account create` does, without the price of a process; its id and its first client."""
         changes = dict(each.split("=", 1) for each in settings)
         store, service = self.opened.store, self.opened.service
-        made = store.run_now(lambda tx: account_units.create(tx, service, name, changes))
+        made = store.run_now(lambda tx: account_admin.create(tx, service, name, changes))
         assert made.secret is not None
         return made.account.id, Client(made.client, made.secret.reveal())
 

@@ -5,10 +5,11 @@ from typing import Any
 import click
 import msgspec
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, contents, pairs, with_store
 from gatepost.core.errors import BadSetting
+from gatepost.oauth import account_admin
 from gatepost.run.app import Runtime
 
 
@@ -28,7 +29,7 @@ def create(runtime: Runtime, name: str, settings: tuple[str, ...], jwks: str | N
     The client has every gatepost: scope of its account.
     """
     changes, keys = pairs(settings), _key_set(jwks)
-    created = runtime.store.run_now(lambda tx: administration.create(tx, runtime.service, name, changes, keys))
+    created = runtime.store.run_now(lambda tx: account_admin.create(tx, runtime.service, name, changes, keys))
     secret = created.secret.reveal() if created.secret else None
     shown = created.account.shown() if as_json else created.account.id
     show.record({"account": shown, "client_id": created.client, "client_secret": secret}, as_json=as_json)
@@ -49,7 +50,7 @@ def _key_set(text: str | None) -> dict[str, Any] | None:
 @with_store
 def list_accounts(runtime: Runtime, as_json: bool) -> None:
     """List all accounts by name."""
-    accounts = [account.shown() for account in administration.every(runtime.store)]
+    accounts = [account.shown() for account in lookup.every(runtime.store)]
     columns = {"name": "name", "id": "id", "status": "status", "created": "created_at"}
     show.listing(accounts, columns, as_json=as_json)
 
@@ -69,7 +70,7 @@ def show_account(runtime: Runtime, name: str, as_json: bool) -> None:
 def set_settings(runtime: Runtime, name: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Change settings of an account: KEY=VALUE, KEY=@FILE for the content of a file, KEY= for the default."""
     changes = pairs(settings)
-    _show(runtime.store.run_now(lambda tx: administration.change(tx, runtime.service, name, changes)), as_json)
+    _show(runtime.store.run_now(lambda tx: account_admin.change(tx, runtime.service, name, changes)), as_json)
 
 
 @account.command()
@@ -78,7 +79,7 @@ def set_settings(runtime: Runtime, name: str, settings: tuple[str, ...], as_json
 @with_store
 def suspend(runtime: Runtime, name: str, reason: str, as_json: bool) -> None:
     """Suspend an account: it gets no tokens, Gatepost refuses its tokens, and its deliveries are held."""
-    _show(runtime.store.run_now(lambda tx: administration.suspend(tx, name, reason)), as_json)
+    _show(runtime.store.run_now(lambda tx: account_admin.suspend(tx, name, reason)), as_json)
 
 
 @account.command()
@@ -86,7 +87,7 @@ def suspend(runtime: Runtime, name: str, reason: str, as_json: bool) -> None:
 @with_store
 def resume(runtime: Runtime, name: str, as_json: bool) -> None:
     """Resume a suspended account."""
-    _show(runtime.store.run_now(lambda tx: administration.resume(tx, name)), as_json)
+    _show(runtime.store.run_now(lambda tx: account_admin.resume(tx, name)), as_json)
 
 
 def _show(account: Account, as_json: bool) -> None:

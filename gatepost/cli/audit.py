@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TextIO
 import click
 import msgspec
 
-from gatepost.accounts import OPERATOR, Account, account_rows, administration
+from gatepost.accounts import OPERATOR, Account, account_rows, lookup
 from gatepost.cli import show
 from gatepost.cli.options import (
     account_named,
@@ -127,7 +127,7 @@ def verify(runtime: Runtime, name: str | None, head: str | None, kept: TextIO | 
         raise BadSetting("--head needs SEAL:MAC, as export and verify print it, and --account")
     if kept is not None and name is None:
         raise BadSetting("--checkpoint needs --account, the account that it belongs to")
-    accounts = [account_named(runtime, name)] if name else list(administration.every(runtime.store))
+    accounts = [account_named(runtime, name)] if name else list(lookup.every(runtime.store))
     problems = heads_problems(runtime, accounts[0] if name else None)
     results = []
     for account in accounts:
@@ -290,7 +290,7 @@ def prove(runtime: Runtime, event: str, name: str) -> None:
 
 
 def _account_with(runtime: Runtime, raw_id: bytes) -> Account:
-    for found in administration.every(runtime.store):
+    for found in lookup.every(runtime.store):
         if runtime.store.read_now(lambda tx, account=found.id: entry_rows.load(tx, account, raw_id)) is not None:  # type: ignore[misc]
             return found
     raise BadSetting(f"no account has an entry {ids.text('evt', raw_id)}; it may have been pruned")

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, duration, with_store
 from gatepost.core.errors import BadSetting
 from gatepost.core.secret_rotation import OVERLAP
+from gatepost.oauth import client_admin, client_rows
 from gatepost.oauth.clients import MAX_OVERLAP
 from gatepost.run.app import Runtime
 
@@ -24,9 +24,9 @@ def client() -> None:
 @with_store
 def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
     """List the clients of an account, oldest first."""
-    clients = list(administration.clients_of(runtime.store, account_named(runtime, name).id))
+    clients = list(client_rows.every(runtime.store, account_named(runtime, name).id))
     if as_json:
-        show.document(runtime.store.read_now(lambda tx: [administration.shown_client(tx, each) for each in clients]))
+        show.document(runtime.store.read_now(lambda tx: [client_admin.render(tx, each) for each in clients]))
         return
     rows = [
         (client.id, client.client_name, client.status, client.token_endpoint_auth_method, " ".join(client.grant_types))
@@ -40,7 +40,7 @@ def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
 @with_store
 def show_client(runtime: Runtime, client_id: str, as_json: bool) -> None:
     """Show the definition of a client. Of its secrets, only the times are shown."""
-    shown = runtime.store.read_now(lambda tx: administration.shown_client(tx, administration.client_of(tx, client_id)))
+    shown = runtime.store.read_now(lambda tx: client_admin.render(tx, client_admin.named(tx, client_id)))
     show.record(shown, as_json=as_json)
 
 
@@ -84,4 +84,4 @@ def rotate_secret(runtime: Runtime, client_id: str, overlap: timedelta, as_json:
 
 
 def _redefine(runtime: Runtime, client_id: str, **changes: Any) -> dict[str, Any]:
-    return runtime.store.run_now(lambda tx: administration.redefine_client(tx, runtime.service, client_id, changes))
+    return runtime.store.run_now(lambda tx: client_admin.redefine(tx, runtime.service, client_id, changes))

@@ -4,7 +4,7 @@ from itertools import islice
 
 import click
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.core import ids
@@ -61,7 +61,7 @@ def revoke(runtime: Runtime, consent_id: str, name: str, as_json: bool) -> None:
     """
 
     def unit(tx: Tx) -> bool:
-        account = administration.named(tx, name)
+        account = lookup.named(tx, name)
         box = runtime.service.keys.data
         if not ids.parse("con", consent_id) or not consent_rows.load(tx, account.id, consent_id, box):
             raise BadSetting(f"{account.name} has no consent {consent_id}; see `gatepost consent list`")

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from gatepost.accounts import Account, account_rows, administration
+from gatepost.accounts import Account, account_rows, lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, since_option, until_option, with_store
 from gatepost.cli.show import plain
@@ -149,7 +149,7 @@ def explain(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> Non
 @with_store
 def retry(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Make the next attempt now, or when the endpoint's Retry-After is over. A finished delivery is sent again."""
-    retried = runtime.store.run_now(lambda tx: operator_actions.retry(tx, administration.named(tx, name), delivery_id))
+    retried = runtime.store.run_now(lambda tx: operator_actions.retry(tx, lookup.named(tx, name), delivery_id))
     _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, retried)).record, as_json)
 
 
@@ -159,7 +159,7 @@ def retry(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
 @with_store
 def cancel(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Cancel an unfinished delivery: no more attempts are made. `retry` sends it as a new one."""
-    runtime.store.run_now(lambda tx: operator_actions.cancel(tx, administration.named(tx, name), delivery_id))
+    runtime.store.run_now(lambda tx: operator_actions.cancel(tx, lookup.named(tx, name), delivery_id))
     _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id)).record, as_json)
 
 
@@ -172,7 +172,7 @@ class Details(NamedTuple):
 
 
 def _details(tx: Tx, runtime: Runtime, name: str, delivery_id: str) -> Details:
-    account = administration.named(tx, name)
+    account = lookup.named(tx, name)
     raw = ids.parse("dlv", delivery_id)
     records: list[Record] = []
     if raw is not None:

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from gatepost.accounts import account_rows, administration, server_keys
+from gatepost.accounts import account_rows, lookup, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import json_option, load_settings, settings_options
 from gatepost.cli.show import Check
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.core.secrets import Box
-from gatepost.oauth import key_lifecycle as key_units
-from gatepost.oauth import key_rows, resources, shared_resources
+from gatepost.oauth import key_rows, resources, scope_rows, shared_resources
 from gatepost.run import app
 from gatepost.settings import LOOPBACK, Settings
 from gatepost.store.interface import Store
@@ -185,7 +184,7 @@ def _check_opens(settings: Settings, store: Store) -> Check:
         return Check(name, "problem", "cannot be decrypted without a master key", "see above")
 
     def unit(tx: Tx) -> set[bytes]:
-        key_units.open_server_keys(tx, master, make=False)
+        server_keys.open_keys(tx, master, make=False)
         return {master.closed_by(wrapped) for wrapped in server_keys.load(tx).values()}
 
     try:
@@ -217,8 +216,8 @@ def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]
 def _check_scopes(settings: Settings, store: Store) -> Iterator[Check]:
     """Report scopes that have no effect: of a shared resource, or of a resource that is not in normal form."""
     shared = shared_resources.index(settings.shared_resources)
-    for account in administration.every(store):
-        for scope in administration.scopes_of(store, account.id):
+    for account in lookup.every(store):
+        for scope in scope_rows.every(store, account.id):
             if shared.includes(scope.resource) and scope.status == "active":
                 found = f"{account.name} defined {scope.name} for {scope.resource}, whose scopes the operator defines"
                 yield Check("scopes", "warning", found, "the scope has no effect; ask the account to retire it")

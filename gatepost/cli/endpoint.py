@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.core import ids
@@ -60,7 +60,7 @@ def show_endpoint(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) 
     """Show the definition of an endpoint, its health and its subscriptions. Its secret is never shown."""
 
     def unit(tx: Tx) -> dict[str, Any]:
-        account = administration.named(tx, name)
+        account = lookup.named(tx, name)
         found = define_endpoint.load_named(tx, account, endpoint_id)
         subscriptions = subscription_rows.of_endpoint(tx, account.id, found.id)
         shown = [define_subscription.render(tx, subscription) for subscription in subscriptions]
@@ -97,7 +97,7 @@ def enable(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) -> None
 
 def _redefine(runtime: Runtime, name: str, endpoint_id: str, status: str, as_json: bool) -> None:
     def unit(tx: Tx) -> dict[str, Any]:
-        account = administration.named(tx, name)
+        account = lookup.named(tx, name)
         return define_endpoint.set_status(tx, runtime.service, account, endpoint_id, status)
 
     show.record(runtime.store.run_now(unit), as_json=as_json)

@@ -2,7 +2,7 @@
 
 import click
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_option, with_store
 from gatepost.oauth import issuer_admin, issuer_rows
@@ -33,7 +33,7 @@ def add(
     """Trust tokens of an issuer whose claims match, for one client and these scopes."""
     added = runtime.store.run_now(
         lambda tx: issuer_admin.add(
-            tx, runtime.service, administration.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
+            tx, runtime.service, lookup.named(tx, account), name, issuer=issued_by, jwks_uri=jwks_uri,
             match=list(match), client=client, scope=list(scope), once=once,
         )
     )  # fmt: skip
@@ -45,7 +45,7 @@ def add(
 @with_store
 def list_issuers(runtime: Runtime, name: str, as_json: bool) -> None:
     """List the issuers that an account trusts, by name."""
-    issuers = runtime.store.read_now(lambda tx: issuer_rows.load(tx, administration.named(tx, name).id))
+    issuers = runtime.store.read_now(lambda tx: issuer_rows.load(tx, lookup.named(tx, name).id))
     if as_json:
         show.document([issuer.shown() for issuer in issuers])
         return
@@ -59,7 +59,7 @@ def list_issuers(runtime: Runtime, name: str, as_json: bool) -> None:
 @with_store
 def show_issuer(runtime: Runtime, name: str, account: str, as_json: bool) -> None:
     """Show an issuer, with the `sub` of the tokens that its workloads obtain."""
-    issuer = runtime.store.read_now(lambda tx: issuer_admin.named(tx, administration.named(tx, account), name))
+    issuer = runtime.store.read_now(lambda tx: issuer_admin.named(tx, lookup.named(tx, account), name))
     show.record(issuer.shown(), as_json=as_json)
 
 
@@ -69,7 +69,7 @@ def show_issuer(runtime: Runtime, name: str, account: str, as_json: bool) -> Non
 @with_store
 def remove(runtime: Runtime, name: str, account: str, as_json: bool) -> None:
     """Stop trusting an issuer. All tokens that its workloads obtained end, including exchanged ones."""
-    runtime.store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), name))
+    runtime.store.run_now(lambda tx: issuer_admin.remove(tx, lookup.named(tx, account), name))
     if as_json:
         show.document({"name": name, "removed": True})
     else:

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import click
 
-from gatepost.accounts import account_rows
+from gatepost.accounts import account_rows, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import Box, new_master_key
 from gatepost.ledger.entries import OPERATOR, Origin
-from gatepost.oauth import key_lifecycle as key_units
-from gatepost.oauth import key_rows, signing_keys
+from gatepost.oauth import key_rotation, key_rows, signing_keys
 from gatepost.oauth.signing_keys import Change, SigningKey
 from gatepost.run import app
 from gatepost.run.app import Runtime
@@ -49,7 +48,7 @@ def rotate(runtime: Runtime, algs: tuple[str, ...], now: bool, as_json: bool) ->
     With --now, verifiers that cached the key set see an unknown kid until they fetch it again (15 minutes at most).
     """
     wanted = frozenset(algs or signing_keys.ALGORITHMS)
-    changes = runtime.store.run_now(lambda tx: key_units.rotate(tx, runtime.service, _ORIGIN, wanted, now=now))
+    changes = runtime.store.run_now(lambda tx: key_rotation.rotate(tx, runtime.service, _ORIGIN, wanted, now=now))
     _show(_after(changes), as_json)
     if now:
         click.echo(
@@ -76,7 +75,7 @@ def revoke(runtime: Runtime, key_id: str, reason: str, yes: bool, as_json: bool)
     )
     if not yes:
         click.confirm("Revoke it?", abort=True, err=True)
-    changes = runtime.store.run_now(lambda tx: key_units.revoke(tx, runtime.service, key_id, reason, _ORIGIN))
+    changes = runtime.store.run_now(lambda tx: key_rotation.revoke(tx, runtime.service, key_id, reason, _ORIGIN))
     _show(_after(changes), as_json)
 
 
@@ -152,10 +151,10 @@ def _rewrap(settings: Settings, runtime: Runtime, *, new: bool, own_file: bool) 
     if new:
         app.write_key_file(path, "\n".join([new_master_key(), *_words(path)]))
     master = app.master_keys(settings, first_start=False)
-    count = runtime.store.run_now(lambda tx: key_units.rewrap(tx, Box(master)))
+    count = runtime.store.run_now(lambda tx: server_keys.rewrap(tx, Box(master)))
     if not own_file or len(master) == 1:
         return count, 0
-    runtime.store.read_now(lambda tx: key_units.open_server_keys(tx, Box(master[:1]), make=False))
+    runtime.store.read_now(lambda tx: server_keys.open_keys(tx, Box(master[:1]), make=False))
     app.write_key_file(path, _words(path)[0])
     return count, len(master) - 1
 
@@ -187,4 +186,4 @@ def _after(changes: list[Change]) -> list[SigningKey]:
 
 def _show(keys: list[SigningKey], as_json: bool) -> None:
     columns = show.headings("id", "alg", "status", "announced_at", "activated_at", "retired_at", "purge_at")
-    show.listing([key_units.shown(key) for key in keys], columns, as_json=as_json)
+    show.listing([key_rotation.render(key) for key in keys], columns, as_json=as_json)

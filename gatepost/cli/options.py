@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gatepost.accounts import Account, administration, parse_duration
+from gatepost.accounts import Account, lookup, parse_duration
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.run.app import Runtime, open_for_use
@@ -67,7 +67,7 @@ def with_store(function: Command) -> Command:
 
 
 def account_named(runtime: Runtime, name: str) -> Account:
-    return runtime.store.read_now(lambda tx: administration.named(tx, name))
+    return runtime.store.read_now(lambda tx: lookup.named(tx, name))
 
 
 # --- values. An invalid one raises BadSetting, which every command reports in the same way.

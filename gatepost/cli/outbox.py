@@ -2,7 +2,7 @@
 
 import click
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings
 from gatepost.core.errors import BadSetting
@@ -32,7 +32,7 @@ def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: boo
     """
     runtime = _open(settings)
     try:
-        accounts = [runtime.store.read_now(lambda tx, name=name: administration.named(tx, name)) for name in names]  # type: ignore[misc]
+        accounts = [runtime.store.read_now(lambda tx, name=name: lookup.named(tx, name)) for name in names]  # type: ignore[misc]
     finally:
         runtime.store.close()
     statements = grant_statements(role, [text for account in accounts for text in (account.name, account.id)])

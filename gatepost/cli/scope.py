@@ -2,10 +2,9 @@
 
 import click
 
-from gatepost.accounts import administration
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, with_store
-from gatepost.oauth import reports, scopes
+from gatepost.oauth import reports, scope_rows, scopes
 from gatepost.run.app import Runtime
 
 
@@ -22,7 +21,7 @@ def list_scopes(runtime: Runtime, name: str, as_json: bool) -> None:
 
     Every account also has openid, offline_access, profile, email, address, phone and the gatepost: scopes.
     """
-    defined = administration.scopes_of(runtime.store, account_named(runtime, name).id)
+    defined = scope_rows.every(runtime.store, account_named(runtime, name).id)
     columns = show.headings("name", "status", "resource", "max_lifetime", "description")
     show.listing([scopes.render(scope) for scope in defined], columns, as_json=as_json)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, lookup
 from gatepost.cli import show
 from gatepost.cli.audit import check as verify_ledger
 from gatepost.cli.audit import heads_problems
@@ -105,7 +105,7 @@ def _check_sealing(store: Store) -> Check:
 
 def _check_ledgers(runtime: Runtime) -> Iterator[Check]:
     problems = heads_problems(runtime)
-    for account in administration.every(runtime.store):
+    for account in lookup.every(runtime.store):
         name, verdict = f"ledger of {account.name}", verify_ledger(runtime, account)
         problem = verdict.problem or problems.pop(account.id, "")
         if problem:
@@ -119,7 +119,7 @@ def _check_ledgers(runtime: Runtime) -> Iterator[Check]:
 
 def _check_deliveries(runtime: Runtime) -> Iterator[Check]:
     """Count the deliveries that entries say they created, and match a sample of the entries again."""
-    for account in administration.every(runtime.store):
+    for account in lookup.every(runtime.store):
         name, count = f"deliveries of {account.name}", _recount(runtime, account)
         counts = f"{count.entries - count.old} entries created {count.said} deliveries, of which {count.found} exist"
         if count.old:
@@ -256,7 +256,7 @@ def prune(runtime: Runtime, as_json: bool) -> None:
     Works in small batches, also beside a running server. Unfinished deliveries and their events are kept.
     """
     pruned = []
-    for account in administration.every(runtime.store):
+    for account in lookup.every(runtime.store):
         deliveries, entries = _prune(runtime, account)
         pruned.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})
     columns = {"account": "name", "deliveries deleted": "deliveries", "entries examined": "entries"}

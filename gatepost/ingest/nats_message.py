@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gatepost.accounts import OPERATOR, administration
+from gatepost.accounts import OPERATOR, lookup
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
@@ -100,7 +100,7 @@ def refuse_all(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
 def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
     if isinstance(message.event, Refusal):
         return message.event
-    account = administration.find(tx, message.account)
+    account = lookup.find(tx, message.account)
     if account is None:
         return Refusal("not_found", f"account: the account {message.account[:64]} does not exist", "/account")
     return publish.one(tx, account, message.event, _ORIGIN, earlier)
@@ -108,7 +108,7 @@ def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
 
 def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
     """Record a refusal in the operator's ledger. The insert decides, so a redelivered message is recorded once."""
-    operator, raw, place = administration.named(tx, OPERATOR), ids.fresh(), message.place
+    operator, raw, place = lookup.named(tx, OPERATOR), ids.fresh(), message.place
     name = hashlib.sha256(f"refused\0{place.stream}\0{place.sequence}\0{place.stored_at}".encode()).digest()
     if not published_ids.add(tx, operator.id, name, raw, name):
         return

@@ -1,5 +1,6 @@
 """The rows of clients."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -7,7 +8,10 @@ import msgspec
 
 from gatepost.core import clock, ids
 from gatepost.oauth.clients import Client
-from gatepost.store.transaction import Tx
+from gatepost.store.interface import Reader
+from gatepost.store.transaction import LOWEST, Tx
+
+_PAGE = 200
 
 _client = msgspec.json.Decoder(Client)
 _encode = msgspec.json.Encoder().encode
@@ -69,3 +73,11 @@ def _row(client: Client) -> dict[str, Any]:
 def _client_from(row: tuple[Any, ...]) -> Client:
     document, id_token_claims = row
     return msgspec.structs.replace(_client.decode(document), id_token_claims=bool(id_token_claims))
+
+
+def every(store: Reader, account: str) -> Iterator[Client]:
+    """All clients of an account, the oldest first."""
+    after = LOWEST
+    while clients := store.read_now(lambda tx, after=after: page(tx, account, after, _PAGE)):  # type: ignore[misc]
+        yield from clients
+        after = ids.raw(clients[-1].id)

@@ -1,11 +1,11 @@
 """Trusted issuers of an account: what the operator's commands do. Each change is in the account's ledger."""
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account
 from gatepost.core.errors import BadSetting
 from gatepost.egress.address_guard import url_problem
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
-from gatepost.oauth import issuer_rows, issuers, scopes
+from gatepost.oauth import client_admin, issuer_rows, issuers, scopes
 from gatepost.oauth.client_grants import JWT_BEARER
 from gatepost.oauth.issuers import Issuer
 from gatepost.oauth.service import Service
@@ -23,7 +23,7 @@ def add(
     problem = url_problem(service.policy_for(account.name), jwks_uri)
     if problem:
         raise BadSetting(f"--jwks-uri: {problem}")
-    found = administration.client_of(tx, client)
+    found = client_admin.named(tx, client)
     if found.account != account.id:
         raise BadSetting(f"there is no client {client} in the account {account.name}")
     grant = found.grant(JWT_BEARER)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.ledger import search
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.search import EntryFilter
-from gatepost.oauth import scopes
+from gatepost.oauth import client_rows, scopes
 from gatepost.oauth.consents import LONGEST_ACCESS
 from gatepost.oauth.provenance import CLIENT_DISABLED, read_entry_data
 from gatepost.store.interface import Reader
@@ -98,7 +98,7 @@ def unused(store: Reader, account: Account, days: int) -> Iterator[Unused]:
     for entry in search.newest(store, account.id, EntryFilter(("oauth.token.issued",), since=since), _ALL):
         data = _data(entry)
         used.update((data.get("grant", ""), name) for name in scopes.split(data.get("scope", "")))
-    for client in administration.clients_of(store, account.id):
+    for client in client_rows.every(store, account.id):
         for grant in client.grants if client.active else []:
             missing = [name for name in grant.scopes if (grant.id, name) not in used and grant.status == "active"]
             yield from (Unused(client.id, client.client_name, grant.grant_type, name) for name in missing)

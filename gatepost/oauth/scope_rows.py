@@ -1,11 +1,16 @@
 """The rows of scopes, and of the accounts that own resources."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from gatepost.core import ids
 from gatepost.oauth import scopes
 from gatepost.oauth.scopes import Scope
+from gatepost.store.interface import Reader
 from gatepost.store.transaction import Tx
+
+_PAGE = 200
 
 _scope = msgspec.json.Decoder(Scope)
 _encode = msgspec.json.Encoder().encode
@@ -52,3 +57,11 @@ def claim_resource(tx: Tx, resource: str, account: str) -> bool:
 def resource_owner(tx: Tx, resource: str) -> str | None:
     found = tx.one("resource_owner", resource=resource)
     return ids.text("acc", found[0]) if found else None
+
+
+def every(store: Reader, account: str) -> Iterator[Scope]:
+    """All scopes of an account, by name."""
+    after = ""
+    while scopes := store.read_now(lambda tx, after=after: page(tx, account, after, _PAGE)):  # type: ignore[misc]
+        yield from scopes
+        after = scopes[-1].name

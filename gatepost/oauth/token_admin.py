@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gatepost.accounts import Account, account_rows, administration
+from gatepost.accounts import Account, account_rows, lookup
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger import entry_rows, search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import (
+    client_admin,
     client_rows,
     consent_rows,
     family_rows,
@@ -57,10 +58,10 @@ class Ended(NamedTuple):
 def account_of(store: Store, which: Which, name: str) -> Account:
     """The account that it is about. The id of a token or a family does not tell: then it is looked for in all."""
     owner = store.read_now(lambda tx: _owner(tx, which))
-    named = store.read_now(lambda tx: administration.named(tx, name or owner)) if name or owner else None
+    named = store.read_now(lambda tx: lookup.named(tx, name or owner)) if name or owner else None
     if named is not None and owner not in ("", named.id):
         raise BadSetting(f"{which.client or which.subject} is not of {named.name}; leave --account out")
-    for account in [named] if named else administration.every(store):
+    for account in [named] if named else lookup.every(store):
         if owner or store.read_now(_has(account, which)):
             return account
     what = f"token {which.id}" if which.id else f"family {which.family}"
@@ -70,7 +71,7 @@ def account_of(store: Store, which: Which, name: str) -> Account:
 
 def _owner(tx: Tx, which: Which) -> str:
     if which.client:
-        return administration.client_of(tx, which.client).account
+        return client_admin.named(tx, which.client).account
     if which.subject:
         return account_in(which.subject)
     return ""

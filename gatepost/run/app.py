@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatepost import accounts
-from gatepost.accounts import account_rows
-from gatepost.accounts import administration as account_units
-from gatepost.accounts.administration import Created
+from gatepost.accounts import account_rows, server_keys
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.core.logging import is_configured, log
@@ -24,7 +22,8 @@ from gatepost.egress.address_guard import Policy
 from gatepost.egress.jwks_cache import JwksCache
 from gatepost.ledger import chains
 from gatepost.ledger.entries import TYPES
-from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import account_admin, key_rotation
+from gatepost.oauth.account_admin import Created
 from gatepost.oauth.service import Service
 from gatepost.oauth.shared_resources import index
 from gatepost.oauth.signing_keys import Ring
@@ -130,11 +129,11 @@ def open_for_use(settings: Settings) -> Runtime:
         if problem:
             raise BadSetting(problem)
         master = Box(master_keys(settings, first_start=False))
-        server_keys = store.read_now(lambda tx: key_units.open_server_keys(tx, master, make=False))
+        keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
     except BaseException:
         store.close()
         raise
-    return Runtime(store, service_of(settings, server_keys))
+    return Runtime(store, service_of(settings, keys))
 
 
 def open_for_start(settings: Settings) -> Runtime:
@@ -147,8 +146,8 @@ def open_for_start(settings: Settings) -> Runtime:
     store = open_store(settings)
     try:
         migrated = tuple(store.migrate())
-        server_keys = store.run_now(lambda tx: key_units.open_server_keys(tx, master, make=True))
-        service = service_of(settings, server_keys)
+        keys = store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))
+        service = service_of(settings, keys)
         created = store.run_now(lambda tx: _first_start(tx, service, make=not settings.database))
         if not settings.database:
             _mark(settings)
@@ -189,13 +188,13 @@ def _mark(settings: Settings) -> None:
 
 
 def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
-    account_units.create_operator(tx, service)
+    account_admin.create_operator(tx, service)
     for account in chains.adopt(tx, service.keys.seal):
         log.error("the chain record of an account is missing; its ledger is not sealed", account=account)
-    key_units.keep(tx, service, key_units.by_service())
+    key_rotation.advance(tx, service, key_rotation.by_service())
     if not make or len(account_rows.page(tx, "", 2)) > 1:
         return None
-    return account_units.create(tx, service, accounts.FIRST, {})
+    return account_admin.create(tx, service, accounts.FIRST, {})
 
 
 FIRST_CLIENT = "first-client.json"
@@ -225,9 +224,9 @@ def keep_first_client(settings: Settings, created: Created | None, *, terminal: 
     return path
 
 
-def service_of(settings: Settings, server_keys: ServerKeys) -> Service:
+def service_of(settings: Settings, keys: ServerKeys) -> Service:
     return Service(
-        settings.issuer, server_keys, Ring(server_keys.data), index(settings.shared_resources), settings.dev,
+        settings.issuer, keys, Ring(keys.data), index(settings.shared_resources), settings.dev,
         policy(settings), JwksCache(), {name: policy(settings, name) for name in settings.allow_networks},
     )  # fmt: skip
 

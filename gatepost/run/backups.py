@@ -6,10 +6,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from gatepost.accounts import server_keys
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import Box
-from gatepost.oauth import key_lifecycle as key_units
 from gatepost.run import app
 from gatepost.run import restore as units
 from gatepost.run.restore import Restored
@@ -107,8 +107,8 @@ def _finish(
     store = SqliteStore(fresh, clock.now, create_deliveries)
     try:
         store.migrate()
-        server_keys = store.read_now(lambda tx: key_units.open_server_keys(tx, master, make=False))
-        service = app.service_of(settings, server_keys)
+        keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
+        service = app.service_of(settings, keys)
         return units.finish(store, service, backup_at=at, keep_tokens=keep_tokens, lost=lost, passed=ended)
     finally:
         store.close()

@@ -30,8 +30,7 @@ from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.heads import DueHeads
 from gatepost.ledger.seal import BATCH
 from gatepost.ledger.sealing import PreparedSeal
-from gatepost.oauth import expiry, refusal_counts, refusals
-from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import expiry, key_rotation, refusal_counts, refusals
 from gatepost.oauth.service import Service
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import LOWEST, Tx
@@ -162,7 +161,7 @@ def _add(account: str, prepared: PreparedSeal) -> Callable[[Tx], int]:
 
 
 async def keep_keys(runtime: Runtime) -> None:
-    changes = await runtime.store.run(lambda tx: key_units.keep(tx, runtime.service, key_units.by_service()))
+    changes = await runtime.store.run(lambda tx: key_rotation.advance(tx, runtime.service, key_rotation.by_service()))
     for change in changes:
         log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
 

@@ -10,13 +10,11 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gatepost import accounts
-from gatepost.accounts import Account, account_rows
-from gatepost.accounts import administration as account_units
+from gatepost.accounts import Account, account_rows, lookup
 from gatepost.core import clock, ids
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
-from gatepost.oauth import consent_rows, revocation
-from gatepost.oauth import key_lifecycle as key_units
+from gatepost.oauth import consent_rows, key_rotation, revocation
 from gatepost.oauth.authorize import interactions
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import LOWEST, Tx, Unit
@@ -56,7 +54,7 @@ def finish(
     store.run_now(lambda tx: _begin(tx, service, data, keep_tokens=keep_tokens))
     consents = 0
     if not keep_tokens:
-        for account in list(account_units.every(store)):
+        for account in list(lookup.every(store)):
             consents += _end_consents(store, account, at, passed)
     return Restored(backup_at, not keep_tokens, consents, waiting)
 
@@ -73,7 +71,7 @@ def _begin(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool)
         raise LookupError(accounts.OPERATOR)
     record(tx, account, "account.store.restored", _ORIGIN, account.id, data)
     if not keep_tokens:
-        key_units.revoke_all(tx, service, REASON, _ORIGIN)
+        key_rotation.revoke_all(tx, service, REASON, _ORIGIN)
         interactions.delete_all(tx)
 
 

@@ -8,8 +8,7 @@ from gatepost.accounts import account_rows
 from gatepost.core.errors import Refusal
 from gatepost.ledger import operations
 from gatepost.ledger.operations import Answer, Call, Caller, CheckRepeated, Define, refused
-from gatepost.oauth import access_tokens
-from gatepost.oauth import definitions as oauth_definitions
+from gatepost.oauth import access_tokens, define_client, define_scope
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
 from gatepost.web import bearer
@@ -26,8 +25,8 @@ class Operation(NamedTuple):
     check_repeated: CheckRepeated | None = None
 
 
-CLIENTS = Operation("oauth.client", "gatepost:clients", oauth_definitions.client, oauth_definitions.check_repeated)
-SCOPES = Operation("oauth.scope", "gatepost:scopes", oauth_definitions.scope)
+CLIENTS = Operation("oauth.client", "gatepost:clients", define_client.define, define_client.check_repeated)
+SCOPES = Operation("oauth.scope", "gatepost:scopes", define_scope.define)
 ENDPOINTS = Operation("webhook.endpoint", "gatepost:endpoints", define_endpoint.define)
 SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", define_subscription.define)
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, lookup
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
@@ -105,7 +105,7 @@ def from_outbox(tx: Tx) -> Moved:
 
 def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str | None, earlier: Earlier) -> str:
     """Why the row was refused. Empty if it was published."""
-    account = administration.find(tx, account_name)
+    account = lookup.find(tx, account_name)
     if account is None:
         return f"there is no account {account_name}"
     parsed = read_json(data)

@@ -18,12 +18,12 @@ import msgspec
 import pytest
 
 from gatepost.accounts import account_rows
-from gatepost.accounts import administration as account_units
 from gatepost.core import ids
 from gatepost.core.errors import Unavailable
 from gatepost.ledger import publishable as ledger
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.operations import Call, operator
+from gatepost.oauth import account_admin
 from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.settings import Settings, load
@@ -80,7 +80,7 @@ class Post:
         self.opened = opened
         made = opened.created  # on PostgreSQL the first start makes no account
         if made is None:
-            made = opened.store.run_now(lambda tx: account_units.create(tx, opened.service, "default", {}))
+            made = opened.store.run_now(lambda tx: account_admin.create(tx, opened.service, "default", {}))
         self.account = made.account
         self.published = 0
         for path in ("a", "b"):

@@ -9,8 +9,8 @@ import msgspec
 import psycopg
 import pytest
 
-from gatepost.accounts import administration
 from gatepost.core import clock, ids
+from gatepost.oauth import account_admin
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import claim as claiming_unit
@@ -120,14 +120,14 @@ def test_each_attempt_is_of_the_endpoint_as_it_is_then(post: Post, endpoint: End
 def test_what_stands_still_is_not_claimed(post: Post, endpoint: Endpoint, status: str) -> None:
     [made] = post.deliver()
     if status == "suspended":
-        post.store.run_now(lambda tx: administration.suspend(tx, post.name, ""))
+        post.store.run_now(lambda tx: account_admin.suspend(tx, post.name, ""))
     else:
         post.redefine(endpoint, status=status)
     found = post.store.run_now(lambda tx: claim_all(tx, WORKER, 10))
     assert found.lanes == []
     assert post.waiting(made).number == 0
     if status == "suspended":
-        post.store.run_now(lambda tx: administration.resume(tx, post.name))
+        post.store.run_now(lambda tx: account_admin.resume(tx, post.name))
     elif status == "disabled":
         post.redefine(endpoint, status="active")
     assert len(post.claim()) == (status != "removed")

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger import entry_rows
+from gatepost.oauth import account_admin
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import endpoint_rows, health_rows, settle, sweep
@@ -247,7 +247,7 @@ def test_a_suspended_account_holds_too(later_post: Post) -> None:
     [tried, fresh] = post.deliver(2)
     [claim] = post.claim(1)
     post.settle(post.result(claim, 503))
-    post.store.run_now(lambda tx: administration.suspend(tx, post.name, "unpaid"))
+    post.store.run_now(lambda tx: account_admin.suspend(tx, post.name, "unpaid"))
     post.forward(minutes=59)
     assert (post.sweep(endpoint), post.claim()) == (0, [])
     post.forward(minutes=1, milliseconds=1)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gatepost import accounts
-from gatepost.accounts import account_rows
+from gatepost.accounts import account_rows, server_keys
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import SERVER_KEYS, Box
@@ -29,7 +29,6 @@ from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.seal import Head
-from gatepost.oauth import key_lifecycle
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from tests.contract import things
@@ -459,12 +458,12 @@ def test_a_removed_server_key_is_not_made_again(world: World, name: str | None) 
     """A new seal key would let everything be sealed anew."""
     master = Box([bytes(range(32))])
     with pytest.raises(BadSetting, match="removed from the store"):
-        world.store.run_now(lambda tx: key_lifecycle.open_server_keys(tx, master, make=True))
+        world.store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))
     for each in SERVER_KEYS:
         wrapped = master.close(b"k" * 32, f"server key {each}")
         world.execute("INSERT INTO server_keys VALUES (?, ?)", each, wrapped)
-    world.store.run_now(lambda tx: key_lifecycle.open_server_keys(tx, master, make=True))
+    world.store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))
     for each in [name] if name else SERVER_KEYS:
         world.execute("DELETE FROM server_keys WHERE name = ?", each)
     with pytest.raises(BadSetting, match="removed from the store"):
-        world.store.run_now(lambda tx: key_lifecycle.open_server_keys(tx, master, make=True))
+        world.store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))

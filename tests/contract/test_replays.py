@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gatepost.accounts import administration
 from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Origin
+from gatepost.oauth import account_admin
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import (
@@ -83,9 +83,9 @@ def test_a_subscription_counts_once_it_was_answered_anywhere(post: Post, other: 
 
 def test_a_suspended_accounts_events_are_fanned_out_and_held(post: Post) -> None:
     post.endpoint("*")
-    post.store.run_now(lambda tx: administration.suspend(tx, post.name, ""))
+    post.store.run_now(lambda tx: account_admin.suspend(tx, post.name, ""))
     assert (post.publish().entry.matched, post.claim()) == (1, [])
-    post.store.run_now(lambda tx: administration.resume(tx, post.name))
+    post.store.run_now(lambda tx: account_admin.resume(tx, post.name))
     assert len(post.claim()) == 1
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from gatepost import accounts
 from gatepost.accounts import account_rows
-from gatepost.accounts.administration import Created
 from gatepost.core import clock
 from gatepost.core.secrets import Secret
 from gatepost.ledger import search
+from gatepost.oauth.account_admin import Created
 from gatepost.run import app
 from gatepost.run.app import welcome
 from gatepost.settings import Settings, load

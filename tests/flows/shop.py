@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger import publishable as rules
@@ -46,7 +46,7 @@ class Shop(NamedTuple):
         assert isinstance(event, Event)
 
         def unit(tx: Tx) -> Published | Refusal:
-            return publish.one(tx, administration.named(tx, self.name), event, Origin("operator"))
+            return publish.one(tx, lookup.named(tx, self.name), event, Origin("operator"))
 
         made = self.gatepost.opened.store.run_now(unit)
         assert isinstance(made, Published)
@@ -58,7 +58,7 @@ class Shop(NamedTuple):
         opened, filters = self.gatepost.opened, Query(DeliveryFilter(id=ids.raw(delivery)))
 
         def unit(tx: Tx) -> Answer | Refusal:
-            return listing.page(tx, opened.service, administration.named(tx, self.name), filters)
+            return listing.page(tx, opened.service, lookup.named(tx, self.name), filters)
 
         answer = opened.store.read_now(unit)
         assert isinstance(answer, Answer)

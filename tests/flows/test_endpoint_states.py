@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.core import ids
 from gatepost.ledger.operations import OPERATIONS
 from gatepost.webhooks import define_endpoint
@@ -99,7 +99,7 @@ def test_a_suspended_account_holds_what_it_has_and_what_comes(platform: Platform
         first = platform.send(1)
         gatepost.cli("account", "suspend", platform.name)
         platform.send_many(1)
-        account = opened.store.read_now(lambda tx: administration.named(tx, platform.name))
+        account = opened.store.read_now(lambda tx: lookup.named(tx, platform.name))
         opened.store.run_now(
             lambda tx: define_endpoint.set_status(tx, opened.service, account, endpoint["id"], "active")
         )

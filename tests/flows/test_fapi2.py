@@ -10,9 +10,10 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from gatepost.accounts import administration as account_units
+from gatepost.accounts import lookup
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
+from gatepost.oauth import account_admin
 from gatepost.oauth import issuer_admin as issuer_units
 from gatepost.oauth.authorize import codes
 from gatepost.oauth.authorize.codes import code_id
@@ -123,8 +124,8 @@ def test_an_account_that_does_not_comply_is_not_made(sqlite_gatepost: Service, a
     store, service = sqlite_gatepost.opened.store, sqlite_gatepost.opened.service
     changes = {"profile": "fapi2"} | settings
     with pytest.raises(BadSetting, match=word):
-        store.run_now(lambda tx: account_units.create(tx, service, f"wrong-{account_name}", changes, keys))
-    assert store.read_now(lambda tx: account_units.find(tx, f"wrong-{account_name}")) is None
+        store.run_now(lambda tx: account_admin.create(tx, service, f"wrong-{account_name}", changes, keys))
+    assert store.read_now(lambda tx: lookup.find(tx, f"wrong-{account_name}")) is None
 
 
 def test_the_command_says_what_is_no_key_set(sqlite_gatepost: Service, account_name: str, tmp_path: Path) -> None:
@@ -382,7 +383,7 @@ def every_grant(own: Strict, headers: dict[str, Any]) -> dict[str, requests.Resp
         store, service = own.gatepost.opened.store, own.gatepost.opened.service
         store.run_now(
             lambda tx: issuer_units.add(
-                tx, service, account_units.named(tx, own.name), "workloads", issuer=issuer,
+                tx, service, lookup.named(tx, own.name), "workloads", issuer=issuer,
                 jwks_uri=f"{keys.url}/{own.name}", match=["sub=a workload"], client=machine.id, scope=["things:read"],
             )
         )  # fmt: skip

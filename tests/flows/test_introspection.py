@@ -12,9 +12,9 @@ import pytest
 import requests
 from joserfc.jwk import ECKey
 
-from gatepost.accounts import account_rows, administration
+from gatepost.accounts import account_rows
 from gatepost.core import clock, ids
-from gatepost.oauth import client_rows, introspection
+from gatepost.oauth import account_admin, client_rows, introspection
 from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
@@ -259,16 +259,16 @@ def test_a_disabled_client_asks_nothing_and_its_tokens_come_back_with_it(own: Se
 def test_a_suspended_account_asks_nothing(own: Setting) -> None:
     told = own.tokens()
     assert own.introspect(told["access_token"], own.server)["active"]
-    change(own, administration.suspend, own.name, "")
+    change(own, account_admin.suspend, own.name, "")
     for client in (own.client, own.server):
         check_refusal(own.post("introspect", client, token=told["access_token"]), "/oauth/introspect", "invalid_client")
-    change(own, administration.resume, own.name)
+    change(own, account_admin.resume, own.name)
     assert own.introspect(told["access_token"], own.server)["active"]
 
 
 def test_the_token_of_a_suspended_account_is_inactive_to_whoever_asks(own: Setting) -> None:
     told = own.tokens()
-    change(own, administration.suspend, own.name, "")
+    change(own, account_admin.suspend, own.name, "")
     store = own.gatepost.opened.store
     assert store.read_now(lambda tx: own.told(tx, told["access_token"])) == INACTIVE
 

@@ -18,7 +18,7 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting
 from gatepost.egress.jwks_cache import RETRY_AFTER
@@ -76,7 +76,7 @@ class Workload:
         store, service = self.gatepost.opened.store, self.gatepost.opened.service
         store.run_now(
             lambda tx: issuer_admin.add(
-                tx, service, administration.named(tx, self.name), name, match=list(match), **(told | changes)
+                tx, service, lookup.named(tx, self.name), name, match=list(match), **(told | changes)
             )
         )
 
@@ -488,7 +488,7 @@ def test_a_client_without_the_grant(workload: Workload) -> None:
 def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_name: str, stack: ExitStack) -> None:
     workload = Workload(gatepost, account_name, stack)
     store, account = gatepost.opened.store, account_name
-    store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), "ci"))
+    store.run_now(lambda tx: issuer_admin.remove(tx, lookup.named(tx, account), "ci"))
     workload.trust("once", once=True)
     workload.refused(workload.sign(), "jti")
     workload.refused(workload.sign(jti=""), "jti")
@@ -499,7 +499,7 @@ def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_nam
     workload.refused(shown, "used before")
     workload.refused(workload.sign(EC, jti="one"), "used before")
     assert workload.ask(workload.sign(jti="two")).status_code == 200
-    store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), "once"))
+    store.run_now(lambda tx: issuer_admin.remove(tx, lookup.named(tx, account), "once"))
     workload.trust("again", once=True)
     workload.refused(workload.sign(jti="two"), "used before")
 
@@ -507,7 +507,7 @@ def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_nam
 def test_of_many_who_show_it_at_once_one_is_served(gatepost: Service, account_name: str, stack: ExitStack) -> None:
     workload = Workload(gatepost, account_name, stack)
     store, account = gatepost.opened.store, account_name
-    store.run_now(lambda tx: issuer_admin.remove(tx, administration.named(tx, account), "ci"))
+    store.run_now(lambda tx: issuer_admin.remove(tx, lookup.named(tx, account), "ci"))
     workload.trust("once", once=True)
     assert workload.ask(workload.sign(jti="first")).status_code == 200  # the keys are fetched
     shown = workload.sign(jti="one")

@@ -9,10 +9,10 @@ import jwt
 import pytest
 from click.testing import CliRunner
 
+from gatepost.accounts import server_keys
 from gatepost.cli.main import commands
 from gatepost.core import clock
 from gatepost.core.secrets import new_master_key
-from gatepost.oauth import key_lifecycle as key_units
 from gatepost.oauth.signing_keys import ANNOUNCE
 from gatepost.run import app
 from tests import command, service
@@ -203,7 +203,7 @@ def test_rewrap_can_be_cut_short_anywhere(cut_at: str, tmp_path: Path, monkeypat
     home, name = {
         "write": (app, "write_key_file"),
         "rename": (Path, "replace"),
-        "rewrap": (key_units, "rewrap"),
+        "rewrap": (server_keys, "rewrap"),
     }[step]
     whole, calls = getattr(home, name), 0
 

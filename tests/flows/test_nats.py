@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.js import api
 
 from gatepost import accounts, settings
-from gatepost.accounts import administration as account_units
+from gatepost.accounts import lookup
 from gatepost.core import logging
 from gatepost.core.errors import BadSetting
 from gatepost.ingest import nats as bus
@@ -28,6 +28,7 @@ from gatepost.ledger import publishable as rules
 from gatepost.ledger import search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.publishable import Event
+from gatepost.oauth import account_admin
 from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.webhooks import publish
@@ -63,7 +64,7 @@ def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def opened(tmp_path: Path) -> Iterator[Runtime]:
     """A store without a service, for those that read from NATS in this process. It has the account acme."""
     found = app.open_for_start(settings.load({}, service.environment(tmp_path / "data", "")))
-    found.store.run_now(lambda tx: account_units.create(tx, found.service, "acme", {}))
+    found.store.run_now(lambda tx: account_admin.create(tx, found.service, "acme", {}))
     with closing(found.store):
         yield found
 
@@ -97,7 +98,7 @@ def event(number: int, account: Any = "acme", **members: Any) -> dict[str, Any]:
 
 
 def entries(opened: Runtime, account: str, type_: str = "invoice.paid") -> list[Entry]:
-    found = opened.store.read_now(lambda tx: account_units.named(tx, account))
+    found = opened.store.read_now(lambda tx: lookup.named(tx, account))
     return list(search.oldest(opened.store, found.id, search.EntryFilter((type_,))))
 
 
@@ -179,9 +180,7 @@ def test_the_id_is_the_same_however_it_is_published(running: Service, server: Se
     running.account(account_name)
     same = rules.event("invoice.paid", {"number": 7}, "invoice-7")
     assert isinstance(same, Event)
-    running.opened.store.run_now(
-        lambda tx: publish.one(tx, account_units.named(tx, account_name), same, Origin(OPERATOR))
-    )
+    running.opened.store.run_now(lambda tx: publish.one(tx, lookup.named(tx, account_name), same, Origin(OPERATOR)))
     server.publish(STREAM, event(7, account_name, id="invoice-7"))
     wait_for_answers(server, STREAM)
     assert [entry.actor for entry in entries(running.opened, account_name)] == [OPERATOR]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gatepost.accounts import Account, administration
+from gatepost.accounts import Account, lookup
 from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows
 from gatepost.ledger.record import append_entry
@@ -47,7 +47,7 @@ class Estate(Chain):
         )  # fmt: skip
 
     def owner(self, tx: Tx) -> Account:
-        return administration.named(tx, self.name)
+        return lookup.named(tx, self.name)
 
     def by_assertion(self) -> str:
         claims = Workload.claims(self.as_workload())

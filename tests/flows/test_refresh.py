@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.core import ids
-from gatepost.oauth import family_rows, token_admin
+from gatepost.oauth import account_admin, family_rows, token_admin
 from gatepost.oauth.token_admin import Which
 from tests import command, service
 from tests.login import SCOPES, Platform, opened
@@ -441,8 +441,8 @@ CHANGES: dict[str, tuple[Callable[[People, Client], None], str, Callable[[People
         lambda p, client: p.redefine(client, status="active"),
     ),
     "the account is suspended": (
-        lambda p, _: p.change(administration.suspend, p.name, ""), "invalid_client",
-        lambda p, _: p.change(administration.resume, p.name),
+        lambda p, _: p.change(account_admin.suspend, p.name, ""), "invalid_client",
+        lambda p, _: p.change(account_admin.resume, p.name),
     ),
     "the client loses the grant": (
         lambda p, client: p.redefine(client, grant_types=["authorization_code"]), "unauthorized_client",
@@ -549,7 +549,7 @@ def by_operator(people: People, told: dict[str, Any]) -> Callable[[], Any]:
     opened_store, family = people.gatepost.opened, people.family(told)
 
     def end() -> None:
-        account = opened_store.store.read_now(lambda tx: administration.named(tx, people.name))
+        account = opened_store.store.read_now(lambda tx: lookup.named(tx, people.name))
         ended = token_admin.revoke(opened_store.store, opened_store.service, account, Which(family=family))
         assert ended.families == 1
 

@@ -15,8 +15,8 @@ import pytest
 import requests
 from joserfc.jwk import ECKey, Key
 
-from gatepost.accounts import administration
 from gatepost.core import ids
+from gatepost.oauth import account_admin
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from tests import service
 from tests.assertions import b64, signed
@@ -512,9 +512,9 @@ def test_a_handoff_and_a_leaving_are_not_taken_for_each_other(setting: Setting) 
 def test_who_is_suspended_or_has_no_login_application_ends_nothing(own: Setting) -> None:
     told = own.tokens()
     store, settings = own.gatepost.opened.store, own.gatepost.opened.service
-    store.run_now(lambda tx: administration.suspend(tx, own.name, ""))
+    store.run_now(lambda tx: account_admin.suspend(tx, own.name, ""))
     check_refusal(own.say(own.leaving()), "/oauth/revoke", "invalid_request")
-    store.run_now(lambda tx: administration.resume(tx, own.name))
-    store.run_now(lambda tx: administration.change(tx, settings, own.name, {"login_jwks": ""}))
+    store.run_now(lambda tx: account_admin.resume(tx, own.name))
+    store.run_now(lambda tx: account_admin.change(tx, settings, own.name, {"login_jwks": ""}))
     check_refusal(own.say(own.leaving()), "/oauth/revoke", "invalid_request", "cannot be verified")
     assert own.works(told["access_token"])

@@ -14,7 +14,7 @@ from schemathesis.core.result import Ok
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.pytest._test_builder import build_operation_test
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger import publishable
@@ -105,7 +105,7 @@ def _publish(service: Service, account: str) -> Published:
     assert isinstance(event, publishable.Event)
 
     def unit(tx: Tx) -> Published | Refusal:
-        return units.one(tx, administration.named(tx, account), event, Origin("operator"))
+        return units.one(tx, lookup.named(tx, account), event, Origin("operator"))
 
     published = service.opened.store.run_now(unit)
     assert isinstance(published, Published)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.oauth import scope_rows, scopes
 from gatepost.oauth.scopes import Scope
 from gatepost.store.transaction import Tx
@@ -42,7 +42,7 @@ class Tenant:
 
     def own(self, name: str, resource: str) -> Scope:
         def make(tx: Tx) -> Scope:
-            return Scope(administration.named(tx, self.name).id, name, resource, tx.at, tx.at)
+            return Scope(lookup.named(tx, self.name).id, name, resource, tx.at, tx.at)
 
         return self.gatepost.opened.store.read_now(make)
 

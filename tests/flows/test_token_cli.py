@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gatepost.accounts import administration
+from gatepost.accounts import lookup
 from gatepost.cli.main import commands
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
-from gatepost.oauth import consent_rows, token_admin
+from gatepost.oauth import account_admin, consent_rows, token_admin
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.consents import Consent, Said
 from gatepost.oauth.token_admin import Which
@@ -163,7 +163,7 @@ STATES: dict[str, Callable[[Shop, dict[str, Any]], Any]] = {
     "family ended": lambda shop, told: shop.post("revoke", token=told["refresh_token"]),
     "consent ended": lambda shop, _: shop.say("token", "revoke", "--subject", shop.ada),
     "client disabled": lambda shop, _: shop.say("client", "disable", shop.client.id),
-    "account suspended": lambda shop, _: shop.change(administration.suspend, shop.name, ""),
+    "account suspended": lambda shop, _: shop.change(account_admin.suspend, shop.name, ""),
 }
 
 
@@ -184,7 +184,7 @@ def test_a_token_is_found_by_id_long_after_and_else_for_a_day(sqlite_shop: Shop)
         with closing(
             SqliteStore(running.directory / "gatepost.db", lambda: clock.now() + after, create_deliveries)
         ) as later:
-            account = later.read_now(lambda tx: administration.named(tx, sqlite_shop.name))
+            account = later.read_now(lambda tx: lookup.named(tx, sqlite_shop.name))
             found = token_admin.found(later, running.opened.service, account, Which(**which), 10)
             return [each["state"] for each in found]
 
@@ -251,7 +251,7 @@ def test_revoke_a_workload_that_a_trusted_issuer_named(shop: Shop) -> None:
     def issue(tx: Tx) -> str:
         ends = clock.seconds(tx.at) + 600
         data = {"grant_type": "x", "scope": "things:read", "sub": subject, "expires_at": ends}
-        entry = record(tx, administration.named(tx, shop.name), "oauth.token.issued", Origin(machine.id), "", data)
+        entry = record(tx, lookup.named(tx, shop.name), "oauth.token.issued", Origin(machine.id), "", data)
         return ids.with_prefix("tok", entry.name)
 
     token = shop.change(issue)
@@ -285,12 +285,12 @@ def test_what_is_revoked_while_all_is_stopped_does_not_come_back(sqlite_shop: Sh
     if stopped == "client":
         shop.say("client", "disable", machine.id)
     else:
-        shop.change(administration.suspend, shop.name, "")
+        shop.change(account_admin.suspend, shop.name, "")
     assert shop.say("token", "revoke", "--client", machine.id) == "Revoked: 1 access token.\n"
     if stopped == "client":
         shop.say("client", "enable", machine.id)
     else:
-        shop.change(administration.resume, shop.name)
+        shop.change(account_admin.resume, shop.name)
     assert not shop.works(token)
 
 
@@ -299,7 +299,7 @@ def test_many_end_in_slices(sqlite_shop: Shop) -> None:
     box, person = shop.gatepost.opened.service.keys.data, b"p" * 32
 
     def fill(tx: Tx) -> None:
-        account, ends = administration.named(tx, shop.name), clock.seconds(tx.at) + 600
+        account, ends = lookup.named(tx, shop.name), clock.seconds(tx.at) + 600
         for _ in range(450):
             said, until = Said("ada", ["things:read"]), tx.at + timedelta(days=1)
             made = Consent(ids.new("con"), account.id, machine.id, said, tx.at, until)

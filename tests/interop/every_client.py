@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, Key, KeyParameters, OKPKey, RSAKey
 
-from gatepost.accounts import administration
+from gatepost.oauth import account_admin, client_admin
 from gatepost.store.transaction import Tx
 from tests.interop import npm
 from tests.interop.person import altered, sign_in
@@ -117,8 +117,8 @@ class EveryClient:
 
         def comply(tx: Tx) -> None:
             for other in (platform.first, platform.client):  # which have secrets
-                administration.redefine_client(tx, service, other.id, {"status": "disabled"})
-            administration.change(tx, service, platform.name, {"profile": "fapi2"})
+                client_admin.redefine(tx, service, other.id, {"status": "disabled"})
+            account_admin.change(tx, service, platform.name, {"profile": "fapi2"})
 
         platform.gatepost.opened.store.run_now(comply)
         told = self.told(platform, "signed_in", scope=SCOPE, **client)

@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gatepost.accounts import administration
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
+from gatepost.oauth import account_admin
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import decide, define_subscription, endpoint_rows, subscription_rows
@@ -114,7 +114,7 @@ class Anything(RuleBasedStateMachine):
     def suspend(self, suspended: bool) -> None:
         name = self.post.name
         self.store.run_now(
-            lambda tx: administration.suspend(tx, name, "") if suspended else administration.resume(tx, name)
+            lambda tx: account_admin.suspend(tx, name, "") if suspended else account_admin.resume(tx, name)
         )
 
     @rule(what=st.sampled_from(["cancel", "retry"]), which=INDEX)

@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 from gatepost.accounts import account_rows
-from gatepost.accounts import administration as account_units
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
+from gatepost.oauth import account_admin
 from gatepost.webhooks import operator_actions
 from tests.simulation import script
 from tests.simulation.deployment import Deployment
@@ -330,14 +330,14 @@ class Operations:
             return
         tenant.may_be_refused = True
         self._change_plans(tenant)
-        world.store.run_now(lambda tx: account_units.suspend(tx, tenant.name, "simulated"))
+        world.store.run_now(lambda tx: account_admin.suspend(tx, tenant.name, "simulated"))
         tenant.suspended = True
 
         async def resume() -> None:
             tenant.suspended = False
             for receiver in self._receivers(tenant):
                 receiver.mood = "well"
-            world.store.run_now(lambda tx: account_units.resume(tx, tenant.name))
+            world.store.run_now(lambda tx: account_admin.resume(tx, tenant.name))
             self._change_plans(tenant)
             self.later(15.0, forget, self.returns)
 

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from joserfc.jwk import ECKey
 
-from gatepost.accounts import administration as account_units
 from gatepost.core import ids
+from gatepost.oauth import account_admin
 from tests.assertions import signed
 from tests.login import CALLBACK, LOGIN_URL, VERIFIER, challenge, opened
 from tests.simulation import script
@@ -78,7 +78,7 @@ class Tenant:
         }
         world = deployment.world
         assert world is not None
-        made = world.store.run_now(lambda tx: account_units.create(tx, world.service, name, settings))
+        made = world.store.run_now(lambda tx: account_admin.create(tx, world.service, name, settings))
         assert made.secret is not None
         self.id = made.account.id
         self.admin = Credentials(made.client, made.secret.reveal())

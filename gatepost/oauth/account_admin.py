@@ -1,24 +1,24 @@
-"""Making and changing accounts: what the operator's commands do."""
+"""Creating, changing and suspending accounts: the operator's commands.
 
-from collections.abc import Iterator, Mapping
+This is in `oauth` and not in `accounts`, because an account gets a first client, and its clients limit its settings.
+"""
+
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gatepost import accounts
-from gatepost.accounts import Account, account_rows
+from gatepost.accounts import Account, account_rows, lookup
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting, Refusal
+from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import Secret
 from gatepost.ledger import chains, operations
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.operations import Call, operator
 from gatepost.ledger.record import record
-from gatepost.oauth import client_rows, client_rules, clients, definitions, scope_rows
-from gatepost.oauth.clients import Client
-from gatepost.oauth.scopes import Scope
+from gatepost.oauth import client_rows, client_rules, define_client
 from gatepost.oauth.service import Service
-from gatepost.store.interface import Reader
 from gatepost.store.transaction import LOWEST, Tx
 
 _ORIGIN = Origin(OPERATOR)
@@ -34,7 +34,7 @@ class Created(NamedTuple):
 def create(
     tx: Tx, service: Service, name: str, changes: Mapping[str, str], jwks: dict[str, Any] | None = None
 ) -> Created:
-    """An account and its first client, which holds every `gatepost:` scope; with `jwks`, a key and no secret."""
+    """Create an account and its first client with every `gatepost:` scope. With `jwks` the client has no secret."""
     account = accounts.change(accounts.new(name, tx.at), changes, dev=service.dev)
     if account.strict and jwks is None:
         raise BadSetting("profile=fapi2: the first client needs a key instead of a secret; give it with --jwks @file")
@@ -51,7 +51,7 @@ def create(
     }
     if jwks is not None:
         body |= {"token_endpoint_auth_method": "private_key_jwt", "jwks": jwks}
-    answer = definitions.client(tx, service, account, Call(operator(account.id), body))
+    answer = define_client.define(tx, service, account, Call(operator(account.id), body))
     if answer.refusal:
         raise BadSetting(answer.refusal.detail)
     secret = answer.body.get("client_secret")
@@ -59,10 +59,10 @@ def create(
 
 
 def create_operator(tx: Tx, service: Service) -> Account:
-    """The reserved account whose ledger holds the facts about the service itself."""
-    known = account_rows.load_named(tx, accounts.OPERATOR)
-    if known is not None:
-        return known
+    """Create the reserved account whose ledger records events of the service itself, unless it exists."""
+    existing = account_rows.load_named(tx, accounts.OPERATOR)
+    if existing is not None:
+        return existing
     account = accounts.new(accounts.OPERATOR, tx.at)
     account_rows.add(tx, account)
     chains.begin(tx, service.keys.seal, account.id)
@@ -78,13 +78,13 @@ def change(tx: Tx, service: Service, name: str, changes: Mapping[str, str]) -> A
     if changed.strict:
         _check_profile(tx, changed)
     account_rows.update(tx, changed)
-    told = {key: changed.settings.get(key) for key in changes}
-    record(tx, changed, "account.changed", _ORIGIN, account.id, {"settings": told})
+    settings = {key: changed.settings.get(key) for key in changes}
+    record(tx, changed, "account.changed", _ORIGIN, account.id, {"settings": settings})
     return changed
 
 
 def _check_profile(tx: Tx, account: Account) -> None:
-    """fapi2 is refused while something of the account does not comply: the operator is told what."""
+    """Refuse the profile fapi2 while the account or one of its clients does not comply with it."""
     if account["signing_alg"] == "RS256":
         raise BadSetting("profile=fapi2: access tokens must not be signed with RS256; set signing_alg=ES256 or EdDSA")
     after = LOWEST
@@ -99,7 +99,7 @@ def _check_profile(tx: Tx, account: Account) -> None:
 def suspend(tx: Tx, name: str, reason: str) -> Account:
     account = _locked(tx, name)
     if account.name == accounts.OPERATOR:
-        raise BadSetting("the account gatepost is the service's own and cannot be suspended; name another")
+        raise BadSetting("the account gatepost belongs to the service itself and cannot be suspended; name another")
     return _set_status(tx, account, "suspended", {"reason": reason} if reason else {})
 
 
@@ -118,70 +118,8 @@ def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> 
     return changed
 
 
-def named(tx: Tx, name: str) -> Account:
-    """The account with this name or id, or words that help."""
-    found = find(tx, name)
-    if found is None:
-        raise BadSetting(f"there is no account {name}; `gatepost account list` shows those there are")
-    return found
-
-
-def find(tx: Tx, name: str) -> Account | None:
-    found = account_rows.load(tx, name) if ids.parse("acc", name) else None
-    if found is None and accounts.NAME.fullmatch(name):
-        found = account_rows.load_named(tx, name)
-    return found
-
-
-def every(store: Reader) -> Iterator[Account]:
-    """All accounts by name, page by page."""
-    after = ""
-    while page := store.read_now(lambda tx, after=after: account_rows.page(tx, after, _PAGE)):  # type: ignore[misc]
-        yield from page
-        after = page[-1].name
-
-
-def clients_of(store: Reader, account: str) -> Iterator[Client]:
-    """All clients of the account, oldest first."""
-    after = LOWEST
-    while page := store.read_now(lambda tx, after=after: client_rows.page(tx, account, after, _PAGE)):  # type: ignore[misc]
-        yield from page
-        after = ids.raw(page[-1].id)
-
-
-def scopes_of(store: Reader, account: str) -> Iterator[Scope]:
-    """All scopes that the account defined, by name."""
-    after = ""
-    while page := store.read_now(lambda tx, after=after: scope_rows.page(tx, account, after, _PAGE)):  # type: ignore[misc]
-        yield from page
-        after = page[-1].name
-
-
 def _locked(tx: Tx, name: str) -> Account:
-    found = account_rows.lock(tx, named(tx, name).id)
+    found = account_rows.lock(tx, lookup.named(tx, name).id)
     if found is None:
         raise BadSetting(f"there is no account {name}")
     return found
-
-
-def client_of(tx: Tx, client: str) -> Client:
-    found = client_rows.load(tx, client)
-    if found is None:
-        raise BadSetting(f"there is no client {client}; `gatepost client list --account NAME` shows those there are")
-    return found
-
-
-def redefine_client(tx: Tx, service: Service, client: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """What the commands `client disable` and `client rotate-secret` do: the operation itself, as the operator."""
-    found = client_of(tx, client)
-    account = account_rows.lock(tx, found.account)
-    if account is None:
-        raise LookupError(found.account)
-    answer = definitions.client(tx, service, account, Call(operator(account.id), {"client_id": client} | changes))
-    if isinstance(answer.refusal, Refusal):
-        raise BadSetting(f"{answer.refusal.detail}; `gatepost client show {client}` shows how it is defined")
-    return answer.body
-
-
-def shown_client(tx: Tx, client: Client) -> dict[str, Any]:
-    return clients.render(client, client_rows.secrets_used(tx, client))

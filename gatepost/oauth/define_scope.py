@@ -1,0 +1,60 @@
+"""POST /oauth/scopes: create or change a scope, and record it."""
+
+from gatepost.accounts import Account
+from gatepost.core.errors import Refusal
+from gatepost.ledger.operations import Answer, Call, changed_members, refused
+from gatepost.ledger.record import record
+from gatepost.oauth import resources, scope_rows, scopes
+from gatepost.oauth.scopes import Scope
+from gatepost.oauth.service import Service
+from gatepost.store.transaction import Tx
+
+
+def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
+    name = call.body.get("name")
+    known = scope_rows.load_uncached(tx, account.id, name) if isinstance(name, str) and "\0" not in name else None
+    defined = scopes.define(call.body, known, account=account.id, base_url=service.base_url, at=tx.at)
+    if isinstance(defined, Refusal):
+        return _refuse(tx, account, call, defined)
+    if known is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
+        limit = Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
+        return _refuse(tx, account, call, limit)
+    shared = _shared_resource_problem(service, known, defined)
+    if shared is not None:
+        return _refuse(tx, account, call, shared)
+    own = needs_no_owner(service, account.id, defined.resource)
+    if not own and not scope_rows.claim_resource(tx, resources.owned_as(defined.resource), account.id):
+        taken = Refusal("invalid_request", "resource: belongs to another account", "/resource")
+        return _refuse(tx, account, call, taken)
+    if known is None:
+        scope_rows.add(tx, defined)
+        entry = record(tx, account, "oauth.scope.created", call.origin, defined.name, {"resource": defined.resource})
+        return Answer(201, scopes.render(defined), entry.name)
+    changed = changed_members(known, defined)
+    if not changed:
+        return Answer(200, scopes.render(known), None)
+    scope_rows.update(tx, defined)
+    data = {"changed": changed, "resource": defined.resource, "status": defined.status}
+    entry = record(tx, account, "oauth.scope.changed", call.origin, defined.name, data)
+    return Answer(200, scopes.render(defined), entry.name)
+
+
+def _shared_resource_problem(service: Service, known: Scope | None, defined: Scope) -> Refusal | None:
+    """The operator defines the scopes of a shared resource. An account can still retire one that it defined before."""
+    shared, changed = service.shared_resources, known is None or bool(changed_members(known, defined))
+    if changed and defined.status == "active" and shared.includes(defined.resource):
+        words = f"resource: {defined.resource} is shared by all accounts; the operator defines its scopes"
+        return Refusal("invalid_request", words, "/resource")
+    if known is None and defined.name in shared.by_scope:
+        words = f"name: {defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
+        return Refusal("invalid_request", words, "/name")
+    return None
+
+
+def _refuse(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
+    return refused(tx, account, "oauth.scope.refused", call.origin, refusal)
+
+
+def needs_no_owner(service: Service, account: str, resource: str) -> bool:
+    """Whether a resource belongs to no account: the default of this account, or a shared resource."""
+    return resource == scopes.default_resource(account) or service.shared_resources.includes(resource)
