@@ -1,4 +1,4 @@
-"""Deliveries: one event for one subscription. Their states and ends as tables, and the rows that are kept of them."""
+"""Deliveries: one event for one subscription. The tables of their statuses and ends, and the types of their rows."""
 
 from typing import Literal, NamedTuple
 
@@ -6,7 +6,6 @@ import msgspec
 
 Status = Literal["pending", "held", "in_flight", "succeeded", "failed", "cancelled"]
 Outcome = Literal["succeeded", "failed", "interrupted", "not_sent"]
-Lane = Literal[0, 1]  # first attempts, and the others
 
 # status → the statuses that may follow. Every statement that changes a status names in its WHERE clause the states that
 # may lead there; these clauses are generated from this table (`queue_condition`, `record_condition`).
@@ -61,7 +60,7 @@ ENDS: dict[str, tuple[Status, str]] = {
     "cancelled_by_operator": ("cancelled", "An operator cancelled it."),
 }
 
-# Why an attempt is planned for when it is.
+# Why an attempt is planned for its time.
 BECAUSE = {
     "event": "the first attempt, at once",
     "schedule": "the next delay of the schedule",
@@ -96,7 +95,7 @@ class Delivery(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """What is still to be done about a delivery that is not ended. `number` counts attempts, and is the fence."""
+    """The row in the queue of a delivery that has not ended. `number` counts attempts, and fences writes about them."""
 
     account: bytes
     id: bytes
@@ -140,7 +139,7 @@ class OpenAttempt(msgspec.Struct, frozen=True):
 
 
 class Attempt(NamedTuple):
-    """An attempt that is over: a row, with the rest of what is known of it as JSON."""
+    """An attempt that has ended: its row, with the details as JSON."""
 
     account: bytes
     delivery: bytes
@@ -150,7 +149,7 @@ class Attempt(NamedTuple):
 
 
 class AttemptDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of an attempt beside its outcome."""
+    """The details of an attempt that has ended."""
 
     planned_at: int
     started_at: int

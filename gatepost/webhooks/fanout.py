@@ -28,7 +28,7 @@ class Subscriber(NamedTuple):
 class Subscribers(NamedTuple):
     """The subscriptions of one account that match one type of event."""
 
-    each: tuple[Subscriber, ...]
+    matching: tuple[Subscriber, ...]
     keep_days: int = 0
 
 
@@ -47,7 +47,7 @@ def subscribers(found: Iterable[Subscription], type_: str) -> tuple[Subscriber, 
 def create_deliveries(tx: Tx, entry: Entry) -> list[bytes]:
     """Create the deliveries of a new entry. Returns their ids."""
     to = tx.derived(("subscribers", entry.account, entry.type), lambda: _subscribers(tx, entry))
-    if not to.each:
+    if not to.matching:
         return []
     created = fan_out(entry, to, ids.fresh)
     tallies.add(tx, entry.account, "made", len(created))
@@ -68,13 +68,11 @@ def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: s
     """
     own = entry.type.startswith(OWN)
     data: Any = None
-    if entry.data is not None and (own or any(each.filter for each in to.each)):
+    if entry.data is not None and (own or any(each.filter for each in to.matching)):
         data = msgspec.json.decode(entry.data)
     about: tuple[Any, ...] = ()
     if own:
-        if data is None or str(data.get("event_type", "")).startswith(
-            OWN
-        ):  # None: erased, with the endpoint it was about
+        if data is None or str(data.get("event_type", "")).startswith(OWN):  # None if it was erased
             return []
         about = (entry.subject, data.get("endpoint"))
     account = ids.raw(entry.account)
@@ -82,6 +80,6 @@ def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: s
         deliveries.new_delivery(
             account, fresh(), each.subscription, each.endpoint, entry.id, entry.type, to.keep_days, origin
         )
-        for each in to.each
+        for each in to.matching
         if each.endpoint_name not in about and (not each.filter or matches_data(each.filter, data))
     ]

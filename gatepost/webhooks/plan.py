@@ -31,15 +31,15 @@ def retry_schedule(account: Account, endpoint: Endpoint) -> Sequence[int]:
 
 
 def delay(schedule: Sequence[int], used: int, delivery: bytes, number: int) -> int | None:
-    """Milliseconds from an attempt's end to attempt `number`, after `used` planned ones; None when none is left."""
+    """Milliseconds from the end of an attempt to attempt `number`, after `used` planned ones; None if none is left."""
     if not 0 < used <= len(schedule):
         return None
-    dice = int.from_bytes(hashlib.sha256(delivery + number.to_bytes(4, "big")).digest()[:8], "big") / 2**64
-    return round(schedule[used - 1] * 1000 * (1 - _JITTER + 2 * _JITTER * dice))
+    random = int.from_bytes(hashlib.sha256(delivery + number.to_bytes(4, "big")).digest()[:8], "big") / 2**64
+    return round(schedule[used - 1] * 1000 * (1 - _JITTER + 2 * _JITTER * random))
 
 
 def remaining(schedule: Sequence[int], used: int, delivery: bytes, next_: Planned) -> list[Planned]:
-    """Every attempt still to come. The first is exact; the later ones assume that each fails at once."""
+    """All planned attempts. The first is exact; the later ones assume that each attempt fails at once."""
     plan = [next_]
     while (wait := delay(schedule, used + len(plan), delivery, plan[-1].number + 1)) is not None:
         plan.append(Planned(plan[-1].number + 1, plan[-1].at + wait, "schedule"))

@@ -1,4 +1,4 @@
-"""Keeping what deliveries leave behind small and whole: retention, in slices, and the recount of what was matched."""
+"""Retention of deliveries, in slices, and the check that every entry has the deliveries that it created."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from gatepost.webhooks import delivery_rows, endpoint_rows, subscription_rows
 from gatepost.webhooks.fanout import Subscribers, fan_out, subscribers
 from gatepost.webhooks.subscriptions import Subscription
 
-_SLICE = 100  # deliveries, with their attempts and what entries they held: a commit of a few milliseconds
+_SLICE = 100  # deliveries with their attempts: a commit of a few milliseconds
 _PAGE = 500
 
 
@@ -22,9 +22,9 @@ _PAGE = 500
 
 
 class Place(NamedTuple):
-    """Where a run is: in which retention class of deliveries, after which, and whether it has met an unfinished one.
+    """The position of a run: the retention class, the last delivery, and whether the run has met an unfinished one.
 
-    Class 0 comes last: the entries.
+    Class 0, the last one, stands for the entries.
     """
 
     days: int
@@ -37,7 +37,7 @@ _ENTRIES = Place(0)
 
 
 class Pruned(NamedTuple):
-    """What one slice did: deliveries deleted, entries looked at, and where to go on; None when the run is over."""
+    """The result of a slice: deliveries deleted, entries examined, and the next position; None at the end."""
 
     deliveries: int
     entries: int
@@ -45,12 +45,12 @@ class Pruned(NamedTuple):
 
 
 def is_due(tx: Tx, key: bytes, account: str) -> bool:
-    """Whether the time of something is over."""
+    """Whether there is anything to delete."""
     return retention.is_due(tx, key, account) or any(_page(tx, account, Place(each), 1) for each in RETENTION_DAYS)
 
 
 def some(key: bytes, account: str, place: Place) -> Unit[Pruned]:
-    """A slice of a run over one account, for the chore and the command alike."""
+    """The unit for a slice of a run over one account."""
 
     def unit(tx: Tx) -> Pruned:
         if place != _ENTRIES:
@@ -62,7 +62,7 @@ def some(key: bytes, account: str, place: Place) -> Unit[Pruned]:
 
 
 def prune_deliveries_some(tx: Tx, account: str, place: Place) -> Pruned:
-    """Delete a slice of the deliveries whose time is over, and never an unfinished one.
+    """Delete a slice of the deliveries whose retention has ended, and never an unfinished one.
 
     Each class has a mark up to which it was pruned, where a run starts. The mark stays before the first unfinished
     delivery of the class, while the run itself goes on beyond.
@@ -87,7 +87,7 @@ def _page(tx: Tx, account: str, place: Place, limit: int) -> list[tuple[bytes, i
 
 
 def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
-    """With the last record of an entry's deliveries the entry goes too, if its own time is over."""
+    """Delete deliveries, and entries without other deliveries whose own retention has ended."""
     whose = ids.raw(account)
     events = {each.event for each in delivery_rows.load_many(tx, ((whose, raw_id) for raw_id in ended)).values()}
     delivery_rows.delete(tx, account, ended)
@@ -116,7 +116,7 @@ class Recount(NamedTuple):
 
 
 def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda _entries: None) -> Recount:
-    """Count the deliveries of every entry, and match some of them again. `passed` hears of the entries of each page."""
+    """Count the deliveries of every entry, and match some entries again. `passed` gets the size of each page."""
     total, after = Recount(), LOWEST
     while True:
         last, counted = store.read_now(lambda tx, after=after: recount_page(tx, account, after))  # type: ignore[misc]
@@ -128,16 +128,14 @@ def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda 
 
 
 def recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
-    """One page, and where the next one starts; None when there is none."""
+    """The recount of one page, and where the next one starts; None if there is none."""
     page = entry_rows.matched_page(tx, account, after, _PAGE)
     rows = delivery_rows.count_of_events(tx, account, [raw_id for raw_id, _, _, _ in page])
     whole = {raw_id for raw_id, type_, days, _ in page if _is_whole(tx, raw_id, type_, days)}
     problem = ""
     for raw_id, _, _, matched in page:
         if not problem and (rows[raw_id] > matched or (raw_id in whole and rows[raw_id] < matched)):
-            problem = (
-                f"entry {ids.text('evt', raw_id)} says that it made {matched} deliveries, there are {rows[raw_id]}"
-            )
+            problem = f"entry {ids.text('evt', raw_id)} should have {matched} deliveries, but has {rows[raw_id]}"
     sample = [raw_id for raw_id, _, _, _ in page[:: max(1, len(page) // _SAMPLE)] if raw_id in whole]
     counted = Recount(
         len(page),
@@ -151,7 +149,7 @@ def recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Reco
 
 
 class Missed(NamedTuple):
-    """Of one page: where the next one starts, entries looked at, and deliveries that should be there and are not."""
+    """The result for one page: where the next one starts, entries examined, and missing deliveries."""
 
     next: bytes | None
     entries: int
@@ -159,7 +157,7 @@ class Missed(NamedTuple):
 
 
 def missing(tx: Tx, account: str, after: bytes) -> Missed:
-    """What a recount is about, for who does nothing else all day: entries that made no deliveries cost nothing."""
+    """Count missing deliveries only: cheaper than a recount, because entries without deliveries are skipped."""
     page = entry_rows.matched_page(tx, account, after, _PAGE)
     said = {raw_id: count for raw_id, type_, days, count in page if count and _is_whole(tx, raw_id, type_, days)}
     rows = delivery_rows.count_of_events(tx, account, list(said)) if said else {}
@@ -168,21 +166,21 @@ def missing(tx: Tx, account: str, after: bytes) -> Missed:
 
 
 def _is_whole(tx: Tx, raw_id: bytes, type_: str, days: int) -> bool:
-    """Whether none of its deliveries can have been pruned yet."""
+    """Whether none of its deliveries can have been deleted yet."""
     return ids.made_at(raw_id) > tx.at - _kept(type_, days)
 
 
 _SAMPLE = 20  # of a page
-_MARGIN = timedelta(minutes=1)  # what changed so shortly before an entry may have been seen by it or not
+_MARGIN = timedelta(minutes=1)  # a subscription that changed so shortly before an entry may or may not have matched it
 
 
 def _kept(type_: str, days: int) -> timedelta:
-    """How long an entry's deliveries are there for sure: a platform's are of the class that the entry itself is of."""
+    """How long the deliveries of an entry are certainly retained. Those of platform events are kept like the entry."""
     return timedelta(days=RETENTION_DAYS[0] if type_.startswith(RESERVED) else days) - _MARGIN
 
 
 def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
-    """Whether these entries went to whom they would go now, as far as subscriptions are as they were then."""
+    """Match entries again with the subscriptions that have not changed since. Returns a problem, or an empty string."""
     whose = ids.raw(account)
     entries = entry_rows.load_many(tx, ((whose, event) for event in events))
     made = delivery_rows.subscriptions_of_events(tx, account, events)
@@ -195,12 +193,12 @@ def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
         found = {ids.raw(each.id) for each in same if (entry.id, ids.raw(each.id)) in made}
         for wrong in sorted(right ^ found):
             was = "did not go" if wrong in right else "went"
-            return f"entry {entry.name} {was} to {ids.text('sub', wrong)}, which matching it again does not bear out"
+            return f"entry {entry.name} {was} to {ids.text('sub', wrong)}, but matching it again gives another result"
     return ""
 
 
 def _subscriptions(tx: Tx, account: str) -> Iterator[Subscription]:
-    """Those of endpoints that are still there."""
+    """The subscriptions of endpoints that are not removed."""
     after = LOWEST
     while page := subscription_rows.page(tx, account, after, _PAGE):
         for each in page:

@@ -1,4 +1,4 @@
-"""Replays: new deliveries of retained events, made by a job in slices, with no cap and nothing cut short."""
+"""Replays: new deliveries of retained events. A worker creates them in slices, without a limit."""
 
 from datetime import timedelta
 from typing import Any
@@ -22,7 +22,7 @@ _SLACK = CLOCK_TOLERANCE // timedelta(milliseconds=1)  # entries are found by th
 
 
 def start(tx: Tx, account: Account, subscription: Subscription, asked: Replay, origin: Origin) -> Entry:
-    """The job that a worker will run. What is published from now on is delivered anyway, so it ends here."""
+    """Create the job that a worker runs. It ends at the present: later events are delivered anyway."""
     replay = ids.new("rpl")
     until = min(asked.until, tx.at) if asked.until else tx.at
     asked = msgspec.structs.replace(asked, until=until)
@@ -66,7 +66,7 @@ def _page(tx: Tx, account: Account, running: Running) -> list[Entry]:
 
 
 def _is_within(asked: Replay, entry: Entry) -> bool:
-    """From its start up to its end, both included, by the time that is shown of the entry."""
+    """From the start to the end, both included, by the time of the entry."""
     if asked.event_ids:
         return True
     start = clock.milliseconds(asked.start) if asked.start else 0
@@ -108,13 +108,13 @@ def render(running: Running) -> dict[str, Any]:
 
 
 def _asked(asked: Replay) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    rendered: dict[str, Any] = {}
     if asked.start:
-        told["from"] = clock.rfc3339(asked.start)
+        rendered["from"] = clock.rfc3339(asked.start)
     if asked.until:
-        told["until"] = clock.rfc3339(asked.until)
+        rendered["until"] = clock.rfc3339(asked.until)
     if asked.only_failed:
-        told["only"] = "failed"
+        rendered["only"] = "failed"
     if asked.event_ids:
-        told["event_ids"] = asked.event_ids
-    return told
+        rendered["event_ids"] = asked.event_ids
+    return rendered

@@ -1,4 +1,4 @@
-"""Summaries of an account's deliveries from its counts, and durations counted in buckets: off by at most a tenth."""
+"""Summaries of an account's deliveries from its counts. Durations are counted in buckets, accurate to a tenth."""
 
 import math
 from collections import Counter
@@ -9,13 +9,13 @@ from typing import Any, Literal
 from gatepost.core import clock
 from gatepost.webhooks.deliveries import ENDS
 
-_RATIO = 1.2  # of one bucket's bound to the next: the middle of a bucket is within 10 % of everything in it
+_RATIO = 1.2  # of the bounds of a bucket: its middle is within 10 % of every value in it
 _FIRST = 0.1  # milliseconds
 
 
 @lru_cache(4096)
 def bucket(duration_ms: float) -> int:
-    """Bucket n holds durations from _FIRST * _RATIO^n up to the next bound; 0 also what is shorter."""
+    """Bucket n has the durations from _FIRST * _RATIO^n to the next bound; bucket 0 also shorter ones."""
     return max(0, math.floor(math.log(max(duration_ms, _FIRST) / _FIRST, _RATIO)))
 
 
@@ -24,7 +24,7 @@ def middle(number: int) -> float:
 
 
 def percentile(counts: Mapping[int, int], share: float) -> float | None:
-    """The duration that `share` of all do not exceed, in milliseconds."""
+    """The duration in milliseconds that a share of all durations does not exceed."""
     rank = math.ceil(sum(counts.values()) * share)
     for number in sorted(counts):
         rank -= counts[number]
@@ -36,7 +36,7 @@ def percentile(counts: Mapping[int, int], share: float) -> float | None:
 # --- summaries
 
 Interval = Literal["hour", "day"]
-Row = tuple[int, str, int]  # since when in seconds, what, how many
+Row = tuple[int, str, int]  # start in seconds, what was counted, and the count
 
 SECONDS: dict[Interval, int] = {"hour": 3600, "day": 86_400}
 MOST = 1000  # intervals in one summary
@@ -44,13 +44,13 @@ CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none", "interrupted", "not_sent")
 
 
 def span(interval: Interval, start: int, end: int) -> tuple[int, int]:
-    """The whole intervals that hold these seconds."""
+    """The start and end of the whole intervals that cover these seconds."""
     size = SECONDS[interval]
     return start // size * size, -(-end // size) * size
 
 
 def summarise(rows: Iterable[Row], interval: Interval, start: int, end: int) -> list[dict[str, Any]]:
-    """One summary for each interval from `start` on, also where nothing happened. Rows may be finer than intervals."""
+    """One summary for each interval, including empty ones. Rows may be finer than intervals."""
     size = SECONDS[interval]
     first, last = span(interval, start, end)
     counts: dict[int, Counter[str]] = {since: Counter() for since in range(first, last, size)}
@@ -58,17 +58,19 @@ def summarise(rows: Iterable[Row], interval: Interval, start: int, end: int) -> 
         within = since // size * size
         if within in counts:
             counts[within][what] += count
-    return [{"start": clock.rfc3339(clock.from_milliseconds(since * 1000))} | _shown(counts[since]) for since in counts]
+    return [
+        {"start": clock.rfc3339(clock.from_milliseconds(since * 1000))} | _render(counts[since]) for since in counts
+    ]
 
 
 def total(rows: Iterable[Row]) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     for _, what, count in rows:
         counts[what] += count
-    return _shown(counts)
+    return _render(counts)
 
 
-def _shown(counts: Mapping[str, int]) -> dict[str, Any]:
+def _render(counts: Mapping[str, int]) -> dict[str, Any]:
     ended = dict.fromkeys(ENDS, 0) | _named(counts, "ended ")
     buckets = {int(number): count for number, count in _named(counts, "ms ").items()}
     endings = sum(ended.values())

@@ -20,5 +20,5 @@ def load(tx: Tx) -> list[Worker]:
 
 
 def delete(tx: Tx, worker: Worker) -> None:
-    """Unless its heart beat again meanwhile."""
+    """Delete the worker, unless it has written another heartbeat."""
     tx.write("forget_worker", id=worker.id, beat_at=worker.beat_at)

@@ -321,7 +321,7 @@ def test_a_delivery_that_is_gone_is_missed(
 def test_a_delivery_that_nobody_made_is_noticed(store: Store, account: str, subscription: Subscription) -> None:
     entry = store.run_now(lambda tx: things.record(tx, account))
     deliver(store, subscription, ids.made_at(entry.id), event=entry.id)
-    assert f"{entry.name} says that it made 1 deliveries, there are 2" in pruning.recount(store, account).problem
+    assert f"{entry.name} should have 1 deliveries, but has 2" in pruning.recount(store, account).problem
 
 
 def test_matching_again_finds_what_counting_cannot(

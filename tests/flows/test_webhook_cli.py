@@ -350,5 +350,5 @@ def test_check_counts_every_delivery(alone: command.Alone) -> None:
     assert ended.returncode == 1
     found = {each["check"]: each for each in json.loads(ended.stdout)}["deliveries of default"]
     assert found["status"] == "problem"
-    assert f"{made['id']} says that it made 1 deliveries, there are 0" in found["found"]
+    assert f"{made['id']} should have 1 deliveries, but has 0" in found["found"]
     assert "created 1 deliveries, of which 0 exist" in found["found"]

@@ -128,7 +128,7 @@ class Deployment:
         with ExitStack() as stack:
             for target, name, value in (
                 (ids, "uuid7", self._uuid7),
-                (secrets, "dice", SimpleNamespace(token_bytes=self._dice.randbytes, token_urlsafe=self._urlsafe)),
+                (secrets, "secrets", SimpleNamespace(token_bytes=self._dice.randbytes, token_urlsafe=self._urlsafe)),
                 (sqlite_module, "time", SimpleNamespace(monotonic=self.loop.time)),
                 (sqlite_log, "_sync", lambda _descriptor: None),
                 (app, "open_store", self._open_store),

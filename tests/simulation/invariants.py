@@ -148,7 +148,7 @@ class Invariants:
         account = json.loads(document)
         check(
             account.get("status", "active") == "active"
-            or _instant(account["suspended_at"]) >= claim.opened.started_at - 1,
+            or _instant(account["suspended_at"]) >= claim.attempt.started_at - 1,
             "an attempt was made for a suspended account",
         )
         if status != "active":
@@ -158,7 +158,7 @@ class Invariants:
             )  # fmt: skip
             at = json.loads(endpoint).get("disabled_at")
             check(
-                at is not None and _instant(at) >= claim.opened.started_at - 1,
+                at is not None and _instant(at) >= claim.attempt.started_at - 1,
                 f"an attempt was made to a {status} endpoint",
             )
 
@@ -187,7 +187,7 @@ class Invariants:
         """A retry comes as long after the attempt before it as the schedule says, to the millisecond."""
         queued = claim.queued
         check(
-            claim.opened.started_at >= queued.due,
+            claim.attempt.started_at >= queued.due,
             f"attempt {claim.number} of {ids.text('dlv', queued.id)} is made before it is due",
         )
         wait = self._waits.pop((queued.id, claim.number), None)
@@ -222,10 +222,10 @@ class Invariants:
 
     def _retry_after_is_kept(self, claim: Any, now: int) -> None:
         for each in self.asked.get(claim.queued.endpoint, []):
-            if each.until <= now or (claim.opened.started_at >= each.until):
+            if each.until <= now or (claim.attempt.started_at >= each.until):
                 continue
             check(
-                not self._is_recorded(each) or claim.opened.started_at <= self._answered_at(each),
+                not self._is_recorded(each) or claim.attempt.started_at <= self._answered_at(each),
                 f"attempt {claim.number} of {ids.text('dlv', claim.queued.id)} was made {each.until - now} ms before "
                 "its endpoint's Retry-After ended",
             )
@@ -260,7 +260,7 @@ class Invariants:
             self._waits[claim.queued.id, claim.number + 1] = known.wait
         if self.changed.get(claim.queued.endpoint, -1.0) >= known.at:
             return
-        started, waited = claim.opened.started_at, claim.opened.waited_for
+        started, waited = claim.attempt.started_at, claim.opened.waited_for
         check(
             started >= known.next_at,
             f"attempt {claim.number} of {ids.text('dlv', claim.queued.id)} was shown for "
@@ -281,9 +281,9 @@ class Invariants:
         due = self.deployment.loop.time() - (self.deployment.milliseconds() - claim.queued.due) / 1000
         if self.changed.get(claim.queued.endpoint, -1.0) >= due:  # it was held meanwhile
             return
-        late = claim.opened.started_at - claim.queued.due
+        late = claim.attempt.started_at - claim.queued.due
         check(
-            late <= FAIR or claim.opened.waited_for in ("window", "rate_limit", "retry_after"),
+            late <= FAIR or claim.attempt.waited_for in ("window", "rate_limit", "retry_after"),
             f"the only delivery of its account, {ids.text('dlv', claim.queued.id)}, waited {late} ms for its turn",
         )
 
