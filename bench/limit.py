@@ -20,7 +20,7 @@ from gatepost.oauth.clients import Client
 from gatepost.oauth.token_rules import Draft, TokenRequest, mint
 from gatepost.run.tuning import collect_rarely
 from gatepost.web import app, tokens
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.listen import listening
 from gatepost.web.requests import Request as HttpRequest
 from gatepost.web.requests import form
@@ -51,7 +51,7 @@ def handler(port: int) -> Any:
         lifetime=3600,
     )
 
-    async def answer(_surface: Surface, request: HttpRequest) -> Reply:
+    async def answer(_surface: Context, request: HttpRequest) -> Reply:
         parsed = form(request, repeatable=("resource", "audience"))
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
@@ -67,7 +67,7 @@ def handler(port: int) -> Any:
 
 async def serve(port: int) -> None:
     app.ROUTES["/oauth/tokens"] = app.Route("six", {"POST": handler(port)})
-    application = app.Application(cast(Surface, SimpleNamespace()))
+    application = app.Application(cast(Context, SimpleNamespace()))
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stopping.set)
     async with listening(application, "127.0.0.1", port):

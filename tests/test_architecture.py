@@ -13,7 +13,7 @@ import pytest
 from gatepost.ledger import entries
 from gatepost.store import sql_loader
 from gatepost.web.app import ROUTES, Application
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 
 PACKAGE = Path(__file__).parents[1] / "gatepost"
 
@@ -161,8 +161,8 @@ Protocol = Literal["full", "six"]
 
 def answered(protocol: Protocol, method: str, path: str) -> tuple[int, bytes]:
     """Status and body that the application gives, with nothing behind it but its base URL."""
-    surface = cast(Surface, SimpleNamespace(service=SimpleNamespace(base_url="https://gatepost.example")))
-    application = Application(surface, protocol=protocol)
+    context = cast(Context, SimpleNamespace(service=SimpleNamespace(base_url="https://gatepost.example")))
+    application = Application(context, protocol=protocol)
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gatepost.egress.remote_jwks import KeyFetcher
 from gatepost.run import app
 from gatepost.settings import load
 from gatepost.web.app import Application
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from tests.service import Service
 from tests.waiting import LIMIT
 
@@ -32,11 +32,11 @@ def web_beside(gatepost: Service, **settings: str) -> Iterator[Service]:
     opened = app.open_for_use(loaded)
     service = opened.service
     fetcher = KeyFetcher(service.foreign, service.policy_for, opened.store.now, ca=loaded.egress_ca)
-    surface = Surface(opened.store, service, opened.store.now, fetcher)
-    application = Application(surface, protocol=loaded.protocol, docs_url=loaded.docs_url)
+    context = Context(opened.store, service, opened.store.now, fetcher)
+    application = Application(context, protocol=loaded.protocol, docs_url=loaded.docs_url)
     found = Service(gatepost.url, "", gatepost.directory, gatepost.database, gatepost.process, environment, None)
     with closing(opened.store), _running_loop() as loop, closing(found):
-        asyncio.run_coroutine_threadsafe(surface.load_keys(), loop).result(LIMIT)
+        asyncio.run_coroutine_threadsafe(context.load_keys(), loop).result(LIMIT)
         found.session.mount(gatepost.url, _ToApplication(application, loop))
         yield found
 

@@ -46,7 +46,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     def active(self) -> bool:
         return self.status == "active"
 
-    def shown(self) -> dict[str, Value]:
+    def render(self) -> dict[str, Value]:
         return {
             "id": self.id,
             "name": self.name,

@@ -31,7 +31,7 @@ def create(runtime: Runtime, name: str, settings: tuple[str, ...], jwks: str | N
     changes, keys = pairs(settings), _key_set(jwks)
     created = runtime.store.run_now(lambda tx: account_admin.create(tx, runtime.service, name, changes, keys))
     secret = created.secret.reveal() if created.secret else None
-    shown = created.account.shown() if as_json else created.account.id
+    shown = created.account.render() if as_json else created.account.id
     show.record({"account": shown, "client_id": created.client, "client_secret": secret}, as_json=as_json)
     if secret and not as_json:
         print("This secret is shown only once.")
@@ -50,7 +50,7 @@ def _key_set(text: str | None) -> dict[str, Any] | None:
 @with_store
 def list_accounts(runtime: Runtime, as_json: bool) -> None:
     """List all accounts by name."""
-    accounts = [account.shown() for account in lookup.every(runtime.store)]
+    accounts = [account.render() for account in lookup.every(runtime.store)]
     columns = {"name": "name", "id": "id", "status": "status", "created": "created_at"}
     show.listing(accounts, columns, as_json=as_json)
 
@@ -91,7 +91,7 @@ def resume(runtime: Runtime, name: str, as_json: bool) -> None:
 
 
 def _show(account: Account, as_json: bool) -> None:
-    shown = account.shown()
+    shown = account.render()
     if as_json:
         show.document(shown)
         return

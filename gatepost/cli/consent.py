@@ -11,7 +11,7 @@ from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.oauth import consent_rows, consents, revocation, token_admin
-from gatepost.oauth.token_admin import Which
+from gatepost.oauth.token_admin import TokenSelector
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx
 
@@ -33,11 +33,11 @@ def list_consents(
 ) -> None:
     """List the consents of an account, oldest first. Claims about the person are not shown."""
     account = account_named(runtime, name)
-    for which in (Which(client=client), Which(subject=subject)):
+    for which in (TokenSelector(client=client), TokenSelector(subject=subject)):
         if any(which):
             token_admin.account_of(runtime.store, which, account.id)
     matching = (
-        consents.shown(consent)
+        consents.render(consent)
         for consent in token_admin.consents_of(runtime.store, runtime.service, account)
         if client in ("", consent.client)
         and subject in ("", consent.subject)

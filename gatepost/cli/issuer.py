@@ -37,7 +37,7 @@ def add(
             match=list(match), client=client, scope=list(scope), once=once,
         )
     )  # fmt: skip
-    show.record(added.shown(), as_json=as_json)
+    show.record(added.render(), as_json=as_json)
 
 
 @issuer.command("list")
@@ -47,7 +47,7 @@ def list_issuers(runtime: Runtime, name: str, as_json: bool) -> None:
     """List the issuers that an account trusts, by name."""
     issuers = runtime.store.read_now(lambda tx: issuer_rows.load(tx, lookup.named(tx, name).id))
     if as_json:
-        show.document([issuer.shown() for issuer in issuers])
+        show.document([issuer.render() for issuer in issuers])
         return
     rows = [(issuer.name, issuer.issuer, issuer.match, issuer.client, " ".join(issuer.scope)) for issuer in issuers]
     show.table(("name", "issuer", "match", "client", "scope"), rows)
@@ -60,7 +60,7 @@ def list_issuers(runtime: Runtime, name: str, as_json: bool) -> None:
 def show_issuer(runtime: Runtime, name: str, account: str, as_json: bool) -> None:
     """Show an issuer, with the `sub` of the tokens that its workloads obtain."""
     issuer = runtime.store.read_now(lambda tx: issuer_admin.named(tx, lookup.named(tx, account), name))
-    show.record(issuer.shown(), as_json=as_json)
+    show.record(issuer.render(), as_json=as_json)
 
 
 @issuer.command()

@@ -51,7 +51,7 @@ def migrate(settings: Settings, as_json: bool) -> None:
     if as_json:
         first: dict[str, Any] = {}
         if created and created.secret:
-            first = {"account": created.account.shown(), "client_id": created.client}
+            first = {"account": created.account.render(), "client_id": created.client}
             first |= {"client_secret_file": str(kept_in)} if kept_in else {"client_secret": created.secret.reveal()}
         show.document({"applied": applied} | first)
         return

@@ -9,7 +9,7 @@ from gatepost.cli import show
 from gatepost.cli.options import with_store
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import token_admin
-from gatepost.oauth.token_admin import Which
+from gatepost.oauth.token_admin import TokenSelector
 from gatepost.run.app import Runtime
 
 
@@ -30,10 +30,10 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _which(**given: str) -> Which:
+def _which(**given: str) -> TokenSelector:
     if sum(bool(value) for value in given.values()) != 1:
         raise BadSetting("select tokens with one of --id, --client, --subject or --family")
-    return Which(**given)
+    return TokenSelector(**given)
 
 
 @token.command("show")
@@ -49,7 +49,7 @@ def show_tokens(
     """
     which = _which(id=token_id, client=client, subject=subject, family=family)
     where = token_admin.account_of(runtime.store, which, account)
-    tokens = list(token_admin.found(runtime.store, runtime.service, where, which, limit))
+    tokens = list(token_admin.find(runtime.store, runtime.service, where, which, limit))
     if which.id and not as_json:
         show.record(tokens[0])
         return

@@ -18,7 +18,7 @@ from gatepost.oauth import access_tokens
 from gatepost.store.transaction import Tx
 from gatepost.web import bearer, definitions
 from gatepost.web.body import BodyLimits
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request
 from gatepost.web.responses import Reply, Said, json
 from gatepost.webhooks import publish
@@ -44,17 +44,17 @@ class Accepted(NamedTuple):
     events: list[Published]  # empty for an empty batch
 
 
-async def answer(surface: Surface, request: Request) -> Reply:
-    shown = bearer.shown(surface, request)
+async def answer(context: Context, request: Request) -> Reply:
+    shown = bearer.read_token(context, request)
     if shown is None:
-        return bearer.unauthenticated(surface, request, SCOPE)
-    rejected = await surface.rejected(shown)
+        return bearer.unauthenticated(context, request, SCOPE)
+    rejected = await context.check_token(shown)
     if rejected is not None:
-        return definitions.reply(surface, request, SCOPE, rejected)
+        return definitions.reply(context, request, SCOPE, rejected)
     events = read(request)
 
     def unit(tx: Tx) -> Answer | Refusal | Accepted:
-        caller = access_tokens.authenticate(tx, surface.service, shown)
+        caller = access_tokens.authenticate(tx, context.service, shown)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
@@ -64,20 +64,20 @@ async def answer(surface: Surface, request: Request) -> Reply:
         return _publish(tx, caller, request, events)
 
     try:
-        outcome = await surface.store.run(unit)
+        outcome = await context.store.run(unit)
     except _RolledBack as error:
         refusal = error.refusal
 
         def again(tx: Tx) -> Answer | Refusal:
             """Authenticate the caller again: this records the use of its DPoP proof, which was rolled back too."""
-            caller = access_tokens.authenticate(tx, surface.service, shown)
+            caller = access_tokens.authenticate(tx, context.service, shown)
             return caller if isinstance(caller, Refusal) else _refuse(tx, caller, request, refusal)
 
-        outcome = await surface.store.run(again)
+        outcome = await context.store.run(again)
     if isinstance(outcome, Refusal):
-        surface.reject(shown)
+        context.forget_token(shown)
     if isinstance(outcome, Answer | Refusal):
-        return definitions.reply(surface, request, SCOPE, outcome)
+        return definitions.reply(context, request, SCOPE, outcome)
     rendered = [_render(published) for published in outcome.events]
     reply = json(200, {"data": rendered} if isinstance(events, Refusal) or events.batch else rendered[0])
     said = Said(entry=rendered[0]["id"] if len(rendered) == 1 else "", account=outcome.account)

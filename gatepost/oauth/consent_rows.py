@@ -7,17 +7,17 @@ import msgspec
 
 from gatepost.core import clock, ids
 from gatepost.core.secrets import Box
-from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.consents import Consent, ConsentDetails
 from gatepost.store.transaction import Tx
 
-_said = msgspec.json.Decoder(Said)
+_details = msgspec.json.Decoder(ConsentDetails)
 _encode = msgspec.json.Encoder().encode
 
 
 def add(tx: Tx, consent: Consent, person: bytes, box: Box) -> None:
     tx.write(
         "insert_consent", account=ids.raw(consent.account), id=ids.raw(consent.id), client=ids.raw(consent.client),
-        person=person, said=box.close(_encode(consent.said), consent.id),
+        person=person, said=box.close(_encode(consent.details), consent.id),
         given_at=clock.milliseconds(consent.given_at), expires_at=clock.milliseconds(consent.expires_at),
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def consent_of(account: str, row: tuple[Any, ...], box: Box, name: str = "", of_
     raw_id, client, said, given_at, expires_at, ended_at, ended_reason = row
     name = name or ids.text("con", raw_id)
     return Consent(
-        name, account, of_client or ids.text("cli", client), _said.decode(box.open(said, name)),
+        name, account, of_client or ids.text("cli", client), _details.decode(box.open(said, name)),
         clock.from_milliseconds(given_at), clock.from_milliseconds(expires_at),
         clock.optional_from_milliseconds(ended_at), ended_reason,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from gatepost.oauth.scopes import Scope
 LONGEST_ACCESS = timedelta(hours=24)
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class ConsentDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the login application said, and which claims the client asked for by name."""
 
     subject: str
@@ -33,7 +33,7 @@ class Consent(NamedTuple):
     id: str
     account: str
     client: str
-    said: Said
+    details: ConsentDetails
     given_at: datetime
     expires_at: datetime
     ended_at: datetime | None = None
@@ -42,19 +42,19 @@ class Consent(NamedTuple):
     @property
     def subject(self) -> str:
         """The person's `sub` everywhere: no other account's person has it, nor a client."""
-        return f"{self.account}.{self.said.subject}"
+        return f"{self.account}.{self.details.subject}"
 
     def live(self, at: datetime) -> bool:
         return self.ended_at is None and at < self.expires_at
 
     def authentication(self) -> dict[str, Any]:
         """How and when the person was authenticated. RFC 9068, section 2.2.1."""
-        said = self.said
-        told: dict[str, Any] = {"auth_time": said.auth_time}
-        if said.acr is not None:
-            told["acr"] = said.acr
-        if said.amr:
-            told["amr"] = said.amr
+        details = self.details
+        told: dict[str, Any] = {"auth_time": details.auth_time}
+        if details.acr is not None:
+            told["acr"] = details.acr
+        if details.amr:
+            told["amr"] = details.amr
         return told
 
 
@@ -65,21 +65,21 @@ def released(
     place: Literal["userinfo", "id_token"],
 ) -> dict[str, Any]:
     """The claims that these scopes release, and those asked for by name. OIDC Core 1.0, sections 5.4 and 5.5."""
-    names: set[str] = set(consent.said.userinfo if place == "userinfo" else consent.said.id_token)
+    names: set[str] = set(consent.details.userinfo if place == "userinfo" else consent.details.id_token)
     for each in scope:
         found = lookup(each)
         names.update(found.claims if found else [])
-    return {name: value for name, value in consent.said.claims.items() if name in names}
+    return {name: value for name, value in consent.details.claims.items() if name in names}
 
 
-def shown(consent: Consent) -> dict[str, Any]:
+def render(consent: Consent) -> dict[str, Any]:
     """For the operator, who sees whose it is and never what was said about the person."""
     return {
         "id": consent.id,
         "account": consent.account,
         "client_id": consent.client,
         "sub": consent.subject,
-        "scope": " ".join(consent.said.scope),
+        "scope": " ".join(consent.details.scope),
         "given_at": clock.rfc3339(consent.given_at),
         "expires_at": clock.rfc3339(consent.expires_at),
         "ended_at": clock.rfc3339(consent.ended_at) if consent.ended_at else None,

@@ -14,26 +14,26 @@ from gatepost.store.transaction import Tx
 INACTIVE: dict[str, Any] = {"active": False}
 
 
-def introspect(tx: Tx, service: Service, known: AuthenticatedClient, token: str) -> dict[str, Any]:
+def introspect(tx: Tx, service: Service, authenticated: AuthenticatedClient, token: str) -> dict[str, Any]:
     """For the client a token was issued to, and those of its account that serve its audience; nothing for others."""
     shown = refresh_tokens.read(service.keys.refresh, token)
     if shown is not None:
-        return _refresh_token(tx, service, known, shown)
+        return _refresh_token(tx, service, authenticated, shown)
     found = access_tokens.verify(tx, service, token)
-    if isinstance(found, Refusal) or found.account.id != known.account.id:
+    if isinstance(found, Refusal) or found.account.id != authenticated.account.id:
         return INACTIVE
-    serves = any(each in known.client.serves for each in audiences(found.claims))
-    if found.client.id != known.client.id and not serves:
+    serves = any(each in authenticated.client.serves for each in audiences(found.claims))
+    if found.client.id != authenticated.client.id and not serves:
         return INACTIVE
     kind = "DPoP" if "cnf" in found.claims else "Bearer"
     return {"active": True, "token_type": kind} | found.claims
 
 
 def _refresh_token(
-    tx: Tx, service: Service, known: AuthenticatedClient, shown: refresh_tokens.RefreshToken
+    tx: Tx, service: Service, authenticated: AuthenticatedClient, shown: refresh_tokens.RefreshToken
 ) -> dict[str, Any]:
-    found = family_rows.load_with_consent(tx, known.account.id, shown.family, service.keys.data)
-    if found is None or found[0].client != known.client.id:
+    found = family_rows.load_with_consent(tx, authenticated.account.id, shown.family, service.keys.data)
+    if found is None or found[0].client != authenticated.client.id:
         return INACTIVE
     row, consent = found
     if not row.live(tx.at) or not consent.live(tx.at) or refresh_tokens.leaf(shown) != row.leaf:
@@ -44,7 +44,7 @@ def _refresh_token(
         "iss": service.base_url,
         "client_id": row.client,
         "sub": consent.subject,
-        "scope": " ".join(consent.said.scope),
+        "scope": " ".join(consent.details.scope),
         "exp": clock.seconds(min(row.idle_ends_at, row.ends_at)),
         "iat": clock.seconds(row.rotated_at),
         "account": row.account,

@@ -40,7 +40,7 @@ class Issuer(msgspec.Struct, frozen=True):
         """The `sub` of tokens for this workload. A person's has a dot after the account id, so the two never meet."""
         return f"{self.account}:{self.name}:{sub}"
 
-    def shown(self) -> dict[str, Any]:
+    def render(self) -> dict[str, Any]:
         """For the operator. `sub` is that of the tokens obtained; `<sub>` stands for one that the entry leaves open."""
         told = msgspec.structs.asdict(self) | {"created_at": clock.rfc3339(self.created_at)}
         return told | {"sub": self.subject(self.match.get("sub", "<sub>"))}

@@ -54,9 +54,9 @@ def end_token(
     return True
 
 
-def by_client(tx: Tx, service: Service, known: AuthenticatedClient, token: str, origin: Origin) -> None:
+def by_client(tx: Tx, service: Service, authenticated: AuthenticatedClient, token: str, origin: Origin) -> None:
     """RFC 7009: the client gives back what it holds. Whatever else it shows changes nothing, and is not told apart."""
-    account, client = known.account, known.client.id
+    account, client = authenticated.account, authenticated.client.id
     shown = refresh_tokens.read(service.keys.refresh, token)
     if shown is not None:
         family = family_rows.load(tx, account.id, shown.family)

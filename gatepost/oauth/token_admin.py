@@ -38,7 +38,7 @@ class Store(Protocol):
     def run_now(self, unit: Unit[T]) -> T: ...
 
 
-class Which(NamedTuple):
+class TokenSelector(NamedTuple):
     """Which tokens are meant; one of these is given."""
 
     id: str = ""
@@ -47,7 +47,7 @@ class Which(NamedTuple):
     family: str = ""
 
 
-class Ended(NamedTuple):
+class RevocationCounts(NamedTuple):
     """How many of each ended by it."""
 
     consents: int = 0
@@ -55,25 +55,25 @@ class Ended(NamedTuple):
     tokens: int = 0
 
 
-def account_of(store: Store, which: Which, name: str) -> Account:
+def account_of(store: Store, selector: TokenSelector, name: str) -> Account:
     """The account that it is about. The id of a token or a family does not tell: then it is looked for in all."""
-    owner = store.read_now(lambda tx: _owner(tx, which))
+    owner = store.read_now(lambda tx: _owner(tx, selector))
     named = store.read_now(lambda tx: lookup.named(tx, name or owner)) if name or owner else None
     if named is not None and owner not in ("", named.id):
-        raise BadSetting(f"{which.client or which.subject} is not of {named.name}; leave --account out")
+        raise BadSetting(f"{selector.client or selector.subject} is not of {named.name}; leave --account out")
     for account in [named] if named else lookup.every(store):
-        if owner or store.read_now(_has(account, which)):
+        if owner or store.read_now(_has(account, selector)):
             return account
-    what = f"token {which.id}" if which.id else f"family {which.family}"
-    how = "by its jti, tok_…" if which.id else "as `gatepost token show` has it, fam_…"
+    what = f"token {selector.id}" if selector.id else f"family {selector.family}"
+    how = "by its jti, tok_…" if selector.id else "as `gatepost token show` has it, fam_…"
     raise BadSetting(f"there is no {what}{f' in {named.name}' if named else ''}; name it {how}")
 
 
-def _owner(tx: Tx, which: Which) -> str:
-    if which.client:
-        return client_admin.named(tx, which.client).account
-    if which.subject:
-        return account_in(which.subject)
+def _owner(tx: Tx, selector: TokenSelector) -> str:
+    if selector.client:
+        return client_admin.named(tx, selector.client).account
+    if selector.subject:
+        return account_in(selector.subject)
     return ""
 
 
@@ -86,11 +86,11 @@ def account_in(subject: str) -> str:
     return account
 
 
-def _has(account: Account, which: Which) -> Callable[[Tx], bool]:
+def _has(account: Account, selector: TokenSelector) -> Callable[[Tx], bool]:
     return lambda tx: (
-        _entry(tx, account, which.id) is not None
-        if which.id
-        else family_rows.load(tx, account.id, which.family) is not None
+        _entry(tx, account, selector.id) is not None
+        if selector.id
+        else family_rows.load(tx, account.id, selector.family) is not None
     )
 
 
@@ -100,30 +100,32 @@ def _entry(tx: Tx, account: Account, token: str) -> Entry | None:
     return found if found is not None and found.type == "oauth.token.issued" else None
 
 
-def found(store: Store, service: Service, account: Account, which: Which, limit: int) -> Iterator[dict[str, Any]]:
+def find(
+    store: Store, service: Service, account: Account, selector: TokenSelector, limit: int
+) -> Iterator[dict[str, Any]]:
     """What was issued and is meant, newest first; of a day for those that are not asked for by id."""
-    if which.id:
-        entry = store.read_now(lambda tx: _entry(tx, account, which.id))
+    if selector.id:
+        entry = store.read_now(lambda tx: _entry(tx, account, selector.id))
         if entry is None:
-            raise BadSetting(f"there is no token {which.id} in the ledger of {account.name}")
-        yield store.read_now(_told(service, entry))
+            raise BadSetting(f"there is no token {selector.id} in the ledger of {account.name}")
+        yield store.read_now(_rendering(service, entry))
         return
     consents: set[str] = set()
-    if which.subject:
-        consents = {each.id for each in consents_of(store, service, account) if each.subject == which.subject}
-    for entry in _issued(store, account, which):
+    if selector.subject:
+        consents = {each.id for each in consents_of(store, service, account) if each.subject == selector.subject}
+    for entry in _issued(store, account, selector):
         data = msgspec.json.decode(entry.data or "{}")
-        meant = which.client or data.get("family") == which.family != "" or data.get("consent") in consents
-        if meant or (which.subject and data.get("sub") == which.subject):
-            yield store.read_now(_told(service, entry))
+        meant = selector.client or data.get("family") == selector.family != "" or data.get("consent") in consents
+        if meant or (selector.subject and data.get("sub") == selector.subject):
+            yield store.read_now(_rendering(service, entry))
             limit -= 1
         if not limit:
             return
 
 
-def _issued(store: Store, account: Account, which: Which) -> Iterator[Entry]:
+def _issued(store: Store, account: Account, selector: TokenSelector) -> Iterator[Entry]:
     since = store.read_now(lambda tx: tx.at) - LONGEST_ACCESS - timedelta(minutes=1)
-    wanted = EntryFilter(("oauth.token.issued",), actor=which.client, since=since)
+    wanted = EntryFilter(("oauth.token.issued",), actor=selector.client, since=since)
     return search.newest(store, account.id, wanted, limit=1_000_000_000)
 
 
@@ -135,11 +137,11 @@ def consents_of(store: Store, service: Service, account: Account) -> Iterator[Co
         after = ids.raw(page[-1].id)
 
 
-def _told(service: Service, entry: Entry) -> Callable[[Tx], dict[str, Any]]:
-    return lambda tx: _shown(tx, service, entry)
+def _rendering(service: Service, entry: Entry) -> Callable[[Tx], dict[str, Any]]:
+    return lambda tx: _render(tx, service, entry)
 
 
-def _shown(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
+def _render(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
     data = msgspec.json.decode(entry.data or "{}")
     expires_at = clock.from_milliseconds(data.get("expires_at", 0) * 1000)
     shown = {
@@ -200,21 +202,21 @@ def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
 _PASSING = ("active", "client disabled", "account suspended", provenance.CLIENT_DISABLED.reason)
 
 
-def revoke(store: Store, service: Service, account: Account, which: Which) -> Ended:
+def revoke(store: Store, service: Service, account: Account, selector: TokenSelector) -> RevocationCounts:
     """End them, also those of a client or an account that is stopped for now."""
-    if which.family:
-        return Ended(families=store.run_now(lambda tx: _end_family(tx, account, which.family)))
+    if selector.family:
+        return RevocationCounts(families=store.run_now(lambda tx: _end_family(tx, account, selector.family)))
     consents = 0
     prefix = f"{account.id}."
-    if which.client or which.subject.startswith(prefix):  # a workload gave no consent
-        own = which.subject.removeprefix(prefix)
-        person = revocation.person(service, account.id, own) if which.subject else None
-        unit = _ending_consents(account, person, which.client or None)
+    if selector.client or selector.subject.startswith(prefix):  # a workload gave no consent
+        own = selector.subject.removeprefix(prefix)
+        person = revocation.person(service, account.id, own) if selector.subject else None
+        unit = _ending_consents(account, person, selector.client or None)
         while (some := store.run_now(unit)) is not None:
             consents += some
-    live_ones = [each for each in found(store, service, account, which, limit=-1) if each["state"] in _PASSING]
+    live_ones = [each for each in find(store, service, account, selector, limit=-1) if each["state"] in _PASSING]
     slices = [live_ones[start : start + _PAGE] for start in range(0, len(live_ones), _PAGE)]
-    return Ended(consents=consents, tokens=sum(store.run_now(_ending(account, each)) for each in slices))
+    return RevocationCounts(consents=consents, tokens=sum(store.run_now(_ending(account, each)) for each in slices))
 
 
 def _end_family(tx: Tx, account: Account, name: str) -> int:

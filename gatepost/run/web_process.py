@@ -17,7 +17,7 @@ from gatepost.run import app, parent
 from gatepost.run.tuning import collect_rarely
 from gatepost.settings import Settings
 from gatepost.web.app import Application
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.listen import listening
 
 if TYPE_CHECKING:
@@ -45,41 +45,41 @@ def main() -> None:
 async def _serve(settings: Settings, runtime: app.Runtime, traces: "Traces | None") -> None:
     service = runtime.service
     fetcher = KeyFetcher(service.foreign, service.policy_for, runtime.store.now, ca=settings.egress_ca)
-    surface = Surface(runtime.store, service, runtime.store.now, fetcher)
+    context = Context(runtime.store, service, runtime.store.now, fetcher)
     proxies = tuple(settings.trusted_proxies)
     application = Application(
-        surface, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
+        context, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
         max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
-    await surface.load_keys()
+    await context.load_keys()
     stopping = parent.stopping()
     async with listening(application, settings.host, settings.port):
         os.write(sys.stdout.fileno(), b"ready\n")
-        background = [asyncio.create_task(_write_uses(surface)), asyncio.create_task(_load_keys(surface))]
+        background = [asyncio.create_task(_write_uses(context)), asyncio.create_task(_load_keys(context))]
         await stopping.wait()
     for task in background:
         task.cancel()
     with contextlib.suppress(Unavailable):
-        await surface.write_uses()
+        await context.write_uses()
 
 
-async def _load_keys(surface: Surface) -> None:
+async def _load_keys(context: Context) -> None:
     """Load the key set regularly. Requests for it never wait for the store, so a stalled store only delays new keys."""
     while True:
         await asyncio.sleep(LOAD_KEYS_EVERY)
         try:
-            await surface.load_keys()
+            await context.load_keys()
         except Unavailable:
             pass  # requests that need the store report it; the key set in memory is still served
         except Exception:  # noqa: BLE001 (it must run as long as the process)
             log.exception("cannot load the key set")
 
 
-async def _write_uses(surface: Surface) -> None:
+async def _write_uses(context: Context) -> None:
     while True:
         await asyncio.sleep(WRITE_USES_EVERY)
         try:
-            await surface.write_uses()
+            await context.write_uses()
         except Unavailable as error:
             log.warning("last use of secrets not written", error=str(error))
 

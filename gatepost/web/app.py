@@ -10,7 +10,7 @@ from gatepost.oauth import discovery
 from gatepost.oauth.signing_keys import JWKS_MAX_AGE
 from gatepost.web import authorize, bearer, definitions, deliveries, error_page, standards, tokens
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.request_log import Watch
 from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
@@ -19,7 +19,7 @@ from gatepost.web.responses import VERSION, Header, Reply, json, linked, refuse
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
-Handler = Callable[[Surface, Request], Awaitable[Reply]]
+Handler = Callable[[Context, Request], Awaitable[Reply]]
 
 
 class Route(NamedTuple):
@@ -30,22 +30,22 @@ class Route(NamedTuple):
     cors: bool = True
 
 
-async def jwks(surface: Surface, _request: Request) -> Reply:
+async def jwks(context: Context, _request: Request) -> Reply:
     fresh = ("cache-control", f"public, max-age={int(JWKS_MAX_AGE.total_seconds())}")
-    found = json(200, await surface.jwks(), fresh)
+    found = json(200, await context.jwks(), fresh)
     return found._replace(media_type="application/jwk-set+json")
 
 
-async def authorization_server(surface: Surface, _request: Request) -> Reply:
-    return json(200, discovery.authorization_server(surface.service.base_url, surface.protocol), _DOCUMENT)
+async def authorization_server(context: Context, _request: Request) -> Reply:
+    return json(200, discovery.authorization_server(context.service.base_url, context.protocol), _DOCUMENT)
 
 
-async def openid_configuration(surface: Surface, _request: Request) -> Reply:
-    return json(200, discovery.openid_configuration(surface.service.base_url), _DOCUMENT)
+async def openid_configuration(context: Context, _request: Request) -> Reply:
+    return json(200, discovery.openid_configuration(context.service.base_url), _DOCUMENT)
 
 
-async def protected_resource(surface: Surface, _request: Request) -> Reply:
-    return json(200, discovery.protected_resource(surface.service.base_url), _DOCUMENT)
+async def protected_resource(context: Context, _request: Request) -> Reply:
+    return json(200, discovery.protected_resource(context.service.base_url), _DOCUMENT)
 
 
 _DOCUMENT: Header = ("cache-control", "public, max-age=900")
@@ -81,12 +81,12 @@ class Application:
     """A plain ASGI application."""
 
     def __init__(
-        self, surface: Surface, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = (),
+        self, context: Context, *, protocol: Literal["full", "six"] = "full", trusted_proxies: tuple[str, ...] = (),
         traces: "Traces | None" = None, limits: BodyLimits = BODY, max_requests_per_address: int = 0,
         docs_url: str = "",
     ) -> None:  # fmt: skip
-        self._surface = surface
-        surface.protocol = protocol
+        self._context = context
+        context.protocol = protocol
         self._routes = {
             path: route.methods for path, route in ROUTES.items() if protocol == "full" or route.surface != "full"
         }
@@ -118,7 +118,7 @@ class Application:
             if scope["path"] in self._closed and isinstance(sent, dict):
                 reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
         if isinstance(sent, dict) and "dpop" in sent:  # in every response: RFC 9449, section 8.2
-            reply = reply.adding(bearer.nonce(self._surface))
+            reply = reply.adding(bearer.nonce(self._context))
         head = scope["method"] == "HEAD"
         headers = [
             (b"content-type", reply.media_type.encode()),
@@ -164,7 +164,7 @@ class Application:
         query = scope["query_string"].decode("latin-1")
         request = Request(method, path, query, headers, sent, address, request_id)
         try:
-            return await handler(self._surface, request)
+            return await handler(self._context, request)
         except Unavailable as error:
             log.error("store unavailable", request=request_id, path=path, error=str(error))
             return refuse(path, Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))

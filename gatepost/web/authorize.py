@@ -14,11 +14,19 @@ import msgspec
 from gatepost.core.errors import Refusal
 from gatepost.core.secrets import random_text
 from gatepost.oauth.authorize import flow
-from gatepost.oauth.authorize.flow import Back, Begun, NotBegun, Rejected, Sent, Visit, back_with
+from gatepost.oauth.authorize.flow import (
+    ClientRedirect,
+    LoginRedirect,
+    Parameters,
+    RefusedRequest,
+    ValidRequest,
+    Visit,
+    error_redirect,
+)
 from gatepost.oauth.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF, MAX_INTERACTION
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.web import bearer
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, parameters
 from gatepost.web.responses import NO_STORE, Header, Reply, ascii_words, json, oauth_error
 from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
@@ -30,7 +38,7 @@ _MUST_BE_SURE: Final = ("client_id", "redirect_uri", "request_uri", "handoff")  
 _PLAIN: Final = "default-src 'none'; frame-ancestors 'none'"
 
 
-async def answer(surface: Surface, request: Request) -> Reply:
+async def answer(context: Context, request: Request) -> Reply:
     sent = parameters(request.query.encode("latin-1"), repeatable=None)
     if request.method == "POST":
         sent = form(request, repeatable=None)
@@ -41,29 +49,29 @@ async def answer(surface: Surface, request: Request) -> Reply:
     if unsure is not None:
         return _plain(Refusal("invalid_request", f"{unsure}: sent more than once", unsure))
     if "handoff" in sent:
-        return await _come_back(surface, request, sent)
-    known = browser(surface, request)
+        return await _come_back(context, request, sent)
+    known = browser(context, request)
     cookie = known or random_text()
     visit = None if request.method == "HEAD" else Visit(_hash(cookie), request.source, first=known is None)
     single = {name: values[0] for name, values in sent.items() if name not in ("resource", *twice)}
-    asked = Sent(single, tuple(sent.get("resource", ())), twice[0] if twice else "")
-    outcome = await surface.run(lambda tx: flow.begin(tx, surface.service, asked, visit))
+    asked = Parameters(single, tuple(sent.get("resource", ())), twice[0] if twice else "")
+    outcome = await context.run(lambda tx: flow.begin(tx, context.service, asked, visit))
     match outcome:
         case Refusal():
             return _plain(outcome)
-        case Back():
+        case ClientRedirect():
             return _back(outcome)
-        case NotBegun():
+        case ValidRequest():
             return _redirect(outcome.login_url)
-        case Begun():
-            signed = surface.service.ring.sign(outcome.key, _encode(outcome.claims), INTERACTION_TYPE).decode()
+        case LoginRedirect():
+            signed = context.service.ring.sign(outcome.key, _encode(outcome.claims), INTERACTION_TYPE).decode()
             if len(signed) > MAX_INTERACTION:
                 refusal = Refusal("invalid_request", "the request is too large to be passed on; name fewer claims")
-                return _back(back_with(surface.service, outcome.back_to, refusal))
-            return _redirect(_joined(outcome.login_url, {"interaction": signed}), _cookie(surface, cookie))
+                return _back(error_redirect(context.service, outcome.back_to, refusal))
+            return _redirect(_joined(outcome.login_url, {"interaction": signed}), _cookie(context, cookie))
 
 
-async def _come_back(surface: Surface, request: Request, sent: dict[str, list[str]]) -> Reply:
+async def _come_back(context: Context, request: Request, sent: dict[str, list[str]]) -> Reply:
     if request.method == "HEAD":  # a safe method completes nothing: RFC 9110, section 9.2.1
         return _plain(Refusal("invalid_request", "handoff: send it by GET or POST", "handoff"))
     if len(sent) > 1 or (request.method == "POST" and request.query):
@@ -71,9 +79,9 @@ async def _come_back(surface: Surface, request: Request, sent: dict[str, list[st
     token = sent["handoff"][0]
     if len(token) > MAX_HANDOFF:
         return _plain(Refusal("invalid_request", f"handoff: may have at most {MAX_HANDOFF} bytes", "handoff"))
-    cookie = browser(surface, request)
+    cookie = browser(context, request)
     hashed = b"" if cookie is None else _hash(cookie)
-    outcome = await surface.run(lambda tx: flow.finish(tx, surface.service, token, hashed, request.id, request.source))
+    outcome = await context.run(lambda tx: flow.finish(tx, context.service, token, hashed, request.id, request.source))
     return _plain(outcome) if isinstance(outcome, Refusal) else _back(outcome)
 
 
@@ -86,17 +94,17 @@ def cookie_name(base_url: str) -> str:
     return "__Host-gatepost" if url.scheme == "https" else f"gatepost_{url.port or 80}"
 
 
-def browser(surface: Surface, request: Request) -> str | None:
+def browser(context: Context, request: Request) -> str | None:
     """What this browser was given before, if it is of a shape that we give; whatever others of our host gave it."""
-    name = cookie_name(surface.service.base_url)
+    name = cookie_name(context.service.base_url)
     sent = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
     return next((value for each, _, value in sent if each == name and len(value) == 43 and value.isascii()), None)
 
 
-def _cookie(surface: Surface, value: str) -> Header:
-    secure = surface.service.base_url.startswith("https:")
+def _cookie(context: Context, value: str) -> Header:
+    secure = context.service.base_url.startswith("https:")
     kind = "Secure; SameSite=None" if secure else "SameSite=Lax"
-    return "set-cookie", f"{cookie_name(surface.service.base_url)}={value}; Path=/; HttpOnly; {kind}"
+    return "set-cookie", f"{cookie_name(context.service.base_url)}={value}; Path=/; HttpOnly; {kind}"
 
 
 def _hash(cookie: str) -> bytes:
@@ -117,7 +125,7 @@ def _redirect(location: str, *headers: Header) -> Reply:
     )
 
 
-def _back(back: Back) -> Reply:
+def _back(back: ClientRedirect) -> Reply:
     told = back.parameters
     if "error_description" in told:
         told = told | {"error_description": ascii_words(told["error_description"])}
@@ -154,25 +162,25 @@ def _form(to: Authorization, parameters: dict[str, str]) -> Reply:
 # --- pushing
 
 
-async def push(surface: Surface, request: Request) -> Reply:
-    found = form_of_client(surface, request, repeatable=("resource",))
+async def push(context: Context, request: Request) -> Reply:
+    found = form_of_client(context, request, repeatable=("resource",))
     if isinstance(found, Reply):
         return found
-    presented, sent = found
-    asked: Sent | Refusal = (
+    credentials, sent = found
+    asked: Parameters | Refusal = (
         sent
         if isinstance(sent, Refusal)
-        else Sent(
+        else Parameters(
             {name: values[0] for name, values in sent.items() if name != "resource"}, tuple(sent.get("resource", ()))
         )
     )
-    proof = bearer.proof(surface, request)
+    proof = bearer.proof(context, request)
     if isinstance(proof, Refusal) and bearer.is_nonce_challenge(proof) and not isinstance(asked, Refusal):
         return oauth_error(proof)
-    outcome = await surface.run(
-        lambda tx: flow.push(tx, surface.service, presented, asked, proof, request.id, request.source)
+    outcome = await context.run(
+        lambda tx: flow.push(tx, context.service, credentials, asked, proof, request.id, request.source)
     )
-    if isinstance(outcome, Rejected):
+    if isinstance(outcome, RefusedRequest):
         if not outcome.authenticated:
             note_failed_authentication(request, outcome.refusal)
         return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))

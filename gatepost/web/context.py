@@ -27,7 +27,7 @@ class Store(Protocol):
     async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
 
 
-class Surface:
+class Context:
     def __init__(self, store: Store, service: Service, now: clock.Clock, fetcher: Fetcher | None = None) -> None:
         self.store = store
         self.service = service
@@ -37,34 +37,36 @@ class Surface:
         self._jwks: dict[str, object] | None = None
         self.protocol: Literal["full", "six"] = "full"
         self._accepted: dict[str, None] = {}  # access tokens
-        self.remembered: dict[bytes, Any] = {}  # by a mark of its bytes, what a token request that was granted says
+        self.parsed_requests: dict[
+            bytes, Any
+        ] = {}  # by a mark of its bytes, what a token request that was granted says
 
-    def remember(self, mark: bytes, read: Any) -> None:
-        if len(self.remembered) < _MOST_REMEMBERED:
-            self.remembered[mark] = read
-        elif mark not in self.remembered:
-            self.remembered = {mark: read}
+    def cache_parsed(self, mark: bytes, read: Any) -> None:
+        if len(self.parsed_requests) < _MOST_REMEMBERED:
+            self.parsed_requests[mark] = read
+        elif mark not in self.parsed_requests:
+            self.parsed_requests = {mark: read}
 
-    async def rejected(self, shown: PresentedToken) -> Refusal | None:
+    async def check_token(self, presented: PresentedToken) -> Refusal | None:
         """Why an access token is not accepted; None when it is. Called before the rest of a request is parsed.
 
         A token that was accepted before is not looked up again: the unit that acts on the request decides about it.
         """
-        if shown.token in self._accepted and not isinstance(shown.proof, Refusal):
+        if presented.token in self._accepted and not isinstance(presented.proof, Refusal):
             return None
         found = await self.store.read(
-            lambda tx: access_tokens.authenticate(tx, self.service, shown, use_up=False), SHORT
+            lambda tx: access_tokens.authenticate(tx, self.service, presented, use_up=False), SHORT
         )  # fmt: skip
         if isinstance(found, Refusal):
             return found
         if len(self._accepted) >= _MOST_REMEMBERED:
             self._accepted.clear()
-        self._accepted[shown.token] = None
+        self._accepted[presented.token] = None
         return None
 
-    def reject(self, shown: PresentedToken) -> None:
+    def forget_token(self, presented: PresentedToken) -> None:
         """The unit did not accept this token: look it up again when it is next sent."""
-        self._accepted.pop(shown.token, None)
+        self._accepted.pop(presented.token, None)
 
     async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run a unit that may want key sets of others: each is fetched, and the unit run again."""

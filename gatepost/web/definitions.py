@@ -12,7 +12,7 @@ from gatepost.oauth import access_tokens, define_client, define_scope
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
 from gatepost.web import bearer
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request, json_object
 from gatepost.web.responses import NO_STORE, Header, Reply, json, refuse
 from gatepost.webhooks import define_endpoint, define_subscription
@@ -34,27 +34,27 @@ SUBSCRIPTIONS = Operation("webhook.subscription", "gatepost:subscriptions", defi
 _KEY = re.compile(r"[ -~]{1,255}")
 
 
-def perform(operation: Operation) -> Callable[[Surface, Request], Awaitable[Reply]]:
-    async def answer(surface: Surface, request: Request) -> Reply:
-        sent = bearer.shown(surface, request)
+def perform(operation: Operation) -> Callable[[Context, Request], Awaitable[Reply]]:
+    async def answer(context: Context, request: Request) -> Reply:
+        sent = bearer.read_token(context, request)
         if sent is None:
-            return bearer.unauthenticated(surface, request, operation.scope)
-        rejected = await surface.rejected(sent)
+            return bearer.unauthenticated(context, request, operation.scope)
+        rejected = await context.check_token(sent)
         if rejected is not None:
-            return reply(surface, request, operation.scope, rejected)
+            return reply(context, request, operation.scope, rejected)
         key = idempotency_key(request)
         body = key if isinstance(key, Refusal) else json_object(request)
 
         def unit(tx: Tx) -> Answer | Refusal:
-            caller = access_tokens.authenticate(tx, surface.service, sent)
+            caller = access_tokens.authenticate(tx, context.service, sent)
             if isinstance(caller, Refusal):
                 return caller
-            return _answer(tx, surface, operation, caller, request, body, "" if isinstance(key, Refusal) else key)
+            return _answer(tx, context, operation, caller, request, body, "" if isinstance(key, Refusal) else key)
 
-        outcome = await surface.store.run(unit)
+        outcome = await context.store.run(unit)
         if isinstance(outcome, Refusal):
-            surface.reject(sent)
-        return reply(surface, request, operation.scope, outcome)
+            context.forget_token(sent)
+        return reply(context, request, operation.scope, outcome)
 
     return answer
 
@@ -68,7 +68,7 @@ def idempotency_key(request: Request) -> str | Refusal:
 
 
 def _answer(
-    tx: Tx, surface: Surface, operation: Operation, caller: Caller, request: Request,
+    tx: Tx, context: Context, operation: Operation, caller: Caller, request: Request,
     body: dict[str, object] | Refusal, key: str,
 ) -> Answer:  # fmt: skip
     account = account_rows.load(tx, caller.account)
@@ -80,18 +80,18 @@ def _answer(
         why = body
     else:
         call = Call(caller, body, request.id, request.source, key, request.body)
-        return operations.once(tx, surface.service, call, operation.noun, operation.define, operation.check_repeated)
+        return operations.once(tx, context.service, call, operation.noun, operation.define, operation.check_repeated)
     return refused(tx, account, f"{operation.noun}.refused", caller.origin(request.id, request.source), why)
 
 
-def reply(surface: Surface, request: Request, scope: str, outcome: Answer | Refusal) -> Reply:
+def reply(context: Context, request: Request, scope: str, outcome: Answer | Refusal) -> Reply:
     refusal = outcome if isinstance(outcome, Refusal) else outcome.refusal
     event = None if isinstance(outcome, Refusal) else outcome.event
     headers: tuple[Header, ...] = (("gatepost-event", event),) if event else ()
     if refusal is not None:
         if refusal.status in (401, 403):
             needed = refusal.pointer if refusal.code == "insufficient_scope" else scope
-            headers = (bearer.challenged(surface, request, refusal, needed), *headers)
+            headers = (bearer.challenged(context, request, refusal, needed), *headers)
         return refuse(request.path, refusal, *headers)
     if isinstance(outcome, Refusal):
         raise TypeError(outcome.code)

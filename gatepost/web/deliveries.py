@@ -13,7 +13,7 @@ from gatepost.ledger.operations import Answer, Caller, refused
 from gatepost.oauth import access_tokens
 from gatepost.store.transaction import APPEND_ONLY, Tx
 from gatepost.web import bearer
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.definitions import reply
 from gatepost.web.requests import Request, parameters
 from gatepost.web.responses import Reply
@@ -35,14 +35,14 @@ class Denied(NamedTuple):
     why: Refusal
 
 
-async def answer(surface: Surface, request: Request) -> Reply:
-    sent = bearer.shown(surface, request)
+async def answer(context: Context, request: Request) -> Reply:
+    sent = bearer.read_token(context, request)
     if sent is None:
-        return bearer.unauthenticated(surface, request, SCOPE)
+        return bearer.unauthenticated(context, request, SCOPE)
     asked = query(request.query.encode("latin-1"))
 
     def read(tx: Tx) -> Answer | Denied | Refusal:
-        caller = access_tokens.authenticate(tx, surface.service, sent)
+        caller = access_tokens.authenticate(tx, context.service, sent)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
@@ -50,9 +50,9 @@ async def answer(surface: Surface, request: Request) -> Reply:
         account = account_rows.load(tx, caller.account)
         if account is None:
             raise LookupError(caller.account)
-        return asked if isinstance(asked, Refusal) else listing.answer(tx, surface.service, account, asked)
+        return asked if isinstance(asked, Refusal) else listing.answer(tx, context.service, account, asked)
 
-    outcome = await (surface.store.read(read) if sent.proof is None else surface.store.run(read))
+    outcome = await (context.store.read(read) if sent.proof is None else context.store.run(read))
     if isinstance(outcome, Denied):
         denied = outcome
 
@@ -62,8 +62,8 @@ async def answer(surface: Surface, request: Request) -> Reply:
                 raise LookupError(denied.caller.account)
             return refused(tx, account, _REFUSED, denied.caller.origin(request.id, request.source), denied.why)
 
-        outcome = await surface.store.run(tell, APPEND_ONLY)
-    return reply(surface, request, SCOPE, outcome)
+        outcome = await context.store.run(tell, APPEND_ONLY)
+    return reply(context, request, SCOPE, outcome)
 
 
 # --- the query

@@ -19,7 +19,7 @@ from gatepost.oauth.service import Service
 from gatepost.oauth.token_endpoint import Explained, Issued, Refused
 from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, preferences
 from gatepost.web.responses import NO_STORE, Header, Reply, Said, json, oauth_error
 
@@ -30,19 +30,19 @@ _REPEATED = tuple(f"grant_type={name}".encode() for name, grant in GRANTS.items(
 _encode = msgspec.json.Encoder().encode
 
 
-async def answer(surface: Surface, request: Request) -> Reply:
-    key = _cache_key(surface, request) if any(mark in request.body for mark in _REPEATED) else None
-    parsed = surface.remembered.get(key) if key else None
+async def answer(context: Context, request: Request) -> Reply:
+    key = _cache_key(context, request) if any(mark in request.body for mark in _REPEATED) else None
+    parsed = context.parsed_requests.get(key) if key else None
     if parsed is None:
-        parsed = _parse(surface, request)
+        parsed = _parse(context, request)
         if isinstance(parsed, Reply):
             return parsed
     credentials, token_request = parsed
     if isinstance(token_request, Refusal) and bearer.is_nonce_challenge(token_request):
         count_token_request(("", token_request.code))
         return oauth_error(token_request)
-    outcome = await surface.run(
-        lambda tx: token_endpoint.answer(tx, surface.service, credentials, token_request, request.id, request.source),
+    outcome = await context.run(
+        lambda tx: token_endpoint.answer(tx, context.service, credentials, token_request, request.id, request.source),
         token_endpoint.hints(credentials, token_request),
     )
     grant_type, cacheable = "", False
@@ -51,14 +51,14 @@ async def answer(surface: Surface, request: Request) -> Reply:
         cacheable = bool(credentials.digest) and GRANTS[grant_type].load is None and token_request.proof is None
     match outcome:
         case Issued():
-            surface.note_use(*outcome.used)
+            context.note_use(*outcome.used)
             if key and cacheable:
-                surface.remember(key, parsed)
+                context.cache_parsed(key, parsed)
             count_token_request((grant_type, "issued"))
-            signed = surface.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
+            signed = context.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
             members = outcome.members
             if outcome.id_token is not None:
-                members = {**members, "id_token": id_tokens.sign(surface.service.ring, outcome.id_token, signed)}
+                members = {**members, "id_token": id_tokens.sign(context.service.ring, outcome.id_token, signed)}
             return issued(outcome.token, signed, outcome.event, members, grant_type)
         case Explained():
             count_token_request((grant_type, "explained"))
@@ -71,32 +71,32 @@ async def answer(surface: Surface, request: Request) -> Reply:
             return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
 
 
-def _cache_key(surface: Surface, request: Request) -> bytes:
+def _cache_key(context: Context, request: Request) -> bytes:
     """A keyed hash of everything in the request that parsing reads."""
     sent = request.headers
     named = f"{sent.get('authorization')}\0{sent.get('content-type')}\0{sent.get('prefer')}\0{sent.get('dpop')}\0"
     return hashlib.blake2b(
-        named.encode("latin-1") + request.body, digest_size=16, key=surface.service.keys.hash
+        named.encode("latin-1") + request.body, digest_size=16, key=context.service.keys.hash
     ).digest()
 
 
-def _parse(surface: Surface, request: Request) -> tuple[ClientCredentials, TokenRequest | Refusal] | Reply:
-    parsed = form_of_client(surface, request, repeatable=("resource", "audience"))
+def _parse(context: Context, request: Request) -> tuple[ClientCredentials, TokenRequest | Refusal] | Reply:
+    parsed = form_of_client(context, request, repeatable=("resource", "audience"))
     if isinstance(parsed, Reply):
         return parsed
     credentials, sent = parsed
-    return credentials, sent if isinstance(sent, Refusal) else _token_request(surface, request, sent)
+    return credentials, sent if isinstance(sent, Refusal) else _token_request(context, request, sent)
 
 
 def form_of_client(
-    surface: Surface, request: Request, *, repeatable: tuple[str, ...] = ()
+    context: Context, request: Request, *, repeatable: tuple[str, ...] = ()
 ) -> tuple[ClientCredentials, dict[str, list[str]] | Refusal] | Reply:  # fmt: skip
     """The credentials in a form, and its parameters or what is wrong with them; or the reply if it has no credentials.
 
     An invalid form is refused only after its client authenticated, so that the refusal is recorded.
     """
     parsed = form(request, repeatable=repeatable)
-    credentials = read_credentials(surface.service, request, {} if isinstance(parsed, Refusal) else parsed)
+    credentials = read_credentials(context.service, request, {} if isinstance(parsed, Refusal) else parsed)
     if isinstance(credentials, Refusal):
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
@@ -179,10 +179,10 @@ def _basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
     return ClientCredentials(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
 
 
-def _token_request(surface: Surface, request: Request, sent: Mapping[str, list[str]]) -> TokenRequest | Refusal:
+def _token_request(context: Context, request: Request, sent: Mapping[str, list[str]]) -> TokenRequest | Refusal:
     if "grant_type" not in sent:
         return Refusal("invalid_request", "grant_type: missing", "grant_type")
-    proof = bearer.proof(surface, request)
+    proof = bearer.proof(context, request)
     if isinstance(proof, Refusal):
         return proof
     grant = GRANTS.get(sent["grant_type"][0])

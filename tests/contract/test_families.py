@@ -44,7 +44,7 @@ from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client, StoredSecret
-from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.consents import Consent, ConsentDetails
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.service import Service
@@ -174,7 +174,9 @@ class Anything(RuleBasedStateMachine):
     def allow(self, thumbprint: str) -> None:
         """A person allows it, and the code is redeemed."""
         at, code = self.watch(), ids.new("code")
-        given = Consent(ids.new("con"), self.account.id, self.client.id, Said("ada", SCOPE), at, at + timedelta(days=2))
+        given = Consent(
+            ids.new("con"), self.account.id, self.client.id, ConsentDetails("ada", SCOPE), at, at + timedelta(days=2)
+        )
         bound = msgspec.json.encode(CodeBinding(CALLBACK, challenge())).decode()
 
         def unit(tx: Tx) -> None:

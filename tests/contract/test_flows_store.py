@@ -27,7 +27,7 @@ from gatepost.oauth import (
 from gatepost.oauth.authorize import codes, interactions, pushed_requests
 from gatepost.oauth.authorize.codes import Code
 from gatepost.oauth.authorize.interactions import Interaction
-from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.consents import Consent, ConsentDetails
 from gatepost.oauth.issuers import Issuer
 from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.interface import Store
@@ -42,7 +42,7 @@ MANY = 50
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 TICK = timedelta(milliseconds=1)
-SAID = Said(
+SAID = ConsentDetails(
     "ada", ["openid", "things:read"], ["https://api.example"], 1_700_000_000, "gold", ["pwd"], {"email": "a@b.example"},
 )  # fmt: skip
 
@@ -219,7 +219,7 @@ def using(account: str, name: str, label: str = "") -> Unit[str]:
         found = family_rows.load_with_consent(tx, account, name, BOX)
         assert found is not None
         row, given = found
-        assert given.said == SAID
+        assert given.details == SAID
         if row.ended_at is not None:
             told = "ended"
         elif row.number == 0:

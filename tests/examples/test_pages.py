@@ -139,7 +139,7 @@ def test_the_handoffs_are_as_told() -> None:
     asked_at = datetime.fromtimestamp(asked["iat"], UTC)
     found = handoff.check(said, authorization, asked_at=asked_at, at=at)
     assert isinstance(found, handoff.Granted)
-    assert found.said.claims == said["claims"]
+    assert found.details.claims == said["claims"]
     assert isinstance(handoff.check(refused, authorization, asked_at=asked_at, at=at), handoff.Denied)
     assert first_column(LOGIN, "error", "use it when") == list(handoff.ERRORS)
     text = prose(LOGIN)

@@ -9,7 +9,7 @@ from gatepost.core import clock
 from gatepost.ingest import http
 from gatepost.web import definitions
 from gatepost.web.app import Handler
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request
 from gatepost.web.responses import Reply
 from tests.service import Client, Service
@@ -33,16 +33,16 @@ class Body(bytes):
 
 
 @pytest.fixture
-def surface(gatepost: Service) -> Surface:
-    return Surface(gatepost.opened.store, gatepost.opened.service, clock.now)
+def context(gatepost: Service) -> Context:
+    return Context(gatepost.opened.store, gatepost.opened.service, clock.now)
 
 
-def post(surface: Surface, path: str, authorization: str) -> Reply:
+def post(context: Context, path: str, authorization: str) -> Reply:
     headers = {"authorization": authorization, "content-type": "application/json", "host": "gatepost.test"}
     request = Request("POST", path, "", headers, Body(b"{"), "192.0.2.1", "req_1")
 
     async def answer() -> Reply:
-        return await OPERATIONS[path][0](surface, request)
+        return await OPERATIONS[path][0](context, request)
 
     return asyncio.run(answer())
 
@@ -56,28 +56,28 @@ def revoke(gatepost: Service, client: Client, token: str) -> None:
 @pytest.mark.parametrize("path", OPERATIONS)
 class TestBodies:
     @pytest.mark.parametrize("token", ["x", "a.b.c", "x" * 5000], ids=["short", "in parts", "long"])
-    def test_of_a_stranger_are_not_parsed(self, surface: Surface, path: str, token: str) -> None:
+    def test_of_a_stranger_are_not_parsed(self, context: Context, path: str, token: str) -> None:
         for _ in range(2):
-            assert post(surface, path, f"Bearer {token}").status == 401
-        assert post(surface, path, f"DPoP {token}").status == 401
+            assert post(context, path, f"Bearer {token}").status == 401
+        assert post(context, path, f"DPoP {token}").status == 401
 
     def test_with_a_token_that_was_revoked_are_not_parsed(
-        self, surface: Surface, gatepost: Service, path: str, account_name: str
+        self, context: Context, gatepost: Service, path: str, account_name: str
     ) -> None:
         _, client = gatepost.account(account_name)
         token = gatepost.token(client, OPERATIONS[path][1])
         with pytest.raises(Parsed):
-            post(surface, path, f"Bearer {token}")
+            post(context, path, f"Bearer {token}")
         revoke(gatepost, client, token)
-        surface = Surface(gatepost.opened.store, gatepost.opened.service, clock.now)
-        assert post(surface, path, f"Bearer {token}").status == 401
+        context = Context(gatepost.opened.store, gatepost.opened.service, clock.now)
+        assert post(context, path, f"Bearer {token}").status == 401
 
     def test_sent_with_a_bound_token_but_no_proof_are_not_parsed(
-        self, surface: Surface, gatepost: Service, path: str, account_name: str
+        self, context: Context, gatepost: Service, path: str, account_name: str
     ) -> None:
         _, client = gatepost.account(account_name)
         token = gatepost.token(client, OPERATIONS[path][1])
-        assert post(surface, path, f"DPoP {token}").status == 401
+        assert post(context, path, f"DPoP {token}").status == 401
 
 
 def test_a_token_that_ends_is_refused_although_it_was_accepted_before(gatepost: Service, account_name: str) -> None:

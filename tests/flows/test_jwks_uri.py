@@ -25,7 +25,7 @@ from gatepost.egress.remote_jwks import MAX_BYTES, KeyFetcher
 from gatepost.run import app
 from gatepost.settings import load
 from gatepost.web.app import Application
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from tests import service
 from tests.assertions import assertion, form, right_claims, signed
 from tests.receiver import Answer, Behaviour, Raw, Receiver, Request, receiver, silent
@@ -273,9 +273,9 @@ def inside(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
         monkeypatch.setattr(clock, "now", lambda: now[0])
         opened = app.open_for_use(load({}, gatepost.environment))
         fetcher = KeyFetcher(opened.service.foreign, opened.service.policy_for, clock.now)
-        surface = Surface(opened.store, opened.service, clock.now, fetcher)
+        context = Context(opened.store, opened.service, clock.now, fetcher)
         try:
-            yield there, Inside(Application(surface), now, gatepost.url, there.client)
+            yield there, Inside(Application(context), now, gatepost.url, there.client)
         finally:
             opened.store.close()
 

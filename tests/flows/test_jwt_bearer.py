@@ -26,7 +26,7 @@ from gatepost.egress.remote_jwks import KeyFetcher
 from gatepost.oauth import issuer_admin
 from gatepost.oauth.client_grants import JWT_BEARER
 from gatepost.web import tokens
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request
 from tests.assertions import b64, signed
 from tests.login import opened
@@ -352,12 +352,12 @@ def test_the_issuers_keys_are_rotated(sqlite_gatepost: Service, account_name: st
     store, own = sqlite_gatepost.opened.store, sqlite_gatepost.opened.service
     ago = [RETRY_AFTER]
     fetcher = KeyFetcher(own.foreign, own.policy_for, lambda: clock.now() - ago[0])
-    surface = Surface(store, own, clock.now, fetcher)
+    context = Context(store, own, clock.now, fetcher)
 
     async def ask(key: Key) -> int:
         form = urlencode({"grant_type": JWT_BEARER, "assertion": workload.sign(key), "scope": "deploy"})
         headers = {"authorization": workload.client.basic, "content-type": "application/x-www-form-urlencoded"}
-        return (await tokens.answer(surface, Request("POST", TOKENS, "", headers, form.encode(), "", "req"))).status
+        return (await tokens.answer(context, Request("POST", TOKENS, "", headers, form.encode(), "", "req"))).status
 
     async def story() -> list[int]:
         before = [await ask(KEY)]

@@ -12,7 +12,7 @@ import requests
 from gatepost.core import ids
 from gatepost.core.secrets import digest, random_text
 from gatepost.oauth.authorize import flow, interactions
-from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, Begun, Pushed, Sent, Visit
+from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, LoginRedirect, Parameters, Pushed, Visit
 from gatepost.oauth.client_authentication import ClientCredentials
 from gatepost.store.transaction import Tx
 from tests.flows.test_authorize import check_headers, check_nowhere
@@ -73,10 +73,10 @@ def test_a_browser_has_twenty_open_interactions(platform: Platform) -> None:
 
 def visit(platform: Platform, client: Client, source: str, browser: bytes | None = None) -> str:
     """As the web process does it; says which interaction was opened."""
-    opened, sent = platform.gatepost.opened, Sent(platform.asking(client))
+    opened, sent = platform.gatepost.opened, Parameters(platform.asking(client))
     visitor = Visit(browser or random_text().encode(), source, first=browser is None)
     begun = opened.store.run_now(lambda tx: flow.begin(tx, opened.service, sent, visitor))
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, LoginRedirect)
     return str(begun.claims["jti"])
 
 
@@ -190,7 +190,7 @@ def push(platform: Platform, client: Client, source: str = "192.0.2.1") -> str:
         shown = ClientCredentials(
             client.id, "client_secret_basic", digest=digest(opened.service.keys.hash, client.secret)
         )
-    sent = Sent(platform.asking(client))
+    sent = Parameters(platform.asking(client))
     outcome = opened.store.run_now(lambda tx: flow.push(tx, opened.service, shown, sent, None, "req_1", source))
     assert isinstance(outcome, Pushed)
     assert outcome.request_uri.startswith(PREFIX)

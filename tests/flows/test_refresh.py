@@ -12,7 +12,7 @@ import requests
 from gatepost.accounts import lookup
 from gatepost.core import ids
 from gatepost.oauth import account_admin, family_rows, token_admin
-from gatepost.oauth.token_admin import Which
+from gatepost.oauth.token_admin import TokenSelector
 from tests import command, service
 from tests.login import SCOPES, Platform, opened
 from tests.proofs import Prover
@@ -550,7 +550,7 @@ def by_operator(people: People, told: dict[str, Any]) -> Callable[[], Any]:
 
     def end() -> None:
         account = opened_store.store.read_now(lambda tx: lookup.named(tx, people.name))
-        ended = token_admin.revoke(opened_store.store, opened_store.service, account, Which(family=family))
+        ended = token_admin.revoke(opened_store.store, opened_store.service, account, TokenSelector(family=family))
         assert ended.families == 1
 
     return end

@@ -13,7 +13,7 @@ from gatepost.core import clock
 from gatepost.ingest import http as intake
 from gatepost.web.app import Application
 from gatepost.web.body import BodyLimits
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.listen import connections, listening
 from gatepost.web.ops.plane import Plane
 from tests import wire
@@ -29,7 +29,7 @@ async def served(gatepost: Service, path: str, limits: BodyLimits, **options: An
     """One of the listeners, as a process of the service has it, on a port of its own."""
     (port,) = free_ports(1)
     opened = gatepost.opened
-    application: Any = Application(Surface(opened.store, opened.service, clock.now), limits=limits, **options)
+    application: Any = Application(Context(opened.store, opened.service, clock.now), limits=limits, **options)
     if path == PLANE:
         application = Plane(
             opened.store, opened.service, "127.0.0.1", port, lambda: "", "", post={PLANE: intake.answer}, limits=limits,

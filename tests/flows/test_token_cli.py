@@ -17,8 +17,8 @@ from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import account_admin, consent_rows, token_admin
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
-from gatepost.oauth.consents import Consent, Said
-from gatepost.oauth.token_admin import Which
+from gatepost.oauth.consents import Consent, ConsentDetails
+from gatepost.oauth.token_admin import TokenSelector
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.fanout import create_deliveries
@@ -185,7 +185,7 @@ def test_a_token_is_found_by_id_long_after_and_else_for_a_day(sqlite_shop: Shop)
             SqliteStore(running.directory / "gatepost.db", lambda: clock.now() + after, create_deliveries)
         ) as later:
             account = later.read_now(lambda tx: lookup.named(tx, sqlite_shop.name))
-            found = token_admin.found(later, running.opened.service, account, Which(**which), 10)
+            found = token_admin.find(later, running.opened.service, account, TokenSelector(**which), 10)
             return [each["state"] for each in found]
 
     assert shown(timedelta(minutes=59), client=sqlite_shop.client.id) == ["active"]
@@ -301,7 +301,7 @@ def test_many_end_in_slices(sqlite_shop: Shop) -> None:
     def fill(tx: Tx) -> None:
         account, ends = lookup.named(tx, shop.name), clock.seconds(tx.at) + 600
         for _ in range(450):
-            said, until = Said("ada", ["things:read"]), tx.at + timedelta(days=1)
+            said, until = ConsentDetails("ada", ["things:read"]), tx.at + timedelta(days=1)
             made = Consent(ids.new("con"), account.id, machine.id, said, tx.at, until)
             consent_rows.add(tx, made, person, box)
             data = {"grant_type": "client_credentials", "scope": "things:read", "expires_at": ends}

@@ -31,7 +31,7 @@ from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import Ring, Wrapped, generate
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.definitions import idempotency_key
 from gatepost.web.error_page import prefers_html
 from gatepost.web.requests import Request, fields, form, json_object, parameters, preferences, source
@@ -46,7 +46,7 @@ MAX_HEADERS = 64 * 1024
 LARGE = 32 * 1024  # enough to tell linear from quadratic
 KEYS = ServerKeys({"hash": bytes(32), "seal": bytes(32), "data": bytes(32)})
 SERVICE = Service(BASE_URL, KEYS, Ring(Box([bytes(32)])))
-SURFACE = cast(Surface, SimpleNamespace(service=SERVICE, now=lambda: NOW))
+SURFACE = cast(Context, SimpleNamespace(service=SERVICE, now=lambda: NOW))
 TRACES = Traces(SpanProcessor())
 
 Make = Callable[[int], Any]

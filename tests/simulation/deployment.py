@@ -33,7 +33,7 @@ from gatepost.store import sqlite_log
 from gatepost.web import request_log
 from gatepost.web import tokens as web_tokens
 from gatepost.web.app import Application
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.requests import Request
 from gatepost.webhooks.worker import Worker
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of
@@ -84,7 +84,7 @@ class Running:
     kind: str
     place: str = ""
     stopping: asyncio.Event | None = None
-    surface: Surface | None = None
+    context: Context | None = None
     application: Application | None = None
     worker: Worker | None = None
     waiting: set[asyncio.Future[Response | None]] = field(default_factory=set)
@@ -205,9 +205,9 @@ class Deployment:
             case "supervisor":
                 self.loop.create_task(chores.run(opened))
             case "web":
-                running.surface = Surface(opened.store, opened.service, self.now)
-                running.application = Application(running.surface)
-                self.loop.create_task(_note_uses(running.surface))
+                running.context = Context(opened.store, opened.service, self.now)
+                running.application = Application(running.context)
+                self.loop.create_task(_note_uses(running.context))
             case "worker":
                 running.stopping = asyncio.Event()
                 running.worker = Worker(
@@ -274,15 +274,15 @@ class Deployment:
         if not there:
             return None
         running = there[0]
-        if running.surface is None:
-            running.surface = Surface(running.opened.store, running.opened.service, self.now)
+        if running.context is None:
+            running.context = Context(running.opened.store, running.opened.service, self.now)
         headers = {"authorization": f"Bearer {token}", "content-type": "application/cloudevents+json"}
         request = Request("POST", "/events", "", headers, json.dumps(event).encode(), "192.0.2.7", ids.new("req"))
-        surface = running.surface
+        context = running.context
 
         async def call(done: Callable[[Response], None]) -> None:
             try:
-                reply = await http.answer(surface, request)
+                reply = await http.answer(context, request)
                 done(Response(reply.status, dict(reply.headers), reply.body))
             except Unavailable:
                 done(Response(503, {}, b""))
@@ -323,10 +323,10 @@ class Deployment:
         done(Response(parts[0]["status"], headers, parts[1]["body"]))
 
 
-async def _note_uses(surface: Surface) -> None:
+async def _note_uses(context: Context) -> None:
     while True:
         await asyncio.sleep(15.0)
         try:
-            await surface.write_uses()
+            await context.write_uses()
         except Unavailable:
             continue

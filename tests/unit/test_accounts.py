@@ -241,7 +241,7 @@ class TestLoginKeys:
 class TestShown:
     def test_every_setting_is_shown_whether_set_or_not(self) -> None:
         changed = accounts.change(ACME, {"max_clients": "5"}, dev=False)
-        shown = changed.shown()
+        shown = changed.render()
         assert shown["settings"] == {name: default for name, (default, _, _) in TABLE.items()} | {"max_clients": 5}
         assert {name: shown[name] for name in ("id", "name", "status", "created_at")} == {
             "id": ACME.id,

@@ -13,7 +13,7 @@ from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64
 from gatepost.oauth.authorize import request
-from gatepost.oauth.authorize.request import CHECKS, LONGEST, Asked, Authorization, addressee
+from gatepost.oauth.authorize.request import CHECKS, LONGEST, Authorization, AuthorizationRequest, addressee
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.redirect_uris import matches
@@ -50,7 +50,9 @@ def decide(
     parameters = {name: value for name, value in (RIGHT | (sent or {})).items() if value is not None}
     to = addressee(parameters, CLIENT)
     assert isinstance(to, Authorization)
-    return request.decide(to, Asked(parameters, known.pop("resources", ()), client, account, SCOPES, **known))
+    return request.decide(
+        to, AuthorizationRequest(parameters, known.pop("resources", ()), client, account, SCOPES, **known)
+    )
 
 
 def decided(sent: dict[str, Any] | None = None, **known: Any) -> Authorization:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatepost.oauth import consents
-from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.consents import Consent, ConsentDetails
 from tests.unit.drafts import ACCOUNT, NOW, Defined, scope
 
 CLAIMS = {"name": "Ada", "email": "ada@example.com", "email_verified": True, "roles": ["a"], "phone_number": "1"}
@@ -20,7 +20,7 @@ SCOPES = Defined(
 
 
 def consent(ended: bool = False, **said: Any) -> Consent:
-    whole = Said("ada", ["openid", "profile", "email"], **({"claims": CLAIMS} | said))
+    whole = ConsentDetails("ada", ["openid", "profile", "email"], **({"claims": CLAIMS} | said))
     end = (NOW, "revoked_by_login") if ended else (None, None)
     return Consent("con_1", ACCOUNT.id, "cli_1", whole, NOW, NOW + timedelta(hours=1), *end)
 
@@ -89,7 +89,7 @@ def test_a_consent_lives_until_it_ends() -> None:
 
 
 def test_an_operator_sees_whose_it_is_and_nothing_that_was_said() -> None:
-    shown = consents.shown(consent(ended=True, acr="gold", auth_time=5))
+    shown = consents.render(consent(ended=True, acr="gold", auth_time=5))
     assert shown == {
         "id": "con_1",
         "account": "acc_1",
@@ -101,4 +101,4 @@ def test_an_operator_sees_whose_it_is_and_nothing_that_was_said() -> None:
         "ended_at": "2026-11-15T08:00:00.000Z",
         "ended_reason": "revoked_by_login",
     }
-    assert consents.shown(consent())["ended_at"] is None
+    assert consents.render(consent())["ended_at"] is None

@@ -11,7 +11,7 @@ from gatepost.oauth.authorize import handoff
 from gatepost.oauth.authorize.handoff import ERRORS, HANDOFF_LIFE, INTERACTION_LIFE, Denied, Granted
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.clients import Client
-from gatepost.oauth.consents import Said
+from gatepost.oauth.consents import ConsentDetails
 from gatepost.oauth.scopes import PROTOCOL_CLAIMS
 from tests.unit.drafts import ACCOUNT, API, BASE_URL, NOW
 
@@ -150,7 +150,7 @@ def asked(**changes: Any) -> Authorization:
 
 class TestGranted:
     def test_the_plainest(self) -> None:
-        assert check() == Granted(Said("ada", ["openid", "read"], auth_time=SECONDS))
+        assert check() == Granted(ConsentDetails("ada", ["openid", "read"], auth_time=SECONDS))
 
     def test_with_everything(self) -> None:
         wanted = asked(resources=[API], claims={"userinfo": {"email": None}, "id_token": {"name": None, "acr": None}})
@@ -160,7 +160,7 @@ class TestGranted:
             "claims": {"email": "ada@example.com", "roles": [1, {"a": None}]},
         }
         assert check(wanted, **said) == Granted(
-            Said(
+            ConsentDetails(
                 "ada", ["openid", "read"], [API], SECONDS, "gold", ["pwd", "otp"], said["claims"], ["email"],
                 ["name", "acr"],
             )
@@ -178,13 +178,13 @@ class TestGranted:
     def test_what_was_asked_for_or_less(self, sent: str, kept: list[str]) -> None:
         found = check(scope=sent)
         assert isinstance(found, Granted)
-        assert found.said.scope == kept
+        assert found.details.scope == kept
 
     @pytest.mark.parametrize("subject", ["a", "a" * 200, "a b", "!~", "acc_2.bob", "0"])
     def test_subjects(self, subject: str) -> None:
         found = check(sub=subject)
         assert isinstance(found, Granted)
-        assert found.said.subject == subject
+        assert found.details.subject == subject
 
     @pytest.mark.parametrize(
         ("wanted", "said"),

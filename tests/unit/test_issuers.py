@@ -8,7 +8,7 @@ import pytest
 
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import issuers
-from gatepost.oauth.consents import Consent, Said
+from gatepost.oauth.consents import Consent, ConsentDetails
 from gatepost.oauth.issuers import Issuer
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -36,7 +36,7 @@ def test_what_is_typed_is_kept() -> None:
     )  # fmt: skip
     assert found.identity == found.id != define().id
     assert msgspec.structs.replace(found, id="").identity == "2026-11-15T08:00:00.000Z"
-    assert found.shown() == {
+    assert found.render() == {
         "account": "acc_1",
         "name": "ci",
         "issuer": "https://ci.example",
@@ -54,13 +54,13 @@ def test_what_is_typed_is_kept() -> None:
 def test_a_workload_never_has_the_sub_of_a_person() -> None:
     """Whatever the login application and the issuer call theirs: the character after the account's id differs."""
     names = ("ci", "ci.build", "ci:build", ":ci:build", "acc_1:ci:build", "acc_1.ci")
-    people = {Consent("con_1", "acc_1", "cli_1", Said(name, []), NOW, NOW).subject for name in names}
+    people = {Consent("con_1", "acc_1", "cli_1", ConsentDetails(name, []), NOW, NOW).subject for name in names}
     workloads = {define().subject(name) for name in (*names, "build")}
     assert not people & workloads
 
 
 def test_the_sub_is_shown_where_the_entry_leaves_it_open() -> None:
-    assert define(match=["repository=acme/shop"]).shown()["sub"] == "acc_1:ci:<sub>"
+    assert define(match=["repository=acme/shop"]).render()["sub"] == "acc_1:ci:<sub>"
 
 
 def test_several_matches_and_scopes() -> None:

@@ -29,7 +29,7 @@ from gatepost.oauth.authorize import codes, handoff, interactions, pushed_reques
 from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
 from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
 from gatepost.oauth.authorize.interactions import Interaction
-from gatepost.oauth.authorize.request import Asked, Authorization
+from gatepost.oauth.authorize.request import Authorization, AuthorizationRequest
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
 from gatepost.oauth.clients import Client
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
@@ -55,7 +55,7 @@ _authorization = msgspec.json.Decoder(Authorization)
 _encode = msgspec.json.Encoder().encode
 
 
-class Sent(NamedTuple):
+class Parameters(NamedTuple):
     """The parameters of an authorization request, as they came."""
 
     parameters: dict[str, str]
@@ -76,7 +76,7 @@ class Pushed(NamedTuple):
     expires_in: int
 
 
-class Rejected(NamedTuple):
+class RefusedRequest(NamedTuple):
     """A refusal of a client, with the entry that records it, if one does."""
 
     refusal: Refusal
@@ -84,13 +84,13 @@ class Rejected(NamedTuple):
     authenticated: bool = True
 
 
-class NotBegun(NamedTuple):
+class ValidRequest(NamedTuple):
     """A request by HEAD is in order. It opens nothing."""
 
     login_url: str
 
 
-class Begun(NamedTuple):
+class LoginRedirect(NamedTuple):
     """The browser goes to the login application with these claims, signed."""
 
     login_url: str
@@ -99,7 +99,7 @@ class Begun(NamedTuple):
     back_to: Authorization
 
 
-class Back(NamedTuple):
+class ClientRedirect(NamedTuple):
     """The browser goes back to the client with these parameters."""
 
     to: Authorization
@@ -110,19 +110,19 @@ class Back(NamedTuple):
 
 
 def push(
-    tx: Tx, service: Service, presented: ClientCredentials, sent: Sent | Refusal, proof: Proof | Refusal | None,
+    tx: Tx, service: Service, credentials: ClientCredentials, sent: Parameters | Refusal, proof: Proof | Refusal | None,
     request_id: str, source: str,
-) -> Pushed | Rejected:  # fmt: skip
+) -> Pushed | RefusedRequest:  # fmt: skip
     """RFC 9126: an authenticated client leaves its request here and gets a name for it."""
-    origin = Origin(presented.client, request_id, source)
-    known = client_authentication.authenticate(tx, service, presented, origin)
-    if isinstance(known, Refusal):
-        return Rejected(known, None, authenticated=False)
-    checked = _check_pushed(tx, service, known, sent, proof)
+    origin = Origin(credentials.client, request_id, source)
+    authenticated = client_authentication.authenticate(tx, service, credentials, origin)
+    if isinstance(authenticated, Refusal):
+        return RefusedRequest(authenticated, None, authenticated=False)
+    checked = _check_pushed(tx, service, authenticated, sent, proof)
     if isinstance(checked, Refusal):
-        return rejected(tx, known, checked, origin, "par")
+        return refuse_request(tx, authenticated, checked, origin, "par")
     name = random_text()
-    account, client, network = known.account.id, known.client, refusals.network(source)
+    account, client, network = authenticated.account.id, authenticated.client, refusals.network(source)
     kept = _encode([checked.parameters, checked.resources])
     expires_at = _later(tx, PUSHED_LIFE)
     pushed_requests.add(tx, account, _pushed_id(name), client.id, network, kept, service.keys.data, expires_at)
@@ -130,16 +130,24 @@ def push(
     return Pushed(PUSHED_PREFIX + name, PUSHED_LIFE)
 
 
-def rejected(tx: Tx, known: AuthenticatedClient, refusal: Refusal, origin: Origin, at: str) -> Rejected:
-    data = {"at": at, "error": refusal.code, "error_description": refusal.detail, "by": known.by}
+def refuse_request(
+    tx: Tx, authenticated: AuthenticatedClient, refusal: Refusal, origin: Origin, at: str
+) -> RefusedRequest:
+    data = {"at": at, "error": refusal.code, "error_description": refusal.detail, "by": authenticated.by}
     if refusal.rule:
         data["rule"] = refusal.rule
-    return Rejected(refusal, refusals.ledger(tx, known.account, known.client, "oauth.request.refused", origin, data))
+    return RefusedRequest(
+        refusal, refusals.ledger(tx, authenticated.account, authenticated.client, "oauth.request.refused", origin, data)
+    )
 
 
 def _check_pushed(
-    tx: Tx, service: Service, known: AuthenticatedClient, sent: Sent | Refusal, proof: Proof | Refusal | None
-) -> Sent | Refusal:
+    tx: Tx,
+    service: Service,
+    authenticated: AuthenticatedClient,
+    sent: Parameters | Refusal,
+    proof: Proof | Refusal | None,
+) -> Parameters | Refusal:
     if isinstance(sent, Refusal):
         return sent
     if isinstance(proof, Refusal):
@@ -148,23 +156,30 @@ def _check_pushed(
     if proof is not None:  # RFC 9449, section 10.1
         if parameters.setdefault("dpop_jkt", proof.thumbprint) != proof.thumbprint:
             return Refusal("invalid_dpop_proof", "DPoP: the proof is of another key than dpop_jkt", "dpop_jkt")
-        weak = too_weak(proof) if known.account.strict else None
+        weak = too_weak(proof) if authenticated.account.strict else None
         if weak is not None:
             return weak
-    authorization = _checked(tx, service, known.client, known.account, Sent(parameters, sent.resources), pushed=True)
-    if isinstance(authorization, _Bad):
+    authorization = _checked(
+        tx,
+        service,
+        authenticated.client,
+        authenticated.account,
+        Parameters(parameters, sent.resources),
+        pushed=True,
+    )
+    if isinstance(authorization, _InvalidRequest):
         return authorization.refusal
-    if proof is not None and not dpop.use(tx, known.client.id, proof):
+    if proof is not None and not dpop.use(tx, authenticated.client.id, proof):
         return dpop.REPLAYED
     return _to_store(parameters, authorization)
 
 
-def _to_store(parameters: dict[str, str], checked: Authorization) -> Sent:
+def _to_store(parameters: dict[str, str], checked: Authorization) -> Parameters:
     """What is kept of a pushed request: known parameters, lists without repetitions, no credentials."""
-    known = {name: parameters[name] for name in request.PARAMETERS if name in parameters}
+    stored = {name: parameters[name] for name in request.PARAMETERS if name in parameters}
     lists = {"scope": checked.scope, "prompt": checked.prompt}
-    known |= {name: " ".join(values) for name, values in lists.items() if name in known}
-    return Sent(known, tuple(checked.resources))
+    stored |= {name: " ".join(values) for name, values in lists.items() if name in stored}
+    return Parameters(stored, tuple(checked.resources))
 
 
 def _pushed_id(name: str) -> bytes:
@@ -178,14 +193,16 @@ def _later(tx: Tx, seconds: int) -> datetime:
 # --- opening
 
 
-class _Bad(NamedTuple):
+class _InvalidRequest(NamedTuple):
     """A refusal, and where it may be sent, if anywhere."""
 
     refusal: Refusal
     to: Authorization | None
 
 
-def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | NotBegun | Back | Refusal:
+def begin(
+    tx: Tx, service: Service, sent: Parameters, visit: Visit | None
+) -> LoginRedirect | ValidRequest | ClientRedirect | Refusal:
     """A browser comes with a request: it goes on to the login application, or back to the client with an error.
 
     Without a visit the request is only checked.
@@ -205,15 +222,15 @@ def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | 
         parameters, resources = msgspec.json.decode(kept)
         if "request" in sent.parameters:  # OIDC Core 1.0, section 6: never both
             parameters["request"] = sent.parameters["request"]
-        sent = Sent(parameters, tuple(resources))
+        sent = Parameters(parameters, tuple(resources))
     checked = _checked(tx, service, client, account, sent, pushed=pushed is not None)
-    if isinstance(checked, _Bad):
-        return checked.refusal if checked.to is None else back_with(service, checked.to, checked.refusal)
+    if isinstance(checked, _InvalidRequest):
+        return checked.refusal if checked.to is None else error_redirect(service, checked.to, checked.refusal)
     if not account["login_url"] or not account["login_jwks"]:
         words = "the account has no login application: set login_url and login_jwks (gatepost account set)"
-        return back_with(service, checked, Refusal("server_error", words))
+        return error_redirect(service, checked, Refusal("server_error", words))
     if visit is None:
-        return NotBegun(account["login_url"])
+        return ValidRequest(account["login_url"])
     opened = Interaction(
         account.id, ids.new("int"), client.id, visit.browser, pushed, _encode(checked), tx.at + INTERACTION_LIFE
     )  # fmt: skip
@@ -222,7 +239,7 @@ def begin(tx: Tx, service: Service, sent: Sent, visit: Visit | None) -> Begun | 
         checked, client, interaction=opened.id, descriptions=_descriptions(tx, service, account, checked),
         base_url=service.base_url, login_url=account["login_url"], at=tx.at,
     )  # fmt: skip
-    return Begun(account["login_url"], claims, service.active_key(tx, account["signing_alg"]), checked)
+    return LoginRedirect(account["login_url"], claims, service.active_key(tx, account["signing_alg"]), checked)
 
 
 def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
@@ -236,17 +253,21 @@ def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
 
 
 def _checked(
-    tx: Tx, service: Service, client: Client, account: Account, sent: Sent, *, pushed: bool
-) -> Authorization | _Bad:
+    tx: Tx, service: Service, client: Client, account: Account, sent: Parameters, *, pushed: bool
+) -> Authorization | _InvalidRequest:
     to = request.addressee(sent.parameters, client)
     if isinstance(to, Refusal):
-        return _Bad(to, None)
+        return _InvalidRequest(to, None)
     if sent.repeated:
-        return _Bad(Refusal("invalid_request", f"{sent.repeated[:64]}: sent more than once", sent.repeated[:64]), to)
+        return _InvalidRequest(
+            Refusal("invalid_request", f"{sent.repeated[:64]}: sent more than once", sent.repeated[:64]), to
+        )
     hint = _hint(tx, service, client, sent.parameters.get("id_token_hint", ""))
-    asked = Asked(sent.parameters, sent.resources, client, account, service.definitions(tx), pushed, hint)
+    asked = AuthorizationRequest(
+        sent.parameters, sent.resources, client, account, service.definitions(tx), pushed, hint
+    )
     decided = request.decide(to, asked)
-    return _Bad(decided, to) if isinstance(decided, Refusal) else decided
+    return _InvalidRequest(decided, to) if isinstance(decided, Refusal) else decided
 
 
 def _hint(tx: Tx, service: Service, client: Client, token: str) -> str | Refusal:
@@ -276,20 +297,24 @@ def _descriptions(tx: Tx, service: Service, account: Account, authorization: Aut
     return told
 
 
-def back_with(service: Service, to: Authorization, refusal: Refusal) -> Back:
+def error_redirect(service: Service, to: Authorization, refusal: Refusal) -> ClientRedirect:
     """An error for the client: RFC 6749, section 4.1.2.1; RFC 9207, section 2."""
     return _back(service, to, {"error": refusal.code, "error_description": refusal.detail})
 
 
-def _back(service: Service, to: Authorization, parameters: dict[str, str]) -> Back:
+def _back(service: Service, to: Authorization, parameters: dict[str, str]) -> ClientRedirect:
     state = {"state": to.state} if to.state is not None else {}
-    return Back(to, {name: value for name, value in parameters.items() if value} | state | {"iss": service.base_url})
+    return ClientRedirect(
+        to, {name: value for name, value in parameters.items() if value} | state | {"iss": service.base_url}
+    )
 
 
 # --- coming back from the login application
 
 
-def finish(tx: Tx, service: Service, token: str, browser: bytes, request_id: str, source: str) -> Back | Refusal:
+def finish(
+    tx: Tx, service: Service, token: str, browser: bytes, request_id: str, source: str
+) -> ClientRedirect | Refusal:
     """A browser comes back with a handoff. What is wrong with that is said here, and nobody is redirected."""
     _, unverified = peek(token)
     whose, name = str(unverified.get("iss")), str(unverified.get("interaction"))
@@ -324,7 +349,7 @@ def finish(tx: Tx, service: Service, token: str, browser: bytes, request_id: str
 def _end(
     tx: Tx, service: Service, account: Account, opened: Interaction, authorization: Authorization,
     outcome: Granted | Denied, origin: Origin,
-) -> Back | Refusal:  # fmt: skip
+) -> ClientRedirect | Refusal:  # fmt: skip
     client = client_rows.load(tx, opened.client)
     if client is None or not client.active:
         return _bad("the client is not active any more")
@@ -357,7 +382,7 @@ def _still_allowed(tx: Tx, service: Service, account: Account, client: Client, g
     grant = client.grant("authorization_code")
     if grant is None:
         return Denied("unauthorized_client", "the client was changed meanwhile")
-    for name in granted.said.scope:
+    for name in granted.details.scope:
         found = service.scope(tx, account.id, name)
         active = name in scopes.BY_CODE or (found is not None and found.status == "active")
         if name not in grant.scopes or not active:
@@ -370,20 +395,20 @@ def _consent(
     origin: Origin,
 ) -> str:  # fmt: skip
     """The consent, and the code that it is redeemed by."""
-    said, box = granted.said, service.keys.data
+    details, box = granted.details, service.keys.data
     life = account.seconds("authorization_code_lifetime")
     expires_at = _later(tx, min(life, STRICT_CODE_LIFE) if account.strict else life)
-    lasts = account.seconds("refresh_token_max_age") if scopes.OFFLINE in said.scope else 0
+    lasts = account.seconds("refresh_token_max_age") if scopes.OFFLINE in details.scope else 0
     consent = Consent(
-        ids.new("con"), account.id, client.id, said, tx.at, _later(tx, life + lasts) + LONGEST_ACCESS
+        ids.new("con"), account.id, client.id, details, tx.at, _later(tx, life + lasts) + LONGEST_ACCESS
     )  # fmt: skip
-    consent_rows.add(tx, consent, person(service, account.id, said.subject), box)
+    consent_rows.add(tx, consent, person(service, account.id, details.subject), box)
     code = random_text()
     bound = CodeBinding(
         authorization.redirect_uri, authorization.challenge, authorization.thumbprint, authorization.nonce
     )
     codes.add(tx, account.id, code_id(code), Code(client.id, consent.id, _encode(bound).decode(), expires_at))
-    data = {"client": client.id, "scope": " ".join(said.scope)}
+    data = {"client": client.id, "scope": " ".join(details.scope)}
     record(tx, account, "oauth.consent.given", origin, consent.id, data)
     return code
 

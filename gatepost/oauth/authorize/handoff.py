@@ -14,7 +14,7 @@ from gatepost.core.jose import CLOCK_SKEW, audiences, instant, is_live
 from gatepost.oauth import scopes
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.clients import Client
-from gatepost.oauth.consents import Said
+from gatepost.oauth.consents import ConsentDetails
 from gatepost.oauth.scopes import PROTOCOL_CLAIMS
 
 INTERACTION_TYPE = "gatepost-interaction+jwt"
@@ -33,7 +33,7 @@ ERRORS = (
 
 
 class Granted(NamedTuple):
-    said: Said
+    details: ConsentDetails
 
 
 class Denied(NamedTuple):
@@ -94,18 +94,18 @@ def check(
             return _bad(f"error must be one of {', '.join(ERRORS)}, in place of sub")
         words = claims.get("error_description")
         return Denied(claims["error"], words[:500] if isinstance(words, str) else "")
-    said = _said(claims, at)
-    if isinstance(said, Refusal):
-        return said
-    beyond = [name for name in said.scope if name not in authorization.scope]
-    if beyond or not said.scope:
+    details = _details(claims, at)
+    if isinstance(details, Refusal):
+        return details
+    beyond = [name for name in details.scope if name not in authorization.scope]
+    if beyond or not details.scope:
         return _bad(f"scope: {beyond[0][:128]} was not asked for" if beyond else "scope: say what was granted")
-    if said.scope == [scopes.OFFLINE]:
+    if details.scope == [scopes.OFFLINE]:
         return _bad("scope: offline_access alone opens nothing")
-    return _denied(said, authorization, asked_at) or Granted(_with_asked(said, authorization))
+    return _denied(details, authorization, asked_at) or Granted(_with_asked(details, authorization))
 
 
-def _said(claims: dict[str, Any], at: datetime) -> Said | Refusal:
+def _details(claims: dict[str, Any], at: datetime) -> ConsentDetails | Refusal:
     subject, extra = claims.get("sub"), claims.get("claims", {})
     if (
         not isinstance(subject, str)
@@ -129,30 +129,32 @@ def _said(claims: dict[str, Any], at: datetime) -> Said | Refusal:
         return _bad("acr must be a text")
     if not isinstance(amr, list) or not all(isinstance(each, str) and len(each) <= 64 for each in amr) or len(amr) > 20:
         return _bad("amr must be a list of texts")
-    return Said(subject, scopes.split(claims["scope"]), auth_time=int(auth_time), acr=acr, amr=amr, claims=extra)
+    return ConsentDetails(
+        subject, scopes.split(claims["scope"]), auth_time=int(auth_time), acr=acr, amr=amr, claims=extra
+    )
 
 
-def _denied(said: Said, authorization: Authorization, asked_at: datetime) -> Denied | None:
+def _denied(details: ConsentDetails, authorization: Authorization, asked_at: datetime) -> Denied | None:
     """Where the answer does not meet what the client asked for. OIDC Core 1.0, sections 3.1.2.1 and 5.5.1.1."""
     asked = clock.seconds(asked_at)
-    if "login" in authorization.prompt and said.auth_time < asked - CLOCK_SKEW.total_seconds():
+    if "login" in authorization.prompt and details.auth_time < asked - CLOCK_SKEW.total_seconds():
         return Denied("login_required", "prompt=login: the person was not asked to authenticate again")
-    if authorization.max_age is not None and said.auth_time < asked - authorization.max_age:
+    if authorization.max_age is not None and details.auth_time < asked - authorization.max_age:
         return Denied("login_required", "max_age: the person was authenticated too long ago")
-    if authorization.hint and said.subject != authorization.hint:
+    if authorization.hint and details.subject != authorization.hint:
         return Denied("login_required", "id_token_hint or claims: another person was authenticated")
     wanted = (authorization.claims or {}).get("id_token", {}).get("acr") or {}
     if wanted.get("essential") is True:
         values = wanted.get("values", [wanted["value"]] if "value" in wanted else None)
-        if said.acr is None or (isinstance(values, list) and said.acr not in values):
+        if details.acr is None or (isinstance(values, list) and details.acr not in values):
             return Denied("unmet_authentication_requirements", "acr: not one that the client said is essential")
     return None
 
 
-def _with_asked(said: Said, authorization: Authorization) -> Said:
+def _with_asked(details: ConsentDetails, authorization: Authorization) -> ConsentDetails:
     claims = authorization.claims or {}
     return msgspec.structs.replace(
-        said, resources=authorization.resources, userinfo=list(claims.get("userinfo", {})),
+        details, resources=authorization.resources, userinfo=list(claims.get("userinfo", {})),
         id_token=list(claims.get("id_token", {})),
     )  # fmt: skip
 

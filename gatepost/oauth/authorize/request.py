@@ -38,7 +38,7 @@ class Definitions(Protocol):
     def scope(self, account: str, name: str) -> Scope | None: ...
 
 
-class Asked(NamedTuple):
+class AuthorizationRequest(NamedTuple):
     """What was sent, and what is known about it."""
 
     parameters: dict[str, str]
@@ -74,7 +74,7 @@ class Authorization(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-Check = Callable[[Authorization, Asked], Authorization | Refusal]
+Check = Callable[[Authorization, AuthorizationRequest], Authorization | Refusal]
 
 
 def addressee(parameters: dict[str, str], client: Client | None) -> Authorization | Refusal:
@@ -101,89 +101,91 @@ def _response_mode(parameters: dict[str, str]) -> str:
     return mode if mode in RESPONSE_MODES else "query"
 
 
-def decide(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def decide(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     for check in CHECKS:
-        outcome = check(authorization, asked)
+        outcome = check(authorization, request)
         if isinstance(outcome, Refusal):
             return msgspec.structs.replace(outcome, rule=check.__name__)
         authorization = outcome
     return authorization
 
 
-def parameters_are_of_a_size(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def parameters_are_of_a_size(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """No parameter is longer than anybody needs."""
     for name, limit in LONGEST.items():
-        if len(asked.get(name)) > limit:
+        if len(request.get(name)) > limit:
             return _bad(name, f"may have at most {limit} characters")
     return authorization
 
 
-def request_objects_are_left_out(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def request_objects_are_left_out(
+    authorization: Authorization, request: AuthorizationRequest
+) -> Authorization | Refusal:
     """Requests come as parameters or pushed; signed request objects are not taken. OIDC Core 1.0, section 6."""
-    if asked.get("request"):
+    if request.get("request"):
         return Refusal("request_not_supported", "request: request objects are not taken; push the request", "request")
-    if asked.get("request_uri"):  # RFC 9126, section 2.1: not inside a pushed request either
+    if request.get("request_uri"):  # RFC 9126, section 2.1: not inside a pushed request either
         return Refusal("invalid_request", "request_uri: must not be pushed", "request_uri")
-    if asked.get("registration"):
+    if request.get("registration"):
         return Refusal("registration_not_supported", "registration: clients are registered before", "registration")
     return authorization
 
 
-def response_is_a_code(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def response_is_a_code(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """The one response type there is. OAuth 2.1 has no implicit grant."""
-    if not asked.get("response_type"):
+    if not request.get("response_type"):
         return _bad("response_type", "missing; must be code")
-    if asked.get("response_type") != "code":
+    if request.get("response_type") != "code":
         return Refusal("unsupported_response_type", "response_type: must be code", "response_type")
     return authorization
 
 
-def response_mode_is_known(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def response_mode_is_known(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """Query, or the form of OAuth 2.0 Form Post Response Mode."""
-    if asked.get("response_mode") not in ("", *RESPONSE_MODES):
+    if request.get("response_mode") not in ("", *RESPONSE_MODES):
         return _bad("response_mode", f"must be one of {', '.join(RESPONSE_MODES)}")
     return authorization
 
 
-def client_may_ask(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def client_may_ask(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """The client has an active grant for codes."""
-    if asked.client.grant("authorization_code") is None:
+    if request.client.grant("authorization_code") is None:
         return Refusal("unauthorized_client", "this client has no active authorization_code grant")
     return authorization
 
 
-def is_pushed_where_it_must_be(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def is_pushed_where_it_must_be(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """Under fapi2 only pushed requests are taken."""
-    if asked.account.strict and not asked.pushed:
+    if request.account.strict and not request.pushed:
         return _bad("request_uri", "push the request first (PAR): the account's profile is fapi2")
     return authorization
 
 
-def challenge_is_there(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def challenge_is_there(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """PKCE with S256, RFC 7636. A client with `require_pkce: false` sends a nonce instead, unless excused too."""
-    challenge, method = asked.get("code_challenge"), asked.get("code_challenge_method")
+    challenge, method = request.get("code_challenge"), request.get("code_challenge_method")
     if challenge or method:
         if method != "S256":  # left out it would mean plain
             return _bad("code_challenge_method", "must be S256")
         if not CHALLENGE.fullmatch(challenge):
             return _bad("code_challenge", "must be the base64url of a SHA-256 hash, 43 characters")
-    elif asked.client.require_pkce or asked.account.strict:
+    elif request.client.require_pkce or request.account.strict:
         return _bad("code_challenge", "missing: PKCE is required")
-    elif asked.client.require_nonce and not asked.get("nonce"):
+    elif request.client.require_nonce and not request.get("nonce"):
         return _bad("nonce", "needed where there is no code_challenge, unless the client's require_nonce is false")
-    return msgspec.structs.replace(authorization, challenge=challenge, nonce=asked.parameters.get("nonce"))
+    return msgspec.structs.replace(authorization, challenge=challenge, nonce=request.parameters.get("nonce"))
 
 
-def scopes_are_granted(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def scopes_are_granted(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """Every scope is named, in the client's grant, and active: nothing is silently left out."""
-    names = scopes.split(asked.get("scope"))
+    names = scopes.split(request.get("scope"))
     if not names:
         return _scope("name the scopes you want; there is no default")
-    grant = asked.client.grant("authorization_code")
+    grant = request.client.grant("authorization_code")
     for name in names:
         if grant is None or name not in grant.scopes:
             return _scope(f"{name[:128]} is not in the client's grant")
-        found = asked.definitions.scope(asked.account.id, name) if name not in scopes.BY_CODE else None
+        found = request.definitions.scope(request.account.id, name) if name not in scopes.BY_CODE else None
         if name not in scopes.BY_CODE and (found is None or found.status != "active"):
             return _scope(f"{name} is not an active scope of the account")
     if names == [scopes.OFFLINE]:
@@ -191,29 +193,29 @@ def scopes_are_granted(authorization: Authorization, asked: Asked) -> Authorizat
     return msgspec.structs.replace(authorization, scope=names)
 
 
-def resources_fit(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def resources_fit(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """Each `resource` named is that of a scope asked for. RFC 8707, section 2.1."""
     offered = set()
     for name in authorization.scope:
-        found = asked.definitions.scope(asked.account.id, name) if name not in scopes.BY_CODE else None
+        found = request.definitions.scope(request.account.id, name) if name not in scopes.BY_CODE else None
         if found is not None:
             offered.add(found.resource)
-    for resource in asked.resources:
+    for resource in request.resources:
         if resource not in offered:
             return Refusal("invalid_target", "resource: none of the scopes asked for is of this resource", "resource")
-    return msgspec.structs.replace(authorization, resources=list(dict.fromkeys(asked.resources)))
+    return msgspec.structs.replace(authorization, resources=list(dict.fromkeys(request.resources)))
 
 
-def key_is_named_right(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def key_is_named_right(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """`dpop_jkt` binds the code to a key. RFC 9449, section 10."""
-    if asked.get("dpop_jkt") and not is_thumbprint(asked.get("dpop_jkt")):
+    if request.get("dpop_jkt") and not is_thumbprint(request.get("dpop_jkt")):
         return _bad("dpop_jkt", "must be a JWK SHA-256 thumbprint, 43 characters")
-    return msgspec.structs.replace(authorization, thumbprint=asked.get("dpop_jkt"))
+    return msgspec.structs.replace(authorization, thumbprint=request.get("dpop_jkt"))
 
 
-def prompt_is_known(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def prompt_is_known(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """OIDC Core 1.0, section 3.1.2.1: `none` stands alone."""
-    prompt = scopes.split(asked.get("prompt"))
+    prompt = scopes.split(request.get("prompt"))
     if any(each not in PROMPTS for each in prompt):
         return _bad("prompt", f"must be of {', '.join(PROMPTS)}")
     if "none" in prompt and len(prompt) > 1:
@@ -221,19 +223,19 @@ def prompt_is_known(authorization: Authorization, asked: Asked) -> Authorization
     return msgspec.structs.replace(authorization, prompt=prompt)
 
 
-def max_age_is_a_number(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def max_age_is_a_number(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """Seconds since the person last gave proof of who they are."""
-    text = asked.get("max_age")
+    text = request.get("max_age")
     if text and not re.fullmatch(r"[0-9]{1,9}", text):
         return _bad("max_age", "must be a whole number of seconds")
     return msgspec.structs.replace(authorization, max_age=int(text) if text else None)
 
 
-def claims_are_readable(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def claims_are_readable(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """The `claims` parameter, OIDC Core 1.0 section 5.5."""
-    if not asked.get("claims"):
+    if not request.get("claims"):
         return authorization
-    found = read_json(asked.get("claims").encode("utf-8", "surrogatepass"))
+    found = read_json(request.get("claims").encode("utf-8", "surrogatepass"))
     claims = found.value if not isinstance(found, Refusal) else None
     if not isinstance(claims, dict):
         return _bad("claims", "must be a JSON object")
@@ -246,25 +248,25 @@ def claims_are_readable(authorization: Authorization, asked: Asked) -> Authoriza
     return msgspec.structs.replace(authorization, claims=kept or None)
 
 
-def hint_is_valid(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def hint_is_valid(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """An `id_token_hint` is an ID token of Gatepost for this client, expired or not; `claims` may name a `sub` too."""
-    if isinstance(asked.hint, Refusal):
-        return asked.hint
-    hint = asked.hint
+    if isinstance(request.hint, Refusal):
+        return request.hint
+    hint = request.hint
     named = ((authorization.claims or {}).get("id_token", {}).get("sub") or {}).get("value")
     if named is not None:  # OIDC Core 1.0, section 3.1.2.2: then it is this person or nobody
         account, _, person = str(named).partition(".")
-        if account != asked.account.id or not person or hint not in ("", person):
+        if account != request.account.id or not person or hint not in ("", person):
             return _bad("claims", "sub is not that of a person of the account, or not that of the id_token_hint")
         hint = person
     return msgspec.structs.replace(authorization, hint=hint)
 
 
-def rest_is_passed_on(authorization: Authorization, asked: Asked) -> Authorization | Refusal:
+def rest_is_passed_on(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
     """What only the login application understands."""
-    if asked.get("display") not in ("", *DISPLAYS):
+    if request.get("display") not in ("", *DISPLAYS):
         return _bad("display", f"must be one of {', '.join(DISPLAYS)}")
-    told = {name: asked.parameters.get(name) for name in (*PASSED_ON, "display")}
+    told = {name: request.parameters.get(name) for name in (*PASSED_ON, "display")}
     return msgspec.structs.replace(authorization, **told)
 
 

@@ -67,7 +67,7 @@ def load(
             raise Again("another request redeemed the code")
         extras = TokenExtras(id_token_claims=id_tokens.claims(tx, service, draft, consent, binding.nonce))
         # OIDC Core 1.0, section 11: offline_access asks for a refresh token.
-        if scopes.OFFLINE not in consent.said.scope or authenticated.client.grant("refresh_token") is None:
+        if scopes.OFFLINE not in consent.details.scope or authenticated.client.grant("refresh_token") is None:
             return extras
         token = refresh_tokens.first(ids.new("fam"), random_bytes(32))
         ends_at = tx.at + timedelta(seconds=account.seconds("refresh_token_max_age"))
@@ -101,9 +101,9 @@ def check_binding(binding: CodeBinding, *, redirect_uri: str, verifier: str, thu
 
 def consent_context(consent: Consent) -> GrantContext:
     """The limits that a consent sets. The ledger entry has the consent's id instead of the person's `sub`."""
-    said = consent.said
+    details = consent.details
     return GrantContext(
-        consent.subject, tuple(said.scope), tuple(said.resources), claims=consent.authentication(),
+        consent.subject, tuple(details.scope), tuple(details.resources), claims=consent.authentication(),
         entry_data={"consent": consent.id},
     )  # fmt: skip
 

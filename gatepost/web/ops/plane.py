@@ -17,7 +17,7 @@ from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.web import bearer
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
-from gatepost.web.context import Surface
+from gatepost.web.context import Context
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.ops import metrics, pages
 from gatepost.web.ops.readiness import WriteProbe
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 
-Post = Callable[[Surface, Request], Awaitable[Reply]]
+Post = Callable[[Context, Request], Awaitable[Reply]]
 
 
 class Plane:
@@ -45,7 +45,7 @@ class Plane:
         """`post` maps each path that accepts a POST to its handler."""
         self._store = store
         self._service = service
-        self._surface = Surface(store, service, store.now)
+        self._context = Context(store, service, store.now)
         self._host = host
         self._port = port
         self._ready = ready
@@ -123,7 +123,7 @@ class Plane:
             begun = self._watch.begin(scope, scope["path"])
             reply = _refused_version(headers) or await self._handle_post(scope, receive, request_id, headers, address)
             self._watch.end(begun, reply, request_id, address)
-            return reply.adding(bearer.nonce(self._surface)) if "dpop" in headers else reply
+            return reply.adding(bearer.nonce(self._context)) if "dpop" in headers else reply
         refused = _refused_version(headers)
         if refused is not None:
             return refused
@@ -147,7 +147,7 @@ class Plane:
         query = scope["query_string"].decode("latin-1")
         try:
             request = Request("POST", path, query, headers, body, address, request_id, f"http://{headers['host']}")
-            return await self._post[path](self._surface, request)
+            return await self._post[path](self._context, request)
         except Unavailable as error:
             log.error("store unavailable", request=request_id, path=path, error=str(error))
             return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
