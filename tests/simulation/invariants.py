@@ -260,7 +260,7 @@ class Invariants:
             self._waits[claim.queued.id, claim.number + 1] = known.wait
         if self.changed.get(claim.queued.endpoint, -1.0) >= known.at:
             return
-        started, waited = claim.attempt.started_at, claim.opened.waited_for
+        started, waited = claim.attempt.started_at, claim.attempt.waited_for
         check(
             started >= known.next_at,
             f"attempt {claim.number} of {ids.text('dlv', claim.queued.id)} was shown for "
