@@ -319,7 +319,7 @@ BAD = {
     "id": ("acme", "invoice.paid", "{}", "", "id: must be"),
     "NUL": ("acme", "invoice.paid", '{"a": "\\u0000"}', None, "data: "),
     "half a pair": ("acme", "invoice.paid", '"\\ud800"', None, "data: "),
-    "twice": ("acme", "invoice.paid", '{"a": 1, "a": 2}', None, "twice"),
+    "twice": ("acme", "invoice.paid", '{"a": 1, "a": 2}', None, "repeated"),
     "number": ("acme", "invoice.paid", "1e999", None, "64 bits"),
     "digits": ("acme", "invoice.paid", "1" * 5000, None, "64 bits"),
     "deep": ("acme", "invoice.paid", "[" * 500 + "]" * 500, None, "deep"),

@@ -146,7 +146,7 @@ def test_files_that_cannot_be_used(data: Path, tmp_path: Path) -> None:
     before = store.cli_json("account", "list")
     assert "exists already" in refusal(store, "store", "backup", str(good))
     assert "not a directory" in refusal(store, "store", "backup", str(tmp_path / "none" / "backup.db"))
-    assert "no file" in refusal(store, "store", "restore", str(tmp_path / "none.db"))
+    assert "does not exist" in refusal(store, "store", "restore", str(tmp_path / "none.db"))
     assert "--after-pitr" in refusal(store, "store", "restore")
 
     damaged = tmp_path / "damaged.db"
@@ -209,7 +209,7 @@ def test_after_a_restore_by_other_means_every_token_ends(
         tokens = people.tokens()
         old = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
         said = gatepost.cli("store", "restore", "--after-pitr").stdout
-        assert re.search(r"Ended 1 consents", said)
+        assert re.search(r"Revoked 1 consents", said)
         assert people.introspect(tokens["access_token"]) == {"active": False}
         assert people.refresh(tokens["refresh_token"]).status_code == 400
         new = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}

@@ -44,8 +44,8 @@ def test_what_mentions_a_token_a_family_or_a_person(platform: Platform) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--person", "acc_nobody.x"], "keeps no consent"),
-        (["--token", "tok_1", "--family", "fam_1"], "give one of them"),
+        (["--person", "acc_nobody.x"], "has no consent"),
+        (["--token", "tok_1", "--family", "fam_1"], "use one of them"),
     ],
 )
 def test_a_question_that_cannot_be_asked(platform: Platform, options: list[str], words: str) -> None:

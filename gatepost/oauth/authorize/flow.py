@@ -169,8 +169,9 @@ def _check_pushed(
     )
     if isinstance(authorization, _InvalidRequest):
         return authorization.refusal
-    if proof is not None and not dpop.use(tx, authenticated.client.id, proof):
-        return dpop.REPLAYED
+    replayed = dpop.use(tx, authenticated.client.id, proof) if proof is not None else None
+    if replayed is not None:
+        return replayed
     return _to_store(parameters, authorization)
 
 
