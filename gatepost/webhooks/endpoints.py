@@ -262,7 +262,7 @@ MEMBERS = table(
     ),
 )
 SOMETIMES_RENDERED = ("dropped_headers", "secret")
-_STORED = [name for name in MEMBERS.request if name in Endpoint.__struct_fields__ and name != "headers"]
+_STORED = [name for name in MEMBERS.request if name in Endpoint.__struct_fields__]
 
 
 def render(endpoint: Endpoint, health: Health | None, held: int, at: datetime) -> dict[str, Any]:
@@ -270,26 +270,29 @@ def render(endpoint: Endpoint, health: Health | None, held: int, at: datetime) -
     failures = health or Health(0, None, None)
     waits = failures.not_before is not None and failures.not_before > at
     visible = {name: HIDDEN if is_credential(name) else value for name, value in endpoint.headers.items()}
-    return {name: getattr(endpoint, name) for name in _STORED} | {
-        "account": endpoint.account,
-        "headers": visible | dict.fromkeys(endpoint.sealed_headers, HIDDEN),
-        "disabled_reason": endpoint.disabled_reason or None,
-        "disabled_at": _time(endpoint.disabled_at),
-        "health": {
-            "consecutive_failures": failures.consecutive_failures,
-            "failing_since": _time(failures.failing_since),
-            "will_be_disabled_at": _time(will_be_disabled_at(endpoint, health)),
-            "retry_after_until": _time(failures.not_before) if waits else None,
-        },
-        "held": held,
-        "secrets": [
-            {"id": secret.id, "created_at": _time(secret.created_at), "expires_at": _time(secret.expires_at)}
-            | ({"public": secret.public} if secret.kind == "v1a" else {})
-            for secret in endpoint.secrets
-        ],
-        "created_at": _time(endpoint.created_at),
-        "updated_at": _time(endpoint.updated_at),
-    }
+    return (
+        {"id": endpoint.id, "account": endpoint.account}
+        | {name: getattr(endpoint, name) for name in _STORED}
+        | {
+            "headers": visible | dict.fromkeys(endpoint.sealed_headers, HIDDEN),
+            "disabled_reason": endpoint.disabled_reason or None,
+            "disabled_at": _time(endpoint.disabled_at),
+            "health": {
+                "consecutive_failures": failures.consecutive_failures,
+                "failing_since": _time(failures.failing_since),
+                "will_be_disabled_at": _time(will_be_disabled_at(endpoint, health)),
+                "retry_after_until": _time(failures.not_before) if waits else None,
+            },
+            "held": held,
+            "secrets": [
+                {"id": secret.id, "created_at": _time(secret.created_at), "expires_at": _time(secret.expires_at)}
+                | ({"public": secret.public} if secret.kind == "v1a" else {})
+                for secret in endpoint.secrets
+            ],
+            "created_at": _time(endpoint.created_at),
+            "updated_at": _time(endpoint.updated_at),
+        }
+    )
 
 
 def _time(instant: datetime | None) -> str | None:

@@ -79,10 +79,10 @@ def test_the_webhook_tutorial_works(reader: Reader) -> None:
     retries = waiting["data"][0]["retries"]
     assert [each["because"] for each in retries["plan"]] == ["schedule", "schedule"]
     assert retries["next_at"] == retries["plan"][0]["at"]
-    [told, after] = re.findall(r"^dlv_\w+ is for .*?(?=^\S+_|\Z)", printed, re.MULTILINE | re.DOTALL)[:2]
-    assert "answered 503" in told
+    [told, after] = re.findall(r"^dlv_\w+ delivers .*?(?=^\S+_|\Z)", printed, re.MULTILINE | re.DOTALL)[:2]
+    assert "responded 503" in told
     assert "attempt 2 is planned" in told
-    assert "answered 204" in after
+    assert "responded 204" in after
     assert "(delivered)" in after
 
 
@@ -155,7 +155,7 @@ def test_the_delivery_guide_works(reader: Reader) -> None:
     assert not found[2]["data"], "it has not failed for good"
     assert any("now" in each for each in found)
     assert any(each["data"] and "subscriptions" in each["data"][0] for each in found)
-    assert "answered 503" in printed
+    assert "responded 503" in printed
 
 
 def test_the_replay_guide_works(reader: Reader) -> None:

@@ -76,7 +76,7 @@ def test_the_incident_guide_works(reader: Reader) -> None:
     written = "\n".join(f"{name}={value}" for name, value in variables.items())
     printed = reader.run(INCIDENT, written, hooks | audience)
     assert re.search(r"^state +active$", printed, re.MULTILINE)
-    assert printed.count("Ended: 1 access token.") >= 1
+    assert printed.count("Revoked: 1 access token.") >= 1
     assert re.search(rf"oauth\.token\.reused .*{reused['subject']}", printed)
     assert f'"family": "{reused["subject"]}"' in printed
     assert re.search(r"^tok_\w+ +(live|reused|revoked_by_\w+) ", printed, re.MULTILINE), "what could reach the API"
