@@ -35,7 +35,11 @@ def define(tx: Tx, _service: Service, account: Account, call: Call) -> Answer:
         return _refuse(tx, account, call, defined)
     subscription = defined.subscription
     if defined.replay is not None and not exists(subscription.endpoint):
-        removed = Refusal("conflict", "replay: the endpoint of the subscription is removed", "/replay")
+        removed = Refusal(
+            "conflict",
+            "replay: the endpoint of the subscription is removed, which is final; create another one",
+            "/replay",
+        )
         return _refuse(tx, account, call, removed)
     entry = _write(tx, account, call, known, subscription)
     if defined.replay is not None:

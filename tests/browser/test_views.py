@@ -219,7 +219,7 @@ def test_what_the_service_refuses_is_told_once(look: Opener, account: Account) -
     seen.page.clock.install()
     seen.enter(account.platform.client, "#/deliveries?event_type=Not%20a%20type")
     seen.heading("The service refused the request").wait_for()
-    seen.page.get_by_text("must be a type of events").wait_for()
+    seen.page.get_by_text("must be an event type").wait_for()
     seen.page.clock.run_for(60_000)
     refused = [each.url for each in seen.asked if "event_type" in each.url and each.method == "GET"]
     assert len(refused) == 1

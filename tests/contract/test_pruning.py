@@ -314,7 +314,7 @@ def test_a_delivery_that_is_gone_is_missed(
     backend.execute("DELETE FROM deliveries WHERE event = ?", made[7].id)
     found = pruning.recount(store, account)
     assert made[7].name in found.problem
-    assert "made 1 deliveries, there are 0" in found.problem
+    assert "should have 1 deliveries, but has 0" in found.problem
     assert (found.said, found.found) == (40, 39)
 
 
