@@ -23,7 +23,7 @@ class PendingWrites:
         self.conditional: dict[tuple[str, str], list[Row]] = {}  # (statement, its check) → rows that must be updated
         self.counts: dict[str, dict[Row, int]] = {}  # statement → key → how much to add
         self.labels: list[str] = []  # what is appended, for metrics
-        self.wakeups: set[Key] = set()  # endpoints that workers are told of after the commit
+        self.wakeups: set[Key] = set()  # endpoints of which the commit notifies the workers
 
     def append(self, statement: str, rows: Iterable[Row]) -> None:
         self.appended.setdefault(statement, []).extend(rows)

@@ -364,7 +364,7 @@ class Schedule:
     ) -> None:  # fmt: skip
         """`count` deliveries were claimed, the last at position `last`; `next_due` is the first due time in the lane.
 
-        `not_before`: the endpoint asked for no attempts until then, as the store has it.
+        `not_before` is the stored Retry-After of the endpoint, 0 if there is none.
         """
         if not_before > now:
             self.postpone(turn.lane[:2], not_before)

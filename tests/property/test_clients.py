@@ -89,7 +89,7 @@ def check_whole(client: Client) -> None:
         assert by_person or not {"openid", "offline_access"} & set(grant.scopes)
         assert grant.grant_type == "client_credentials" or not set(operations.OPERATIONS) & set(grant.scopes)
         assert not client.public or by_person or grant.grant_type == client_grants.JWT_BEARER, (
-            "who asks is shown otherwise"
+            "a public client can only use grants that identify it in another way"
         )
     assert client.redirect_uris or "authorization_code" not in client.grant_types
     assert client.jwks or client.jwks_uri or client.token_endpoint_auth_method != "private_key_jwt"
