@@ -25,7 +25,7 @@ from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.store.schema_check import schema_problem
 from gatepost.webhooks import pruning
-from gatepost.webhooks.pruning import Place, Recount
+from gatepost.webhooks.pruning import PruningPosition, Recount
 
 SEALED_WITHIN = timedelta(minutes=1)
 
@@ -121,7 +121,9 @@ def _check_deliveries(runtime: Runtime) -> Iterator[Check]:
     """Count the deliveries that entries say they created, and match a sample of the entries again."""
     for account in lookup.every(runtime.store):
         name, count = f"deliveries of {account.name}", _recount(runtime, account)
-        counts = f"{count.entries - count.old} entries created {count.said} deliveries, of which {count.found} exist"
+        counts = (
+            f"{count.entries - count.old} entries created {count.recorded} deliveries, of which {count.existing} exist"
+        )
         if count.old:
             counts += f"; deliveries of {count.old} older entries may be pruned"
         if count.problem:
@@ -265,10 +267,10 @@ def prune(runtime: Runtime, as_json: bool) -> None:
 
 def _prune(runtime: Runtime, account: Account) -> tuple[int, int]:
     key, deliveries, entries = runtime.service.keys.seal, 0, 0
-    place: Place | None = pruning.START
+    position: PruningPosition | None = pruning.START
     with show.progress(account.name) as passed:
-        while place is not None:
-            done = runtime.store.run_now(pruning.some(key, account.id, place))
-            deliveries, entries, place = deliveries + done.deliveries, entries + done.entries, done.next
+        while position is not None:
+            done = runtime.store.run_now(pruning.prune_slice(key, account.id, position))
+            deliveries, entries, position = deliveries + done.deliveries, entries + done.entries, done.next
             passed(done.deliveries + done.entries)
     return deliveries, entries

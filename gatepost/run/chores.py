@@ -35,7 +35,7 @@ from gatepost.oauth.service import Service
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import pruning, tallies
-from gatepost.webhooks.pruning import Place
+from gatepost.webhooks.pruning import PruningPosition
 
 SEAL_EVERY = 0.5
 GROW_EVERY = 5.0
@@ -171,9 +171,9 @@ async def prune(runtime: Runtime) -> None:
     store, key, after = runtime.store, runtime.service.keys.seal, ""
     while page := await store.read(_accounts(after)):
         for account in await store.read(_with_something_due(key, page)):
-            place: Place | None = pruning.START
-            while place is not None:
-                place = (await store.run(pruning.some(key, account, place))).next
+            position: PruningPosition | None = pruning.START
+            while position is not None:
+                position = (await store.run(pruning.prune_slice(key, account, position))).next
                 progress()
                 await asyncio.sleep(0)
         after = page[-1].name
@@ -242,15 +242,15 @@ class Recounting:
             self._accounts = await runtime.store.read(_every_account)
             self._missing, self._after = 0, LOWEST
         account, after = self._accounts[0], self._after
-        found = await runtime.store.read(lambda tx: pruning.missing(tx, account, after))
-        RECOUNTED.inc(found.entries)
-        self._missing += found.deliveries
-        self._after = found.next or LOWEST
-        if found.next is None:
+        page = await runtime.store.read(lambda tx: pruning.count_missing(tx, account, after))
+        RECOUNTED.inc(page.entries)
+        self._missing += page.deliveries
+        self._after = page.next or LOWEST
+        if page.next is None:
             self._accounts.pop(0)
             if not self._accounts:  # every account was counted
                 UNACCOUNTED.set(self._missing)
-        return found.entries
+        return page.entries
 
 
 def _every_account(tx: Tx) -> list[str]:

@@ -1,7 +1,8 @@
-"""Retention of deliveries, in slices, and the check that every entry has the deliveries that it created."""
+"""Retention of deliveries, and the check that every entry has the deliveries that it created. Both work in slices."""
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from gatepost.accounts import RETENTION_DAYS
@@ -16,82 +17,86 @@ from gatepost.webhooks.subscriptions import Subscription
 
 _SLICE = 100  # deliveries with their attempts: a commit of a few milliseconds
 _PAGE = 500
+_SAMPLE = 20  # entries of a page that are matched again
+_MARGIN = timedelta(minutes=1)  # a subscription that changed so shortly before an entry may or may not have matched it
 
 
 # --- retention
 
 
-class Place(NamedTuple):
-    """The position of a run: the retention class, the last delivery, and whether the run has met an unfinished one.
+class PruningPosition(NamedTuple):
+    """The position of a run: the retention class, the last delivery examined, and whether an unfinished one was passed.
 
     Class 0, the last one, stands for the entries.
     """
 
     days: int
     after: bytes = b""
-    met: bool = False
+    passed_unfinished: bool = False
 
 
-START = Place(RETENTION_DAYS[0])
-_ENTRIES = Place(0)
+START = PruningPosition(RETENTION_DAYS[0])
+_ENTRIES = PruningPosition(0)
 
 
-class Pruned(NamedTuple):
+class PrunedSlice(NamedTuple):
     """The result of a slice: deliveries deleted, entries examined, and the next position; None at the end."""
 
     deliveries: int
     entries: int
-    next: Place | None
+    next: PruningPosition | None
 
 
 def is_due(tx: Tx, key: bytes, account: str) -> bool:
     """Whether there is anything to delete."""
-    return retention.is_due(tx, key, account) or any(_page(tx, account, Place(each), 1) for each in RETENTION_DAYS)
+    positions = map(PruningPosition, RETENTION_DAYS)
+    return retention.is_due(tx, key, account) or any(_page(tx, account, position, 1) for position in positions)
 
 
-def some(key: bytes, account: str, place: Place) -> Unit[Pruned]:
-    """The unit for a slice of a run over one account."""
+def prune_slice(key: bytes, account: str, position: PruningPosition) -> Unit[PrunedSlice]:
+    """Return the unit that prunes one slice of an account."""
 
-    def unit(tx: Tx) -> Pruned:
-        if place != _ENTRIES:
-            return prune_deliveries_some(tx, account, place)
+    def unit(tx: Tx) -> PrunedSlice:
+        if position != _ENTRIES:
+            return _prune_deliveries(tx, account, position)
         count = retention.prune_some(tx, key, account)
-        return Pruned(0, count, _ENTRIES if count else None)
+        return PrunedSlice(0, count, _ENTRIES if count else None)
 
     return unit
 
 
-def prune_deliveries_some(tx: Tx, account: str, place: Place) -> Pruned:
-    """Delete a slice of the deliveries whose retention has ended, and never an unfinished one.
+def _prune_deliveries(tx: Tx, account: str, position: PruningPosition) -> PrunedSlice:
+    """Delete a slice of the deliveries whose retention has ended, but never an unfinished one.
 
     Each class has a mark up to which it was pruned, where a run starts. The mark stays before the first unfinished
-    delivery of the class, while the run itself goes on beyond.
+    delivery of the class, while the run itself continues beyond it.
     """
-    page = _page(tx, account, place, _SLICE)
-    own = [(raw_id, status) for raw_id, keep_days, status in page if keep_days == place.days]
+    page = _page(tx, account, position, _SLICE)
+    own = [(raw_id, status) for raw_id, keep_days, status in page if keep_days == position.days]
     ended = [raw_id for raw_id, status in own if status != "pending"]
     unfinished = next((raw_id for raw_id, status in own if status == "pending"), None)
-    _drop(tx, account, ended)
+    _delete(tx, account, ended)
     passed = [raw_id for raw_id, _, _ in page if unfinished is None or raw_id < unfinished]
-    if passed and not place.met:
-        delivery_rows.set_pruned_up_to(tx, account, place.days, passed[-1])
+    if passed and not position.passed_unfinished:
+        delivery_rows.set_pruned_up_to(tx, account, position.days, passed[-1])
     if len(page) == _SLICE:
-        return Pruned(len(ended), 0, Place(place.days, page[-1][0], place.met or unfinished is not None))
-    later = [Place(days) for days in RETENTION_DAYS if days > place.days]
-    return Pruned(len(ended), 0, later[0] if later else _ENTRIES)
+        passed_unfinished = position.passed_unfinished or unfinished is not None
+        return PrunedSlice(len(ended), 0, PruningPosition(position.days, page[-1][0], passed_unfinished))
+    following = (PruningPosition(days) for days in RETENTION_DAYS if days > position.days)
+    return PrunedSlice(len(ended), 0, next(following, _ENTRIES))
 
 
-def _page(tx: Tx, account: str, place: Place, limit: int) -> list[tuple[bytes, int, str]]:
-    after = place.after or delivery_rows.pruned_up_to(tx, account, place.days)
-    return delivery_rows.retention_page(tx, account, after, retention.oldest_kept(tx, place.days), limit)
+def _page(tx: Tx, account: str, position: PruningPosition, limit: int) -> list[tuple[bytes, int, str]]:
+    after = position.after or delivery_rows.pruned_up_to(tx, account, position.days)
+    return delivery_rows.retention_page(tx, account, after, retention.oldest_kept(tx, position.days), limit)
 
 
-def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
-    """Delete deliveries, and entries without other deliveries whose own retention has ended."""
-    whose = ids.raw(account)
-    events = {each.event for each in delivery_rows.load_many(tx, ((whose, raw_id) for raw_id in ended)).values()}
+def _delete(tx: Tx, account: str, ended: list[bytes]) -> None:
+    """Delete deliveries, and their entries if they have no other deliveries and their own retention has ended."""
+    raw_account = ids.raw(account)
+    deleted = delivery_rows.load_many(tx, ((raw_account, raw_id) for raw_id in ended))
     delivery_rows.delete(tx, account, ended)
-    kept = entry_rows.keep_days(tx, account, sorted(events))
+    kept = entry_rows.keep_days(tx, account, sorted({delivery.event for delivery in deleted.values()}))
     retention.delete_delivered(tx, account, [event for event in kept if event < retention.oldest_kept(tx, kept[event])])
 
 
@@ -99,56 +104,55 @@ def _drop(tx: Tx, account: str, ended: list[bytes]) -> None:
 
 
 class Recount(NamedTuple):
-    """What entries say that they made, and what is there. `old`: entries whose deliveries may be pruned by now."""
+    """The deliveries that entries record, compared with those that exist.
+
+    The deliveries of `old` entries may have been pruned. They are in neither `recorded` nor `existing`.
+    """
 
     entries: int = 0
     old: int = 0
-    said: int = 0
-    found: int = 0
+    recorded: int = 0
+    existing: int = 0
     sampled: int = 0
     problem: str = ""
 
     def plus(self, other: "Recount") -> "Recount":
         return Recount(
-            self.entries + other.entries, self.old + other.old, self.said + other.said, self.found + other.found,
-            self.sampled + other.sampled, self.problem or other.problem,
+            self.entries + other.entries, self.old + other.old, self.recorded + other.recorded,
+            self.existing + other.existing, self.sampled + other.sampled, self.problem or other.problem,
         )  # fmt: skip
 
 
-def recount(store: Reader, account: str, passed: Callable[[int], None] = lambda _entries: None) -> Recount:
-    """Count the deliveries of every entry, and match some entries again. `passed` gets the size of each page."""
-    total, after = Recount(), LOWEST
-    while True:
-        last, counted = store.read_now(lambda tx, after=after: recount_page(tx, account, after))  # type: ignore[misc]
+def recount(store: Reader, account: str, on_page: Callable[[int], None] = lambda _entries: None) -> Recount:
+    """Count the deliveries of every entry, and match a sample again. `on_page` receives the size of each page."""
+    total = Recount()
+    after: bytes | None = LOWEST
+    while after is not None:
+        after, counted = store.read_now(partial(_recount_page, account=account, after=after))
         total = total.plus(counted)
-        passed(counted.entries)
-        if last is None:
-            return total
-        after = last
+        on_page(counted.entries)
+    return total
 
 
-def recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
-    """The recount of one page, and where the next one starts; None if there is none."""
+def _recount_page(tx: Tx, account: str, after: bytes) -> tuple[bytes | None, Recount]:
+    """Recount one page. Returns also where the next one starts; None if this was the last."""
     page = entry_rows.matched_page(tx, account, after, _PAGE)
-    rows = delivery_rows.count_of_events(tx, account, [raw_id for raw_id, _, _, _ in page])
-    whole = {raw_id for raw_id, type_, days, _ in page if _is_whole(tx, raw_id, type_, days)}
-    problem = ""
-    for raw_id, _, _, matched in page:
-        if not problem and (rows[raw_id] > matched or (raw_id in whole and rows[raw_id] < matched)):
-            problem = f"entry {ids.text('evt', raw_id)} should have {matched} deliveries, but has {rows[raw_id]}"
-    sample = [raw_id for raw_id, _, _, _ in page[:: max(1, len(page) // _SAMPLE)] if raw_id in whole]
-    counted = Recount(
-        len(page),
-        len(page) - len(whole),
-        sum(matched for raw_id, _, _, matched in page if raw_id in whole),
-        sum(rows[raw_id] for raw_id in whole),
-        len(sample),
-        problem or _rematch(tx, account, sample),
+    counts = delivery_rows.count_of_events(tx, account, [raw_id for raw_id, _, _, _ in page])
+    complete = {raw_id: matched for raw_id, type_, days, matched in page if _is_complete(tx, raw_id, type_, days)}
+    problems = (
+        f"entry {ids.text('evt', raw_id)} should have {matched} deliveries, but has {counts[raw_id]}"
+        for raw_id, _, _, matched in page
+        if not complete.get(raw_id, 0) <= counts[raw_id] <= matched
     )
+    sample = [raw_id for raw_id, _, _, _ in page[:: max(1, len(page) // _SAMPLE)] if raw_id in complete]
+    problem = next(problems, "") or _rematch(tx, account, sample)
+    existing = sum(counts[raw_id] for raw_id in complete)
+    old = len(page) - len(complete)
+    counted = Recount(len(page), old, sum(complete.values()), existing, len(sample), problem)
     return page[-1][0] if len(page) == _PAGE else None, counted
 
 
-class Missed(NamedTuple):
+class MissingDeliveries(NamedTuple):
     """The result for one page: where the next one starts, entries examined, and missing deliveries."""
 
     next: bytes | None
@@ -156,44 +160,41 @@ class Missed(NamedTuple):
     deliveries: int
 
 
-def missing(tx: Tx, account: str, after: bytes) -> Missed:
-    """Count missing deliveries only: cheaper than a recount, because entries without deliveries are skipped."""
+def count_missing(tx: Tx, account: str, after: bytes) -> MissingDeliveries:
+    """Count the missing deliveries of one page. Cheaper than a recount: it skips entries without deliveries."""
     page = entry_rows.matched_page(tx, account, after, _PAGE)
-    said = {raw_id: count for raw_id, type_, days, count in page if count and _is_whole(tx, raw_id, type_, days)}
-    rows = delivery_rows.count_of_events(tx, account, list(said)) if said else {}
-    lost = sum(max(0, count - rows[raw_id]) for raw_id, count in said.items())
-    return Missed(page[-1][0] if len(page) == _PAGE else None, len(page), lost)
+    recorded = {raw_id: count for raw_id, type_, days, count in page if count and _is_complete(tx, raw_id, type_, days)}
+    counts = delivery_rows.count_of_events(tx, account, list(recorded)) if recorded else {}
+    missing = sum(max(0, count - counts[raw_id]) for raw_id, count in recorded.items())
+    return MissingDeliveries(page[-1][0] if len(page) == _PAGE else None, len(page), missing)
 
 
-def _is_whole(tx: Tx, raw_id: bytes, type_: str, days: int) -> bool:
-    """Whether none of its deliveries can have been deleted yet."""
-    return ids.made_at(raw_id) > tx.at - _kept(type_, days)
+def _is_complete(tx: Tx, raw_id: bytes, type_: str, days: int) -> bool:
+    """Whether no delivery of the entry can have been pruned yet.
 
-
-_SAMPLE = 20  # of a page
-_MARGIN = timedelta(minutes=1)  # a subscription that changed so shortly before an entry may or may not have matched it
-
-
-def _kept(type_: str, days: int) -> timedelta:
-    """How long the deliveries of an entry are certainly retained. Those of platform events are kept like the entry."""
-    return timedelta(days=RETENTION_DAYS[0] if type_.startswith(RESERVED) else days) - _MARGIN
+    Deliveries of platform events are kept as long as the entry, those of Gatepost's own events possibly shorter.
+    """
+    kept = timedelta(days=RETENTION_DAYS[0] if type_.startswith(RESERVED) else days)
+    return ids.made_at(raw_id) > tx.at - kept + _MARGIN
 
 
 def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
     """Match entries again with the subscriptions that have not changed since. Returns a problem, or an empty string."""
-    whose = ids.raw(account)
-    entries = entry_rows.load_many(tx, ((whose, event) for event in events))
-    made = delivery_rows.subscriptions_of_events(tx, account, events)
-    known = list(_subscriptions(tx, account)) if entries else []
-    for entry in sorted(entries.values(), key=lambda each: each.id):
+    raw_account = ids.raw(account)
+    entries = entry_rows.load_many(tx, ((raw_account, event) for event in events))
+    delivered = delivery_rows.subscriptions_of_events(tx, account, events)
+    existing = list(_subscriptions(tx, account)) if entries else []
+    for entry in sorted(entries.values(), key=lambda entry: entry.id):
         if entry.data is None:
             continue
-        same = _unchanged(known, clock.from_milliseconds(entry.at))
-        right = {each.subscription for each in fan_out(entry, Subscribers(subscribers(same, entry.type)), ids.fresh)}
-        found = {ids.raw(each.id) for each in same if (entry.id, ids.raw(each.id)) in made}
-        for wrong in sorted(right ^ found):
-            was = "did not go" if wrong in right else "went"
-            return f"entry {entry.name} {was} to {ids.text('sub', wrong)}, but matching it again gives another result"
+        recorded_at = clock.from_milliseconds(entry.at)
+        unchanged = [subscription for subscription in existing if subscription.updated_at < recorded_at - _MARGIN]
+        created = fan_out(entry, Subscribers(subscribers(unchanged, entry.type)), ids.fresh)
+        expected = {delivery.subscription for delivery in created}
+        actual = {raw for raw in (ids.raw(each.id) for each in unchanged) if (entry.id, raw) in delivered}
+        for wrong in sorted(expected ^ actual):
+            verb = "did not go" if wrong in expected else "went"
+            return f"entry {entry.name} {verb} to {ids.text('sub', wrong)}, but matching it again gives another result"
     return ""
 
 
@@ -201,12 +202,8 @@ def _subscriptions(tx: Tx, account: str) -> Iterator[Subscription]:
     """The subscriptions of endpoints that are not removed."""
     after = LOWEST
     while page := subscription_rows.page(tx, account, after, _PAGE):
-        for each in page:
-            endpoint = endpoint_rows.load(tx, account, each.endpoint)
+        for subscription in page:
+            endpoint = endpoint_rows.load(tx, account, subscription.endpoint)
             if endpoint is not None and endpoint.status != "removed":
-                yield each
+                yield subscription
         after = ids.raw(page[-1].id)
-
-
-def _unchanged(known: list[Subscription], since: datetime) -> list[Subscription]:
-    return [each for each in known if each.updated_at < since - _MARGIN]

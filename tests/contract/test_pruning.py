@@ -20,7 +20,7 @@ from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 from gatepost.webhooks import deliveries, delivery_rows, endpoint_rows, pruning, queue_rows, subscription_rows, tallies
 from gatepost.webhooks.deliveries import Attempt
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.pruning import Pruned
+from gatepost.webhooks.pruning import PrunedSlice
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import things
 from tests.contract.backends import Backend, Watch
@@ -92,12 +92,12 @@ def attempts(store: Store, account: str, raw_ids: list[bytes]) -> int:
     return len(store.read_now(lambda tx: delivery_rows.attempts(tx, keys)))
 
 
-def prune(store: Store, account: str) -> list[Pruned]:
+def prune(store: Store, account: str) -> list[PrunedSlice]:
     """One whole run, as the chore makes it."""
-    done = [store.run_now(pruning.some(KEY, account, pruning.START))]
-    while (place := done[-1].next) is not None:
+    done = [store.run_now(pruning.prune_slice(KEY, account, pruning.START))]
+    while (position := done[-1].next) is not None:
         assert len(done) < 100, "it has no end"
-        done.append(store.run_now(pruning.some(KEY, account, place)))
+        done.append(store.run_now(pruning.prune_slice(KEY, account, position)))
     return done
 
 
@@ -288,7 +288,7 @@ def test_all_is_well_where_nothing_happened_and_where_much_did(
     heard: list[int] = []
     found = pruning.recount(store, account, heard.append)
     assert found.problem == ""
-    assert (found.entries, found.old, found.said, found.found) == (600, 0, 1000, 1000)
+    assert (found.entries, found.old, found.recorded, found.existing) == (600, 0, 1000, 1000)
     assert found.sampled >= 20
     assert heard == [500, 100]
 
@@ -304,7 +304,7 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
 
     store.run_now(unit)
     found = pruning.recount(store, account)
-    assert (found.problem, found.said, found.found) == ("", 1, 1)
+    assert (found.problem, found.recorded, found.existing) == ("", 1, 1)
 
 
 def test_a_delivery_that_is_gone_is_missed(
@@ -315,7 +315,7 @@ def test_a_delivery_that_is_gone_is_missed(
     found = pruning.recount(store, account)
     assert made[7].name in found.problem
     assert "should have 1 deliveries, but has 0" in found.problem
-    assert (found.said, found.found) == (40, 39)
+    assert (found.recorded, found.existing) == (40, 39)
 
 
 def test_a_delivery_that_nobody_made_is_noticed(store: Store, account: str, subscription: Subscription) -> None:
