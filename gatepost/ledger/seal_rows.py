@@ -5,7 +5,6 @@ from datetime import datetime
 
 from gatepost.core import ids
 from gatepost.ledger.entries import Entry
-from gatepost.ledger.entry_rows import entry_of
 from gatepost.ledger.seal import Anchor, Head, Seal
 from gatepost.store.pending import Again
 from gatepost.store.transaction import Tx
@@ -29,7 +28,8 @@ def oldest_unsealed(tx: Tx) -> datetime | None:
 
 
 def unsealed(tx: Tx, account: str, limit: int) -> list[Entry]:
-    return [entry_of(row) for row in tx.rows("unsealed", account=ids.raw(account), limit=limit)]
+    rows = tx.rows("unsealed", account=ids.raw(account), limit=limit)
+    return [Entry(account, *row[1:]) for row in rows]
 
 
 def last(tx: Tx, account: str) -> Head | None:

@@ -72,7 +72,7 @@ class Engine(NamedTuple):
 class Tx:
     """The transaction of one unit."""
 
-    __slots__ = ("_cache", "_changed", "_connection", "_ended", "at", "engine", "group", "pending")
+    __slots__ = ("_cache", "_changed", "_connection", "_ended", "at", "engine", "group", "now", "pending")
 
     def __init__(
         self, connection: Connection, cache: Cache, at: datetime, engine: Engine, group: Group | None = None
@@ -82,14 +82,10 @@ class Tx:
         self._changed: list[str] = []
         self._ended = False
         self.at = at
+        self.now = clock.milliseconds(at)
         self.engine = engine
         self.group = group  # None: the unit has the commit for itself
         self.pending = PendingWrites()
-
-    @property
-    def now(self) -> int:
-        """The time of the transaction in milliseconds."""
-        return clock.milliseconds(self.at)
 
     # --- statements
 

@@ -83,10 +83,13 @@ class Attempts:
                 continue
             result = Result(each.key, now, *each[1:])
             finished = settle.finish(result, self._worker)
-            if result.retry_after is not None:  # postpone other deliveries before this one is settled
-                self._postpone(finished)
-            overloaded = finished.concerns_health and decide.is_overloaded(each.code, each.failure)
-            self._finish(finished, overloaded=overloaded and not finished.succeeded, now=now)
+            if finished.succeeded:
+                overloaded = False
+            else:
+                if result.retry_after is not None:  # postpone other deliveries before this one is settled
+                    self._postpone(result)
+                overloaded = decide.is_overloaded(each.code, each.failure) and result.concerns_health
+            self._finish(finished, overloaded=overloaded, now=now)
             line = _log_line(finished, self._worker)
             if self._traces is not None:
                 line.trace = self._traces.end_attempt(line, result.timings)
@@ -105,12 +108,12 @@ class Attempts:
         attempt_counter("not_sent", "").inc()
         self._finish(settle.finish(result, self._worker), overloaded=False, now=result.ended_at)
 
-    def _postpone(self, finished: FinishedAttempt) -> None:
-        endpoint = finished.result.claim.endpoint
+    def _postpone(self, result: Result) -> None:
+        endpoint = result.claim.endpoint
         receiver = decide.Receiver(endpoint.url, endpoint.status, [], endpoint.max_retry_after)
-        until = decide.asked_not_before(finished.attempted, receiver)
+        until = decide.asked_not_before(result.attempted(), receiver)
         if until is not None:
-            self._schedule.postpone(finished.result.claim.endpoint_key, until)
+            self._schedule.postpone(result.claim.endpoint_key, until)
 
     def _finish(self, finished: FinishedAttempt, *, overloaded: bool, now: int) -> None:
         claim = finished.result.claim

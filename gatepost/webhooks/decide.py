@@ -111,14 +111,12 @@ Decision = RetryAt | Released | Ended
 
 
 def after_attempt(attempted: Attempted, receiver: Receiver) -> Decision:
-    return without_receiver(attempted) or _after_failure(attempted, receiver)
-
-
-def without_receiver(attempted: Attempted) -> Delivered | Released | None:
-    """The decision, if it does not depend on the endpoint, so that it can be made before the commit."""
+    """What follows from an attempt. Only a failure depends on the endpoint."""
     if not attempted.sent:
         return _after_release(attempted)
-    return Delivered() if succeeded(attempted.code, attempted.failure) else None
+    if succeeded(attempted.code, attempted.failure):
+        return Delivered()
+    return _after_failure(attempted, receiver)
 
 
 def succeeded(code: int | None, failure: str | None) -> bool:

@@ -1,6 +1,6 @@
 """The rows of deliveries and of their finished attempts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -12,15 +12,15 @@ from gatepost.webhooks.deliveries import Attempt, Delivery, StatusChange, enqueu
 MAY_MOVE = record_condition()  # used in delivery_rows.sql
 
 
-def create(tx: Tx, deliveries: Iterable[Delivery], because: str = "event", at: int | None = None) -> list[bytes]:
+def create(tx: Tx, deliveries: Sequence[Delivery], because: str = "event", at: int | None = None) -> list[bytes]:
     """Create deliveries with their places in the queue at the end of the commit. Returns their ids."""
-    rows = [(delivery, enqueue(delivery, tx.now if at is None else at, because)) for delivery in deliveries]
-    if not rows:
+    if not deliveries:
         return []
-    tx.pending.append("insert_deliveries", [delivery for delivery, _ in rows])
-    tx.pending.append("insert_queue", [row for _, row in rows])
-    tx.pending.wakeups.update((delivery.account, delivery.endpoint) for delivery, _ in rows)
-    return [delivery.id for delivery, _ in rows]
+    due = tx.now if at is None else at
+    tx.pending.append("insert_deliveries", deliveries)
+    tx.pending.append("insert_queue", [enqueue(delivery, due, because) for delivery in deliveries])
+    tx.pending.wakeups.update([(delivery.account, delivery.endpoint) for delivery in deliveries])
+    return [delivery.id for delivery in deliveries]
 
 
 def write_statuses(tx: Tx, changes: Iterable[StatusChange]) -> None:

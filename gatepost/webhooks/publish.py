@@ -20,9 +20,15 @@ SLICE = 100
 
 
 class Published(NamedTuple):
+    """An event that is in the ledger, and the ids of its deliveries."""
+
     entry: Entry
-    deliveries: list[str]
+    delivery_ids: list[bytes]
     again: bool = False  # it was published before
+
+    @property
+    def deliveries(self) -> list[str]:
+        return [ids.text("dlv", delivery) for delivery in self.delivery_ids]
 
     @property
     def created(self) -> list[tuple[str, str]]:
@@ -39,7 +45,7 @@ def one(tx: Tx, account: Account, event: Event, origin: Origin, earlier: Earlier
     if event.name and not published_ids.add(tx, account.id, event.name, raw, event.body):
         return _published_before(tx, account, event, earlier or {})
     recorded = append_entry(tx, _entry(account, raw, tx.now, event, origin))
-    published = Published(recorded.entry, [ids.text("dlv", delivery) for delivery in recorded.deliveries])
+    published = Published(recorded.entry, recorded.deliveries)
     if earlier is not None:
         earlier[raw] = published
     return published
@@ -65,8 +71,7 @@ def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) 
     entry = entry_rows.load(tx, account.id, raw)
     if entry is None:  # entries are written at the end of the commit: the store writes this one and runs us again
         raise Again("another unit of this commit publishes the event")
-    deliveries = delivery_rows.of_event(tx, account.id, raw, _MOST_SHOWN)
-    return Published(entry, [ids.text("dlv", delivery) for delivery in deliveries], again=True)
+    return Published(entry, delivery_rows.of_event(tx, account.id, raw, _MOST_SHOWN), again=True)
 
 
 def several(tx: Tx, account: Account, events: list[Event], origin: Origin) -> list[Published] | tuple[int, Refusal]:

@@ -30,6 +30,7 @@ from gatepost.webhooks.endpoint_health import EndpointAttempt
 from gatepost.webhooks.summary import bucket
 
 _encode = msgspec.json.Encoder().encode
+_DELIVERED = Delivered()
 
 
 class Result(NamedTuple):
@@ -57,13 +58,16 @@ class Result(NamedTuple):
             self.shortage,
         )  # fmt: skip
 
+    @property
+    def concerns_health(self) -> bool:
+        """An attempt that was not sent, or is repeated on a new connection, says nothing about the endpoint."""
+        return self.sent and not (self.connection_closed and self.attempted().is_repeated)
+
 
 class FinishedAttempt(NamedTuple):
     """A result, with everything that can be computed before the commit."""
 
     result: Result
-    attempted: Attempted
-    decision: Delivered | Released | None  # None if it depends on the endpoint as it is at the commit
     row: Attempt
     status_change: StatusChange | None  # of a success
     counted: tuple[str, ...]  # of a success
@@ -72,21 +76,15 @@ class FinishedAttempt(NamedTuple):
     def succeeded(self) -> bool:
         return self.status_change is not None
 
-    @property
-    def concerns_health(self) -> bool:
-        """An attempt that was not sent, or is repeated on a new connection, says nothing about the endpoint."""
-        return self.attempted.sent and not self.attempted.is_repeated
-
 
 def finish(result: Result, worker: str) -> FinishedAttempt:
-    attempted = result.attempted()
-    decision = decide.without_receiver(attempted)
-    outcome = "not_sent" if not result.sent else "failed" if decision is None else "succeeded"
-    row = _attempt(result, outcome, worker)
-    if not isinstance(decision, Delivered):
-        return FinishedAttempt(result, attempted, decision, row, None, ())
-    change = _status_change(result, decision)
-    return FinishedAttempt(result, attempted, decision, row, change, _counted(result, decision))
+    """Prepare the writes about an attempt. What a success leads to does not depend on the store."""
+    if not result.sent:
+        return FinishedAttempt(result, _attempt(result, "not_sent", worker), None, ())
+    if not decide.succeeded(result.code, result.failure):
+        return FinishedAttempt(result, _attempt(result, "failed", worker), None, ())
+    row = _attempt(result, "succeeded", worker)
+    return FinishedAttempt(result, row, _status_change(result, _DELIVERED), _counted(result, _DELIVERED))
 
 
 def _attempt(result: Result, outcome: str, worker: str) -> Attempt:
@@ -122,12 +120,12 @@ def batch(finished: Sequence[FinishedAttempt], healthy: frozenset[Key]) -> Settl
     changed = {
         each.result.claim.endpoint_key
         for each in latest.values()
-        if each.concerns_health and not (each.succeeded and each.result.claim.endpoint_key in healthy)
+        if each.result.concerns_health and not (each.succeeded and each.result.claim.endpoint_key in healthy)
     }
     return SettleBatch(
         {key: each for key, each in latest.items() if each.succeeded},
         {key: each for key, each in latest.items() if not each.succeeded},
-        [each for each in latest.values() if each.result.claim.endpoint_key in changed and each.concerns_health],
+        [each for each in latest.values() if each.result.claim.endpoint_key in changed and each.result.concerns_health],
         [each.result for each in finished if each is not latest[each.result.claim.key]],
         healthy,
     )
@@ -161,7 +159,7 @@ def settle(tx: Tx, batch: SettleBatch) -> Settled:
     not_before = endpoint_health.update(
         tx,
         [
-            EndpointAttempt(each.result.claim.endpoint_key, each.attempted, each.result.claim.type)
+            EndpointAttempt(each.result.claim.endpoint_key, each.result.attempted(), each.result.claim.type)
             for each in batch.health_changes
             if each.result.claim.key in ours
         ],
@@ -180,13 +178,10 @@ def _decide_failed(tx: Tx, failed: dict[Key, FinishedAttempt]) -> list[tuple[Fin
     receivers: dict[Key, Receiver] = {}
     decided: list[tuple[FinishedAttempt, Decision]] = []
     for each in failed.values():
-        claim, decision = each.result.claim, each.decision
-        if decision is None:
-            if claim.endpoint_key not in receivers:
-                receivers[claim.endpoint_key] = recover.receiver(tx, claim.queued)
-            decided.append((each, decide.after_attempt(each.attempted, receivers[claim.endpoint_key])))
-        else:
-            decided.append((each, decision))
+        claim = each.result.claim
+        if claim.endpoint_key not in receivers:
+            receivers[claim.endpoint_key] = recover.receiver(tx, claim.queued)
+        decided.append((each, decide.after_attempt(each.result.attempted(), receivers[claim.endpoint_key])))
     return decided
 
 

@@ -1,6 +1,6 @@
 """Counts of what happened to the deliveries of an account in each minute, and later in each hour."""
 
-from gatepost.core import clock, ids
+from gatepost.core import ids
 from gatepost.store.transaction import Tx
 
 MINUTE = 60
@@ -10,7 +10,7 @@ HOUR = 3600
 def add(tx: Tx, account: str, what: str, count: int = 1) -> None:
     """Count something that happened in this minute."""
     if count:
-        minute = clock.seconds(tx.at) // MINUTE * MINUTE
+        minute = tx.now // 60_000 * MINUTE
         tx.pending.count("tally", (ids.raw(account), minute, MINUTE, tx.engine.slot, what), count)
 
 

@@ -234,7 +234,7 @@ class TestNotSent:
     def test_it_returns_to_the_queue_whatever_became_of_the_endpoint(self, status: str, schedule: list[int]) -> None:
         made = attempted(None, number=3, used=1, interrupted=2)._replace(sent=False)
         assert after(made, status, schedule) == Released(ENDED_AT, "released", 1, 2)
-        assert decide.without_receiver(made) == decide.release(1, 2, ENDED_AT)
+        assert after(made, status, schedule) == decide.release(1, 2, ENDED_AT)
 
     def test_the_pause_after_a_shortage_doubles_up_to_a_minute(self) -> None:
         def pause(number: int, used: int) -> int:
@@ -248,9 +248,10 @@ class TestNotSent:
         assert [pause(number, 2) for number in range(3, 12)] == expected
         assert pause(10**9, 0) == 60_000
 
-    def test_only_success_and_release_are_decided_before_the_commit(self) -> None:
-        assert decide.without_receiver(attempted(204)) == Delivered()
-        assert [decide.without_receiver(attempted(code)) for code in (410, 429, 503, None)] == [None] * 4
+    @pytest.mark.parametrize("status", ["active", "disabled", "removed"])
+    @pytest.mark.parametrize("schedule", [[], SCHEDULE])
+    def test_a_success_does_not_depend_on_the_endpoint(self, status: str, schedule: list[int]) -> None:
+        assert after(attempted(204), status, schedule) == Delivered()
 
 
 def test_decisions_that_carry_nothing_differ() -> None:
