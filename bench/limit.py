@@ -51,7 +51,7 @@ def handler(port: int) -> Any:
         lifetime=3600,
     )
 
-    async def answer(_surface: Context, request: HttpRequest) -> Reply:
+    async def answer(_context: Context, request: HttpRequest) -> Reply:
         parsed = form(request, repeatable=("resource", "audience"))
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
@@ -66,7 +66,7 @@ def handler(port: int) -> Any:
 
 
 async def serve(port: int) -> None:
-    app.ROUTES["/oauth/tokens"] = app.Route("six", {"POST": handler(port)})
+    app.ROUTES["/oauth/tokens"] = app.Route("operation", {"POST": handler(port)})
     application = app.Application(cast(Context, SimpleNamespace()))
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stopping.set)

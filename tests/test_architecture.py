@@ -34,7 +34,7 @@ FOLDERS = [
     ("__main__",),
 ]
 
-# The contract's table of the three surfaces: a route that is not here is not served.
+# The contract's table of the kinds of routes: a route that is not here is not served.
 SIX = {
     "/oauth/clients": "POST",
     "/oauth/scopes": "POST",
@@ -149,10 +149,10 @@ def test_the_ban_finds_what_it_bans() -> None:
 
 
 def test_every_public_route_is_in_the_contract() -> None:
-    assert {path: next(iter(route.methods)) for path, route in ROUTES.items() if route.surface == "six"} == SIX
-    assert all(len(route.methods) == 1 for route in ROUTES.values() if route.surface == "six")
-    assert {path for path, route in ROUTES.items() if route.surface == "always"} == ALWAYS
-    assert {path for path, route in ROUTES.items() if route.surface == "full"} == STANDARD
+    assert {path: next(iter(route.methods)) for path, route in ROUTES.items() if route.kind == "operation"} == SIX
+    assert all(len(route.methods) == 1 for route in ROUTES.values() if route.kind == "operation")
+    assert {path for path, route in ROUTES.items() if route.kind == "metadata"} == ALWAYS
+    assert {path for path, route in ROUTES.items() if route.kind == "standard"} == STANDARD
     assert not any("{" in path or "<" in path for path in ROUTES), "no path parameters"
 
 

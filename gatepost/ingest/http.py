@@ -20,7 +20,7 @@ from gatepost.web import bearer, definitions
 from gatepost.web.body import BodyLimits
 from gatepost.web.context import Context
 from gatepost.web.requests import Request
-from gatepost.web.responses import Reply, Said, json
+from gatepost.web.responses import LogFields, Reply, json
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Published
 
@@ -80,9 +80,9 @@ async def answer(context: Context, request: Request) -> Reply:
         return definitions.reply(context, request, SCOPE, outcome)
     rendered = [_render(published) for published in outcome.events]
     reply = json(200, {"data": rendered} if isinstance(events, Refusal) or events.batch else rendered[0])
-    said = Said(entry=rendered[0]["id"] if len(rendered) == 1 else "", account=outcome.account)
+    log_fields = LogFields(entry=rendered[0]["id"] if len(rendered) == 1 else "", account=outcome.account)
     deliveries = [delivery for published in outcome.events for delivery in published.created]
-    return reply._replace(said=said, published=deliveries)
+    return reply._replace(log_fields=log_fields, published=deliveries)
 
 
 class _RolledBack(Exception):

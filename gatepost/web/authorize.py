@@ -28,7 +28,7 @@ from gatepost.oauth.authorize.request import Authorization
 from gatepost.web import bearer
 from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, parameters
-from gatepost.web.responses import NO_STORE, Header, Reply, ascii_words, json, oauth_error
+from gatepost.web.responses import NO_STORE, Header, Reply, ascii_text, json, oauth_error
 from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
 
 _encode = msgspec.json.Encoder().encode
@@ -128,7 +128,7 @@ def _redirect(location: str, *headers: Header) -> Reply:
 def _back(back: ClientRedirect) -> Reply:
     told = back.parameters
     if "error_description" in told:
-        told = told | {"error_description": ascii_words(told["error_description"])}
+        told = told | {"error_description": ascii_text(told["error_description"])}
     if back.to.response_mode == "form_post":
         return _form(back.to, told)
     return _redirect(_joined(back.to.redirect_uri, told))

@@ -1,4 +1,4 @@
-"""Access tokens as they are sent to us: in the Authorization header, as Bearer or with a DPoP proof."""
+"""Access tokens in requests: the Authorization header with Bearer or DPoP, and the challenge if one is missing."""
 
 import msgspec
 
@@ -12,23 +12,23 @@ from gatepost.web.responses import Header, Reply, challenge, refuse
 
 
 def read_token(context: Context, request: Request) -> PresentedToken | None:
-    """What was sent, if anything was. RFC 6750, section 2.1; RFC 9449, section 7.1."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    """The access token of a request, if it has one. RFC 6750, section 2.1; RFC 9449, section 7.1."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
     token = token.strip()
-    if not token or kind.lower() not in ("bearer", "dpop"):
+    if not token or scheme.lower() not in ("bearer", "dpop"):
         return None
-    if kind.lower() == "bearer":
+    if scheme.lower() == "bearer":
         return PresentedToken(token)
-    found = proof(context, request, token)
-    if found is None:
-        found = Refusal("invalid_dpop_proof", "DPoP: send a proof in the DPoP header", "DPoP")
-    if isinstance(found, Refusal):
-        found = msgspec.structs.replace(found, status_override=401)
-    return PresentedToken(token, found)
+    checked = proof(context, request, token)
+    if checked is None:
+        checked = Refusal("invalid_dpop_proof", "DPoP: send a proof in the DPoP header", "DPoP")
+    if isinstance(checked, Refusal):
+        checked = msgspec.structs.replace(checked, status_override=401)
+    return PresentedToken(token, checked)
 
 
 def proof(context: Context, request: Request, access_token: str | None = None) -> Proof | Refusal | None:
-    """The proof that came with a request, checked against it; None when none came."""
+    """The DPoP proof of a request, or why it is invalid. None if there is no proof."""
     text = request.headers.get("dpop")
     if text is None:
         return None
@@ -39,24 +39,26 @@ def proof(context: Context, request: Request, access_token: str | None = None) -
 
 
 def is_nonce_challenge(refusal: Refusal) -> bool:
-    """Whether all that is wrong is the nonce of the proof. RFC 9449, section 8.
+    """Whether only the nonce of the proof is wrong. RFC 9449, section 8.
 
-    Endpoints that authenticate clients answer such a challenge before they authenticate. It depends on the proof alone,
-    so it reveals nothing about the client, and the client can send the same assertion again with the nonce.
+    Endpoints that authenticate clients send this challenge before they authenticate. It depends on the proof alone, so
+    it reveals nothing about the client, and the client can send the same assertion again with the nonce.
     """
     return refusal.code == "use_dpop_nonce"
 
 
 def nonce(context: Context) -> Header:
+    """The header with the nonce for the next proof. RFC 9449, section 8.2."""
     return "dpop-nonce", dpop.nonce(context.service.keys.nonce, context.now())
 
 
 def challenged(context: Context, request: Request, refusal: Refusal, scope: str) -> Header:
-    """WWW-Authenticate, in the scheme that was used."""
-    by_proof = request.headers.get("authorization", "")[:5].lower() == "dpop "
-    return challenge(refusal, context.service.base_url, scope, "DPoP" if by_proof else "Bearer")
+    """The header WWW-Authenticate, with the scheme of the request."""
+    is_dpop = request.headers.get("authorization", "")[:5].lower() == "dpop "
+    return challenge(refusal, context.service.base_url, scope, "DPoP" if is_dpop else "Bearer")
 
 
 def unauthenticated(context: Context, request: Request, scope: str) -> Reply:
-    why = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
-    return refuse(request.path, why, challenged(context, request, Refusal("invalid_token", ""), scope))
+    """The response to a request without an access token. RFC 6750, section 3.1: the challenge has no error code."""
+    refusal = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
+    return refuse(request.path, refusal, challenged(context, request, Refusal("invalid_token", ""), scope))

@@ -27,14 +27,14 @@ class BodyLimits(NamedTuple):
 BODY = BodyLimits()
 
 
-class _Arriving:
+class _IncompleteBody:
     """A body that has not arrived completely."""
 
-    __slots__ = ("began", "expired", "received", "task")
+    __slots__ = ("expired", "received", "started", "task")
 
-    def __init__(self, task: "asyncio.Task[Any] | None", began: float) -> None:
+    def __init__(self, task: "asyncio.Task[Any] | None", started: float) -> None:
         self.task = task
-        self.began = began
+        self.started = started
         self.received = 0  # bytes
         self.expired = False
 
@@ -48,8 +48,9 @@ class BodyReader:
 
     def __init__(self, limits: BodyLimits = BODY) -> None:
         self._limits = limits
-        self._every = min(1.0, limits.patience / 4)
-        self._arriving: set[_Arriving] = set()
+        self._too_large = Refusal("request_too_large", f"the body may have at most {limits.size} bytes")
+        self._interval = min(1.0, limits.patience / 4)
+        self._incomplete: set[_IncompleteBody] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, receive: Receive, declared: str | None) -> bytes | Refusal:
@@ -57,44 +58,41 @@ class BodyReader:
 
         `declared` is its Content-Length, if any. A body of that size is complete, and the server is not asked again.
         """
-        limits = self._limits
+        limit = self._limits.size
         length = int(declared[:12]) if declared is not None and declared.isascii() and declared.isdigit() else None
-        if length is not None and length > limits.size:
-            return self._too_large()
+        if length is not None and length > limit:
+            return self._too_large
         loop = asyncio.get_running_loop()
-        arriving = _Arriving(asyncio.current_task(), loop.time())
-        self._arriving.add(arriving)
+        body = _IncompleteBody(asyncio.current_task(), loop.time())
+        self._incomplete.add(body)
         if self._timer is None:
-            self._timer = loop.call_later(self._every, self._expire, loop)
+            self._timer = loop.call_later(self._interval, self._expire, loop)
         parts: list[bytes] = []
         more = True
         try:
-            while more and arriving.received <= limits.size:
+            while more and body.received <= limit:
                 message = await receive()
                 if message["type"] != "http.request":
-                    return Refusal("invalid_request", "the body ended early: an incomplete request is not acted on")
+                    return Refusal("invalid_request", "the connection ended before the body was complete")
                 part = message.get("body", b"")
                 parts.append(part)
-                arriving.received += len(part)
-                more = arriving.received != length and message.get("more_body", False)
+                body.received += len(part)
+                more = body.received != length and message.get("more_body", False)
         except asyncio.CancelledError:
-            if not arriving.expired or arriving.task is None or arriving.task.uncancel():
-                raise  # by the server
-            return Refusal("request_timeout", f"the body did not arrive in time; {arriving.received} bytes did")
+            if not body.expired or body.task is None or body.task.uncancel():
+                raise  # the server cancelled the request
+            return Refusal("request_timeout", f"the body did not arrive in time; {body.received} bytes did")
         finally:
-            self._arriving.discard(arriving)
-        if arriving.received > limits.size:
-            return self._too_large()
+            self._incomplete.discard(body)
+        if body.received > limit:
+            return self._too_large
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(self._every, self._expire, loop) if self._arriving else None
+        self._timer = loop.call_later(self._interval, self._expire, loop) if self._incomplete else None
         now = loop.time()
-        for each in self._arriving:
-            overdue = now >= each.began + self._limits.time_for(each.received)
-            if overdue and not each.expired and each.task is not None:
-                each.expired = True
-                each.task.cancel()
-
-    def _too_large(self) -> Refusal:
-        return Refusal("request_too_large", f"the body may have at most {self._limits.size} bytes")
+        for body in self._incomplete:
+            overdue = now >= body.started + self._limits.time_for(body.received)
+            if overdue and not body.expired and body.task is not None:
+                body.expired = True
+                body.task.cancel()

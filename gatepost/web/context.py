@@ -1,6 +1,6 @@
-"""What the handlers of the public listener share: the store, the service, and notes that are written later."""
+"""What all handlers share: the store, the service, caches of one process, and uses of secrets to be recorded."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -11,23 +11,32 @@ from gatepost.oauth import access_tokens, client_rows, key_rows, signing_keys
 from gatepost.oauth.access_tokens import PresentedToken
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import NO_HINTS, SHORT, Hints, Tx, Unit
+from gatepost.web.requests import Request
+from gatepost.web.responses import Reply
 
 T = TypeVar("T")
-_MOST_REMEMBERED = 10_000
-_MOST_FETCHES = 5  # for one request
+ProtocolSetting = Literal["full", "six"]
+_MAX_CACHED = 10_000
+_MAX_FETCHES = 5  # key sets fetched for one request
 
 
 class Fetcher(Protocol):
+    """Fetches the key sets of other issuers and clients."""
+
     async def fetch(self, request: KeySetRequest) -> bool: ...
     def refresh(self) -> None: ...
 
 
 class Store(Protocol):
+    """The part of a store that handlers use."""
+
     async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
     async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
 
 
 class Context:
+    """The context of the handlers in one process."""
+
     def __init__(self, store: Store, service: Service, now: clock.Clock, fetcher: Fetcher | None = None) -> None:
         self.store = store
         self.service = service
@@ -35,86 +44,88 @@ class Context:
         self._fetcher = fetcher
         self._used: set[tuple[str, str]] = set()
         self._jwks: dict[str, object] | None = None
-        self.protocol: Literal["full", "six"] = "full"
-        self._accepted: dict[str, None] = {}  # access tokens
-        self.parsed_requests: dict[
-            bytes, Any
-        ] = {}  # by a mark of its bytes, what a token request that was granted says
+        self.protocol: ProtocolSetting = "full"
+        self._accepted: set[str] = set()  # access tokens
+        self.parsed_requests: dict[bytes, Any] = {}  # token requests that were granted, by a hash of their bytes
 
-    def cache_parsed(self, mark: bytes, read: Any) -> None:
-        if len(self.parsed_requests) < _MOST_REMEMBERED:
-            self.parsed_requests[mark] = read
-        elif mark not in self.parsed_requests:
-            self.parsed_requests = {mark: read}
+    def cache_parsed(self, key: bytes, parsed: Any) -> None:
+        if len(self.parsed_requests) < _MAX_CACHED:
+            self.parsed_requests[key] = parsed
+        elif key not in self.parsed_requests:
+            self.parsed_requests = {key: parsed}
 
     async def check_token(self, presented: PresentedToken) -> Refusal | None:
-        """Why an access token is not accepted; None when it is. Called before the rest of a request is parsed.
+        """Return why an access token is not accepted, or None if it is. Called before the rest of a request is parsed.
 
-        A token that was accepted before is not looked up again: the unit that acts on the request decides about it.
+        A token that was accepted before is not looked up again, because the unit that acts on the request checks it.
         """
         if presented.token in self._accepted and not isinstance(presented.proof, Refusal):
             return None
-        found = await self.store.read(
+        caller = await self.store.read(
             lambda tx: access_tokens.authenticate(tx, self.service, presented, use_up=False), SHORT
         )  # fmt: skip
-        if isinstance(found, Refusal):
-            return found
-        if len(self._accepted) >= _MOST_REMEMBERED:
+        if isinstance(caller, Refusal):
+            return caller
+        if len(self._accepted) >= _MAX_CACHED:
             self._accepted.clear()
-        self._accepted[presented.token] = None
+        self._accepted.add(presented.token)
         return None
 
     def forget_token(self, presented: PresentedToken) -> None:
-        """The unit did not accept this token: look it up again when it is next sent."""
-        self._accepted.pop(presented.token, None)
+        """Look a token up again when it is next sent, because a unit did not accept it."""
+        self._accepted.discard(presented.token)
 
     async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
-        """Run a unit that may want key sets of others: each is fetched, and the unit run again."""
-        for _ in range(_MOST_FETCHES):
+        """Run a unit that may need key sets of others. Each missing set is fetched, and the unit is run again."""
+        fetches_left = _MAX_FETCHES
+        while True:
             try:
                 result = await self.store.run(unit, hints)
+                break
             except KeySetMissing as error:
                 if self._fetcher is None:
                     raise
-                if self.service.foreign.was_tried(error.request, self.now()):
-                    continue  # another request had it fetched while this one waited for the store
-                if not await self._fetcher.fetch(error.request):
-                    raise Unavailable(f"the key set {error.request.url} is not here yet") from None
-            else:
-                if self.service.foreign.due and self._fetcher is not None:
-                    self._fetcher.refresh()
-                return result
-        try:
-            return await self.store.run(unit, hints)
-        except KeySetMissing as error:  # more sets than one request may wait for
-            raise Unavailable(f"the key set {error.request.url} is not here yet") from None
+                # Another request may have fetched the set while this one waited for the store.
+                if not fetches_left or not (
+                    self.service.foreign.was_tried(error.request, self.now())
+                    or await self._fetcher.fetch(error.request)
+                ):
+                    raise Unavailable(f"the key set {error.request.url} has not been fetched yet") from None
+                fetches_left -= 1
+        if self.service.foreign.due and self._fetcher is not None:
+            self._fetcher.refresh()
+        return result
 
     def note_use(self, account: str, secret: str) -> None:
-        """A secret was used. Written to the minute, and outside the request: no row is hot."""
+        """Note that a secret was used. `write_uses` writes it later, so that requests do not contend for the row."""
         self._used.add((account, secret))
 
     async def write_uses(self) -> None:
+        """Write when secrets were last used, to the minute."""
         used, self._used = sorted(self._used), set()
         at = self.now().replace(second=0, microsecond=0)
         for start in range(0, len(used), 100):
-            await self.store.run(_uses(used[start : start + 100], at))
+            await self.store.run(_mark_used(used[start : start + 100], at))
 
     async def load_keys(self) -> None:
         """Read the key set from the store. A web process does so when it starts, and then in the background."""
-        found = await self.store.read(lambda tx: [wrapped.key for wrapped in key_rows.load(tx)])
-        self._jwks = signing_keys.jwks(found)
+        keys = await self.store.read(lambda tx: [wrapped.key for wrapped in key_rows.load(tx)])
+        self._jwks = signing_keys.jwks(keys)
 
     async def jwks(self) -> dict[str, object]:
-        """The key set, from memory: verifiers get it whatever the store does."""
+        """The key set, from memory, so that verifiers get it even if the store is unavailable."""
         if self._jwks is None:
             await self.load_keys()
         return self._jwks or {}
 
 
-def _uses(used: list[tuple[str, str]], at: datetime) -> Callable[[Tx], None]:
+def _mark_used(used: list[tuple[str, str]], at: datetime) -> Callable[[Tx], None]:
     def unit(tx: Tx) -> None:
         for account, secret in used:
             if secret.startswith("sec_"):
                 client_rows.mark_secret_used(tx, account, secret, at)
 
     return unit
+
+
+Handler = Callable[[Context, Request], Awaitable[Reply]]

@@ -34,7 +34,7 @@ _LATER: Final = "The service cannot answer at the moment. Wait a little, then re
 
 
 def for_browser(reply: Reply, accept: str, request_id: str) -> Reply:
-    """The error as a page if the caller prefers HTML to JSON, otherwise unchanged."""
+    """Return the error as a page if the caller prefers HTML to JSON, otherwise unchanged."""
     if not prefers_html(accept):
         return reply
     error = msgspec.json.decode(reply.body)
@@ -60,13 +60,13 @@ def prefers_html(accept: str) -> bool:
     """Whether an Accept header ranks text/html above application/json. RFC 9110, section 12.5.1."""
     ranges: dict[str, float] = {}
     for part in accept.split(","):
-        media_range, *parameters = (each.strip().lower() for each in part.split(";"))
+        media_range, *parameters = (item.strip().lower() for item in part.split(";"))
         ranges[media_range] = _weight(parameters)
     return _quality(ranges, "text/html") > _quality(ranges, "application/json")
 
 
 def _weight(parameters: list[str]) -> float:
-    given = next((each.removeprefix("q=") for each in parameters if each.startswith("q=")), "1")
+    given = next((item.removeprefix("q=") for item in parameters if item.startswith("q=")), "1")
     try:
         weight = float(given)
     except ValueError:
@@ -76,7 +76,5 @@ def _weight(parameters: list[str]) -> float:
 
 def _quality(ranges: dict[str, float], media_type: str) -> float:
     """The quality of the most specific matching range."""
-    for fitting in (media_type, f"{media_type.partition('/')[0]}/*", "*/*"):
-        if fitting in ranges:
-            return ranges[fitting]
-    return 0.0
+    matching = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+    return next((ranges[media_range] for media_range in matching if media_range in ranges), 0.0)

@@ -18,7 +18,7 @@ class InFlight:
         self._counts: dict[str, int] = {}
 
     def enter(self, address: str) -> str | None:
-        """The owner that the request is counted for, which `leave` needs. None if the address has too many requests."""
+        """Count a request. Returns its owner, which `leave` needs, or None if the owner has too many requests."""
         owner = owner_of(address)
         count = self._counts.get(owner, 0)
         if count >= self._limit and self._limit and not (self._trusted and is_trusted(address, self._trusted)):
@@ -40,7 +40,7 @@ def owner_of(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        found = ipaddress.IPv6Address(address)
+        parsed = ipaddress.IPv6Address(address)
     except ValueError:
         return address
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
+    return str(parsed.ipv4_mapped or ipaddress.IPv6Network((parsed, 64), strict=False))

@@ -13,19 +13,19 @@ from granian.server.embed import Server
 
 # For the header fields of a request, and for the next request of a connection that is kept open.
 HEADER_TIMEOUT = timedelta(seconds=30)
-MOST_CONNECTIONS = 8192  # further ones wait until one is closed
+MAX_CONNECTIONS = 8192  # further connections wait until one is closed
 
 
 @asynccontextmanager
 async def listening(application: Any, host: str, port: int) -> AsyncIterator[None]:
-    """Requests in progress are answered before it ends."""
+    """Serve the application until the context ends. Requests in progress are answered first."""
     server = Server(
         application, address=host, port=port, interface=Interfaces.ASGINL, http=HTTPModes.http1, websockets=False,
         backlog=1024, backpressure=connections(), log_enabled=False,
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT // timedelta(milliseconds=1)),
     )  # fmt: skip
     running = asyncio.create_task(server.serve())
-    await _until_it_takes_connections(running, host, port)
+    await _wait_until_listening(running, host, port)
     try:
         yield
     finally:
@@ -36,22 +36,21 @@ async def listening(application: Any, host: str, port: int) -> AsyncIterator[Non
 def connections() -> int:
     """How many connections may be open at once: half of the files that the process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard > 4 * MOST_CONNECTIONS:
-        hard = 4 * MOST_CONNECTIONS
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        soft = hard
-    return min(MOST_CONNECTIONS, soft // 2)
+    wanted = 4 * MAX_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 4 * MAX_CONNECTIONS)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return min(MAX_CONNECTIONS, soft // 2)
 
 
-async def _until_it_takes_connections(running: asyncio.Task[None], host: str, port: int) -> None:
+async def _wait_until_listening(running: asyncio.Task[None], host: str, port: int) -> None:
     """Wait until the server listens. It starts in a thread and does not report it."""
     while not running.done():
         try:
-            _, connected = await asyncio.open_connection(host, port)
+            _, writer = await asyncio.open_connection(host, port)
         except ConnectionRefusedError:
             await asyncio.sleep(0.002)
         else:
-            connected.close()
+            writer.close()
             return
     await running

@@ -15,12 +15,15 @@ Scope = Mapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 FORM = "application/x-www-form-urlencoded"
-_MOST_PARAMETERS = 100
-_LONGEST_ADDRESS = 45  # characters of an IPv6 address that ends in an IPv4 one
+MAX_PARAMETERS = 100
+_MAX_ADDRESS = 45  # characters of an IPv6 address that ends in an IPv4 one
+NO_HOST = Refusal("invalid_request", "Host: missing; HTTP/1.1 requires it (RFC 9112, section 3.2)")
 _ONCE = ("host", "authorization", "content-type", "gatepost-version", "idempotency-key")
 
 
 class Request(msgspec.Struct):
+    """A request whose body has arrived. `source` is the address of the caller."""
+
     method: str
     path: str
     query: str
@@ -36,30 +39,27 @@ class Request(msgspec.Struct):
 
 def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
     """Header fields by name. Repeated fields are joined to a list if that is allowed (RFC 9110, section 5.3)."""
-    found = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent}
-    if len(found) == len(sent):
-        return found
+    single = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent}
+    if len(single) == len(sent):
+        return single
     values: dict[str, list[str]] = {}
     for name, value in sent:
         values.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
     for once in _ONCE:
         if len(values.get(once, ())) > 1:
             return Refusal("invalid_request", f"{once.title()}: sent more than once")
-    return {name: ", ".join(several) for name, several in values.items()}
-
-
-NO_HOST = Refusal("invalid_request", "Host: missing; HTTP/1.1 requires it (RFC 9112, section 3.2)")
+    return {name: ", ".join(repeated) for name, repeated in values.items()}
 
 
 def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> str:
-    """The caller's address. `Forwarded` and `X-Forwarded-For` are believed as far as trusted proxies wrote them.
+    """The caller's address. `Forwarded` and `X-Forwarded-For` are used as far as trusted proxies wrote them.
 
-    If both are sent they must agree: a proxy that writes one of them may forward the other as the caller wrote it.
+    If both are sent, they must agree: a proxy that writes one of them may forward the other as the caller wrote it.
     """
     if not trusted or not is_trusted(peer, trusted):
         return peer
-    found = {_farthest(peer, hops, trusted) for hops in _hops(headers)}
-    return found.pop() if len(found) == 1 else peer
+    addresses = {_farthest(peer, hops, trusted) for hops in _hops(headers)}
+    return addresses.pop() if len(addresses) == 1 else peer
 
 
 def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
@@ -76,10 +76,10 @@ def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
 def _hops(headers: Mapping[str, str]) -> Iterator[Iterator[str]]:
     """The `for=` values of RFC 7239, or those of the older header, nearest first. They are parsed on demand."""
     if "forwarded" in headers:
-        yield (_bare(_for(element)) for element in reversed(headers["forwarded"].split(",")))
+        yield (_without_port(_for(element)) for element in reversed(headers["forwarded"].split(",")))
     if "x-forwarded-for" in headers:
         parts = reversed(headers["x-forwarded-for"].split(","))
-        yield (_bare(part.strip()) for part in parts if part.strip())
+        yield (_without_port(part.strip()) for part in parts if part.strip())
 
 
 def _for(element: str) -> str:
@@ -87,30 +87,30 @@ def _for(element: str) -> str:
     return pairs.get("for", "").strip('"')
 
 
-def _bare(node: str) -> str:
+def _without_port(node: str) -> str:
     if node.startswith("["):
         return node[1:].partition("]")[0]
     return node.partition(":")[0] if node.count(":") == 1 else node
 
 
 def _is_address(text: str) -> bool:
-    if len(text) > _LONGEST_ADDRESS or "%" in text:  # a zone (RFC 4007) means nothing on another machine
+    if len(text) > _MAX_ADDRESS or "%" in text:  # a zone may be any text, and has no meaning on another machine
         return False
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return "%" not in text  # a zone may be any text
+    return True
 
 
 @lru_cache(maxsize=4096)
 def is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
     """Whether the address is in one of the networks."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return any(found in ipaddress.ip_network(network) for network in trusted)
+    return any(parsed in ipaddress.ip_network(network) for network in trusted)
 
 
 def preferences(header: str) -> list[str]:
@@ -119,38 +119,36 @@ def preferences(header: str) -> list[str]:
 
 
 def form(request: Request, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:
-    """The parameters of a form body. RFC 6749, sections 3.2 and B: empty is absent, and only those named may repeat.
-
-    With None all may repeat, and the caller checks which of them must not.
-    """
+    """The parameters of a form body. RFC 6749, section 3.2 and appendix B."""
     if request.media_type() != FORM:
         return Refusal("invalid_request", f"the body must be {FORM}")
     return parameters(request.body, repeatable=repeatable)
 
 
 def parameters(raw: bytes, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:
-    found: dict[str, list[str]] = {}
-    if raw.count(b"&") >= _MOST_PARAMETERS:
-        return Refusal("invalid_request", f"at most {_MOST_PARAMETERS} parameters")
+    """The parameters of a form or query by name. A parameter without a value is omitted.
+
+    Only those in `repeatable` may be repeated. With None all may be, and the caller checks which must not.
+    """
+    values_by_name: dict[str, list[str]] = {}
+    if raw.count(b"&") >= MAX_PARAMETERS:
+        return Refusal("invalid_request", f"at most {MAX_PARAMETERS} parameters are allowed")
     try:
-        text = raw.decode("utf-8")
-        for pair in text.split("&"):
-            if not pair:
-                continue
+        for pair in raw.decode("utf-8").split("&"):
             name, _, value = pair.partition("=")
             if value:
-                found.setdefault(_decoded(name), []).append(_decoded(value))
+                values_by_name.setdefault(_unquote(name), []).append(_unquote(value))
     except UnicodeDecodeError:
         return Refusal("invalid_request", "the parameters are not UTF-8")
-    for name, values in found.items():
+    for name, values in values_by_name.items():
         if len(values) > 1 and repeatable is not None and name not in repeatable:
             return Refusal("invalid_request", f"{name[:64]}: sent more than once", name[:64])
         if any("\0" in value for value in values) or "\0" in name:
-            return Refusal("invalid_request", f"{name[:64]!a}: holds a NUL character", "")
-    return found
+            return Refusal("invalid_request", f"{name[:64]!a}: contains a NUL character", "")
+    return values_by_name
 
 
-def _decoded(text: str) -> str:
+def _unquote(text: str) -> str:
     if "+" in text:
         text = text.replace("+", " ")
     return unquote_to_bytes(text).decode("utf-8") if "%" in text else text
@@ -160,9 +158,9 @@ def json_object(request: Request) -> dict[str, Any] | Refusal:
     """The body as a JSON object, parsed strictly."""
     if request.media_type() != "application/json":
         return Refusal("unsupported_media_type", "the body must be application/json")
-    found = read_json(request.body)
-    if isinstance(found, Refusal):
-        return found
-    if not isinstance(found.value, dict):
+    parsed = read_json(request.body)
+    if isinstance(parsed, Refusal):
+        return parsed
+    if not isinstance(parsed.value, dict):
         return Refusal("invalid_request", "the body must be a JSON object")
-    return found.value
+    return parsed.value

@@ -21,7 +21,7 @@ from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
 from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, preferences
-from gatepost.web.responses import NO_STORE, Header, Reply, Said, json, oauth_error
+from gatepost.web.responses import NO_STORE, Header, LogFields, Reply, json, oauth_error
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
@@ -122,9 +122,9 @@ def issued(
         "scope": token.scope,
         **members,
     }
-    said = Said(event, "", token.claims["account"], token.claims["client_id"], grant_type)
+    log_fields = LogFields(event, "", token.claims["account"], token.claims["client_id"], grant_type)
     headers = (NO_STORE, ("pragma", "no-cache"), ("gatepost-event", event))
-    return Reply(200, _encode(body), headers, "application/json", said)
+    return Reply(200, _encode(body), headers, "application/json", log_fields)
 
 
 def refuse_client(refusal: Refusal, *headers: Header) -> Reply:

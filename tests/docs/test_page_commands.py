@@ -55,7 +55,7 @@ def test_the_readme_works(reader: Reader) -> None:
     assert re.search(r"invoice\.paid ", printed), "it is in the ledger"
     assert re.search(r"^acme: intact: ", printed, re.MULTILINE)
     used = {path for path in ROUTES if path in "\n".join(blocks(ROOT / "README.md", "sh"))}
-    assert used == {path for path, route in ROUTES.items() if route.surface == "six"}
+    assert used == {path for path, route in ROUTES.items() if route.kind == "operation"}
 
 
 def free_port() -> str:

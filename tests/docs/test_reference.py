@@ -177,8 +177,8 @@ def test_paths() -> None:
     rest = rows(HTTP, "method", "path", "what it is", "who may call it")
     told = {bare(row[1]): row[0].split(", ") for row in [*six, *rest]}
     assert told == {path: list(route.methods) for path, route in ROUTES.items()}
-    assert [bare(row[1]) for row in six] == [path for path, route in ROUTES.items() if route.surface == "six"]
-    assert [bare(row[1]) for row in rest[-3:]] == [path for path, route in ROUTES.items() if route.surface == "always"]
+    assert [bare(row[1]) for row in six] == [path for path, route in ROUTES.items() if route.kind == "operation"]
+    assert [bare(row[1]) for row in rest[-3:]] == [path for path, route in ROUTES.items() if route.kind == "metadata"]
     defining = [each for each in vars(definitions).values() if isinstance(each, definitions.Operation)]
     needed = {bare(row[3]) for row in six if "`" in row[3]}
     assert needed == {*(each.scope for each in defining), web_deliveries.SCOPE}
@@ -190,7 +190,7 @@ def test_paths() -> None:
 def test_operations_plane_paths() -> None:
     told = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "purpose")}
     source = Path(plane.__file__).read_text()
-    served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_always)', source), "GET")
+    served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_TO_CONSOLE|console)', source), "GET")
     taken = re.findall(r'"(/[a-z./]+)": intake', Path(supervisor.__file__).read_text())
     assert taken
     assert told == served | dict.fromkeys(taken, "POST")

@@ -8,8 +8,7 @@ import pytest
 from gatepost.core import clock
 from gatepost.ingest import http
 from gatepost.web import definitions
-from gatepost.web.app import Handler
-from gatepost.web.context import Context
+from gatepost.web.context import Context, Handler
 from gatepost.web.requests import Request
 from gatepost.web.responses import Reply
 from tests.service import Client, Service

@@ -8,7 +8,7 @@ import pytest
 
 from gatepost.core.errors import ERRORS, Refusal
 from gatepost.web import responses
-from gatepost.web.responses import Reply, challenge, linked, oauth_error, problem, refuse
+from gatepost.web.responses import Reply, challenge, oauth_error, problem, refuse, with_docs_link
 
 BASE_URL = "https://gatepost.example"
 METADATA = f'resource_metadata="{BASE_URL}/.well-known/oauth-protected-resource"'
@@ -35,7 +35,7 @@ def header(reply: Reply, name: str) -> list[str]:
 class TestJSON:
     def test_an_answer_that_refuses_nothing_has_no_link(self) -> None:
         reply = responses.json(200, {"error": "of the receiver"})
-        assert linked(reply, "https://docs.example.com") == reply
+        assert with_docs_link(reply, "https://docs.example.com") == reply
 
     def test_a_body_and_its_headers(self) -> None:
         assert responses.json(201, {"a": "é"}, ("x", "y")) == Reply(201, '{"a":"é"}'.encode(), (("x", "y"),))
@@ -49,9 +49,10 @@ class TestEveryCode:
         reply = oauth_error(Refusal(code, "because", "/member"), ("gatepost-event", "evt_1"))
         assert (reply.status, reply.media_type) == (ERRORS[code].status, "application/json")
         assert members(reply) == {"error": code, "error_description": "because"}
-        assert linked(reply, "") == reply
+        assert with_docs_link(reply, "") == reply
         link = f"https://docs.example.com/gatepost/reference/errors.html#{code}"
-        assert members(linked(reply, "https://docs.example.com/gatepost")) == members(reply) | {"error_uri": link}
+        described = with_docs_link(reply, "https://docs.example.com/gatepost")
+        assert members(described) == members(reply) | {"error_uri": link}
         assert header(reply, "cache-control") == ["no-store"]
         assert header(reply, "gatepost-event") == ["evt_1"]
 
@@ -68,7 +69,8 @@ class TestEveryCode:
             "errors": [{"pointer": "/a/0", "detail": "because"}],
         }
         link = f"https://docs.example.com/gatepost/reference/errors.html#{code}"
-        assert members(linked(reply, "https://docs.example.com/gatepost")) == members(reply) | {"type": link}
+        described = with_docs_link(reply, "https://docs.example.com/gatepost")
+        assert members(described) == members(reply) | {"type": link}
         assert header(reply, "cache-control") == ["no-store"]
         assert header(reply, "gatepost-event") == ["evt_1"]
 

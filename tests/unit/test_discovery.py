@@ -170,10 +170,10 @@ def test_every_url_is_served(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("document", [SIX, RESOURCE])
 def test_with_six_no_url_is_named_that_is_not_served_then(document: dict[str, Any]) -> None:
-    assert named(document) <= {path for path, route in ROUTES.items() if route.surface != "full"}
+    assert named(document) <= {path for path, route in ROUTES.items() if route.kind != "standard"}
 
 
 def test_every_endpoint_of_the_standards_is_found_by_discovery() -> None:
     documents = {path for path in ROUTES if path.startswith("/.well-known/")}
-    standards = {path for path, route in ROUTES.items() if route.surface != "six"} - documents
+    standards = {path for path, route in ROUTES.items() if route.kind != "operation"} - documents
     assert standards <= named(OPENID)

@@ -98,7 +98,7 @@ def test_its_headers() -> None:
         "content-security-policy": f"default-src 'none'; style-src 'sha256-{hashed}'; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'",
     }
-    assert reply.said == error.said
+    assert reply.log_fields == error.log_fields
     assert "Wait a little" in reply.body.decode()
 
 

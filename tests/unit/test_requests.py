@@ -73,7 +73,7 @@ class TestForms:
 
     def test_at_most_a_hundred(self) -> None:
         assert len(json.dumps(parameters(b"&".join(b"a%d=1" % number for number in range(100))))) > 100
-        assert refused(parameters(b"&" * 100)).detail == "at most 100 parameters"
+        assert refused(parameters(b"&" * 100)).detail == "at most 100 parameters are allowed"
         assert refused(parameters(b"&".join(b"a%d=1" % number for number in range(101)))).code == "invalid_request"
 
     @pytest.mark.parametrize(

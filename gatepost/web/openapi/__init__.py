@@ -20,7 +20,7 @@ def document() -> Json:
     """The whole document."""
     paths: dict[str, Json] = {}
     for path, route in ROUTES.items():
-        if route.surface == "six":
+        if route.kind == "operation":
             paths[path] = {method.lower(): _operation(path, OPERATIONS[(method, path)]) for method in route.methods}
     found: Json = {
         "openapi": "3.1.0",

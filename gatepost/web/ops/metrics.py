@@ -17,8 +17,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from gatepost.accounts import account_rows
-from gatepost.core import clock, ids
+from gatepost.core import clock
 from gatepost.core.errors import Unavailable
 from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram, start_at_zero
 from gatepost.core.supervisor_metrics import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
@@ -32,10 +31,12 @@ from gatepost.webhooks.queue_rows import Lane
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED_FOR = 1.0  # seconds for which a count of the queue is reused
 TIMEOUT = 3.0  # seconds for a count of the queue: Prometheus waits for ten
-MOST = 100_000  # deliveries counted at most, which bounds the cost of a large queue
+MAX_COUNTED = 100_000  # deliveries: this bounds the cost of a large queue
 
 
 class Page:
+    """Renders the page. A count of the queue is shared by requests that arrive together."""
+
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
         self._directory = directory
@@ -53,7 +54,7 @@ class Page:
         return generate_latest(registry)
 
     async def _count(self) -> None:
-        """The figures are unknown while the store does not answer."""
+        """Count the queue. The figures are unknown while the store is unavailable."""
         try:
             set_gauges(await asyncio.wait_for(self._store.read(count_queue), TIMEOUT), self._store.now())
         except (Unavailable, TimeoutError):
@@ -77,13 +78,14 @@ UNKNOWN = QueueFigures(dict.fromkeys(("pending", "held", "in_flight"), math.nan)
 
 
 def count_queue(tx: Tx) -> QueueFigures:
+    """Count the unfinished deliveries, of which at most MAX_COUNTED are read."""
     states = dict.fromkeys(UNKNOWN.states, 0.0)
-    for key, (number, in_flight) in queue_rows.count_by_endpoint(tx, MOST).items():
+    for key, (number, in_flight) in queue_rows.count_by_endpoint(tx, MAX_COUNTED).items():
         states["in_flight"] += in_flight
-        states["pending" if _is_sent_to(tx, *key) else "held"] += number - in_flight
+        states["pending" if _is_active(tx, *key) else "held"] += number - in_flight
     not_before = health_rows.retry_afters(tx)
     due = min(
-        (max(each.due, not_before.get(each[:2], 0)) for each in _lanes(tx) if _is_sent_to(tx, *each[:2])), default=None
+        (max(lane.due, not_before.get(lane[:2], 0)) for lane in _lanes(tx) if _is_active(tx, *lane[:2])), default=None
     )
     return QueueFigures(states, None if due is None else clock.from_milliseconds(due), *replay_rows.count_running(tx))
 
@@ -95,14 +97,14 @@ def _lanes(tx: Tx) -> Iterator[Lane]:
         after = page[-1]
 
 
-def _is_sent_to(tx: Tx, account: bytes, endpoint: bytes) -> bool:
+def _is_active(tx: Tx, account: bytes, endpoint: bytes) -> bool:
     """Whether the endpoint and its account are active. Otherwise their deliveries are held."""
-    whose = ids.text("acc", account)
-    owner, found = account_rows.load(tx, whose), endpoint_rows.load(tx, whose, ids.text("ep", endpoint))
-    return owner is not None and owner.active and found is not None and found.status == "active"
+    owner, receiver = endpoint_rows.load_with_account(tx, (account, endpoint))
+    return owner is not None and owner.active and receiver is not None and receiver.status == "active"
 
 
 def set_gauges(queue: QueueFigures, now: datetime) -> None:
+    """Set the metrics of the queue."""
     for state, number in queue.states.items():
         DELIVERIES.labels(state).set(number)
     age = 0.0 if queue.due is None else max(0.0, (now - queue.due).total_seconds())

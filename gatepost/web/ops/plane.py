@@ -3,44 +3,43 @@
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
+from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gatepost.core import ids
-from gatepost.core.errors import Refusal, Unavailable
-from gatepost.core.logging import log
+from gatepost.core.errors import Refusal
 from gatepost.ledger import checkpoint_rows
 from gatepost.oauth.service import Service
 from gatepost.settings import EVERYWHERE, LOOPBACK
 from gatepost.store.interface import Store
-from gatepost.store.transaction import Tx
 from gatepost.web import bearer
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
-from gatepost.web.context import Context
+from gatepost.web.context import Context, Handler
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.ops import metrics, pages
 from gatepost.web.ops.readiness import WriteProbe
-from gatepost.web.request_log import Watch
+from gatepost.web.request_log import RequestLog, log_failure
 from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
-from gatepost.web.responses import NO_STORE, VERSION, Reply, json, linked, problem
+from gatepost.web.responses import NO_STORE, UNSUPPORTED_VERSION, VERSION, Reply, json, problem, with_docs_link
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
-
-Post = Callable[[Context, Request], Awaitable[Reply]]
+_TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 
 
 class Plane:
-    """An ASGI application that the supervisor serves itself: in every mode, once per machine."""
+    """The operations plane, as an ASGI application. The supervisor serves it, so each machine has one in every mode."""
 
     def __init__(
         self, store: Store, service: Service, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
-        *, post: Mapping[str, Post] = MappingProxyType({}), traces: "Traces | None" = None,
+        *, post: Mapping[str, Handler] = MappingProxyType({}), traces: "Traces | None" = None,
         allowed_hosts: tuple[str, ...] = (), trusted_proxies: tuple[str, ...] = (),
-        max_requests_per_address: int = 0, limits: BodyLimits = BODY,
-        docs_url: str = "",
+        max_requests_per_address: int = 0, limits: BodyLimits = BODY, docs_url: str = "",
     ) -> None:  # fmt: skip
         """`post` maps each path that accepts a POST to its handler."""
         self._store = store
@@ -56,44 +55,40 @@ class Plane:
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._probe = WriteProbe(store)
         self._page = metrics.Page(store, shared_metrics)
-        self._watch = Watch(traces)  # of POST requests only; probes and scrapes are not logged
+        self._log = RequestLog(traces)  # of POST requests only; probes and scrapes are not logged
         console = pages.load(service.base_url)
-        self._routes: dict[str, Callable[[], Awaitable[Reply]]] = {
+        self._routes: dict[str, Callable[[], Awaitable[Reply]] | Reply] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
             "/checkpoints": self._checkpoints,
-            "/": _always(_TO_CONSOLE),
-            "/console": _always(_TO_CONSOLE),
-            "/console/": _always(console.pop(pages.ROOT)),
+            "/": _TO_CONSOLE,
+            "/console": _TO_CONSOLE,
+            "/console/": console[pages.ROOT],
+            **console,
         }
-        self._routes |= {path: _always(reply) for path, reply in console.items()}  # the assets
         self._post = post
-
-    @property
-    def paths(self) -> list[str]:
-        return [*self._routes, *self._post]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request_id = ids.new("req")
-        header_fields = fields(scope["headers"])
+        sent = fields(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
-        address = peer if isinstance(header_fields, Refusal) else source(peer, header_fields, self._trusted)
+        address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
         owner = self._in_flight.enter(address)
         if owner is None:
             reply = problem(TOO_MANY)
         else:
             try:
-                reply = await self._answer(scope, receive, request_id, header_fields, address)
+                reply = await self._answer(scope, receive, request_id, sent, address)
             finally:
                 self._in_flight.leave(owner)
         if reply.status >= 400:
-            reply = linked(reply, self._docs_url)
+            reply = with_docs_link(reply, self._docs_url)
         if reply.status == 408:  # RFC 9110, section 15.5.9
-            reply = reply.adding(("connection", "close"))
+            reply = reply.with_headers(("connection", "close"))
         headers = [
             (b"content-type", reply.media_type.encode()),
             (b"content-length", str(len(reply.body)).encode()),
@@ -102,7 +97,7 @@ class Plane:
             (b"x-content-type-options", b"nosniff"),
             *[
                 (name.encode(), value.encode("ascii", "replace"))
-                for name, value in {**dict([NO_STORE]), **dict(reply.headers)}.items()
+                for name, value in dict([NO_STORE, *reply.headers]).items()
             ],
         ]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -119,20 +114,24 @@ class Plane:
         if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
             detail = "Host: not a name of the operations plane; add it to the setting ops_allowed_hosts"
             return problem(Refusal("misdirected_request", detail))
-        if scope["path"] in self._post:
-            begun = self._watch.begin(scope, scope["path"])
-            reply = _refused_version(headers) or await self._handle_post(scope, receive, request_id, headers, address)
-            self._watch.end(begun, reply, request_id, address)
-            return reply.adding(bearer.nonce(self._context)) if "dpop" in headers else reply
-        refused = _refused_version(headers)
-        if refused is not None:
-            return refused
-        handler = self._routes.get(scope["path"])
+        path, supported = scope["path"], headers.get("gatepost-version", VERSION) == VERSION
+        if path in self._post:
+            span = self._log.start_span(scope, path)
+            started = perf_counter()
+            if supported:
+                reply = await self._handle_post(scope, receive, request_id, headers, address)
+            else:
+                reply = problem(UNSUPPORTED_VERSION)
+            self._log.record(scope, path, started, span, reply, request_id, address)
+            return reply.with_headers(bearer.nonce(self._context)) if "dpop" in headers else reply
+        if not supported:
+            return problem(UNSUPPORTED_VERSION)
+        handler = self._routes.get(path)
         if handler is None:
             return problem(Refusal("not_found", "no such path"))
         if scope["method"] not in ("GET", "HEAD"):
             return problem(Refusal("method_not_allowed", "this path accepts GET"), ("allow", "GET, HEAD"))
-        return await handler()
+        return handler if isinstance(handler, Reply) else await handler()
 
     async def _handle_post(
         self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str], address: str
@@ -143,17 +142,12 @@ class Plane:
         body = await self._bodies.read(receive, headers.get("content-length"))
         if isinstance(body, Refusal):
             return problem(body)
-        path = scope["path"]
-        query = scope["query_string"].decode("latin-1")
+        path, query = scope["path"], scope["query_string"].decode("latin-1")
+        request = Request("POST", path, query, headers, body, address, request_id, f"http://{headers['host']}")
         try:
-            request = Request("POST", path, query, headers, body, address, request_id, f"http://{headers['host']}")
             return await self._post[path](self._context, request)
-        except Unavailable as error:
-            log.error("store unavailable", request=request_id, path=path, error=str(error))
-            return problem(Refusal("temporarily_unavailable", "the store cannot answer now", retry_after=1))
-        except Exception:  # noqa: BLE001 (the last line of defence: no caller sees a stack)
-            log.exception("defect", request=request_id, path=path)
-            return problem(Refusal("server_error", "internal error; quote the request id when you report it"))
+        except Exception as error:  # noqa: BLE001 (a caller must never see a stack trace)
+            return problem(log_failure(error, request_id, path))
 
     async def _healthz(self) -> Reply:
         return json(200, {"status": "alive", "instance": self._service.keys.instance})
@@ -171,7 +165,7 @@ class Plane:
     async def _checkpoints(self) -> Reply:
         """The last signed checkpoint of each account's ledger: ids and sizes, but no content."""
         checkpoints, after = [], ""
-        while page := await self._store.read(_notes(after)):
+        while page := await self._store.read(partial(checkpoint_rows.notes, after=after, limit=500)):
             checkpoints += [
                 {"account": account, "size": size, "checkpoint": note} for account, size, note in page if note
             ]
@@ -180,26 +174,6 @@ class Plane:
 
     async def _openapi(self) -> Reply:
         return Reply(200, files("gatepost").joinpath("openapi.json").read_bytes())
-
-
-_TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
-
-
-def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
-    return lambda tx: checkpoint_rows.notes(tx, after, 500)
-
-
-def _always(reply: Reply) -> Callable[[], Awaitable[Reply]]:
-    async def answer() -> Reply:
-        return reply
-
-    return answer
-
-
-def _refused_version(headers: dict[str, str]) -> Reply | None:
-    if headers.get("gatepost-version", VERSION) == VERSION:
-        return None
-    return problem(Refusal("unsupported_version", f"Gatepost-Version: this server supports {VERSION}"))
 
 
 def is_own_name(header: str, host: str, port: int) -> bool:
@@ -218,6 +192,3 @@ def is_own_name(header: str, host: str, port: int) -> bool:
         return host in EVERYWHERE or address == ipaddress.ip_address(host)
     except ValueError:
         return False
-
-
-_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")

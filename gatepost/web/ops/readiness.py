@@ -10,7 +10,7 @@ from gatepost.oauth import key_rows
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 
-TIMEOUT = 3.0  # seconds for the probe: a load balancer waits little longer
+TIMEOUT = 3.0  # seconds for the probe: a load balancer does not wait much longer
 FRESH = 0.25  # seconds for which an outcome is reused
 
 
@@ -33,14 +33,14 @@ class WriteProbe:
 
     async def _check(self) -> str:
         try:
-            signs = await asyncio.wait_for(self._store.run(_write), TIMEOUT)
+            has_key = await asyncio.wait_for(self._store.run(_write), TIMEOUT)
         except TimeoutError:
             return f"the store did not commit a write within {TIMEOUT:g} s"
         except Unavailable as error:
             return f"the store does not commit writes: {error}"
-        return "" if signs else "there is no active signing key"
+        return "" if has_key else "there is no active signing key"
 
 
 def _write(tx: Tx) -> bool:
     tx.probe(clock.milliseconds(tx.at))
-    return any(each.key.status == "active" for each in key_rows.load(tx))
+    return any(wrapped.key.status == "active" for wrapped in key_rows.load(tx))
