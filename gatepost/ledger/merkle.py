@@ -1,4 +1,4 @@
-"""Merkle trees as specified by RFC 6962, section 2.1: heads, inclusion proofs and consistency proofs. No I/O.
+"""Merkle trees as specified by RFC 6962, section 2.1: roots and inclusion proofs. No I/O.
 
 A growing tree is kept as its *edge*: the roots of the complete subtrees that its leaves fall into, largest first.
 There is one for each bit set in the size, so the edge of a million leaves has at most twenty hashes.
@@ -23,10 +23,12 @@ class Node(NamedTuple):
 
 
 def leaf_hash(leaf: bytes) -> bytes:
+    """The hash of a leaf (section 2.1)."""
     return hashlib.sha256(b"\0" + leaf).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
+    """The hash of a node, from the hashes of its two subtrees (section 2.1)."""
     return hashlib.sha256(b"\1" + left + right).digest()
 
 
@@ -37,12 +39,13 @@ class Tree(NamedTuple):
     edge: tuple[bytes, ...] = ()
 
     def root(self) -> bytes:
+        """The Merkle tree hash (section 2.1)."""
         if not self.edge:
             return EMPTY
-        found = self.edge[-1]
+        root = self.edge[-1]
         for left in self.edge[-2::-1]:
-            found = node_hash(left, found)
-        return found
+            root = node_hash(left, root)
+        return root
 
     def packed(self) -> bytes:
         return b"".join(self.edge)
@@ -60,15 +63,15 @@ def append(tree: Tree, hashes: Iterable[bytes], lowest: int = 1) -> tuple[Tree, 
     size, edge = tree.size, list(tree.edge)
     completed: list[Node] = []
     sha256 = hashlib.sha256
-    for each in hashes:
-        found, position, level = each, size, 0
+    for leaf in hashes:
+        subtree, position, level = leaf, size, 0
         while position & 1:
-            found = sha256(b"\1" + edge.pop() + found).digest()
+            subtree = sha256(b"\1" + edge.pop() + subtree).digest()
             position >>= 1
             level += 1
             if level >= lowest:
-                completed.append(Node(level, position, found))
-        edge.append(found)
+                completed.append(Node(level, position, subtree))
+        edge.append(subtree)
         size += 1
     return Tree(size, tuple(edge)), completed
 
@@ -90,66 +93,22 @@ def inclusion(index: int, size: int, subtree: Subtree) -> list[bytes]:
     return path[::-1]
 
 
-def consistency(old: int, size: int, subtree: Subtree) -> list[bytes]:
-    """The proof that the tree of `size` leaves extends that of the first `old` (section 2.1.2)."""
-    if not 0 < old <= size:
-        raise ValueError(f"a tree of {size} leaves extends none of {old}")
-    path: list[bytes] = []
-    start, end, whole = 0, size, True
-    while old != end:
-        middle = start + _split(end - start)
-        if old <= middle:
-            path.append(subtree(middle, end))
-            end = middle
-        else:
-            path.append(subtree(start, middle))
-            start, whole = middle, False
-    if not whole:
-        path.append(subtree(start, end))
-    return path[::-1]
-
-
 def root_of(index: int, size: int, leaf: bytes, path: list[bytes]) -> bytes | None:
     """The root that an inclusion proof yields. None if its length is wrong (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:
         return None
-    found, node, last = leaf, index, size - 1
-    for each in path:
+    root, node, last = leaf, index, size - 1
+    for sibling in path:
         if last == 0:
             return None
         if node & 1 or node == last:
-            found = node_hash(each, found)
+            root = node_hash(sibling, root)
             while not node & 1 and node:
                 node, last = node >> 1, last >> 1
         else:
-            found = node_hash(found, each)
+            root = node_hash(root, sibling)
         node, last = node >> 1, last >> 1
-    return found if last == 0 else None
-
-
-def is_consistent(old: int, old_root: bytes, size: int, root: bytes, path: list[bytes]) -> bool:
-    """Whether the proof shows that one tree extends the other (RFC 9162, section 2.1.4.2)."""
-    if old == size:
-        return not path and old_root == root
-    if not 0 < old < size or not path:
-        return False
-    if old & (old - 1) == 0:
-        path = [old_root, *path]
-    node, last = old - 1, size - 1
-    while node & 1:
-        node, last = node >> 1, last >> 1
-    before = after = path[0]
-    for each in path[1:]:
-        if last == 0:
-            return False
-        if node & 1 or node == last:
-            before, after = node_hash(each, before), node_hash(each, after)
-            while not node & 1 and node:
-                node, last = node >> 1, last >> 1
-        else:
-            after = node_hash(after, each)
-        node, last = node >> 1, last >> 1
-    return last == 0 and before == old_root and after == root
+    return root if last == 0 else None
 
 
 def range_root(start: int, end: int, complete: Callable[[int, int], bytes | None]) -> bytes:
@@ -160,9 +119,9 @@ def range_root(start: int, end: int, complete: Callable[[int, int], bytes | None
     count = end - start
     level = count.bit_length() - 1
     if count == 1 << level:
-        found = complete(level, start >> level)
-        if found is not None:
-            return found
+        known = complete(level, start >> level)
+        if known is not None:
+            return known
         if level == 0:
             raise LookupError(f"leaf {start} is not known")
     middle = start + _split(count)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatepost.ledger import merkle
-from gatepost.ledger.merkle import Tree, append, consistency, inclusion, is_consistent, leaf_hash, root_of
+from gatepost.ledger.merkle import Tree, append, inclusion, leaf_hash, root_of
 
 SIZE = st.integers(1, 70)
 
@@ -59,21 +59,6 @@ def test_inclusion_of_any_leaf(size: int, data: st.DataObject) -> None:
         assert root_of(index, size, leaves[index], [*path[:altered], bytes(32), *path[altered + 1 :]]) != root
 
 
-@given(SIZE, st.data())
-def test_consistency_of_any_two_sizes(size: int, data: st.DataObject) -> None:
-    leaves = leaves_of(size)
-    old = data.draw(st.integers(1, size))
-    path = consistency(old, size, lambda start, end: naive(leaves[start:end]))
-    before, after = naive(leaves[:old]), naive(leaves)
-    assert is_consistent(old, before, size, after, path)
-    assert not is_consistent(old, bytes(32), size, after, path)
-    assert not is_consistent(old, before, size, bytes(32), path)
-    assert not is_consistent(old, before, size, after, [*path, after])
-    rewritten = [leaf_hash(b"another"), *leaves[1:]]
-    proof = consistency(old, size, lambda start, end: naive(rewritten[start:end]))
-    assert not is_consistent(old, before, size, naive(rewritten), proof)
-
-
 @given(SIZE, st.integers(0, 4), st.data())
 def test_ranges_come_from_complete_subtrees(size: int, lowest: int, data: st.DataObject) -> None:
     """Where only leaves from some index on are known, and the edge before it: what pruning leaves."""
@@ -93,5 +78,3 @@ def test_ranges_come_from_complete_subtrees(size: int, lowest: int, data: st.Dat
 
     index = data.draw(st.integers(pruned, size - 1))
     assert root_of(index, size, leaves[index], inclusion(index, size, subtree)) == naive(leaves)
-    if pruned:
-        assert is_consistent(pruned, naive(leaves[:pruned]), size, naive(leaves), consistency(pruned, size, subtree))

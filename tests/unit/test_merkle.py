@@ -3,7 +3,7 @@
 import pytest
 
 from gatepost.ledger import merkle
-from gatepost.ledger.merkle import EMPTY, Tree, append, consistency, inclusion, is_consistent, leaf_hash, root_of
+from gatepost.ledger.merkle import EMPTY, Tree, append, inclusion, leaf_hash, root_of
 
 # The inputs and roots of the reference implementation of Certificate Transparency.
 INPUTS = [
@@ -65,32 +65,6 @@ def test_inclusion(index: int, size: int, path: list[str]) -> None:
     found = inclusion(index, size, subtree)
     assert [each.hex() for each in found] == path
     assert root_of(index, size, LEAVES[index], found) == bytes.fromhex(ROOTS[size - 1])
-
-
-@pytest.mark.parametrize(
-    ("old", "size", "path"),
-    [
-        (1, 1, []),
-        (1, 8, [
-            "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
-            "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
-            "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
-        ]),
-        (6, 8, [
-            "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
-            "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
-            "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
-        ]),
-        (2, 5, [
-            "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
-            "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
-        ]),
-    ],
-)  # fmt: skip
-def test_consistency(old: int, size: int, path: list[str]) -> None:
-    found = consistency(old, size, subtree)
-    assert [each.hex() for each in found] == path
-    assert is_consistent(old, bytes.fromhex(ROOTS[old - 1]), size, bytes.fromhex(ROOTS[size - 1]), found)
 
 
 def test_an_edge_of_the_wrong_length_is_no_tree() -> None:
