@@ -1,7 +1,9 @@
 """Fixtures shared by all folders: a PostgreSQL server per test process, and a running Gatepost on each store."""
 
 import itertools
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from tests import postgres, service
 
 _numbers = itertools.count()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all that it starts
+# Keep bytecode, whatever the shell says: the tests start hundreds of processes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ A mutation names its file, the text that is there and the text that is put in it
 a mutation that no longer applies fails its test instead of passing in silence.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONHASHSEED": "0"}  # with another value, the command starts itself again
 
 
 class Mutation(NamedTuple):
@@ -229,7 +231,9 @@ def run(mutation: Mutation, days: int = 30) -> subprocess.CompletedProcess[str]:
         changed.write_text(mutated(changed.read_text(), mutation))
         command = [sys.executable, "-m", "tests.simulation", "--seed", str(mutation.seed), "--days", str(days)]
         command += ["--history", "10"]
-        return subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False, timeout=600)
+        return subprocess.run(
+            command, cwd=copy, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=600
+        )
 
 
 def mutated(text: str, mutation: Mutation) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation import script
 from tests.simulation.loop import PHASE, Process, VirtualTimeLoop
-from tests.simulation.mutations import MUTATIONS, ROOT, Mutation, mutated, run
+from tests.simulation.mutations import ENVIRONMENT, MUTATIONS, ROOT, Mutation, mutated, run
 from tests.simulation.scenario import LEAST, Scenario
 
 LONG = 900  # seconds of real time: never reached unless something hangs
@@ -18,7 +18,7 @@ LONG = 900  # seconds of real time: never reached unless something hangs
 def histories(*arguments: str) -> str:
     """What the command prints. Its exit status is 1 when an invariant was violated."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LONG)
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=LONG)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 
