@@ -18,7 +18,7 @@ from gatepost.oauth import scopes, signing_keys
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.token_rules import Draft, TokenRequest, mint
-from gatepost.run.tuning import collect_rarely
+from gatepost.run.child import collect_rarely
 from gatepost.web import app, tokens
 from gatepost.web.context import Context
 from gatepost.web.listen import listening

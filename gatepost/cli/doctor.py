@@ -3,7 +3,6 @@
 import http.client
 import resource
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -91,7 +90,7 @@ def _check_master_key(settings: Settings) -> Iterator[Check]:
         yield Check(name, "ok", f"the first start creates {path}")
         return
     try:
-        app.master_keys(settings, first_start=False)
+        app.master_keys(settings)
     except BadSetting as error:
         yield Check(name, "problem", str(error))
         return
@@ -179,7 +178,7 @@ def _check_schema(store: Store) -> Check:
 def _check_opens(settings: Settings, store: Store) -> Check:
     name = "server keys"
     try:
-        master = Box(app.master_keys(settings, first_start=False))
+        master = Box(app.master_keys(settings))
     except (BadSetting, OSError):
         return Check(name, "problem", "cannot be decrypted without a master key", "see above")
 
@@ -269,7 +268,7 @@ def _has_key_of(response: Response, own: Identity | None) -> bool:
 
 
 def _check_port(name: str, host: str, port: int, is_own: Callable[[Get], bool], own: Identity | None) -> Check:
-    problem = _bind(host, port)
+    problem = app.bind_problem(host, port)
     if not problem:
         return Check(name, "ok", f"{host}:{port} is free")
     if is_own(lambda path: _get(host, port, path)):
@@ -294,17 +293,6 @@ def _check_ready(settings: Settings, check: Check) -> Check:
     return Check(
         check.check, "warning", f"the service on {host}:{port} is not ready: {response.get('because')}", "wait"
     )
-
-
-def _bind(host: str, port: int) -> str:
-    """Why the port cannot be used, or "" if it is free."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.strerror or str(error)
-    return ""
 
 
 def _get(host: str, port: int, path: str) -> Response:

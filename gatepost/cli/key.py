@@ -150,7 +150,7 @@ def _rewrap(settings: Settings, runtime: Runtime, *, new: bool, own_file: bool) 
     path = settings.key_file
     if new:
         app.write_key_file(path, "\n".join([new_master_key(), *_words(path)]))
-    master = app.master_keys(settings, first_start=False)
+    master = app.master_keys(settings)
     count = runtime.store.run_now(lambda tx: server_keys.rewrap(tx, Box(master)))
     if not own_file or len(master) == 1:
         return count, 0
@@ -170,7 +170,7 @@ def _next_step(settings: Settings, removed: int, *, own_file: bool) -> str:
     if own_file:
         return "To change the master key, run: gatepost key rewrap --new"
     where = settings.master_key_file or f"{PREFIX}MASTER_KEY"
-    if len(app.master_keys(settings, first_start=False)) > 1:
+    if len(app.master_keys(settings)) > 1:
         return f"Now remove all but the first key from {where}, everywhere, and restart the servers."
     return f"To change the master key, put a new one before the old one in {where} (new,old), restart, and rewrap."
 

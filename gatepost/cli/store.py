@@ -1,8 +1,8 @@
 """`gatepost store`: migrate, check, back up, restore, move and prune the store."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.ledger import entry_rows, seal_rows
 from gatepost.run import app, backups
 from gatepost.run.app import Runtime
-from gatepost.run.backups import RestoreResult
+from gatepost.run.restore import Restored, finish_restore, restore_backup
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.store.schema_check import schema_problem
@@ -47,16 +47,16 @@ def migrate(settings: Settings, as_json: bool) -> None:
     runtime = app.open_for_start(settings)
     runtime.store.close()
     created, applied = runtime.created, list(runtime.migrated)
-    kept_in = app.keep_first_client(settings, created, terminal=sys.stdout.isatty())
+    file = app.write_first_client(settings, created, terminal=sys.stdout.isatty())
     if as_json:
         first: dict[str, Any] = {}
         if created and created.secret:
             first = {"account": created.account.render(), "client_id": created.client}
-            first |= {"client_secret_file": str(kept_in)} if kept_in else {"client_secret": created.secret.reveal()}
+            first |= {"client_secret_file": str(file)} if file else {"client_secret": created.secret.reveal()}
         show.document({"applied": applied} | first)
         return
     print("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
-    print(app.welcome(created, kept_in), end="")
+    print(app.welcome(created, file), end="")
 
 
 @store.command()
@@ -135,8 +135,8 @@ def _check_deliveries(runtime: Runtime) -> Iterator[Check]:
 
 def _recount(runtime: Runtime, account: Account) -> Recount:
     total = runtime.store.read_now(lambda tx: entry_rows.count(tx, account.id))
-    with show.progress(account.name, total) as passed:
-        return pruning.recount(runtime.store, account.id, passed)
+    with show.progress(account.name, total) as advance:
+        return pruning.recount(runtime.store, account.id, advance)
 
 
 @store.command()
@@ -148,8 +148,8 @@ def backup(settings: Settings, file: Path, as_json: bool) -> None:
 
     The copy does not contain the master key: store it separately. On PostgreSQL, use pg_dump or pg_basebackup.
     """
-    with _pages() as passed:
-        made = backups.create(settings, file.absolute(), passed)
+    with show.progress("pages") as advance:
+        made = backups.create(settings, file.absolute(), advance)
     at = clock.rfc3339(made.at)
     if as_json:
         members = {"file": str(made.file), "at": at, "bytes": made.bytes, "unfinished_deliveries": made.unfinished}
@@ -175,41 +175,29 @@ def restore(settings: Settings, file: Path | None, keep_tokens: bool, after_pitr
     if (file is None) != after_pitr or (after_pitr and keep_tokens):
         raise BadSetting("pass either the FILE of a backup, with or without --keep-tokens, or only --after-pitr")
     if file is None:
-        with show.progress("consents") as ended:
-            _show_restored(RestoreResult(backups.after_pitr(settings, ended), None, {}), as_json)
-        return
-    with _pages() as passed, show.progress("consents") as ended:
-        done = backups.restore(settings, file, keep_tokens=keep_tokens, passed=passed, ended=ended)
-    _show_restored(done, as_json)
+        with show.progress("consents") as advance:
+            restored = finish_restore(settings, advance)
+    else:
+        with show.progress("pages") as pages, show.progress("consents") as consents:
+            restored = restore_backup(
+                settings, file, keep_tokens=keep_tokens, advance_pages=pages, advance_consents=consents
+            )
+    _show_restored(restored, as_json)
 
 
-@contextmanager
-def _pages() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that is advanced with the number of pages done and the total."""
-    with show.progress("pages") as advance:
-        before = 0
-
-        def passed(done: int, _total: int) -> None:
-            nonlocal before
-            advance(done - before)
-            before = done
-
-        yield passed
-
-
-def _show_restored(done: RestoreResult, as_json: bool) -> None:
-    restored = done.restored
+def _show_restored(restored: Restored, as_json: bool) -> None:
     at = clock.rfc3339(restored.backup_at) if restored.backup_at else None
+    previous = restored.previous_store
     if as_json:
-        members: dict[str, Any] = {"backup_at": at, "aside": str(done.aside) if done.aside else None}
-        members |= {"tokens": "ended" if restored.ended else "kept", "consents_ended": restored.consents}
-        show.document(members | {"unfinished_deliveries": restored.unfinished, "lost_entries": done.lost})
+        members: dict[str, Any] = {"backup_at": at, "aside": str(previous) if previous else None}
+        members |= {"tokens": "ended" if restored.tokens_ended else "kept", "consents_ended": restored.consents}
+        show.document(members | {"unfinished_deliveries": restored.unfinished, "lost_entries": restored.lost_entries})
         return
     if at:
         print(f"Restored the store as of {at}.")
-    if done.aside:
-        print(f"The previous store is now {done.aside}.")
-    if restored.ended:
+    if previous:
+        print(f"The previous store is now {previous}.")
+    if restored.tokens_ended:
         print(
             f"Revoked {restored.consents} consents with their refresh tokens, and all access tokens: the signing keys"
         )
@@ -220,9 +208,9 @@ def _show_restored(done: RestoreResult, as_json: bool) -> None:
         f"When the service starts, it sends {restored.unfinished} deliveries that were unfinished at the backup. Some"
     )
     print("of them may be sent twice. Receivers recognise them by their webhook-id.")
-    if done.lost:
+    if restored.lost_entries:
         print("These ledger entries are only in the previous store:")
-        show.table(("type", "entries"), done.lost.items())
+        show.table(("type", "entries"), restored.lost_entries.items())
     print(
         "Definitions are those of the backup. Where needed, disable clients, suspend accounts and rotate secrets again."
     )
@@ -268,9 +256,9 @@ def prune(runtime: Runtime, as_json: bool) -> None:
 def _prune(runtime: Runtime, account: Account) -> tuple[int, int]:
     key, deliveries, entries = runtime.service.keys.seal, 0, 0
     position: PruningPosition | None = pruning.START
-    with show.progress(account.name) as passed:
+    with show.progress(account.name) as advance:
         while position is not None:
             done = runtime.store.run_now(pruning.prune_slice(key, account.id, position))
             deliveries, entries, position = deliveries + done.deliveries, entries + done.entries, done.next
-            passed(done.deliveries + done.entries)
+            advance(done.deliveries + done.entries)
     return deliveries, entries

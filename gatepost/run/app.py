@@ -1,8 +1,9 @@
 """The composition root: the only file that picks a backend, and the first start of an empty store."""
 
 import os
+import socket
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 
 from gatepost import accounts
 from gatepost.accounts import account_rows, server_keys
-from gatepost.core import clock
+from gatepost.core import clock, files
 from gatepost.core.errors import BadSetting
 from gatepost.core.logging import is_configured, log
 from gatepost.core.metrics import observe_commit
@@ -52,7 +53,8 @@ class Runtime(NamedTuple):
     checkpoints: Path | None = None  # the file that checkpoints are written to
 
 
-_watch = partial(observe_commit, known=TYPES)
+COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_observe_commit = partial(observe_commit, known=TYPES)
 
 
 def end_after_lost_write(error: BaseException) -> Never:
@@ -65,28 +67,30 @@ def end_after_lost_write(error: BaseException) -> Never:
 
 
 def open_store(settings: Settings) -> Store:
+    """Open the store that the settings name: PostgreSQL if they name a database, otherwise SQLite."""
     if settings.database:
         try:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
-            raise BadSetting("for PostgreSQL install the extra: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now, create_deliveries, follow=True, watch=_watch)
-    return SqliteStore(settings.sqlite_file, clock.now, create_deliveries, watch=_watch, lost=end_after_lost_write)
+            raise BadSetting("database: PostgreSQL needs an extra; run: pip install 'gatepost[postgres]'") from None
+        return PostgresStore(settings.database, clock.now, create_deliveries, follow=True, watch=_observe_commit)
+    return SqliteStore(
+        settings.sqlite_file, clock.now, create_deliveries, watch=_observe_commit, lost=end_after_lost_write
+    )
 
 
 def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:
     """Copy the SQLite store of these settings into an empty PostgreSQL database."""
     store = open_store(msgspec.structs.replace(settings, database=target))
-    from gatepost.store import sqlite_to_postgres as moving  # noqa: PLC0415 (an extra that may not be installed)
-
-    try:
+    with closing(store):
         store.migrate()
-    finally:
-        store.close()
-    import psycopg  # noqa: PLC0415 (the same extra)
+    import psycopg  # noqa: PLC0415 (an extra that may not be installed)
 
-    with psycopg.connect(target) as database, progress("rows", moving.count(settings.sqlite_file)) as passed:
-        return moving.to_postgres(settings.sqlite_file, database, passed)
+    from gatepost.store import sqlite_to_postgres  # noqa: PLC0415 (the same extra)
+
+    file = settings.sqlite_file
+    with psycopg.connect(target) as database, progress("rows", sqlite_to_postgres.count(file)) as advance:
+        return sqlite_to_postgres.to_postgres(file, database, advance)
 
 
 def run_statements(database: str, statements: list[str]) -> None:
@@ -98,11 +102,11 @@ def run_statements(database: str, statements: list[str]) -> None:
             for statement in statements:
                 connection.execute(statement.encode())
     except psycopg.Error as error:
-        raise BadSetting(f"PostgreSQL refused: {str(error).strip()}") from None
+        raise BadSetting(f"PostgreSQL refused the statements: {str(error).strip()}") from None
 
 
 def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
-    """The traces of one process, or None unless OpenTelemetry's environment variables name a collector."""
+    """Return the traces of one process, or None unless OpenTelemetry's environment variables name a collector."""
     if not any(environment.get(name) for name in COLLECTORS) or environment.get("OTEL_SDK_DISABLED") == "true":
         return None
     try:
@@ -113,11 +117,8 @@ def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
     return tracing.Traces(tracing.exporting())
 
 
-COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-
-
 def open_for_use(settings: Settings) -> Runtime:
-    """For a command or a child process: the store must exist already."""
+    """Open a store that exists, for a command or a child process."""
     if not settings.database and not settings.sqlite_file.exists():
         raise BadSetting(
             f"there is no store in {settings.data_directory}; start the service once (gatepost serve), "
@@ -128,7 +129,7 @@ def open_for_use(settings: Settings) -> Runtime:
         problem = schema_problem(store.dialect, store.applied())
         if problem:
             raise BadSetting(problem)
-        master = Box(master_keys(settings, first_start=False))
+        master = Box(master_keys(settings))
         keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
     except BaseException:
         store.close()
@@ -137,18 +138,20 @@ def open_for_use(settings: Settings) -> Runtime:
 
 
 def open_for_start(settings: Settings) -> Runtime:
-    """For `serve` and `store migrate`: migrate the schema, and create what an empty store lacks."""
+    """Open the store for `serve` or `store migrate`: migrate the schema, and create what an empty store lacks."""
     first = not settings.database and is_empty(settings.sqlite_file)
     if not settings.database:
         marker.check(settings.key_file, settings.sqlite_file, empty=first)
         settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    master = Box(master_keys(settings, first_start=first))
+    if first and not (settings.master_key or settings.master_key_file or settings.key_file.exists()):
+        write_key_file(settings.key_file, new_master_key())
+    master = Box(master_keys(settings))
     store = open_store(settings)
     try:
         migrated = tuple(store.migrate())
         keys = store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))
         service = service_of(settings, keys)
-        created = store.run_now(lambda tx: _first_start(tx, service, make=not settings.database))
+        created = store.run_now(lambda tx: _complete(tx, service, create_account=not settings.database))
         if not settings.database:
             _mark(settings)
     except BaseException:
@@ -157,8 +160,8 @@ def open_for_start(settings: Settings) -> Runtime:
     return Runtime(store, service, created, migrated, settings.checkpoints_file)
 
 
-def present(settings: Settings) -> AbstractContextManager[None]:
-    """Held by a running service, so that `store restore` does not replace the store meanwhile."""
+def service_lock(settings: Settings) -> AbstractContextManager[None]:
+    """Return the lock that a running service holds, so that `store restore` does not replace the store meanwhile."""
     if settings.database:
         return nullcontext()
     settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,14 +169,11 @@ def present(settings: Settings) -> AbstractContextManager[None]:
 
 
 def is_empty(file: Path) -> bool:
-    """Whether there is no store: no file, or one without a schema."""
+    """Return whether there is no store: no file, or one without a schema."""
     if not file.exists() or not file.stat().st_size:
         return True
-    store = SqliteStore(file, clock.now, create_deliveries)
-    try:
+    with closing(SqliteStore(file, clock.now, create_deliveries)) as store:
         return not store.applied()
-    finally:
-        store.close()
 
 
 def _mark(settings: Settings) -> None:
@@ -187,25 +187,23 @@ def _mark(settings: Settings) -> None:
         )
 
 
-def _first_start(tx: Tx, service: Service, *, make: bool) -> Created | None:
+def _complete(tx: Tx, service: Service, *, create_account: bool) -> Created | None:
+    """Create what a new store, or a store of an earlier release, lacks. Returns the first account, if it is created."""
     account_admin.create_operator(tx, service)
     for account in chains.adopt(tx, service.keys.seal):
         log.error("the chain record of an account is missing; its ledger is not sealed", account=account)
     key_rotation.advance(tx, service, key_rotation.by_service())
-    if not make or len(account_rows.page(tx, "", 2)) > 1:
+    if not create_account or len(account_rows.page(tx, "", 2)) > 1:
         return None
     return account_admin.create(tx, service, accounts.FIRST, {})
 
 
-FIRST_CLIENT = "first-client.json"
-
-
-def welcome(created: Created | None, kept_in: Path | None = None) -> str:
-    """What the first start prints, including the secret unless it was written to a file."""
+def welcome(created: Created | None, file: Path | None = None) -> str:
+    """Return what the first start prints, including the secret unless it was written to a file."""
     if created is None or created.secret is None:
         return ""
-    secret = f"in {kept_in}" if kept_in else created.secret.reveal()
-    note = "Move that file to a safe place." if kept_in else "This secret is shown only once."
+    secret = f"in {file}" if file else created.secret.reveal()
+    note = "Move that file to a safe place." if file else "This secret is shown only once."
     return (
         f"First start: created the account `{created.account.name}` and its first client:\n"
         f"  client_id      {created.client}\n"
@@ -214,17 +212,18 @@ def welcome(created: Created | None, kept_in: Path | None = None) -> str:
     )
 
 
-def keep_first_client(settings: Settings, created: Created | None, *, terminal: bool) -> Path | None:
+def write_first_client(settings: Settings, created: Created | None, *, terminal: bool) -> Path | None:
     """Write the first client to a file, unless it may be printed: to a terminal or with --dev, but never into logs."""
     if created is None or created.secret is None or terminal or settings.dev:
         return None
-    path = settings.data_directory / FIRST_CLIENT
+    path = settings.data_directory / "first-client.json"
     client = {"account": created.account.id, "client_id": created.client, "client_secret": created.secret.reveal()}
     write_key_file(path, msgspec.json.encode(client).decode())
     return path
 
 
 def service_of(settings: Settings, keys: ServerKeys) -> Service:
+    """Return the service with these settings and keys."""
     return Service(
         settings.issuer, keys, Ring(keys.data), index(settings.shared_resources), settings.dev,
         policy(settings), JwksCache(), {name: policy(settings, name) for name in settings.allow_networks},
@@ -232,7 +231,7 @@ def service_of(settings: Settings, keys: ServerKeys) -> Service:
 
 
 def policy(settings: Settings, account: str = "") -> Policy:
-    """Where requests for an account may go: never to Gatepost itself, by address or by name."""
+    """Return where requests for an account may go: never to Gatepost itself, by address or by name."""
     base = urlsplit(settings.issuer)
     own = (base.hostname or "", base.port or (443 if base.scheme == "https" else 80))
     return Policy(
@@ -243,39 +242,34 @@ def policy(settings: Settings, account: str = "") -> Policy:
     )
 
 
-def master_keys(settings: Settings, *, first_start: bool) -> list[bytes]:
-    """From the setting or else the key file, which is created only for a new store, in its own data directory."""
+def master_keys(settings: Settings) -> list[bytes]:
+    """Return the master keys from the setting, or else from the key file, which only its owner may read."""
     if settings.master_key:
         return parse_master_keys(settings.master_key)
     path = settings.key_file
     if not path.exists():
-        if not first_start or settings.master_key_file:
-            reason = "" if settings.database else f" The store in {settings.data_directory} was created with one."
-            raise BadSetting(
-                f"the master key is missing.{reason} Set {PREFIX}MASTER_KEY, or write the key to {path}. "
-                "To create a new one, run: openssl rand -base64 32"
-            )
-        write_key_file(path, new_master_key())
-    _check_permissions(path)
+        reason = "" if settings.database else f" The store in {settings.data_directory} was created with one."
+        raise BadSetting(
+            f"the master key is missing.{reason} Set {PREFIX}MASTER_KEY, or write the key to {path}. "
+            "To create a new one, run: openssl rand -base64 32"
+        )
+    if path.stat().st_mode & 0o077:
+        raise BadSetting(f"{path} can be read by other users; run: chmod 600 {path}")
     return parse_master_keys(path.read_text("ascii"))
 
 
 def write_key_file(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, atomically."""
+    """Write a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)
+    files.replace(path, f"{text}\n".encode())
 
 
-def _check_permissions(path: Path) -> None:
-    if path.stat().st_mode & 0o077:
-        raise BadSetting(f"{path} can be read by other users; run: chmod 600 {path}")
+def bind_problem(host: str, port: int) -> str:
+    """Return why a listener cannot use the port, or "" if it is free. The server would silently share the port."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""

@@ -4,8 +4,6 @@ Every chore is safe to run in several processes and on several machines at once,
 """
 
 import asyncio
-import os
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,27 +11,17 @@ from pathlib import Path
 import msgspec
 
 from gatepost.accounts import Account, account_rows
-from gatepost.core import clock
+from gatepost.core import clock, files
 from gatepost.core.logging import log
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
-from gatepost.ledger import (
-    chain_rows,
-    chains,
-    checkpoint_rows,
-    heads,
-    idempotency,
-    seal_rows,
-    sealing,
-)
-from gatepost.ledger.chain import BrokenChain, Chain
-from gatepost.ledger.heads import DueHeads
+from gatepost.ledger import chain_rows, chains, checkpoint_rows, heads, idempotency, seal_rows, sealing
+from gatepost.ledger.chain import BrokenChain
 from gatepost.ledger.seal import BATCH
-from gatepost.ledger.sealing import PreparedSeal
 from gatepost.oauth import expiry, key_rotation, refusal_counts, refusals
-from gatepost.oauth.service import Service
 from gatepost.run.app import Runtime
-from gatepost.store.transaction import LOWEST, Tx
+from gatepost.store.interface import Store
+from gatepost.store.transaction import LOWEST, Tx, Unit
 from gatepost.webhooks import pruning, tallies
 from gatepost.webhooks.pruning import PruningPosition
 
@@ -72,11 +60,12 @@ async def run(runtime: Runtime, chores: Chores | None = None) -> None:
 
 
 async def seal(runtime: Runtime) -> None:
-    store = runtime.store
+    """Seal the entries of every ledger that has unsealed entries."""
+    store, key = runtime.store, runtime.service.keys.seal
     for account in await store.read(seal_rows.unsealed_accounts):
         try:
-            while prepared := await store.read(_prepare(runtime.service.keys.seal, account)):
-                SEALED.inc(await store.run(_add(account, prepared)))
+            while prepared := await store.read(partial(sealing.prepare, key=key, account=account)):
+                SEALED.inc(await store.run(partial(sealing.add, account=account, prepared=prepared)))
                 progress()
                 if len(prepared.entries) < BATCH:
                     break
@@ -91,76 +80,52 @@ async def grow_trees(runtime: Runtime) -> None:
     key = runtime.service.keys.seal
     for account in await runtime.store.read(lambda tx: chain_rows.behind(tx, 100)):
         try:
-            while await runtime.store.run(_grow(key, account)):
+            while await runtime.store.run(partial(chains.grow_some, key=key, account=account)):
                 await asyncio.sleep(0)
         except BrokenChain as error:
             log.error("ledger tree not built", account=account, error=str(error))
 
 
-def _grow(key: bytes, account: str) -> Callable[[Tx], bool]:
-    return lambda tx: chains.grow_some(tx, key, account)
-
-
 async def record_heads(runtime: Runtime) -> None:
     """Write the changed heads to the operator's ledger, and sign a checkpoint of each."""
-    service, after = runtime.service, ""
+    store, service = runtime.store, runtime.service
+    key, after = service.keys.seal, ""
     while True:
-        due = await runtime.store.read(_due(service, after))
+        due = await store.read(
+            partial(heads.due, key=key, signer=service.signer, base_url=service.base_url, after=after)
+        )
         if due.chains:
-            await runtime.store.run(_record(service.keys.seal, due.chains))
+            await store.run(partial(heads.record_heads, key=key, moved=due.chains))
         after = due.next
         if not after:
             break
     if runtime.checkpoints is not None:
-        await _write_checkpoints(runtime, runtime.checkpoints)
+        await _write_checkpoints(store, runtime.checkpoints)
 
 
-async def _write_checkpoints(runtime: Runtime, path: Path) -> None:
+async def _write_checkpoints(store: Store, path: Path) -> None:
     """Write a line per account, as in `GET /checkpoints`. The file is replaced atomically, and only if it changed."""
     lines, after = [], ""
-    while page := await runtime.store.read(_notes(after)):
+    while page := await store.read(partial(checkpoint_rows.notes, after=after, limit=500)):
         lines += [
-            msgspec.json.encode({"account": account, "size": size, "checkpoint": note}) for account, size, note in page
+            msgspec.json.encode({"account": account, "size": size, "checkpoint": note}) + b"\n"
+            for account, size, note in page
+            if note
         ]
         after = page[-1][0]
-    await asyncio.to_thread(_replace, path, b"".join(line + b"\n" for line in lines))
-
-
-def _notes(after: str) -> Callable[[Tx], list[tuple[str, int, str]]]:
-    return lambda tx: [row for row in checkpoint_rows.notes(tx, after, 500) if row[2]]
+    await asyncio.to_thread(_replace, path, b"".join(lines))
 
 
 def _replace(path: Path, content: bytes) -> None:
     try:
-        if path.exists() and path.read_bytes() == content:
-            return
-        part = path.with_name(path.name + ".part")
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        if not path.exists() or path.read_bytes() != content:
+            files.replace(path, content, mode=0o666)  # others compare checkpoints, so they may read them
     except OSError as error:
         log.error("checkpoints not written", file=str(path), error=str(error))
 
 
-def _due(service: Service, after: str) -> Callable[[Tx], DueHeads]:
-    return lambda tx: heads.due(tx, service.keys.seal, service.signer, service.base_url, after)
-
-
-def _record(key: bytes, moved: list[tuple[str, Chain, str]]) -> Callable[[Tx], int]:
-    return lambda tx: heads.record_heads(tx, key, moved)
-
-
-def _prepare(key: bytes, account: str) -> Callable[[Tx], PreparedSeal | None]:
-    return lambda tx: sealing.prepare(tx, key, account)
-
-
-def _add(account: str, prepared: PreparedSeal) -> Callable[[Tx], int]:
-    return lambda tx: sealing.add(tx, account, prepared)
-
-
 async def keep_keys(runtime: Runtime) -> None:
+    """Announce, activate, retire and purge signing keys when it is time."""
     changes = await runtime.store.run(lambda tx: key_rotation.advance(tx, runtime.service, key_rotation.by_service()))
     for change in changes:
         log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
@@ -169,8 +134,8 @@ async def keep_keys(runtime: Runtime) -> None:
 async def prune(runtime: Runtime) -> None:
     """A read unit examines a hundred accounts. Only accounts that have something to prune are written to."""
     store, key, after = runtime.store, runtime.service.keys.seal, ""
-    while page := await store.read(_accounts(after)):
-        for account in await store.read(_with_something_due(key, page)):
+    while page := await store.read(partial(account_rows.page, after=after, limit=100)):
+        for account in await store.read(partial(_due_for_pruning, key=key, page=page)):
             position: PruningPosition | None = pruning.START
             while position is not None:
                 position = (await store.run(pruning.prune_slice(key, account, position))).next
@@ -179,47 +144,44 @@ async def prune(runtime: Runtime) -> None:
         after = page[-1].name
 
 
-async def forget(runtime: Runtime) -> None:
-    """Delete expired rows in slices. Anyone can add such rows, so this runs more often than `prune`."""
-    while await runtime.store.run(_delete_expired) >= 200:
+def _due_for_pruning(tx: Tx, key: bytes, page: list[Account]) -> list[str]:
+    return [account.id for account in page if pruning.is_due(tx, key, account.id)]
+
+
+async def _run_slices(store: Store, unit: Unit[int], full: int) -> None:
+    """Run the unit until it handles fewer rows than a full slice has. Other work gets its turn in between."""
+    while await store.run(unit) >= full:
         progress()
         await asyncio.sleep(0)
+
+
+async def forget(runtime: Runtime) -> None:
+    """Delete expired rows in slices. Anyone can add such rows, so this runs more often than `prune`."""
+    await _run_slices(runtime.store, _delete_expired, 200)
 
 
 def _delete_expired(tx: Tx) -> int:
     return max(expiry.delete_expired(tx), idempotency.delete_expired(tx), tx.delete_old_changes())
 
 
-def _accounts(after: str) -> Callable[[Tx], list[Account]]:
-    return lambda tx: account_rows.page(tx, after, 100)
-
-
-def _with_something_due(key: bytes, page: list[Account]) -> Callable[[Tx], list[str]]:
-    return lambda tx: [account.id for account in page if pruning.is_due(tx, key, account.id)]
-
-
 async def roll_up(runtime: Runtime) -> None:
     """Turn counts by the minute into counts by the hour, and delete old counts by the hour."""
     now = runtime.store.now()
     hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
-    while await runtime.store.run(lambda tx: tallies.roll_up(tx, hour, _TALLIES)) == _TALLIES:
-        progress()
-        await asyncio.sleep(0)
-    last = clock.seconds(now - HOURS_KEPT)
-    while await runtime.store.run(lambda tx: tallies.delete_before(tx, last, _TALLIES)) == _TALLIES:
-        progress()
-        await asyncio.sleep(0)
+    await _run_slices(runtime.store, partial(tallies.roll_up, before=hour, limit=_TALLIES), _TALLIES)
+    oldest = clock.seconds(now - HOURS_KEPT)
+    await _run_slices(runtime.store, partial(tallies.delete_before, before=oldest, limit=_TALLIES), _TALLIES)
 
 
 async def sum_up_refusals(runtime: Runtime) -> None:
-    def unit(tx: Tx) -> int:
-        ended = refusal_counts.end(tx, tx.at - refusals.WINDOW)
-        refusals.sum_up(tx, ended)
-        return len(ended)
+    """Record the counts of refusals whose window has ended."""
+    await _run_slices(runtime.store, _sum_up_refusals, 200)
 
-    while await runtime.store.run(unit) >= 200:
-        progress()
-        await asyncio.sleep(0)
+
+def _sum_up_refusals(tx: Tx) -> int:
+    ended = refusal_counts.end(tx, tx.at - refusals.WINDOW)
+    refusals.sum_up(tx, ended)
+    return len(ended)
 
 
 class Recounting:
@@ -231,6 +193,7 @@ class Recounting:
         self._missing = 0
 
     async def recount(self, runtime: Runtime) -> None:
+        """Check the next pages."""
         entries = 0
         for _ in range(RECOUNT_PAGES):
             entries += await self._page(runtime)
@@ -263,4 +226,5 @@ def _every_account(tx: Tx) -> list[str]:
 
 
 async def checkpoint(runtime: Runtime) -> None:
+    """Make a checkpoint of the database: SQLite moves its write-ahead log into the file."""
     await asyncio.to_thread(runtime.store.checkpoint)

@@ -1,20 +1,14 @@
-"""A delivery process: the worker and the event consumer. It reads its settings from standard input."""
+"""A delivery process: the worker, and the consumer of events from NATS."""
 
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
-import msgspec
-import uvloop
-
-from gatepost.core.logging import configure_logs
 from gatepost.core.repeat import REPORT_EVERY, Chores
-from gatepost.run import app, parent
-from gatepost.run.tuning import collect_rarely
-from gatepost.settings import Settings
+from gatepost.run import app, child
+from gatepost.run.child import Configuration
 from gatepost.webhooks.worker import Worker
 
 if TYPE_CHECKING:
@@ -23,44 +17,23 @@ if TYPE_CHECKING:
 _SWITCH_INTERVAL = 0.0005  # seconds: the store's thread should not wait long for the interpreter lock
 
 
-class Configuration(msgspec.Struct):
-    """What the supervisor sends to this process."""
-
-    settings: Settings
-    place: str = ""
-
-
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor decides
-    configure_logs()
-    configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=Configuration)
-    runtime = app.open_for_use(configuration.settings)
-    traces = app.traces()
+async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Traces | None" = None) -> None:
+    """Deliver webhooks until the supervisor stops this process."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    collect_rarely()
-    try:
-        uvloop.run(_work(configuration, runtime, traces))
-    finally:
-        runtime.store.close()
-        if traces:
-            traces.close()
-
-
-async def _work(configuration: Configuration, runtime: app.Runtime, traces: "Traces | None" = None) -> None:
-    stopping = parent.stopping()
-    settings = configuration.settings
+    stopping = child.stopping()
+    settings, store = configuration.settings, runtime.store
     worker = Worker(
-        runtime.store,
-        runtime.service,
-        configuration.place,
-        proxy=settings.egress_proxy,
-        ca=settings.egress_ca,
-        traces=traces,
+        store, runtime.service, configuration.place, proxy=settings.egress_proxy, ca=settings.egress_ca, traces=traces
     )
-    os.write(sys.stdout.fileno(), b"ready\n")
+    child.report_ready()
+    work = [worker.run(stopping)]
+    if settings.nats:
+        from gatepost.ingest import nats  # noqa: PLC0415 (an extra that may not be installed)
+
+        work.append(nats.consume(store, settings.nats, settings.nats_stream, stopping, traces))
     reporting = asyncio.create_task(_report(worker.chores))
     try:
-        await asyncio.gather(worker.run(stopping), _consume_events(configuration.settings, runtime, stopping, traces))
+        await asyncio.gather(*work)
     finally:
         reporting.cancel()
 
@@ -75,14 +48,5 @@ async def _report(chores: Chores) -> None:
         await asyncio.sleep(REPORT_EVERY)
 
 
-async def _consume_events(
-    settings: Settings, runtime: app.Runtime, stopping: asyncio.Event, traces: "Traces | None"
-) -> None:  # fmt: skip
-    if settings.nats:
-        from gatepost.ingest import nats  # noqa: PLC0415 (an extra that may not be installed)
-
-        await nats.consume(runtime.store, settings.nats, settings.nats_stream, stopping, traces)
-
-
 if __name__ == "__main__":
-    main()
+    child.main(serve)

@@ -1,4 +1,4 @@
-"""After a restore to an earlier state: end everything that may have been revoked, replaced or used since.
+"""The restore of a backup, and the steps that follow a restore by other means.
 
 The restored store does not know which tokens were revoked, replaced or issued after the backup. So everything ends:
 replacing the signing keys ends every access token, also for verifiers that only check signatures, and ending the
@@ -6,65 +6,128 @@ consents ends every refresh token.
 """
 
 from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gatepost import accounts
-from gatepost.accounts import Account, account_rows, lookup
+from gatepost.accounts import Account, account_rows, lookup, server_keys
 from gatepost.core import clock, ids
+from gatepost.core.errors import BadSetting
+from gatepost.core.secrets import Box
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import consent_rows, key_rotation, revocation
 from gatepost.oauth.authorize import interactions
 from gatepost.oauth.service import Service
-from gatepost.store.transaction import LOWEST, Tx, Unit
+from gatepost.run import app, backups
+from gatepost.settings import Settings
+from gatepost.store import backup, marker, presence
+from gatepost.store.interface import Store
+from gatepost.store.sqlite import SqliteStore
+from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import queue_rows
+from gatepost.webhooks.fanout import create_deliveries
 
-T = TypeVar("T")
 REASON = "store_restored"
 _ORIGIN = Origin(OPERATOR)
 _SLICE = 200  # consents in one commit
-_EVERY = 1_000_000_000
+_NO_LIMIT = 1_000_000_000
 
-
-class Store(Protocol):
-    def read_now(self, unit: Unit[T]) -> T: ...
-    def run_now(self, unit: Unit[T]) -> T: ...
+Advance = Callable[[int], None]  # is called with the number of pages that were copied, or of consents that were ended
 
 
 class Restored(NamedTuple):
+    """The result of a restore."""
+
     backup_at: datetime | None
-    ended: bool  # whether tokens were ended
-    consents: int
+    tokens_ended: bool
+    consents: int  # that were ended
     unfinished: int  # deliveries that are sent again
+    lost_entries: dict[str, int]  # by type: entries that are not in the backup
+    previous_store: Path | None = None  # where the replaced store is now
 
 
-def finish(
-    store: Store, service: Service, *, backup_at: datetime | None, keep_tokens: bool, lost: dict[str, int],
-    passed: Callable[[int], None],
+def restore_backup(
+    settings: Settings, file: Path, *, keep_tokens: bool, advance_pages: Advance, advance_consents: Advance
+) -> Restored:
+    """Replace the store by a backup. A copy beside the store is prepared, and then takes its place atomically."""
+    if settings.database:
+        raise BadSetting(
+            "this store is on PostgreSQL: restore it with PostgreSQL's own tools, then run: gatepost store restore "
+            "--after-pitr"
+        )
+    if not file.is_file():
+        raise BadSetting(f"the file {file} does not exist")
+    backups.verify(file)
+    settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with presence.alone(settings.data_directory):
+        copy = settings.data_directory / "gatepost.restoring.db"
+        try:
+            _remove(copy)
+            backup.copy(file, copy, None, advance_pages)
+            at = backup.made_at(copy)
+            backup.forget_made_at(copy)
+            lost = backup.entries_since(settings.sqlite_file, at) if at and settings.sqlite_file.exists() else {}
+            master = Box(app.master_keys(settings))
+            with closing(SqliteStore(copy, clock.now, create_deliveries)) as store:
+                store.migrate()
+                keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
+                service = app.service_of(settings, keys)
+                restored = _finish(store, service, at, lost, advance_consents, keep_tokens=keep_tokens)
+            backup.settle(copy)
+            _mark(settings, restoring=True)
+            previous = backup.put_in_place(copy, settings.sqlite_file, clock.now().strftime("%Y%m%dT%H%M%SZ"))
+            _mark(settings, restoring=False)
+        finally:
+            _remove(copy)
+    return restored._replace(previous_store=previous)
+
+
+def _remove(file: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
+
+
+def _mark(settings: Settings, *, restoring: bool) -> None:
+    with suppress(OSError):  # the key may be on a volume that cannot be written
+        marker.put(settings.key_file, settings.sqlite_file, restoring=restoring)
+
+
+def finish_restore(settings: Settings, advance: Advance) -> Restored:
+    """Finish a restore that was done by other means, to an earlier state that is not known."""
+    runtime = app.open_for_use(settings)
+    with closing(runtime.store):
+        return _finish(runtime.store, runtime.service, None, {}, advance, keep_tokens=False)
+
+
+def _finish(
+    store: Store, service: Service, backup_at: datetime | None, lost: dict[str, int], advance: Advance,
+    *, keep_tokens: bool,
 ) -> Restored:  # fmt: skip
     """Record the restore, and end all tokens unless they are kept. Safe to run again after an interruption."""
-    at, waiting = store.read_now(lambda tx: (tx.at, unfinished(tx)))
-    data: dict[str, Any] = {
+    at, unfinished = store.read_now(lambda tx: (tx.at, _count_unfinished(tx)))
+    data = {
         "backup_at": clock.rfc3339(backup_at) if backup_at else None,
         "tokens": "kept" if keep_tokens else "ended",
-        "unfinished_deliveries": waiting,
+        "unfinished_deliveries": unfinished,
         "lost_entries": lost,
     }
-    store.run_now(lambda tx: _begin(tx, service, data, keep_tokens=keep_tokens))
+    store.run_now(lambda tx: _record(tx, service, data, keep_tokens=keep_tokens))
     consents = 0
     if not keep_tokens:
         for account in list(lookup.every(store)):
-            consents += _end_consents(store, account, at, passed)
-    return Restored(backup_at, not keep_tokens, consents, waiting)
+            consents += _end_consents(store, account, at, advance)
+    return Restored(backup_at, not keep_tokens, consents, unfinished, lost)
 
 
-def unfinished(tx: Tx) -> int:
-    """The number of unfinished deliveries."""
-    return sum(int(number) for number, _ in queue_rows.count_by_endpoint(tx, _EVERY).values())
+def _count_unfinished(tx: Tx) -> int:
+    return sum(int(number) for number, _ in queue_rows.count_by_endpoint(tx, _NO_LIMIT).values())
 
 
-def _begin(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool) -> None:
+def _record(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool) -> None:
     """In one commit: record the restore, replace the signing keys, and end the authorizations in progress."""
     account = account_rows.load_named(tx, accounts.OPERATOR)
     if account is None:
@@ -75,20 +138,17 @@ def _begin(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool)
         interactions.delete_all(tx)
 
 
-def _end_consents(store: Store, account: Account, before: datetime, passed: Callable[[int], None]) -> int:
+def _end_consents(store: Store, account: Account, before: datetime, advance: Advance) -> int:
     count, after = 0, LOWEST
-    while page := store.run_now(_end_page(account, after, before)):
+    while page := store.run_now(partial(_end_page, account=account, after=after, before=before)):
         count += len(page)
         after = page[-1]
-        passed(len(page))
+        advance(len(page))
     return count
 
 
-def _end_page(account: Account, after: bytes, before: datetime) -> Callable[[Tx], list[bytes]]:
-    def unit(tx: Tx) -> list[bytes]:
-        page = consent_rows.active_given_before(tx, account.id, after, before, _SLICE)
-        for raw_id in page:
-            revocation.end_consent(tx, account, ids.text("con", raw_id), REASON, _ORIGIN)
-        return page
-
-    return unit
+def _end_page(tx: Tx, account: Account, after: bytes, before: datetime) -> list[bytes]:
+    page = consent_rows.active_given_before(tx, account.id, after, before, _SLICE)
+    for raw_id in page:
+        revocation.end_consent(tx, account, ids.text("con", raw_id), REASON, _ORIGIN)
+    return page

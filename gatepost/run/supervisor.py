@@ -1,7 +1,7 @@
 """The supervisor: a parent process with the operations plane and the chores, which runs the web and delivery processes.
 
-A child reads its settings as one line from standard input, and ends when that stream ends. So no child outlives the
-supervisor, however the supervisor ends.
+A child reads its configuration as one line from standard input, and ends when that stream ends. So no child outlives
+the supervisor, however the supervisor ends.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from gatepost.core.logging import configure_logs, log
 from gatepost.core.repeat import Chores
 from gatepost.ingest import http as intake
 from gatepost.run import app, chores
+from gatepost.run.child import Configuration
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.store.lost import LOST_CODE
@@ -47,11 +47,12 @@ def main(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     configure_logs()
     _raise_file_limit()
-    _check_free(settings.host, settings.port)
-    _check_free(settings.ops_host, settings.ops_port)
+    for host, port in ((settings.host, settings.port), (settings.ops_host, settings.ops_port)):
+        if problem := app.bind_problem(host, port):
+            raise BadSetting(f"cannot listen on {host}:{port}: {problem}")
     metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
     try:
-        with app.present(settings):
+        with app.service_lock(settings):
             _run(settings, metrics)
     finally:
         shutil.rmtree(metrics, ignore_errors=True)
@@ -77,25 +78,14 @@ def _run(settings: Settings, metrics: str) -> None:
 
 
 def _greet(settings: Settings, runtime: app.Runtime) -> None:
-    kept_in = app.keep_first_client(settings, runtime.created, terminal=sys.stdout.isatty())
-    if kept_in:
-        log.info("first client", client=runtime.created and runtime.created.client, secret_in=str(kept_in))
+    file = app.write_first_client(settings, runtime.created, terminal=sys.stdout.isatty())
+    if file:
+        log.info("first client", client=runtime.created and runtime.created.client, secret_in=str(file))
     else:
         print(app.welcome(runtime.created), end="", flush=True)
     accounts = runtime.store.read_now(lambda tx: account_rows.page(tx, "", 2))
     if settings.database and len(accounts) < 2:  # one is the operator's
         log.info("no account yet", create_one="gatepost account create NAME")
-
-
-def _check_free(host: str, port: int) -> None:
-    """Fail if the port is taken. The server would silently share it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise BadSetting(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str, traces: "Traces | None") -> None:
@@ -130,12 +120,11 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str, tra
 
 
 def _children(settings: Settings, metrics: str) -> list["_Child"]:
-    count = 0 if settings.only == "deliver" else settings.workers
-    web = [_Child("web", msgspec.json.encode(settings), metrics) for _ in range(count)]
-    if settings.only == "web":
-        return web
-    configuration = msgspec.json.encode({"settings": settings, "place": ids.new("sup")})
-    return [*web, _Child("deliveries", configuration, metrics)]
+    configuration = msgspec.json.encode(Configuration(settings, ids.new("sup")))
+    kinds = [] if settings.only == "deliver" else ["web"] * settings.workers
+    if settings.only != "web":
+        kinds.append("deliveries")
+    return [_Child(kind, configuration, metrics) for kind in kinds]
 
 
 async def _announce(settings: Settings, children: list["_Child"]) -> None:

@@ -1,21 +1,14 @@
-"""A web process: only the public listener. It reads its settings from standard input, and ends with it."""
+"""A web process: only the public listener."""
 
 import asyncio
 import contextlib
-import os
-import signal
-import sys
 from typing import TYPE_CHECKING
 
-import msgspec
-import uvloop
-
 from gatepost.core.errors import Unavailable
-from gatepost.core.logging import configure_logs, log
+from gatepost.core.logging import log
 from gatepost.egress.remote_jwks import KeyFetcher
-from gatepost.run import app, parent
-from gatepost.run.tuning import collect_rarely
-from gatepost.settings import Settings
+from gatepost.run import app, child
+from gatepost.run.child import Configuration
 from gatepost.web.app import Application
 from gatepost.web.context import Context
 from gatepost.web.listen import listening
@@ -27,34 +20,19 @@ WRITE_USES_EVERY = 15.0
 LOAD_KEYS_EVERY = 0.5  # seconds until a new or revoked signing key shows in the key set
 
 
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor decides
-    configure_logs()
-    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
-    runtime = app.open_for_use(settings)
-    traces = app.traces()
-    collect_rarely()
-    try:
-        uvloop.run(_serve(settings, runtime, traces))
-    finally:
-        runtime.store.close()
-        if traces:
-            traces.close()
-
-
-async def _serve(settings: Settings, runtime: app.Runtime, traces: "Traces | None") -> None:
-    service = runtime.service
-    fetcher = KeyFetcher(service.foreign, service.policy_for, runtime.store.now, ca=settings.egress_ca)
-    context = Context(runtime.store, service, runtime.store.now, fetcher)
-    proxies = tuple(settings.trusted_proxies)
+async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Traces | None") -> None:
+    """Respond to requests until the supervisor stops this process."""
+    settings, service, now = configuration.settings, runtime.service, runtime.store.now
+    fetcher = KeyFetcher(service.foreign, service.policy_for, now, ca=settings.egress_ca)
+    context = Context(runtime.store, service, now, fetcher)
     application = Application(
-        context, protocol=settings.protocol, trusted_proxies=proxies, traces=traces,
+        context, protocol=settings.protocol, trusted_proxies=tuple(settings.trusted_proxies), traces=traces,
         max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
     )  # fmt: skip
     await context.load_keys()
-    stopping = parent.stopping()
+    stopping = child.stopping()
     async with listening(application, settings.host, settings.port):
-        os.write(sys.stdout.fileno(), b"ready\n")
+        child.report_ready()
         background = [asyncio.create_task(_write_uses(context)), asyncio.create_task(_load_keys(context))]
         await stopping.wait()
     for task in background:
@@ -85,4 +63,4 @@ async def _write_uses(context: Context) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    child.main(serve)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import apsw
 
-from gatepost.core import clock
+from gatepost.core import clock, files
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store.turnstile import Turnstile
 
@@ -21,10 +21,10 @@ _BUSY = 5000  # milliseconds
 _MADE_AT = "backed_up_at"
 
 
-def copy(source: Path, target: Path, at: datetime | None, passed: Callable[[int, int], None]) -> None:
+def copy(source: Path, target: Path, at: datetime | None, advance: Callable[[int], None]) -> None:
     """Copy one snapshot of the source, while others may write to it. `at` is noted in the copy.
 
-    The file gets its name when it is complete and on the disk. `passed` is called with the copied and the total pages.
+    The file gets its name when it is complete and on the disk. `advance` gets the pages of each step.
     """
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
@@ -34,17 +34,19 @@ def copy(source: Path, target: Path, at: datetime | None, passed: Callable[[int,
             original.execute("BEGIN")
             original.execute("SELECT count(*) FROM sqlite_master").fetchall()  # from here on this is the snapshot
             with made.backup("main", original, "main") as backup:
+                copied = 0
                 while not backup.done:
                     backup.step(_PAGES)
-                    passed(backup.page_count - backup.remaining, backup.page_count)
+                    advance(backup.page_count - backup.remaining - copied)
+                    copied = backup.page_count - backup.remaining
             original.execute("ROLLBACK")
             made.execute("PRAGMA journal_mode=DELETE")
             if at is not None:
                 row = (_MADE_AT, clock.milliseconds(at))
                 made.execute("INSERT OR REPLACE INTO counters (name, value) VALUES (?, ?)", row)
-        sync(partial)
+        files.sync(partial)
         partial.replace(target)
-        sync(target.parent)
+        files.sync(target.parent)
     except (apsw.Error, OSError) as error:
         raise Unavailable(f"{source} cannot be copied to {target}: {error}") from error
     finally:
@@ -107,11 +109,11 @@ def put_in_place(fresh: Path, store: Path, name: str) -> Path | None:
             there = [each for each in ("", "-wal") if Path(f"{store}{each}").exists()]
             for each in there:
                 os.link(f"{store}{each}", f"{aside}{each}")
-            sync(store.parent)
+            files.sync(store.parent)
             for each in ("-wal", "-shm"):
                 Path(f"{store}{each}").unlink(missing_ok=True)
             fresh.replace(store)
-            sync(store.parent)
+            files.sync(store.parent)
     finally:
         turnstile.close()
     return aside if there else None
@@ -121,7 +123,7 @@ def settle(file: Path) -> None:
     """Turn it into a single file without a log, on the disk."""
     with closing(_open(file)) as database:
         database.execute("PRAGMA journal_mode=DELETE")
-    sync(file)
+    files.sync(file)
 
 
 def check_target(target: Path) -> None:
@@ -129,14 +131,6 @@ def check_target(target: Path) -> None:
         raise BadSetting(f"{target} exists already; choose another name, so that no backup is overwritten")
     if not target.parent.is_dir():
         raise BadSetting(f"{target.parent} is not a directory; make it first")
-
-
-def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open(file: Path, *, write: bool = True) -> apsw.Connection:

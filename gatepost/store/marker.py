@@ -7,6 +7,7 @@ silently create an empty store with the old key.
 import os
 from pathlib import Path
 
+from gatepost.core import files
 from gatepost.core.errors import BadSetting
 
 RESTORING = "restoring "
@@ -38,13 +39,7 @@ def put(key_file: Path, store: Path, *, restoring: bool = False) -> None:
     wanted = [*others, f"{RESTORING}{name}" if restoring else name]
     if wanted == before or not marker.parent.exists():
         return
-    fresh = marker.with_name(f"{marker.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write("\n".join(wanted) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(marker)
+    files.replace(marker, "".join(f"{line}\n" for line in wanted).encode())
 
 
 def _lines(key_file: Path) -> list[str]:

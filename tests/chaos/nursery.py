@@ -16,6 +16,7 @@ import msgspec
 import uvloop
 
 from gatepost.run import app, delivery_process
+from gatepost.run.child import Configuration
 from gatepost.webhooks.attempts import Attempts
 from gatepost.webhooks.worker import Worker
 
@@ -61,13 +62,12 @@ def child(order: bytes, step: str) -> NoReturn:
     if step:
         STEPS[step]()
     with contextlib.suppress(BaseException):
-        found = msgspec.json.decode(order, type=delivery_process.Configuration)
+        found = msgspec.json.decode(order, type=Configuration)
         opened = app.open_for_use(found.settings)
         reader, _writer = os.pipe()
         os.dup2(reader, 0)  # an input that never ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.setswitchinterval(0.0005)
-        uvloop.run(delivery_process._work(found, opened))
+        uvloop.run(delivery_process.serve(found, opened))
         opened.store.close()
     os._exit(0)
 

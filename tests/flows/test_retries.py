@@ -325,7 +325,7 @@ _SKEWED = """
 import sys
 if "gatepost.run.delivery_process" in sys.orig_argv:
     from datetime import timedelta
-    from gatepost import clock
+    from gatepost.core import clock
     right = clock.now
     clock.now = lambda: right() + timedelta(minutes={minutes})
 """

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 
-from gatepost.run import parent
+from gatepost.run import child
 
 
 def test_the_end_of_the_input_is_watched_for_once() -> None:
@@ -12,7 +12,7 @@ def test_the_end_of_the_input_is_watched_for_once() -> None:
     read, write = os.pipe()
 
     async def wait() -> bool:
-        stopping = parent.stopping(read)
+        stopping = child.stopping(read)
         await asyncio.sleep(0)
         assert not stopping.is_set()
         os.close(write)
@@ -27,7 +27,7 @@ def test_a_signal() -> None:
     read, write = os.pipe()
 
     async def wait() -> None:
-        stopping = parent.stopping(read)
+        stopping = child.stopping(read)
         os.kill(os.getpid(), signal.SIGTERM)
         await stopping.wait()
         asyncio.get_running_loop().remove_reader(read)
