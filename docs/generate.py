@@ -205,8 +205,8 @@ def _codes(function: Callable[..., Any]) -> list[str]:
     """Return the error codes that the source of a check or rule names."""
     source = inspect.getsource(function)
     found = re.findall(r'Refusal\(\s*"(\w+)"', source)
-    found += ["invalid_request"] * ("_bad(" in source or "asked.hint" in source)
-    found += ["invalid_scope"] * ("_scope(" in source) + ["invalid_dpop_proof"] * ("too_weak(" in source)
+    found += ["invalid_request"] * ("_invalid(" in source)
+    found += ["invalid_scope"] * ("_invalid_scope(" in source) + ["invalid_dpop_proof"] * ("too_weak(" in source)
     return list(dict.fromkeys(code for code in ERRORS if code in found))
 
 

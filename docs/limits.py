@@ -118,7 +118,7 @@ LIMITS: dict[str, list[Row]] = {
         ("cache time of Gatepost's key set", _time(signing_keys.JWKS_MAX_AGE), "verifiers fetch it again"),
     ],
     "signing in": [
-        *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.LONGEST.items()),
+        *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.MAX_LENGTHS.items()),
         ("time from a pushed request to the end of its authorization", _time(flow.PUSHED_LIFE), _WRONG),
         ("time from an interaction to its handoff", _time(handoff.INTERACTION_LIFE), "400; restart the authorization"),
         ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),

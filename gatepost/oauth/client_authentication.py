@@ -42,6 +42,14 @@ class AuthenticatedClient(NamedTuple):
         return self.expires_at is None or at < self.expires_at
 
 
+class RefusedRequest(NamedTuple):
+    """A refused request of a client, with the id of the ledger entry that records the refusal, if there is one."""
+
+    refusal: Refusal
+    event: str | None = None
+    authenticated: bool = True
+
+
 class _Failure(NamedTuple):
     """Why authentication failed. The ledger has the reason; the response never does."""
 
@@ -74,6 +82,17 @@ def authenticate(
         wait = max(1, math.ceil((counted.since + refusals.WINDOW - tx.at).total_seconds()))
         return Refusal("too_many_failures", "too many failed authentications; wait", retry_after=wait, rule=rule)
     return Refusal("invalid_client", "client authentication failed", rule=rule)
+
+
+def refuse_request(
+    tx: Tx, authenticated: AuthenticatedClient, refusal: Refusal, origin: Origin, endpoint: str
+) -> RefusedRequest:
+    """Record that an endpoint other than the token endpoint refused the request of an authenticated client."""
+    data = {"at": endpoint, "error": refusal.code, "error_description": refusal.detail, "by": authenticated.by}
+    if refusal.rule:
+        data["rule"] = refusal.rule
+    account, client = authenticated.account, authenticated.client
+    return RefusedRequest(refusal, refusals.ledger(tx, account, client, "oauth.request.refused", origin, data))
 
 
 def authenticate_by_secret(tx: Tx, service: Service, credentials: ClientCredentials) -> AuthenticatedClient | None:

@@ -89,7 +89,7 @@ def fits(grant_type: str, scope: str) -> bool:
     """Whether a scope can be obtained by this grant type at all."""
     if scope in operations.OPERATIONS:
         return grant_type == "client_credentials"
-    return scope not in scopes.BY_CODE or GRANT_TYPES[grant_type].by_code
+    return scope not in scopes.PROTOCOL_SCOPES or GRANT_TYPES[grant_type].by_code
 
 
 def parse(given: list[dict[str, Any]], current: Mapping[str, Grant]) -> list[Grant] | str:

@@ -12,7 +12,7 @@ from gatepost.core.secrets import digest
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import access_tokens, consent_rows, family_rows, refresh_tokens, revoked_tokens, used_assertions
-from gatepost.oauth.authorize.handoff import REVOKE_TYPE, signed_by
+from gatepost.oauth.authorize.handoff import REVOKE_TYPE, envelope_problem
 from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
@@ -89,11 +89,11 @@ def by_login_application(tx: Tx, service: Service, token: str, request: str, sou
     try:
         keys = login_keys(tx, service, account, token)
         claims = read(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(REVOKE_TYPE,))
-        problem = signed_by(claims, account=account.id, base_url=service.base_url, at=tx.at)
+        problem = envelope_problem(claims, account=account.id, base_url=service.base_url, at=tx.at)
     except Unreadable as error:
         return _bad(f"it cannot be verified with the account's login_jwks ({error})")
-    if problem is not None:
-        return _bad(problem.detail.removeprefix("handoff: "))
+    if problem:
+        return _bad(problem)
     subject, client = claims.get("sub"), claims.get("client_id")
     if not isinstance(subject, str) or not subject or not isinstance(client, str | None):
         return _bad("sub must be that of a handoff, and client_id a client's id")

@@ -18,11 +18,11 @@ SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749, sectio
 RESERVED = "gatepost:"
 OPENID = "openid"
 OFFLINE = "offline_access"
-BY_CODE = {
+PROTOCOL_SCOPES = {
     OPENID: "Sign in: an ID token and userinfo.",
     OFFLINE: "Stay signed in: a refresh token.",
 }
-RESERVED_NAMES = BY_CODE | OPERATIONS  # no account defines a scope of its own under these
+RESERVED_NAMES = PROTOCOL_SCOPES | OPERATIONS  # no account defines a scope of its own under these
 
 STANDARD_CLAIMS = {  # OIDC Core 1.0, section 5.4
     "profile": [
@@ -39,7 +39,7 @@ STANDARD = {
     "address": "Your postal address.",
     "phone": "Your phone number.",
 }
-BUILT_IN = BY_CODE | STANDARD | OPERATIONS
+BUILT_IN = PROTOCOL_SCOPES | STANDARD | OPERATIONS
 # Claims that only Gatepost itself sets, in any token.
 PROTOCOL_CLAIMS = frozenset(
     {
@@ -90,9 +90,9 @@ MEMBERS = table(
         "name",
         schema.matching(
             SCOPE_TOKEN.pattern,
-            expects=f"{_SCOPE_CHARACTERS}; {', '.join(BY_CODE)} and the prefix {RESERVED} are reserved",
+            expects=f"{_SCOPE_CHARACTERS}; {', '.join(PROTOCOL_SCOPES)} and the prefix {RESERVED} are reserved",
             examples=["invoices:read"],
-            **{"not": {"anyOf": [{"pattern": f"^{RESERVED}"}, {"enum": list(BY_CODE)}]}},
+            **{"not": {"anyOf": [{"pattern": f"^{RESERVED}"}, {"enum": list(PROTOCOL_SCOPES)}]}},
         ),
         "What clients request. It identifies the scope within the account.",
         required=True,

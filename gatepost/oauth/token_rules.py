@@ -210,7 +210,7 @@ def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal
     resource_of, lifetime_of, claim_scopes = {}, {}, set()
     by_person = GRANT_TYPES[draft.request.grant_type].by_code
     for name in draft.scope:
-        if by_person and name in scopes.BY_CODE:
+        if by_person and name in scopes.PROTOCOL_SCOPES:
             continue
         if name in operations.OPERATIONS:
             resource_of[name] = draft.base_url
@@ -249,7 +249,7 @@ def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     if not offered and scopes.OPENID not in draft.scope:
         return Refusal("invalid_scope", "scope: offline_access alone gives no access", "scope")
     resource = (named or offered or {draft.base_url}).pop()
-    free = draft.claim_scopes.union(scopes.BY_CODE)
+    free = draft.claim_scopes.union(scopes.PROTOCOL_SCOPES)
     kept = tuple(name for name in draft.scope if name in free or draft.resource_of[name] == resource)
     fixed = definitions.fixed_claims(resource)
     return msgspec.structs.replace(draft, resource=resource, scope=kept, fixed_claims=fixed)

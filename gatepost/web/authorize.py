@@ -18,13 +18,13 @@ from gatepost.oauth.authorize.flow import (
     ClientRedirect,
     LoginRedirect,
     Parameters,
-    RefusedRequest,
     ValidRequest,
     Visit,
     error_redirect,
 )
 from gatepost.oauth.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF, MAX_INTERACTION
 from gatepost.oauth.authorize.request import Authorization
+from gatepost.oauth.client_authentication import RefusedRequest
 from gatepost.web import bearer
 from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, parameters
@@ -66,8 +66,8 @@ async def answer(context: Context, request: Request) -> Reply:
         case LoginRedirect():
             signed = context.service.ring.sign(outcome.key, _encode(outcome.claims), INTERACTION_TYPE).decode()
             if len(signed) > MAX_INTERACTION:
-                refusal = Refusal("invalid_request", "the request is too large to be passed on; name fewer claims")
-                return _back(error_redirect(context.service, outcome.back_to, refusal))
+                detail = "the request is too large to be passed on; name fewer claims"
+                return _back(error_redirect(context.service, outcome.authorization, "invalid_request", detail))
             return _redirect(_joined(outcome.login_url, {"interaction": signed}), _cookie(context, cookie))
 
 
@@ -129,9 +129,9 @@ def _back(back: ClientRedirect) -> Reply:
     told = back.parameters
     if "error_description" in told:
         told = told | {"error_description": ascii_text(told["error_description"])}
-    if back.to.response_mode == "form_post":
-        return _form(back.to, told)
-    return _redirect(_joined(back.to.redirect_uri, told))
+    if back.authorization.response_mode == "form_post":
+        return _form(back.authorization, told)
+    return _redirect(_joined(back.authorization.redirect_uri, told))
 
 
 def _joined(uri: str, more: dict[str, str]) -> str:
@@ -184,4 +184,4 @@ async def push(context: Context, request: Request) -> Reply:
         if not outcome.authenticated:
             note_failed_authentication(request, outcome.refusal)
         return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
-    return json(201, {"request_uri": outcome.request_uri, "expires_in": outcome.expires_in}, NO_STORE)
+    return json(201, {"request_uri": outcome, "expires_in": flow.PUSHED_LIFE}, NO_STORE)

@@ -6,8 +6,12 @@ from typing import Any
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import client_authentication, introspection, revocation
-from gatepost.oauth.authorize.flow import RefusedRequest, refuse_request
-from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
+from gatepost.oauth.client_authentication import (
+    AuthenticatedClient,
+    ClientCredentials,
+    RefusedRequest,
+    refuse_request,
+)
 from gatepost.store.transaction import SHORT, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Context
@@ -91,7 +95,7 @@ async def _as_client(
         origin = Origin(credentials.client, request.id, request.source)
         authenticated = client_authentication.authenticate(tx, context.service, credentials, origin)
         if isinstance(authenticated, Refusal):
-            return RefusedRequest(authenticated, None, authenticated=False)
+            return RefusedRequest(authenticated, authenticated=False)
         if at == "introspect" and authenticated.client.public:
             return refuse_request(
                 tx,

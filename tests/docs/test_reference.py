@@ -219,7 +219,7 @@ def test_authorization_parameters() -> None:
     table = lines[: next(place for place, line in enumerate(lines) if line.startswith("| `request`, ")) + 1]
     told = {name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])}
     source = inspect.getsource(request) + inspect.getsource(authorize_units)
-    read = set(re.findall(r'(?:request|parameters)\.get\("(\w+)"', source)) | set(request.LONGEST) | {"resource"}
+    read = set(re.findall(r'(?:request|parameters)\.get\("(\w+)"', source)) | set(request.MAX_LENGTHS) | {"resource"}
     assert told == read | {"display", "request_uri", "handoff"}
 
 

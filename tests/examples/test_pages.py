@@ -113,7 +113,7 @@ def test_the_interaction_is_as_told() -> None:
         acr_values="b", ui_locales="en", claims={"id_token": {}}, hint="ada",
     )  # fmt: skip
     client = clients.Client("cli_1", "acc_1", datetime.now(UTC), datetime.now(UTC), client_name="Calendar")
-    told = handoff.interaction(
+    told = handoff.interaction_claims(
         full, client, interaction="int_1", descriptions={}, base_url="https://a", login_url="https://b",
         at=datetime.now(UTC),
     )  # fmt: skip
@@ -123,7 +123,7 @@ def test_the_interaction_is_as_told() -> None:
     assert example["exp"] - example["iat"] == told["exp"] - told["iat"] == 600
     assert f"`{handoff.INTERACTION_TYPE}`" in prose(LOGIN)
     assert f"up to {handoff.MAX_INTERACTION // 1024} KiB" in prose(LOGIN)
-    assert members("member of the interaction") >= set(request.PASSED_ON)
+    assert members("member of the interaction") >= set(request.FORWARDED)
 
 
 def test_the_handoffs_are_as_told() -> None:
@@ -133,14 +133,14 @@ def test_the_handoffs_are_as_told() -> None:
     authorization = Authorization("https://c.example", scope=[each["name"] for each in asked["scopes"]], max_age=3600)
     for each in (said, refused, left):
         at = datetime.fromtimestamp(each["iat"] + 1, UTC)
-        assert handoff.signed_by(each, account=asked["account"], base_url=asked["iss"], at=at) is None
+        assert not handoff.envelope_problem(each, account=asked["account"], base_url=asked["iss"], at=at)
         assert each.get("interaction", asked["jti"]) == asked["jti"]
     at = datetime.fromtimestamp(said["iat"] + 1, UTC)
-    asked_at = datetime.fromtimestamp(asked["iat"], UTC)
-    found = handoff.check(said, authorization, asked_at=asked_at, at=at)
+    started_at = datetime.fromtimestamp(asked["iat"], UTC)
+    found = handoff.check(said, authorization, started_at=started_at, at=at)
     assert isinstance(found, handoff.Granted)
     assert found.details.claims == said["claims"]
-    assert isinstance(handoff.check(refused, authorization, asked_at=asked_at, at=at), handoff.Denied)
+    assert isinstance(handoff.check(refused, authorization, started_at=started_at, at=at), handoff.Denied)
     assert first_column(LOGIN, "error", "use it when") == list(handoff.ERRORS)
     text = prose(LOGIN)
     for typ in (handoff.HANDOFF_TYPE, handoff.REVOKE_TYPE):

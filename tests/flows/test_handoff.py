@@ -243,7 +243,7 @@ def test_another_browser(stored: Platform) -> None:
     """Neither one that began nothing here, nor one that began something of its own."""
     browser, interaction = begun(stored)
     sent = stored.handoff(interaction)
-    check_nowhere(stored.come_back(Browser(), sent), "this browser began no authorization")
+    check_nowhere(stored.come_back(Browser(), sent), "this browser sent no cookie")
     victim, _ = begun(stored)
     check_nowhere(stored.come_back(victim, sent), "another browser")
     forged = Browser()
@@ -270,7 +270,7 @@ def test_an_interaction_is_finished_once(stored: Platform) -> None:
     sent = stored.handoff(interaction)
     _, told = sent_to(stored.come_back(browser, sent))
     for again in (sent, stored.handoff(interaction), stored.handoff(interaction, sub=None, error="access_denied")):
-        check_nowhere(stored.come_back(browser, again), "used or expired")
+        check_nowhere(stored.come_back(browser, again), "completed or has expired")
     assert stored.redeem(told["code"]).status_code == 200, "nor does trying again spoil what was given"
 
 
@@ -278,7 +278,7 @@ def test_a_denial_finishes_it_too(stored: Platform) -> None:
     browser, interaction = begun(stored)
     denied = stored.handoff(interaction, sub=None, scope=None, error="access_denied", error_description='Nö, "no"')
     check_back(stored.come_back(browser, denied), stored, "access_denied", "N?, 'no'")
-    check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "used or expired")
+    check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "completed or has expired")
     [entry] = [each for each in stored.entries("oauth.consent.refused") if each["subject"] == interaction["jti"]]
     assert (entry["data"]["client"], entry["data"]["error"]) == (stored.client.id, "access_denied")
 
@@ -291,7 +291,7 @@ def test_an_expired_interaction(stored: Platform) -> None:
         return len(tx._connection.select(statement, {"id": ids.raw(interaction["jti"]), "at": now() * 1000}))
 
     assert stored.gatepost.opened.store.run_now(expire) == 1
-    check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "used or expired")
+    check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "completed or has expired")
 
 
 def test_of_fifty_parallel_returns_one_gives_a_code(stored: Platform) -> None:
@@ -310,7 +310,7 @@ def test_of_fifty_parallel_returns_one_gives_a_code(stored: Platform) -> None:
     [one] = [answer for answer in answers if answer.status_code == 303]
     for each in answers:
         if each is not one:
-            check_nowhere(each, "used or expired")
+            check_nowhere(each, "completed or has expired")
     given = [each for each in stored.entries("oauth.consent.given") if each["data"]["client"] == client.id]
     assert len(given) == 1
     assert stored.redeem(sent_to(one)[1]["code"], client).status_code == 200
@@ -370,12 +370,12 @@ def redefine(platform: Platform, client: str, **members: Any) -> None:
     "change", [{"status": "disabled"}, {"redirect_uris": ["https://app.example/other"]}], ids=["client", "redirect_uri"]
 )
 def test_a_client_that_is_gone(stored: Platform, change: dict[str, Any], said: dict[str, Any]) -> None:
-    """Nothing goes to an address that is nobody's any more, be it a code or an error."""
+    """Nothing goes to an address that is no longer registered, be it a code or an error."""
     client = stored.define()
     browser = Browser()
     interaction = stored.interaction(browser, stored.asking(client))
     redefine(stored, client.id, **change)
-    check_nowhere(stored.come_back(browser, stored.handoff(interaction, **said)), "any more")
+    check_nowhere(stored.come_back(browser, stored.handoff(interaction, **said)), "no longer")
 
 
 def test_there_is_one_way_back_whatever_the_client_is_said_to_be(stored: Platform) -> None:

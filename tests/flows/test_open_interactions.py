@@ -12,7 +12,7 @@ import requests
 from gatepost.core import ids
 from gatepost.core.secrets import digest, random_text
 from gatepost.oauth.authorize import flow, interactions
-from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, LoginRedirect, Parameters, Pushed, Visit
+from gatepost.oauth.authorize.flow import MAX_PER_BROWSER, LoginRedirect, Parameters, Visit
 from gatepost.oauth.client_authentication import ClientCredentials
 from gatepost.store.transaction import Tx
 from tests.flows.test_authorize import check_headers, check_nowhere
@@ -192,6 +192,6 @@ def push(platform: Platform, client: Client, source: str = "192.0.2.1") -> str:
         )
     sent = Parameters(platform.asking(client))
     outcome = opened.store.run_now(lambda tx: flow.push(tx, opened.service, shown, sent, None, "req_1", source))
-    assert isinstance(outcome, Pushed)
-    assert outcome.request_uri.startswith(PREFIX)
-    return outcome.request_uri
+    assert isinstance(outcome, str)
+    assert outcome.startswith(PREFIX)
+    return outcome

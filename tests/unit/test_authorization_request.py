@@ -13,7 +13,7 @@ from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64
 from gatepost.oauth.authorize import request
-from gatepost.oauth.authorize.request import CHECKS, LONGEST, Authorization, AuthorizationRequest, addressee
+from gatepost.oauth.authorize.request import CHECKS, MAX_LENGTHS, Authorization, AuthorizationRequest, redirect_target
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.redirect_uris import matches
@@ -48,7 +48,7 @@ def decide(
 ) -> Authorization | Refusal:
     """A right request but for what is sent; None leaves a parameter out."""
     parameters = {name: value for name, value in (RIGHT | (sent or {})).items() if value is not None}
-    to = addressee(parameters, CLIENT)
+    to = redirect_target(parameters, CLIENT)
     assert isinstance(to, Authorization)
     return request.decide(
         to, AuthorizationRequest(parameters, known.pop("resources", ()), client, account, SCOPES, **known)
@@ -72,22 +72,22 @@ class TestWhereAnAnswerGoes:
         "client", [None, msgspec.structs.replace(CLIENT, status="disabled")], ids=["unknown", "disabled"]
     )
     def test_no_client_is_there(self, client: Client | None) -> None:
-        found = addressee(RIGHT, client)
+        found = redirect_target(RIGHT, client)
         assert isinstance(found, Refusal)
         assert (found.code, found.pointer) == ("invalid_request", "client_id")
-        assert found == addressee(RIGHT, None), "and nobody can tell which"
+        assert found == redirect_target(RIGHT, None), "and nobody can tell which"
 
     def test_it_must_be_said_even_where_there_is_one(self) -> None:
-        found = addressee({"client_id": "cli_1"}, CLIENT)
+        found = redirect_target({"client_id": "cli_1"}, CLIENT)
         assert isinstance(found, Refusal)
         assert found.pointer == "redirect_uri"
 
     def test_a_client_without_any_has_no_answer(self) -> None:
-        assert isinstance(addressee(RIGHT, msgspec.structs.replace(CLIENT, redirect_uris=[])), Refusal)
+        assert isinstance(redirect_target(RIGHT, msgspec.structs.replace(CLIENT, redirect_uris=[])), Refusal)
 
     def test_any_of_several(self) -> None:
         client = msgspec.structs.replace(CLIENT, redirect_uris=["https://one.example", CALLBACK, "https://two.example"])
-        assert addressee(RIGHT, client) == Authorization(CALLBACK)
+        assert redirect_target(RIGHT, client) == Authorization(CALLBACK)
 
     @pytest.mark.parametrize(
         "sent",
@@ -107,7 +107,7 @@ class TestWhereAnAnswerGoes:
         ],
     )  # fmt: skip
     def test_only_the_exact_text_will_do(self, sent: str) -> None:
-        found = addressee(RIGHT | {"redirect_uri": sent}, CLIENT)
+        found = redirect_target(RIGHT | {"redirect_uri": sent}, CLIENT)
         assert isinstance(found, Refusal)
         assert (found.code, found.pointer) == ("invalid_request", "redirect_uri")
         assert sent == "" or sent not in found.detail, "it is not repeated to whoever sees the page"
@@ -131,7 +131,7 @@ class TestWhereAnAnswerGoes:
     def test_a_loopback_address_may_have_any_port(self, registered: str, sent: str) -> None:
         assert matches(sent, registered)
         client = msgspec.structs.replace(CLIENT, redirect_uris=[registered])
-        assert addressee(RIGHT | {"redirect_uri": sent}, client) == Authorization(sent)
+        assert redirect_target(RIGHT | {"redirect_uri": sent}, client) == Authorization(sent)
 
     @pytest.mark.parametrize(
         ("registered", "sent"),
@@ -192,14 +192,14 @@ class TestWhereAnAnswerGoes:
     def test_and_nothing_else_may_differ(self, registered: str, sent: str) -> None:
         assert not matches(sent, registered)
         client = msgspec.structs.replace(CLIENT, redirect_uris=[registered])
-        assert isinstance(addressee(RIGHT | {"redirect_uri": sent}, client), Refusal)
+        assert isinstance(redirect_target(RIGHT | {"redirect_uri": sent}, client), Refusal)
 
     @pytest.mark.parametrize(
         ("sent", "kept"), [(None, "query"), ("query", "query"), ("form_post", "form_post"), ("fragment", "query")]
     )
     def test_the_way_it_goes(self, sent: str | None, kept: str) -> None:
         """An unknown one is refused later, and that refusal has to go somehow."""
-        found = addressee(RIGHT | ({"response_mode": sent} if sent else {}), CLIENT)
+        found = redirect_target(RIGHT | ({"response_mode": sent} if sent else {}), CLIENT)
         assert isinstance(found, Authorization)
         assert found.response_mode == kept
 
@@ -221,14 +221,14 @@ class TestWhereAnAnswerGoes:
         """And nothing else: its redirect_uri and state are not read."""
         parts = (b64(json.dumps(each).encode()).decode() for each in ({"alg": "none"}, inside))
         sent = RIGHT | {"request": ".".join(parts) + "."} | ({"response_mode": outside} if outside else {})
-        assert addressee(sent, CLIENT) == Authorization(CALLBACK, kept)
+        assert redirect_target(sent, CLIENT) == Authorization(CALLBACK, kept)
 
     @pytest.mark.parametrize("sent", ["x", "..", "e30.W10.", "e30.e30", "é.é.", "e30." + "W" * 20_000 + "."])
     def test_what_is_no_request_object_is_refused_by_query(self, sent: str) -> None:
-        assert addressee(RIGHT | {"request": sent}, CLIENT) == Authorization(CALLBACK)
+        assert redirect_target(RIGHT | {"request": sent}, CLIENT) == Authorization(CALLBACK)
 
     def test_state_goes_with_it(self) -> None:
-        found = addressee(RIGHT | {"state": " a&b=c é "}, CLIENT)
+        found = redirect_target(RIGHT | {"state": " a&b=c é "}, CLIENT)
         assert found == Authorization(CALLBACK, state=" a&b=c é ")
 
 
@@ -248,7 +248,7 @@ class TestARightRequest:
             "popup", "ada@example.com", "gold silver", "de en", claims, "ada",
         )  # fmt: skip
 
-    @pytest.mark.parametrize(("name", "limit"), LONGEST.items())
+    @pytest.mark.parametrize(("name", "limit"), MAX_LENGTHS.items())
     def test_each_as_long_as_it_may_be(self, name: str, limit: int) -> None:
         text = '{"' + "a" * (limit - 7) + '":{}}' if name == "claims" else "a" * limit
         assert len(text) == limit
@@ -323,7 +323,7 @@ Case = tuple[dict[str, Any], dict[str, Any], str, str, str]
 WRONG: dict[str, Case] = {
     **{
         f"long {name}": ({name: "a" * (limit + 1)}, {}, "invalid_request", name, "parameters_are_of_a_size")
-        for name, limit in LONGEST.items()
+        for name, limit in MAX_LENGTHS.items()
     },
     "request object": ({"request": "a.b.c"}, {}, "request_not_supported", "request", "request_objects_are_left_out"),
     "request_uri": ({"request_uri": "urn:x"}, {}, "invalid_request", "request_uri", "request_objects_are_left_out"),
@@ -491,7 +491,7 @@ def test_of_two_faults_the_one_checked_first_is_told(one: str, other: str) -> No
 def test_every_parameter_that_is_read_is_stored_of_a_pushed_request() -> None:
     """One that a check reads and nobody stores would be lost between the push and the browser's visit."""
     source = Path(request.__file__).read_text()
-    read = set(re.findall(r'(?:asked|parameters)\.get\("([a-z_]+)"', source)) | set(request.LONGEST)
+    read = set(re.findall(r'(?:request|parameters)\.get\("([a-z_]+)"', source)) | set(request.MAX_LENGTHS)
     refused = {"request", "request_uri", "registration"}
     assert read - refused <= set(request.PARAMETERS)
     assert not refused & set(request.PARAMETERS)

@@ -11,7 +11,7 @@ from gatepost.store.transaction import Tx
 
 
 class CodeBinding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Parts of the authorization request that the redemption of its code must match. Stored as JSON."""
+    """The parts of the authorization request that the redemption of its code must match. Stored as JSON."""
 
     redirect_uri: str
     challenge: str = ""
@@ -23,6 +23,8 @@ _binding = msgspec.json.Decoder(CodeBinding)
 
 
 class Code(NamedTuple):
+    """A stored authorization code. It is stored by its `code_id`."""
+
     client: str
     consent: str
     request: str  # a serialized CodeBinding
@@ -34,11 +36,12 @@ class Code(NamedTuple):
 
 
 def code_id(code: str) -> bytes:
-    """The hash that a code is stored by."""
+    """The hash by which a code is stored."""
     return hashlib.sha256(b"code\0" + code.encode("utf-8", "surrogatepass")).digest()
 
 
 def add(tx: Tx, account: str, raw_id: bytes, code: Code) -> None:
+    """Store a code."""
     tx.write(
         "insert_code", account=ids.raw(account), id=raw_id, client=ids.raw(code.client),
         consent=ids.raw(code.consent), request=code.request, expires_at=clock.milliseconds(code.expires_at),
@@ -46,6 +49,7 @@ def add(tx: Tx, account: str, raw_id: bytes, code: Code) -> None:
 
 
 def load(tx: Tx, account: str, raw_id: bytes) -> Code | None:
+    """The code, also if it has expired or was redeemed."""
     row = tx.one("code", account=ids.raw(account), id=raw_id)
     if row is None:
         return None
@@ -57,5 +61,5 @@ def load(tx: Tx, account: str, raw_id: bytes) -> Code | None:
 
 
 def spend(tx: Tx, account: str, raw_id: bytes) -> bool:
-    """True for the first request that redeems it."""
+    """Mark a code as redeemed. True for the first request that does so."""
     return bool(tx.write("spend_code", account=ids.raw(account), id=raw_id, at=tx.now))

@@ -27,40 +27,40 @@ from gatepost.oauth import (
 )
 from gatepost.oauth.authorize import codes, handoff, interactions, pushed_requests, request
 from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
-from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted
+from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted, invalid_handoff
 from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.oauth.authorize.request import Authorization, AuthorizationRequest
-from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest
 from gatepost.oauth.clients import Client
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
-from gatepost.oauth.dpop import Proof, too_weak
+from gatepost.oauth.dpop import Proof
 from gatepost.oauth.revocation import login_keys, person
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import PUBLISHED, SigningKey
+from gatepost.oauth.signing_keys import SigningKey
 from gatepost.store.pending import Again
 from gatepost.store.transaction import Tx
 
 PUSHED_PREFIX = "urn:ietf:params:oauth:request_uri:"
 PUSHED_LIFE = 300  # seconds in which a pushed request can be opened
-# Unfinished interactions and pushed requests, of which the oldest makes room. A refusal in its place would let one
-# caller stop all others behind the same address.
+# Limits of unfinished interactions and pushed requests. Beyond a limit the oldest one is deleted: if new ones were
+# refused instead, one caller could block all others behind the same address.
 MAX_PER_BROWSER = 20  # interactions of one cookie
 MAX_FIRST_VISITS = 1_000  # interactions of one client and address, of browsers without a cookie
-MAX_RETURNING = 10_000  # the same of browsers with one: callers choose their cookies
+MAX_RETURNING = 10_000  # interactions of one client and address, of browsers with a cookie, which callers can invent
 MAX_PUSHED = 1_000  # requests that one public client pushed from one address
-MAX_PUSHED_AUTHENTICATED = 10_000  # the same of a client that authenticates
-STRICT_CODE_LIFE = 60
+MAX_PUSHED_AUTHENTICATED = 10_000  # requests that one client that authenticates pushed from one address
+STRICT_CODE_LIFE = 60  # seconds
 
 _authorization = msgspec.json.Decoder(Authorization)
 _encode = msgspec.json.Encoder().encode
 
 
 class Parameters(NamedTuple):
-    """The parameters of an authorization request, as they came."""
+    """The parameters of an authorization request."""
 
     parameters: dict[str, str]
     resources: tuple[str, ...] = ()
-    repeated: str = ""  # one that was sent more than once and must not be
+    repeated: str = ""  # the name of a parameter that was sent more than once and must not be
 
 
 class Visit(NamedTuple):
@@ -71,140 +71,103 @@ class Visit(NamedTuple):
     first: bool
 
 
-class Pushed(NamedTuple):
-    request_uri: str
-    expires_in: int
-
-
-class RefusedRequest(NamedTuple):
-    """A refusal of a client, with the entry that records it, if one does."""
-
-    refusal: Refusal
-    event: str | None
-    authenticated: bool = True
-
-
 class ValidRequest(NamedTuple):
-    """A request by HEAD is in order. It opens nothing."""
+    """The request is valid. It was sent by HEAD, so no interaction is opened."""
 
     login_url: str
 
 
 class LoginRedirect(NamedTuple):
-    """The browser goes to the login application with these claims, signed."""
+    """The browser is redirected to the login application with these claims, signed with the key."""
 
     login_url: str
     claims: dict[str, Any]
     key: SigningKey
-    back_to: Authorization
+    authorization: Authorization
 
 
 class ClientRedirect(NamedTuple):
-    """The browser goes back to the client with these parameters."""
+    """The browser is redirected to the client with these parameters."""
 
-    to: Authorization
+    authorization: Authorization
     parameters: dict[str, str]
 
 
-# --- pushing
+# --- pushed requests
 
 
 def push(
     tx: Tx, service: Service, credentials: ClientCredentials, sent: Parameters | Refusal, proof: Proof | Refusal | None,
     request_id: str, source: str,
-) -> Pushed | RefusedRequest:  # fmt: skip
-    """RFC 9126: an authenticated client leaves its request here and gets a name for it."""
+) -> str | RefusedRequest:  # fmt: skip
+    """Store the request of an authenticated client and return its `request_uri`. RFC 9126, section 2."""
     origin = Origin(credentials.client, request_id, source)
     authenticated = client_authentication.authenticate(tx, service, credentials, origin)
     if isinstance(authenticated, Refusal):
-        return RefusedRequest(authenticated, None, authenticated=False)
-    checked = _check_pushed(tx, service, authenticated, sent, proof)
-    if isinstance(checked, Refusal):
-        return refuse_request(tx, authenticated, checked, origin, "par")
+        return RefusedRequest(authenticated, authenticated=False)
+    stored = _check_pushed(tx, service, authenticated, sent, proof)
+    if isinstance(stored, Refusal):
+        return client_authentication.refuse_request(tx, authenticated, stored, origin, "par")
     name = random_text()
     account, client, network = authenticated.account.id, authenticated.client, refusals.network(source)
-    kept = _encode([checked.parameters, checked.resources])
-    expires_at = _later(tx, PUSHED_LIFE)
-    pushed_requests.add(tx, account, _pushed_id(name), client.id, network, kept, service.keys.data, expires_at)
+    pushed_requests.add(
+        tx, account, _pushed_id(name), client.id, network, _encode([stored.parameters, stored.resources]),
+        service.keys.data, _after(tx, PUSHED_LIFE),
+    )  # fmt: skip
     pushed_requests.evict(tx, account, client.id, network, MAX_PUSHED if client.public else MAX_PUSHED_AUTHENTICATED)
-    return Pushed(PUSHED_PREFIX + name, PUSHED_LIFE)
-
-
-def refuse_request(
-    tx: Tx, authenticated: AuthenticatedClient, refusal: Refusal, origin: Origin, at: str
-) -> RefusedRequest:
-    data = {"at": at, "error": refusal.code, "error_description": refusal.detail, "by": authenticated.by}
-    if refusal.rule:
-        data["rule"] = refusal.rule
-    return RefusedRequest(
-        refusal, refusals.ledger(tx, authenticated.account, authenticated.client, "oauth.request.refused", origin, data)
-    )
+    return PUSHED_PREFIX + name
 
 
 def _check_pushed(
-    tx: Tx,
-    service: Service,
-    authenticated: AuthenticatedClient,
-    sent: Parameters | Refusal,
+    tx: Tx, service: Service, authenticated: AuthenticatedClient, sent: Parameters | Refusal,
     proof: Proof | Refusal | None,
-) -> Parameters | Refusal:
+) -> Parameters | Refusal:  # fmt: skip
+    """What is stored of a pushed request: known parameters, lists without repetitions, no credentials."""
     if isinstance(sent, Refusal):
         return sent
     if isinstance(proof, Refusal):
         return proof
-    parameters = dict(sent.parameters)
+    client, account, parameters = authenticated.client, authenticated.account, dict(sent.parameters)
     if proof is not None:  # RFC 9449, section 10.1
         if parameters.setdefault("dpop_jkt", proof.thumbprint) != proof.thumbprint:
-            return Refusal("invalid_dpop_proof", "DPoP: the proof is of another key than dpop_jkt", "dpop_jkt")
-        weak = too_weak(proof) if authenticated.account.strict else None
+            return Refusal("invalid_dpop_proof", "DPoP: dpop_jkt must be the thumbprint of the proof's key", "dpop_jkt")
+        weak = dpop.too_weak(proof) if account.strict else None
         if weak is not None:
             return weak
-    authorization = _checked(
-        tx,
-        service,
-        authenticated.client,
-        authenticated.account,
-        Parameters(parameters, sent.resources),
-        pushed=True,
-    )
+    authorization = _validate(tx, service, client, account, Parameters(parameters, sent.resources), pushed=True)
     if isinstance(authorization, _InvalidRequest):
         return authorization.refusal
-    replayed = dpop.use(tx, authenticated.client.id, proof) if proof is not None else None
+    replayed = dpop.use(tx, client.id, proof) if proof is not None else None
     if replayed is not None:
         return replayed
-    return _to_store(parameters, authorization)
-
-
-def _to_store(parameters: dict[str, str], checked: Authorization) -> Parameters:
-    """What is kept of a pushed request: known parameters, lists without repetitions, no credentials."""
     stored = {name: parameters[name] for name in request.PARAMETERS if name in parameters}
-    lists = {"scope": checked.scope, "prompt": checked.prompt}
+    lists = {"scope": authorization.scope, "prompt": authorization.prompt}
     stored |= {name: " ".join(values) for name, values in lists.items() if name in stored}
-    return Parameters(stored, tuple(checked.resources))
+    return Parameters(stored, tuple(authorization.resources))
 
 
 def _pushed_id(name: str) -> bytes:
     return hashlib.sha256(b"pushed\0" + name.encode("utf-8", "surrogatepass")).digest()
 
 
-def _later(tx: Tx, seconds: int) -> datetime:
+def _after(tx: Tx, seconds: int) -> datetime:
     return tx.at + timedelta(seconds=seconds)
 
 
-# --- opening
+# --- from the client to the login application
 
 
 class _InvalidRequest(NamedTuple):
-    """A refusal, and where it may be sent, if anywhere."""
+    """A refusal, and where it may be redirected to, if anywhere."""
 
     refusal: Refusal
-    to: Authorization | None
+    target: Authorization | None
 
 
 def begin(
     tx: Tx, service: Service, sent: Parameters, visit: Visit | None
 ) -> LoginRedirect | ValidRequest | ClientRedirect | Refusal:
-    """A browser comes with a request: it goes on to the login application, or back to the client with an error.
+    """Open an interaction for a valid request, and redirect the browser to the login application.
 
     Without a visit the request is only checked.
     """
@@ -213,206 +176,196 @@ def begin(
     if client is None or account is None or not account.active or not client.active:
         return Refusal("invalid_request", "client_id: no such client", "client_id")
     pushed: bytes | None = None
-    if "request_uri" in sent.parameters:
-        name = sent.parameters["request_uri"].removeprefix(PUSHED_PREFIX)
-        pushed = _pushed_id(name)
-        kept = pushed_requests.load(tx, account.id, pushed, client.id, service.keys.data)
-        if kept is None or not sent.parameters["request_uri"].startswith(PUSHED_PREFIX):
-            words = "request_uri: unknown, expired, used, or of another client; push the request again"
-            return Refusal("invalid_request", words, "request_uri")
-        parameters, resources = msgspec.json.decode(kept)
+    request_uri = sent.parameters.get("request_uri")
+    if request_uri is not None:
+        pushed = _pushed_id(request_uri.removeprefix(PUSHED_PREFIX))
+        stored = pushed_requests.load(tx, account.id, pushed, client.id, service.keys.data)
+        if stored is None or not request_uri.startswith(PUSHED_PREFIX):
+            detail = "request_uri: unknown, expired, used, or of another client; push the request again"
+            return Refusal("invalid_request", detail, "request_uri")
+        parameters, resources = msgspec.json.decode(stored)
         if "request" in sent.parameters:  # OIDC Core 1.0, section 6: never both
             parameters["request"] = sent.parameters["request"]
         sent = Parameters(parameters, tuple(resources))
-    checked = _checked(tx, service, client, account, sent, pushed=pushed is not None)
-    if isinstance(checked, _InvalidRequest):
-        return checked.refusal if checked.to is None else error_redirect(service, checked.to, checked.refusal)
-    if not account["login_url"] or not account["login_jwks"]:
-        words = "the account has no login application: set login_url and login_jwks (gatepost account set)"
-        return error_redirect(service, checked, Refusal("server_error", words))
+    authorization = _validate(tx, service, client, account, sent, pushed=pushed is not None)
+    if isinstance(authorization, _InvalidRequest):
+        refusal, target = authorization
+        return refusal if target is None else error_redirect(service, target, refusal.code, refusal.detail)
+    login_url = account["login_url"]
+    if not login_url or not account["login_jwks"]:
+        detail = "the account has no login application: set login_url and login_jwks (gatepost account set)"
+        return error_redirect(service, authorization, "server_error", detail)
     if visit is None:
-        return ValidRequest(account["login_url"])
-    opened = Interaction(
-        account.id, ids.new("int"), client.id, visit.browser, pushed, _encode(checked), tx.at + INTERACTION_LIFE
+        return ValidRequest(login_url)
+    interaction = Interaction(
+        account.id, ids.new("int"), client.id, visit.browser, pushed, _encode(authorization), tx.at + INTERACTION_LIFE
     )  # fmt: skip
-    _open(tx, service, opened, visit)
-    claims = handoff.interaction(
-        checked, client, interaction=opened.id, descriptions=_descriptions(tx, service, account, checked),
-        base_url=service.base_url, login_url=account["login_url"], at=tx.at,
+    _store_interaction(tx, service, interaction, visit)
+    defined = {name: scope for name in authorization.scope if (scope := service.scope(tx, account.id, name))}
+    claims = handoff.interaction_claims(
+        authorization, client, interaction=interaction.id,
+        descriptions=scopes.PROTOCOL_SCOPES | {name: scope.description for name, scope in defined.items()},
+        base_url=service.base_url, login_url=login_url, at=tx.at,
     )  # fmt: skip
-    return LoginRedirect(account["login_url"], claims, service.active_key(tx, account["signing_alg"]), checked)
+    return LoginRedirect(login_url, claims, service.active_key(tx, account["signing_alg"]), authorization)
 
 
-def _open(tx: Tx, service: Service, opened: Interaction, visit: Visit) -> None:
-    """Store an interaction. Where there are too many, the oldest make room."""
+def _store_interaction(tx: Tx, service: Service, interaction: Interaction, visit: Visit) -> None:
+    """Store an interaction. Beyond the limits the oldest ones are deleted."""
     network = refusals.network(visit.source)
-    interactions.add(tx, opened, network, service.keys.data, first_visit=visit.first)
+    interactions.add(tx, interaction, network, service.keys.data, first_visit=visit.first)
     if not visit.first:
-        interactions.evict_of_browser(tx, opened.account, opened.browser, MAX_PER_BROWSER)
-    most = MAX_FIRST_VISITS if visit.first else MAX_RETURNING
-    interactions.evict(tx, opened.account, opened.client, network, most, first_visit=visit.first)
+        interactions.evict_of_browser(tx, interaction.account, interaction.browser, MAX_PER_BROWSER)
+    limit = MAX_FIRST_VISITS if visit.first else MAX_RETURNING
+    interactions.evict(tx, interaction.account, interaction.client, network, limit, first_visit=visit.first)
 
 
-def _checked(
+def _validate(
     tx: Tx, service: Service, client: Client, account: Account, sent: Parameters, *, pushed: bool
 ) -> Authorization | _InvalidRequest:
-    to = request.addressee(sent.parameters, client)
-    if isinstance(to, Refusal):
-        return _InvalidRequest(to, None)
+    target = request.redirect_target(sent.parameters, client)
+    if isinstance(target, Refusal):
+        return _InvalidRequest(target, None)
     if sent.repeated:
-        return _InvalidRequest(
-            Refusal("invalid_request", f"{sent.repeated[:64]}: sent more than once", sent.repeated[:64]), to
-        )
-    hint = _hint(tx, service, client, sent.parameters.get("id_token_hint", ""))
-    asked = AuthorizationRequest(
+        name = sent.repeated[:64]
+        return _InvalidRequest(Refusal("invalid_request", f"{name}: sent more than once", name), target)
+    hint = _hinted_subject(tx, service, client, sent.parameters.get("id_token_hint", ""))
+    checked = AuthorizationRequest(
         sent.parameters, sent.resources, client, account, service.definitions(tx), pushed, hint
     )
-    decided = request.decide(to, asked)
-    return _InvalidRequest(decided, to) if isinstance(decided, Refusal) else decided
+    decision = request.decide(target, checked)
+    return _InvalidRequest(decision, target) if isinstance(decision, Refusal) else decision
 
 
-def _hint(tx: Tx, service: Service, client: Client, token: str) -> str | Refusal:
-    """The person whom an ID token of ours, given to this client, is about; it may have expired."""
+def _hinted_subject(tx: Tx, service: Service, client: Client, token: str) -> str | Refusal:
+    """The subject of an ID token that was issued to this client. The token may have expired."""
     if not token:
         return ""
-    published = [each.key for each in key_rows.load(tx) if each.key.status in PUBLISHED]
     try:
-        claims = service.ring.read(token, published, "JWT")
+        claims = service.ring.read(token, key_rows.load_published(tx), "JWT")
         account, _, subject = str(claims["sub"]).partition(".")
-        right = claims["iss"] == service.base_url and client.id in audiences(claims) and account == client.account
+        if claims["iss"] == service.base_url and client.id in audiences(claims) and account == client.account:
+            return subject
     except (Unreadable, KeyError):
-        right = False
-    return (
-        subject
-        if right
-        else Refusal("invalid_request", "id_token_hint: not an ID token of this client's", "id_token_hint")
-    )
+        pass
+    return Refusal("invalid_request", "id_token_hint: is not an ID token of this client", "id_token_hint")
 
 
-def _descriptions(tx: Tx, service: Service, account: Account, authorization: Authorization) -> dict[str, str]:
-    told = dict(scopes.BY_CODE)
-    for name in authorization.scope:
-        found = service.scope(tx, account.id, name)
-        if found is not None:
-            told[name] = found.description
-    return told
+def error_redirect(service: Service, target: Authorization, error: str, description: str) -> ClientRedirect:
+    """Return an error to the client: RFC 6749, section 4.1.2.1."""
+    parameters = {"error": error} | ({"error_description": description} if description else {})
+    return _client_redirect(service, target, parameters)
 
 
-def error_redirect(service: Service, to: Authorization, refusal: Refusal) -> ClientRedirect:
-    """An error for the client: RFC 6749, section 4.1.2.1; RFC 9207, section 2."""
-    return _back(service, to, {"error": refusal.code, "error_description": refusal.detail})
+def _client_redirect(service: Service, target: Authorization, parameters: dict[str, str]) -> ClientRedirect:
+    """Add `state` and the issuer (RFC 9207, section 2) to the parameters."""
+    state = {"state": target.state} if target.state is not None else {}
+    return ClientRedirect(target, parameters | state | {"iss": service.base_url})
 
 
-def _back(service: Service, to: Authorization, parameters: dict[str, str]) -> ClientRedirect:
-    state = {"state": to.state} if to.state is not None else {}
-    return ClientRedirect(
-        to, {name: value for name, value in parameters.items() if value} | state | {"iss": service.base_url}
-    )
-
-
-# --- coming back from the login application
+# --- from the login application to the client
 
 
 def finish(
     tx: Tx, service: Service, token: str, browser: bytes, request_id: str, source: str
 ) -> ClientRedirect | Refusal:
-    """A browser comes back with a handoff. What is wrong with that is said here, and nobody is redirected."""
+    """Complete an interaction with a handoff. After an invalid handoff, the browser is not redirected."""
     _, unverified = peek(token)
-    whose, name = str(unverified.get("iss")), str(unverified.get("interaction"))
-    account = account_rows.load(tx, whose) if ids.parse("acc", whose) else None
-    opened = interactions.load(tx, account.id, name, service.keys.data) if account else None
-    if account is None or not account.active or opened is None:
-        return _bad("no such interaction of this account, or it is over; start again at the application")
-    if opened.done_at is not None or tx.at >= opened.expires_at:
-        return _bad("the interaction is over: used or expired; start again at the application")
-    if browser and not same(opened.browser, browser):
-        return _bad("the interaction was begun in another browser")
+    issuer, interaction_id = str(unverified.get("iss")), str(unverified.get("interaction"))
+    account = account_rows.load(tx, issuer) if ids.parse("acc", issuer) else None
+    interaction = interactions.load(tx, account.id, interaction_id, service.keys.data) if account else None
+    if account is None or not account.active or interaction is None:
+        return invalid_handoff("no such interaction of this account, or it was deleted; start again at the application")
+    if interaction.done_at is not None or tx.at >= interaction.expires_at:
+        return invalid_handoff("the interaction was completed or has expired; start again at the application")
+    if browser and not same(interaction.browser, browser):
+        return invalid_handoff("the interaction was started in another browser")
     try:
         keys = login_keys(tx, service, account, token)
         claims = read(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(HANDOFF_TYPE,))
-        problem = handoff.signed_by(claims, account=account.id, base_url=service.base_url, at=tx.at)
-        if problem is not None:
-            return problem
-        authorization = _authorization.decode(opened.request)
-        asked_at = ids.made_at(ids.raw(opened.id))
-        outcome = handoff.check(claims, authorization, asked_at=asked_at, at=tx.at)
+        problem = handoff.envelope_problem(claims, account=account.id, base_url=service.base_url, at=tx.at)
+        if problem:
+            return invalid_handoff(problem)
+        authorization = _authorization.decode(interaction.request)
+        started_at = ids.made_at(ids.raw(interaction.id))
+        outcome = handoff.check(claims, authorization, started_at=started_at, at=tx.at)
     except Unreadable as error:
-        return _bad(f"it cannot be verified with a key of the account's login_jwks ({error})")
+        return invalid_handoff(f"it cannot be verified with a key of the account's login_jwks ({error})")
     if isinstance(outcome, Refusal):
         return outcome
     if not browser and authorization.prompt != ["none"]:
-        return _bad("this browser began no authorization here, or keeps no cookie; a frame of another site does not")
-    if not browser:  # such a frame: the client learns no more than that
-        outcome = Denied("login_required", "the browser keeps no cookie here, as in a frame of another site")
-    return _end(tx, service, account, opened, authorization, outcome, Origin("login application", request_id, source))
+        return invalid_handoff(
+            "this browser sent no cookie: cookies are off, or the page is in a frame of another site"
+        )
+    if not browser:  # in a frame of another site; the client learns nothing else
+        outcome = Denied("login_required", "the browser sent no cookie, as in a frame of another site")
+    origin = Origin("login application", request_id, source)
+    return _complete(tx, service, account, interaction, authorization, outcome, origin)
 
 
-def _end(
-    tx: Tx, service: Service, account: Account, opened: Interaction, authorization: Authorization,
+def _complete(
+    tx: Tx, service: Service, account: Account, interaction: Interaction, authorization: Authorization,
     outcome: Granted | Denied, origin: Origin,
 ) -> ClientRedirect | Refusal:  # fmt: skip
-    client = client_rows.load(tx, opened.client)
+    client = client_rows.load(tx, interaction.client)
     if client is None or not client.active:
-        return _bad("the client is not active any more")
-    if not any(redirect_uris.matches(authorization.redirect_uri, each) for each in client.redirect_uris):
-        return _bad("the redirect URI is not the client's any more")  # so neither a code nor an error goes there
+        return invalid_handoff("the client is no longer active")
+    if not any(redirect_uris.matches(authorization.redirect_uri, registered) for registered in client.redirect_uris):
+        return invalid_handoff("the redirect URI is no longer registered for the client")
     if isinstance(outcome, Granted):
-        outcome = _still_allowed(tx, service, account, client, outcome)
-    if not interactions.finish(tx, account.id, opened.id):
-        raise Again("the interaction ended meanwhile")
-    if opened.pushed is not None and not _spend_pushed(tx, account, client, opened.pushed):
-        outcome = Denied("invalid_request", "request_uri: its authorization was completed before")
-    if isinstance(outcome, Denied):  # without its words, which are the login application's: they may name somebody
+        outcome = _check_definitions(tx, service, account, client, outcome)
+    if not interactions.finish(tx, account.id, interaction.id):
+        raise Again("another request completed the interaction")
+    if interaction.pushed is not None and not _spend_pushed(tx, account, client, interaction.pushed):
+        outcome = Denied("invalid_request", "request_uri: an authorization with it was completed before")
+    if isinstance(outcome, Denied):  # The description is the login application's and may name a person: not recorded.
         data = {"client": client.id, "error": outcome.code}
-        record(tx, account, "oauth.consent.refused", origin, opened.id, data)
-        return _back(service, authorization, {"error": outcome.code, "error_description": outcome.description})
-    return _back(
-        service, authorization, {"code": _consent(tx, service, account, client, authorization, outcome, origin)}
-    )
+        record(tx, account, "oauth.consent.refused", origin, interaction.id, data)
+        return error_redirect(service, authorization, outcome.code, outcome.description)
+    code = _issue_code(tx, service, account, client, authorization, outcome, origin)
+    return _client_redirect(service, authorization, {"code": code})
 
 
 def _spend_pushed(tx: Tx, account: Account, client: Client, pushed: bytes) -> bool:
-    """True for the first authorization that completes. The request itself may have expired or made room by then."""
+    """True for the first authorization that completes, even if the request has expired or was evicted since."""
     pushed_requests.delete(tx, account.id, pushed)
-    until = _later(tx, PUSHED_LIFE) + INTERACTION_LIFE  # no interaction of this request is open any longer
+    until = _after(tx, PUSHED_LIFE) + INTERACTION_LIFE  # by then every interaction of this request has expired
     return used_assertions.use(tx, client.id, "pushed request", pushed.hex(), until)
 
 
-def _still_allowed(tx: Tx, service: Service, account: Account, client: Client, granted: Granted) -> Granted | Denied:
-    """The definitions may have changed since the request was opened."""
+def _check_definitions(
+    tx: Tx, service: Service, account: Account, client: Client, granted: Granted
+) -> Granted | Denied:  # fmt: skip
+    """The client and the scopes may have changed since the interaction was opened."""
     grant = client.grant("authorization_code")
     if grant is None:
-        return Denied("unauthorized_client", "the client was changed meanwhile")
+        return Denied("unauthorized_client", "the client no longer has an active authorization_code grant")
     for name in granted.details.scope:
-        found = service.scope(tx, account.id, name)
-        active = name in scopes.BY_CODE or (found is not None and found.status == "active")
+        scope = service.scope(tx, account.id, name)
+        active = name in scopes.PROTOCOL_SCOPES or (scope is not None and scope.status == "active")
         if name not in grant.scopes or not active:
-            return Denied("invalid_scope", f"scope: {name} is not granted any more")
+            return Denied("invalid_scope", f"scope: {name} is no longer granted")
     return granted
 
 
-def _consent(
+def _issue_code(
     tx: Tx, service: Service, account: Account, client: Client, authorization: Authorization, granted: Granted,
     origin: Origin,
 ) -> str:  # fmt: skip
-    """The consent, and the code that it is redeemed by."""
-    details, box = granted.details, service.keys.data
-    life = account.seconds("authorization_code_lifetime")
-    expires_at = _later(tx, min(life, STRICT_CODE_LIFE) if account.strict else life)
-    lasts = account.seconds("refresh_token_max_age") if scopes.OFFLINE in details.scope else 0
+    """Store the consent, and a code that is redeemed for its tokens."""
+    details = granted.details
+    code_life = account.seconds("authorization_code_lifetime")
+    refresh_life = account.seconds("refresh_token_max_age") if scopes.OFFLINE in details.scope else 0
     consent = Consent(
-        ids.new("con"), account.id, client.id, details, tx.at, _later(tx, life + lasts) + LONGEST_ACCESS
+        ids.new("con"), account.id, client.id, details, tx.at, _after(tx, code_life + refresh_life) + LONGEST_ACCESS
     )  # fmt: skip
-    consent_rows.add(tx, consent, person(service, account.id, details.subject), box)
+    consent_rows.add(tx, consent, person(service, account.id, details.subject), service.keys.data)
     code = random_text()
-    bound = CodeBinding(
+    binding = CodeBinding(
         authorization.redirect_uri, authorization.challenge, authorization.thumbprint, authorization.nonce
     )
-    codes.add(tx, account.id, code_id(code), Code(client.id, consent.id, _encode(bound).decode(), expires_at))
+    expires_at = _after(tx, min(code_life, STRICT_CODE_LIFE) if account.strict else code_life)
+    codes.add(tx, account.id, code_id(code), Code(client.id, consent.id, _encode(binding).decode(), expires_at))
     data = {"client": client.id, "scope": " ".join(details.scope)}
     record(tx, account, "oauth.consent.given", origin, consent.id, data)
     return code
-
-
-def _bad(detail: str) -> Refusal:
-    return Refusal("invalid_request", f"handoff: {detail}", "handoff")

@@ -1,8 +1,9 @@
-"""The two signed JWTs that pass through the browser: the interaction that we send, and the handoff that comes back.
+"""The two signed JWTs that pass through the browser: the interaction that Gatepost sends, and the handoff in return.
 
-Pure: what an interaction says, and what a handoff whose signature holds amounts to.
+Pure: the claims of an interaction, and the checks of a handoff whose signature was verified.
 """
 
+import re
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -21,11 +22,11 @@ INTERACTION_TYPE = "gatepost-interaction+jwt"
 HANDOFF_TYPE = "gatepost-handoff+jwt"
 REVOKE_TYPE = "gatepost-revoke+jwt"
 INTERACTION_LIFE = timedelta(minutes=10)
-HANDOFF_LIFE = 300  # seconds, at most
+HANDOFF_LIFE = 300  # the longest lifetime, in seconds
 MAX_INTERACTION = 6 * 1024
 MAX_HANDOFF = 8 * 1024
 
-# What the login application may answer instead of a person. OIDC Core 1.0, section 3.1.2.6, and RFC 6749.
+# The errors that the login application may return. OIDC Core 1.0, section 3.1.2.6, and RFC 6749.
 ERRORS = (
     "access_denied", "login_required", "consent_required", "interaction_required", "account_selection_required",
     "unmet_authentication_requirements", "temporarily_unavailable",
@@ -33,22 +34,34 @@ ERRORS = (
 
 
 class Granted(NamedTuple):
+    """The person gave consent."""
+
     details: ConsentDetails
 
 
 class Denied(NamedTuple):
-    """The person or the login application said no: the client is told."""
+    """The authorization ends with this error for the client."""
 
     code: str
     description: str
 
 
-def interaction(
+def interaction_claims(
     authorization: Authorization, client: Client, *, interaction: str, descriptions: dict[str, str], base_url: str,
     login_url: str, at: datetime,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the login application is told."""
-    told: dict[str, Any] = {
+    """The claims of the interaction, which the login application reads."""
+    requested = {
+        "prompt": " ".join(authorization.prompt),
+        "sub": authorization.hint,
+        "max_age": authorization.max_age,
+        "login_hint": authorization.login_hint,
+        "acr_values": authorization.acr_values,
+        "ui_locales": authorization.ui_locales,
+        "display": authorization.display,
+        "claims": authorization.claims,
+    }
+    return {
         "iss": base_url,
         "aud": login_url,
         "jti": interaction,
@@ -58,106 +71,102 @@ def interaction(
         "client_id": client.id,
         "client_name": client.client_name or client.id,
         "scopes": [{"name": name, "description": descriptions.get(name, "")} for name in authorization.scope],
+        **{name: value for name, value in requested.items() if value not in (None, "")},
     }
-    passed: dict[str, Any] = {
-        "prompt": " ".join(authorization.prompt),
-        "sub": authorization.hint,
-        "max_age": authorization.max_age,
-    }
-    passed |= {name: getattr(authorization, name) for name in ("login_hint", "acr_values", "ui_locales", "display")}
-    passed["claims"] = authorization.claims
-    return told | {name: value for name, value in passed.items() if value not in (None, "")}
 
 
-def signed_by(claims: dict[str, Any], *, account: str, base_url: str, at: datetime) -> Refusal | None:
-    """What is wrong with the frame of a JWT from the login application; its signature and type hold."""
+def envelope_problem(claims: dict[str, Any], *, account: str, base_url: str, at: datetime) -> str:
+    """What is wrong with the issuer, audience, times or id of a verified JWT of the login application; or empty."""
     issued, expires = instant(claims, "iat"), instant(claims, "exp")
     if claims.get("iss") != account:
-        return _bad("iss must be the account's id")
+        return "iss must be the account's id"
     if audiences(claims) != [base_url]:
-        return _bad(f"aud must be {base_url}")
+        return f"aud must be {base_url}"
     if not is_live(claims, at) or issued is None or expires is None:
-        return _bad("it is expired or not yet valid; it needs iat and exp")
+        return "it is expired or not yet valid; it needs iat and exp"
     if expires - issued > HANDOFF_LIFE or expires > at.timestamp() + HANDOFF_LIFE + CLOCK_SKEW.total_seconds():
-        return _bad("it may live for 5 minutes at most")
+        return "its lifetime must be at most 5 minutes"
     if not isinstance(claims.get("jti"), str) or not claims["jti"]:
-        return _bad("jti is missing")
-    return None
+        return "jti is missing"
+    return ""
 
 
 def check(
-    claims: dict[str, Any], authorization: Authorization, *, asked_at: datetime, at: datetime
+    claims: dict[str, Any], authorization: Authorization, *, started_at: datetime, at: datetime
 ) -> Granted | Denied | Refusal:
-    """What the handoff amounts to. A refusal is a fault of the login application's: nobody is redirected."""
+    """The result of the handoff. A refusal is an error of the login application, so nothing is sent to the client."""
     if "error" in claims:
         if claims["error"] not in ERRORS or "sub" in claims:
-            return _bad(f"error must be one of {', '.join(ERRORS)}, in place of sub")
-        words = claims.get("error_description")
-        return Denied(claims["error"], words[:500] if isinstance(words, str) else "")
+            return invalid_handoff(f"error must be one of {', '.join(ERRORS)}, in place of sub")
+        description = claims.get("error_description")
+        return Denied(claims["error"], description[:500] if isinstance(description, str) else "")
     details = _details(claims, at)
     if isinstance(details, Refusal):
         return details
     beyond = [name for name in details.scope if name not in authorization.scope]
-    if beyond or not details.scope:
-        return _bad(f"scope: {beyond[0][:128]} was not asked for" if beyond else "scope: say what was granted")
+    if beyond:
+        return invalid_handoff(f"scope: {beyond[0][:128]} was not requested")
+    if not details.scope:
+        return invalid_handoff("scope: must name the scopes that were granted")
     if details.scope == [scopes.OFFLINE]:
-        return _bad("scope: offline_access alone opens nothing")
-    return _denied(details, authorization, asked_at) or Granted(_with_asked(details, authorization))
+        return invalid_handoff("scope: offline_access alone gives no access")
+    denied = _unmet_requirement(details, authorization, started_at)
+    if denied is not None:
+        return denied
+    requested = authorization.claims or {}
+    return Granted(
+        msgspec.structs.replace(
+            details, resources=authorization.resources, userinfo=list(requested.get("userinfo", {})),
+            id_token=list(requested.get("id_token", {})),
+        )
+    )  # fmt: skip
 
 
 def _details(claims: dict[str, Any], at: datetime) -> ConsentDetails | Refusal:
     subject, extra = claims.get("sub"), claims.get("claims", {})
-    if (
-        not isinstance(subject, str)
-        or not 0 < len(subject) <= 200
-        or not subject.isascii()
-        or not subject.isprintable()
-    ):
-        return _bad("sub must be 1 to 200 printable ASCII characters")
+    if not isinstance(subject, str) or not re.fullmatch(r"[ -~]{1,200}", subject):
+        return invalid_handoff("sub must be 1 to 200 printable ASCII characters")
     if not isinstance(claims.get("scope"), str):
-        return _bad("scope: say what was granted, as names separated by spaces")
+        return invalid_handoff("scope: must name the scopes that were granted, separated by spaces")
     if not isinstance(extra, dict) or any(not 0 < len(name) <= 128 for name in extra):
-        return _bad("claims must be an object")
-    taken = sorted(PROTOCOL_CLAIMS.intersection(extra))
-    if taken:
-        return _bad(f"claims must not set protocol claims ({', '.join(taken)})")
+        return invalid_handoff("claims must be an object")
+    reserved = sorted(PROTOCOL_CLAIMS.intersection(extra))
+    if reserved:
+        return invalid_handoff(f"claims must not set protocol claims ({', '.join(reserved)})")
     auth_time = instant(claims, "auth_time")
     if auth_time is None or auth_time > (at + CLOCK_SKEW).timestamp():
-        return _bad("auth_time must say when the person was authenticated")
+        return invalid_handoff("auth_time must be the time at which the person was authenticated")
     acr, amr = claims.get("acr"), claims.get("amr", [])
     if acr is not None and not (isinstance(acr, str) and 0 < len(acr) <= 256):
-        return _bad("acr must be a text")
-    if not isinstance(amr, list) or not all(isinstance(each, str) and len(each) <= 64 for each in amr) or len(amr) > 20:
-        return _bad("amr must be a list of texts")
+        return invalid_handoff("acr must be a string of 1 to 256 characters")
+    if (
+        not isinstance(amr, list)
+        or not all(isinstance(value, str) and len(value) <= 64 for value in amr)
+        or len(amr) > 20
+    ):
+        return invalid_handoff("amr must be a list of at most 20 strings of at most 64 characters")
     return ConsentDetails(
         subject, scopes.split(claims["scope"]), auth_time=int(auth_time), acr=acr, amr=amr, claims=extra
     )
 
 
-def _denied(details: ConsentDetails, authorization: Authorization, asked_at: datetime) -> Denied | None:
-    """Where the answer does not meet what the client asked for. OIDC Core 1.0, sections 3.1.2.1 and 5.5.1.1."""
-    asked = clock.seconds(asked_at)
-    if "login" in authorization.prompt and details.auth_time < asked - CLOCK_SKEW.total_seconds():
-        return Denied("login_required", "prompt=login: the person was not asked to authenticate again")
-    if authorization.max_age is not None and details.auth_time < asked - authorization.max_age:
+def _unmet_requirement(details: ConsentDetails, authorization: Authorization, started_at: datetime) -> Denied | None:
+    """The first requirement of the request that is not met. OIDC Core 1.0, sections 3.1.2.1 and 5.5.1.1."""
+    started = clock.seconds(started_at)
+    if "login" in authorization.prompt and details.auth_time < started - CLOCK_SKEW.total_seconds():
+        return Denied("login_required", "prompt=login: the person was not authenticated again")
+    if authorization.max_age is not None and details.auth_time < started - authorization.max_age:
         return Denied("login_required", "max_age: the person was authenticated too long ago")
     if authorization.hint and details.subject != authorization.hint:
         return Denied("login_required", "id_token_hint or claims: another person was authenticated")
-    wanted = (authorization.claims or {}).get("id_token", {}).get("acr") or {}
-    if wanted.get("essential") is True:
-        values = wanted.get("values", [wanted["value"]] if "value" in wanted else None)
+    requested = (authorization.claims or {}).get("id_token", {}).get("acr") or {}
+    if requested.get("essential") is True:
+        values = requested.get("values", [requested["value"]] if "value" in requested else None)
         if details.acr is None or (isinstance(values, list) and details.acr not in values):
-            return Denied("unmet_authentication_requirements", "acr: not one that the client said is essential")
+            return Denied("unmet_authentication_requirements", "acr: is not one of the values that the client requires")
     return None
 
 
-def _with_asked(details: ConsentDetails, authorization: Authorization) -> ConsentDetails:
-    claims = authorization.claims or {}
-    return msgspec.structs.replace(
-        details, resources=authorization.resources, userinfo=list(claims.get("userinfo", {})),
-        id_token=list(claims.get("id_token", {})),
-    )  # fmt: skip
-
-
-def _bad(detail: str) -> Refusal:
+def invalid_handoff(detail: str) -> Refusal:
+    """The refusal of a handoff that is not valid."""
     return Refusal("invalid_request", f"handoff: {detail}", "handoff")

@@ -9,7 +9,7 @@ from gatepost.store.transaction import Tx
 
 
 class Interaction(NamedTuple):
-    """`request` is JSON; `browser` is the hash of the browser's cookie."""
+    """A row. `request` is an Authorization as JSON; `browser` is the hash of the browser's cookie."""
 
     account: str
     id: str
@@ -22,7 +22,7 @@ class Interaction(NamedTuple):
 
 
 def add(tx: Tx, interaction: Interaction, source: str, box: Box, *, first_visit: bool = False) -> None:
-    """`first_visit`: the browser sent no cookie, and is given the one whose hash is `browser`."""
+    """Store an interaction. `first_visit`: the browser sent no cookie, and gets the one whose hash is `browser`."""
     tx.write(
         "insert_interaction", account=ids.raw(interaction.account), id=ids.raw(interaction.id),
         client=ids.raw(interaction.client), browser=interaction.browser, source=source,
@@ -33,14 +33,12 @@ def add(tx: Tx, interaction: Interaction, source: str, box: Box, *, first_visit:
 
 
 def evict_of_browser(tx: Tx, account: str, browser: bytes, keep: int) -> int:
-    """Delete all but the newest `keep` unfinished ones of one browser. Returns how many were deleted."""
-    return len(
-        tx.write("evict_interactions_of_browser", account=ids.raw(account), browser=browser, keep=keep)
-    )  # fmt: skip
+    """Delete all but the newest `keep` unfinished interactions of one browser. Returns how many were deleted."""
+    return len(tx.write("evict_interactions_of_browser", account=ids.raw(account), browser=browser, keep=keep))
 
 
 def evict(tx: Tx, account: str, client: str, source: str, keep: int, *, first_visit: bool) -> int:
-    """The same for one client and address: of first visits, or of browsers that sent a cookie."""
+    """The same for one client and address, either of first visits or of browsers that sent a cookie."""
     return len(
         tx.write(
             "evict_interactions", account=ids.raw(account), client=ids.raw(client), source=source,
@@ -50,11 +48,12 @@ def evict(tx: Tx, account: str, client: str, source: str, keep: int, *, first_vi
 
 
 def load(tx: Tx, account: str, interaction: str, box: Box) -> Interaction | None:
+    """The interaction, also if it has expired or is finished."""
     raw = ids.parse("int", interaction)
-    found = tx.one("interaction", account=ids.raw(account), id=raw) if raw else None
-    if found is None:
+    row = tx.one("interaction", account=ids.raw(account), id=raw) if raw else None
+    if row is None:
         return None
-    client, browser, pushed, request, expires_at, done_at = found
+    client, browser, pushed, request, expires_at, done_at = row
     return Interaction(
         account, interaction, ids.text("cli", client), browser, pushed, box.open(request, interaction),
         clock.from_milliseconds(expires_at), clock.optional_from_milliseconds(done_at),
@@ -62,13 +61,11 @@ def load(tx: Tx, account: str, interaction: str, box: Box) -> Interaction | None
 
 
 def finish(tx: Tx, account: str, interaction: str) -> bool:
-    """True for the first request that finishes it."""
-    return bool(
-        tx.write("end_interaction", account=ids.raw(account), id=ids.raw(interaction), at=tx.now)
-    )  # fmt: skip
+    """Mark an interaction as finished. True for the first request that does so."""
+    return bool(tx.write("finish_interaction", account=ids.raw(account), id=ids.raw(interaction), at=tx.now))
 
 
 def delete_all(tx: Tx) -> None:
-    """Delete every authorization that is under way, with pushed requests."""
-    tx.write("forget_every_pushed")
-    tx.write("forget_every_interaction")
+    """Delete all interactions and all pushed requests."""
+    tx.write("delete_all_pushed")
+    tx.write("delete_all_interactions")

@@ -10,11 +10,11 @@ DELETE FROM interactions WHERE done_at IS NULL AND (account, id) IN (
   SELECT account, id FROM interactions WHERE account = :account AND client = :client AND source = :source
     AND first_visit = :first_visit AND done_at IS NULL
     ORDER BY expires_at DESC, id DESC LIMIT 200 OFFSET :keep) RETURNING 1
--- name: end_interaction
+-- name: finish_interaction
 UPDATE interactions SET done_at = :at WHERE account = :account AND id = :id AND done_at IS NULL RETURNING 1
--- name: forget_every_pushed
+-- name: delete_all_pushed
 DELETE FROM pushed
--- name: forget_every_interaction
+-- name: delete_all_interactions
 DELETE FROM interactions
 -- name: interaction
 SELECT client, browser, pushed, request, expires_at, done_at FROM interactions WHERE account = :account AND id = :id

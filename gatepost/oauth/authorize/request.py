@@ -1,13 +1,14 @@
-"""The authorization request: an ordered table of small pure checks, each of which reads one part of it or refuses.
+"""The authorization request: an ordered table of pure checks, each of which reads one part of it or refuses it.
 
-What comes before a redirect URI is trusted is `addressee`; every refusal after it may be sent there.
+Until `redirect_target` has accepted the redirect URI, errors go to the browser alone. Later errors go to the client.
 """
 
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
@@ -17,29 +18,30 @@ from gatepost.oauth import redirect_uris, scopes
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import is_thumbprint
 from gatepost.oauth.pkce import CHALLENGE
-from gatepost.oauth.scopes import Scope
+from gatepost.oauth.scopes import PROTOCOL_SCOPES, Scope
 
 RESPONSE_MODES = ("query", "form_post")
 PROMPTS = ("none", "login", "consent", "select_account")
 DISPLAYS = ("page", "popup", "touch", "wap")
-# Passed on to the login application as they are, up to so many characters.
-PASSED_ON = {"login_hint": 512, "acr_values": 512, "ui_locales": 256}
-LONGEST = {"state": 2048, "nonce": 512, "claims": 4096, "id_token_hint": 8192} | PASSED_ON
+# Parameters that are forwarded to the login application unchanged, with their maximum lengths.
+FORWARDED = {"login_hint": 512, "acr_values": 512, "ui_locales": 256}
+MAX_LENGTHS = {"state": 2048, "nonce": 512, "claims": 4096, "id_token_hint": 8192} | FORWARDED
 
-
-# All that the checks read, but for what they refuse. Of a pushed request only these are stored.
+# Every parameter that a check accepts. No other parameters of a pushed request are stored.
 PARAMETERS = (
     "client_id", "redirect_uri", "response_type", "response_mode", "state", "scope", "code_challenge",
-    "code_challenge_method", "nonce", "dpop_jkt", "prompt", "max_age", "display", "claims", "id_token_hint", *PASSED_ON,
+    "code_challenge_method", "nonce", "dpop_jkt", "prompt", "max_age", "display", "claims", "id_token_hint", *FORWARDED,
 )  # fmt: skip
 
 
 class Definitions(Protocol):
+    """What a check may look up."""
+
     def scope(self, account: str, name: str) -> Scope | None: ...
 
 
 class AuthorizationRequest(NamedTuple):
-    """What was sent, and what is known about it."""
+    """The parameters of a request, and the definitions that the checks compare them with."""
 
     parameters: dict[str, str]
     resources: tuple[str, ...]
@@ -47,14 +49,18 @@ class AuthorizationRequest(NamedTuple):
     account: Account
     definitions: Definitions
     pushed: bool = False
-    hint: str | Refusal = ""  # the person an id_token_hint names
+    hint: str | Refusal = ""  # the subject of the id_token_hint
 
     def get(self, name: str) -> str:
         return self.parameters.get(name, "")
 
+    def scope(self, name: str) -> Scope | None:
+        """The definition of a scope; None if the account has none, or for a scope of the protocol."""
+        return None if name in PROTOCOL_SCOPES else self.definitions.scope(self.account.id, name)
 
-class Authorization(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request that is in order, as it is kept until the login application answers."""
+
+class Authorization(Struct, frozen=True, omit_defaults=True):
+    """A valid request, as it is stored until the login application responds."""
 
     redirect_uri: str
     response_mode: str = "query"
@@ -77,23 +83,23 @@ class Authorization(msgspec.Struct, frozen=True, omit_defaults=True):
 Check = Callable[[Authorization, AuthorizationRequest], Authorization | Refusal]
 
 
-def addressee(parameters: dict[str, str], client: Client | None) -> Authorization | Refusal:
-    """Where the answer goes. Until this holds nothing is sent anywhere: RFC 6749, section 4.1.2.1."""
+def redirect_target(parameters: dict[str, str], client: Client | None) -> Authorization | Refusal:
+    """Where the response goes. RFC 6749, section 4.1.2.1: an invalid redirect URI is never redirected to."""
     if client is None or not client.active:
-        return Refusal("invalid_request", "client_id: no such client", "client_id")
-    sent = parameters.get("redirect_uri")
-    if sent is None:
-        return Refusal("invalid_request", "redirect_uri: missing", "redirect_uri")
-    if not any(redirect_uris.matches(sent, each) for each in client.redirect_uris):
-        return Refusal("invalid_request", "redirect_uri: not one of the client's", "redirect_uri")
+        return _invalid("client_id", "no such client")
+    redirect_uri = parameters.get("redirect_uri")
+    if redirect_uri is None:
+        return _invalid("redirect_uri", "missing")
+    if not any(redirect_uris.matches(redirect_uri, registered) for registered in client.redirect_uris):
+        return _invalid("redirect_uri", "is not registered for this client")
     state = parameters.get("state")
-    return Authorization(sent, _response_mode(parameters), None if state is None else state[:2048])
+    return Authorization(redirect_uri, _response_mode(parameters), None if state is None else state[:2048])
 
 
 def _response_mode(parameters: dict[str, str]) -> str:
-    """How the answer is sent. The refusal of a request object is sent the way that the object asks for.
+    """The response mode. The refusal of a request object uses the `response_mode` in that object.
 
-    OIDC Core 1.0, section 6.1, lets a client put `response_mode` into the object alone. Nothing else of it is read.
+    OIDC Core 1.0, section 6.1: a client may send `response_mode` in the object alone. No other member is read.
     """
     mode: Any = parameters.get("response_mode")
     if mode is None and "request" in parameters:
@@ -102,172 +108,172 @@ def _response_mode(parameters: dict[str, str]) -> str:
 
 
 def decide(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
+    """The authorization that the last check returned, or the first refusal, with the name of its check."""
     for check in CHECKS:
         outcome = check(authorization, request)
         if isinstance(outcome, Refusal):
-            return msgspec.structs.replace(outcome, rule=check.__name__)
+            return replace(outcome, rule=check.__name__)
         authorization = outcome
     return authorization
 
 
 def parameters_are_of_a_size(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """No parameter is longer than anybody needs."""
-    for name, limit in LONGEST.items():
+    """No parameter exceeds its maximum length."""
+    for name, limit in MAX_LENGTHS.items():
         if len(request.get(name)) > limit:
-            return _bad(name, f"may have at most {limit} characters")
+            return _invalid(name, f"must have at most {limit} characters")
     return authorization
 
 
 def request_objects_are_left_out(
     authorization: Authorization, request: AuthorizationRequest
 ) -> Authorization | Refusal:
-    """Requests come as parameters or pushed; signed request objects are not taken. OIDC Core 1.0, section 6."""
+    """The request is sent as parameters or pushed: request objects are not supported. OIDC Core 1.0, section 6."""
     if request.get("request"):
-        return Refusal("request_not_supported", "request: request objects are not taken; push the request", "request")
+        detail = "request: request objects are not supported; send parameters or push the request"
+        return Refusal("request_not_supported", detail, "request")
     if request.get("request_uri"):  # RFC 9126, section 2.1: not inside a pushed request either
-        return Refusal("invalid_request", "request_uri: must not be pushed", "request_uri")
+        return _invalid("request_uri", "must not be pushed")
     if request.get("registration"):
-        return Refusal("registration_not_supported", "registration: clients are registered before", "registration")
+        detail = "registration: register the client before it sends requests"
+        return Refusal("registration_not_supported", detail, "registration")
     return authorization
 
 
 def response_is_a_code(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """The one response type there is. OAuth 2.1 has no implicit grant."""
+    """The response type is `code`. OAuth 2.1 has no implicit grant."""
     if not request.get("response_type"):
-        return _bad("response_type", "missing; must be code")
+        return _invalid("response_type", "missing; must be code")
     if request.get("response_type") != "code":
         return Refusal("unsupported_response_type", "response_type: must be code", "response_type")
     return authorization
 
 
 def response_mode_is_known(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """Query, or the form of OAuth 2.0 Form Post Response Mode."""
+    """The response mode is `query` or `form_post` (OAuth 2.0 Form Post Response Mode)."""
     if request.get("response_mode") not in ("", *RESPONSE_MODES):
-        return _bad("response_mode", f"must be one of {', '.join(RESPONSE_MODES)}")
+        return _invalid("response_mode", f"must be one of {', '.join(RESPONSE_MODES)}")
     return authorization
 
 
 def client_may_ask(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """The client has an active grant for codes."""
+    """The client has an active `authorization_code` grant."""
     if request.client.grant("authorization_code") is None:
         return Refusal("unauthorized_client", "this client has no active authorization_code grant")
     return authorization
 
 
 def is_pushed_where_it_must_be(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """Under fapi2 only pushed requests are taken."""
+    """The profile `fapi2` requires a pushed request."""
     if request.account.strict and not request.pushed:
-        return _bad("request_uri", "push the request first (PAR): the account's profile is fapi2")
+        return _invalid("request_uri", "push the request first (PAR): the account's profile is fapi2")
     return authorization
 
 
 def challenge_is_there(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """PKCE with S256, RFC 7636. A client with `require_pkce: false` sends a nonce instead, unless excused too."""
+    """PKCE with S256, RFC 7636; or a nonce, if the client's `require_pkce` is false and its `require_nonce` is not."""
     challenge, method = request.get("code_challenge"), request.get("code_challenge_method")
     if challenge or method:
-        if method != "S256":  # left out it would mean plain
-            return _bad("code_challenge_method", "must be S256")
+        if method != "S256":  # without the parameter, the method would be plain
+            return _invalid("code_challenge_method", "must be S256")
         if not CHALLENGE.fullmatch(challenge):
-            return _bad("code_challenge", "must be the base64url of a SHA-256 hash, 43 characters")
+            return _invalid("code_challenge", "must be a SHA-256 hash in base64url, 43 characters")
     elif request.client.require_pkce or request.account.strict:
-        return _bad("code_challenge", "missing: PKCE is required")
+        return _invalid("code_challenge", "missing: PKCE is required")
     elif request.client.require_nonce and not request.get("nonce"):
-        return _bad("nonce", "needed where there is no code_challenge, unless the client's require_nonce is false")
-    return msgspec.structs.replace(authorization, challenge=challenge, nonce=request.parameters.get("nonce"))
+        return _invalid("nonce", "required without a code_challenge, unless the client's require_nonce is false")
+    return replace(authorization, challenge=challenge, nonce=request.parameters.get("nonce"))
 
 
 def scopes_are_granted(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """Every scope is named, in the client's grant, and active: nothing is silently left out."""
+    """The request names its scopes, and each of them is in the client's grant and active."""
     names = scopes.split(request.get("scope"))
     if not names:
-        return _scope("name the scopes you want; there is no default")
+        return _invalid_scope("name the scopes you want; there is no default")
     grant = request.client.grant("authorization_code")
     for name in names:
         if grant is None or name not in grant.scopes:
-            return _scope(f"{name[:128]} is not in the client's grant")
-        found = request.definitions.scope(request.account.id, name) if name not in scopes.BY_CODE else None
-        if name not in scopes.BY_CODE and (found is None or found.status != "active"):
-            return _scope(f"{name} is not an active scope of the account")
+            return _invalid_scope(f"{name[:128]} is not in the client's grant")
+        scope = request.scope(name)
+        if name not in PROTOCOL_SCOPES and (scope is None or scope.status != "active"):
+            return _invalid_scope(f"{name} is not an active scope of the account")
     if names == [scopes.OFFLINE]:
-        return _scope("offline_access alone opens nothing")
-    return msgspec.structs.replace(authorization, scope=names)
+        return _invalid_scope("offline_access alone gives no access")
+    return replace(authorization, scope=names)
 
 
 def resources_fit(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """Each `resource` named is that of a scope asked for. RFC 8707, section 2.1."""
-    offered = set()
-    for name in authorization.scope:
-        found = request.definitions.scope(request.account.id, name) if name not in scopes.BY_CODE else None
-        if found is not None:
-            offered.add(found.resource)
-    for resource in request.resources:
-        if resource not in offered:
-            return Refusal("invalid_target", "resource: none of the scopes asked for is of this resource", "resource")
-    return msgspec.structs.replace(authorization, resources=list(dict.fromkeys(request.resources)))
+    """Every `resource` is the resource of a requested scope. RFC 8707, section 2.1."""
+    offered = {scope.resource for name in authorization.scope if (scope := request.scope(name))}
+    if not offered.issuperset(request.resources):
+        return Refusal("invalid_target", "resource: none of the requested scopes is of this resource", "resource")
+    return replace(authorization, resources=list(dict.fromkeys(request.resources)))
 
 
 def key_is_named_right(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """`dpop_jkt` binds the code to a key. RFC 9449, section 10."""
-    if request.get("dpop_jkt") and not is_thumbprint(request.get("dpop_jkt")):
-        return _bad("dpop_jkt", "must be a JWK SHA-256 thumbprint, 43 characters")
-    return msgspec.structs.replace(authorization, thumbprint=request.get("dpop_jkt"))
+    """`dpop_jkt`, which binds the code to a key, is a JWK thumbprint. RFC 9449, section 10."""
+    thumbprint = request.get("dpop_jkt")
+    if thumbprint and not is_thumbprint(thumbprint):
+        return _invalid("dpop_jkt", "must be a JWK SHA-256 thumbprint, 43 characters")
+    return replace(authorization, thumbprint=thumbprint)
 
 
 def prompt_is_known(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """OIDC Core 1.0, section 3.1.2.1: `none` stands alone."""
+    """Every value of `prompt` is known, and `none` is the only value if it is sent. OIDC Core 1.0, section 3.1.2.1."""
     prompt = scopes.split(request.get("prompt"))
-    if any(each not in PROMPTS for each in prompt):
-        return _bad("prompt", f"must be of {', '.join(PROMPTS)}")
+    if not set(prompt).issubset(PROMPTS):
+        return _invalid("prompt", f"must have only the values {', '.join(PROMPTS)}")
     if "none" in prompt and len(prompt) > 1:
-        return _bad("prompt", "none stands alone")
-    return msgspec.structs.replace(authorization, prompt=prompt)
+        return _invalid("prompt", "none must be the only value")
+    return replace(authorization, prompt=prompt)
 
 
 def max_age_is_a_number(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """Seconds since the person last gave proof of who they are."""
+    """`max_age`, the allowed time since the person was authenticated, is a number of seconds."""
     text = request.get("max_age")
     if text and not re.fullmatch(r"[0-9]{1,9}", text):
-        return _bad("max_age", "must be a whole number of seconds")
-    return msgspec.structs.replace(authorization, max_age=int(text) if text else None)
+        return _invalid("max_age", "must be a whole number of seconds")
+    return replace(authorization, max_age=int(text) if text else None)
 
 
 def claims_are_readable(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """The `claims` parameter, OIDC Core 1.0 section 5.5."""
+    """The `claims` parameter is valid. OIDC Core 1.0, section 5.5."""
     if not request.get("claims"):
         return authorization
-    found = read_json(request.get("claims").encode("utf-8", "surrogatepass"))
-    claims = found.value if not isinstance(found, Refusal) else None
+    parsed = read_json(request.get("claims").encode("utf-8", "surrogatepass"))
+    claims = None if isinstance(parsed, Refusal) else parsed.value
     if not isinstance(claims, dict):
-        return _bad("claims", "must be a JSON object")
-    for place in ("userinfo", "id_token"):
-        wanted = claims.get(place, {})
-        right = isinstance(wanted, dict) and all(each is None or isinstance(each, dict) for each in wanted.values())
-        if not right or len(wanted) > 50:
-            return _bad("claims", f"{place} must be an object of claim names, each null or an object")
-    kept = {place: claims[place] for place in ("userinfo", "id_token") if place in claims}
-    return msgspec.structs.replace(authorization, claims=kept or None)
+        return _invalid("claims", "must be a JSON object")
+    requested = {place: claims[place] for place in ("userinfo", "id_token") if place in claims}
+    for place, members in requested.items():
+        if (
+            not isinstance(members, dict)
+            or len(members) > 50
+            or not all(value is None or isinstance(value, dict) for value in members.values())
+        ):
+            return _invalid("claims", f"{place} must be an object of at most 50 claims, each null or an object")
+    return replace(authorization, claims=requested or None)
 
 
 def hint_is_valid(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """An `id_token_hint` is an ID token of Gatepost for this client, expired or not; `claims` may name a `sub` too."""
+    """`id_token_hint` is an ID token that this client got, expired or not, and `claims` names no other `sub`."""
     if isinstance(request.hint, Refusal):
         return request.hint
     hint = request.hint
-    named = ((authorization.claims or {}).get("id_token", {}).get("sub") or {}).get("value")
-    if named is not None:  # OIDC Core 1.0, section 3.1.2.2: then it is this person or nobody
-        account, _, person = str(named).partition(".")
+    requested = ((authorization.claims or {}).get("id_token", {}).get("sub") or {}).get("value")
+    if requested is not None:  # OIDC Core 1.0, section 3.1.2.2: only this person may be authenticated
+        account, _, person = str(requested).partition(".")
         if account != request.account.id or not person or hint not in ("", person):
-            return _bad("claims", "sub is not that of a person of the account, or not that of the id_token_hint")
+            return _invalid("claims", "sub must be that of a person of the account, and of the id_token_hint if sent")
         hint = person
-    return msgspec.structs.replace(authorization, hint=hint)
+    return replace(authorization, hint=hint)
 
 
 def rest_is_passed_on(authorization: Authorization, request: AuthorizationRequest) -> Authorization | Refusal:
-    """What only the login application understands."""
+    """`display` has a known value. It is forwarded with the parameters that only the login application reads."""
     if request.get("display") not in ("", *DISPLAYS):
-        return _bad("display", f"must be one of {', '.join(DISPLAYS)}")
-    told = {name: request.parameters.get(name) for name in (*PASSED_ON, "display")}
-    return msgspec.structs.replace(authorization, **told)
+        return _invalid("display", f"must be one of {', '.join(DISPLAYS)}")
+    return replace(authorization, **{name: request.parameters.get(name) for name in (*FORWARDED, "display")})
 
 
 CHECKS: tuple[Check, ...] = (
@@ -289,9 +295,9 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _bad(name: str, detail: str) -> Refusal:
+def _invalid(name: str, detail: str) -> Refusal:
     return Refusal("invalid_request", f"{name}: {detail}", name)
 
 
-def _scope(detail: str) -> Refusal:
+def _invalid_scope(detail: str) -> Refusal:
     return Refusal("invalid_scope", f"scope: {detail}", "scope")
