@@ -87,6 +87,7 @@ class Gathering:
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._under_way: list[Work] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._alone = False  # the previous batch was a single unit, so probably no others are about to come
 
     def of(self, loop: asyncio.AbstractEventLoop) -> "Gathering":
         """This one, or a new one if it belongs to another loop, which may have been closed with units under way."""
@@ -96,7 +97,11 @@ class Gathering:
         self._waiting.append(work)
         if len(self._waiting) == 1 and self._loop is not None:
             self._waiting_timer = self._loop.call_later(PATIENCE, self._give_up, self._waiting)
-            if not self._under_way:
+            if self._under_way:
+                return
+            if self._alone:
+                self._begin()
+            else:
                 self._loop.call_soon(self._wait_for_more, self._loop, 0)
 
     def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
@@ -109,6 +114,7 @@ class Gathering:
     def _begin(self) -> None:
         if self._waiting and not self._under_way:
             self._under_way, self._waiting = self._waiting, []
+            self._alone = len(self._under_way) == 1
             self._timer = self._waiting_timer
             self._under_way[-1].last_of = self
             self._hand_over(self._under_way)
