@@ -153,9 +153,9 @@ LIMITS: dict[str, list[Row]] = {
         ("lease of an attempt", f"the endpoint's `timeout` plus {_time(LEASE)}", "another worker can take over"),
         ("failures without a success", _time(endpoints.DISABLE_AFTER), "the endpoint is disabled"),
         _overlap("endpoint", secret_rotation.OVERLAP, endpoints.MAX_OVERLAP),
-        ("deliveries on a page", f"{pages.LIMIT}, at most {pages.MOST}", _WRONG),
-        ("records that a page examines", f"{listing.EXAMINED}", "continue with `next_cursor`"),
-        ("payloads on a page", _size(pages.MOST_PAYLOAD), "continue with `next_cursor`"),
-        ("intervals of a summary", f"{summary.MOST}", _WRONG),
+        ("deliveries on a page", f"{pages.DEFAULT_LIMIT}, at most {pages.MAX_LIMIT}", _WRONG),
+        ("records that a page examines", f"{listing.MAX_EXAMINED}", "continue with `next_cursor`"),
+        ("payloads on a page", _size(pages.MAX_PAYLOAD), "continue with `next_cursor`"),
+        ("intervals of a summary", f"{summary.MAX_INTERVALS}", _WRONG),
     ],
 }  # fmt: skip

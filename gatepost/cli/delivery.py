@@ -82,7 +82,7 @@ def _deliveries(runtime: Runtime, account: Account, filters: DeliveryFilter, lim
     """Page by page, in the form that GET /webhooks/deliveries returns."""
     query: Query | None = Query(filters)
     while query is not None and limit > 0:
-        page = runtime.store.read_now(_page(runtime, account, query._replace(limit=min(limit, listing.MOST))))
+        page = runtime.store.read_now(_page(runtime, account, query._replace(limit=min(limit, listing.MAX_LIMIT))))
         yield from page["data"]
         limit -= len(page["data"])
         query = query._replace(cursor=page["next_cursor"]) if page["next_cursor"] else None

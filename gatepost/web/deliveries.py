@@ -19,7 +19,7 @@ from gatepost.web.requests import Request, parameters
 from gatepost.web.responses import Reply
 from gatepost.webhooks import listing
 from gatepost.webhooks.deliveries import FAILURES, Status
-from gatepost.webhooks.listing import MOST, Query
+from gatepost.webhooks.listing import MAX_LIMIT, Query
 from gatepost.webhooks.listing_query import DeliveryFilter
 from gatepost.webhooks.render import INCLUDES
 from gatepost.webhooks.summary import SECONDS
@@ -117,7 +117,7 @@ def _query(view: Any, read: dict[str, Any]) -> Query:
         filters,
         view,
         newest=read.get("order", "oldest" if due else "newest") == "newest",
-        limit=read.get("limit", listing.LIMIT),
+        limit=read.get("limit", listing.DEFAULT_LIMIT),
         cursor=read.get("cursor", ""),
         include=read.get("include", frozenset()),
         interval=read.get("interval", "hour"),
@@ -173,8 +173,8 @@ def _instant(text: str) -> datetime | Invalid:
 
 
 def _limit(text: str) -> int | Invalid:
-    valid = re.fullmatch(r"[0-9]{1,3}", text) and 1 <= int(text) <= MOST
-    return int(text) if valid else Invalid(f"must be a whole number from 1 to {MOST}")
+    valid = re.fullmatch(r"[0-9]{1,3}", text) and 1 <= int(text) <= MAX_LIMIT
+    return int(text) if valid else Invalid(f"must be a whole number from 1 to {MAX_LIMIT}")
 
 
 def _include(text: str) -> frozenset[str] | Invalid:

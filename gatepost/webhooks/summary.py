@@ -1,4 +1,4 @@
-"""Summaries of an account's deliveries from its counts. Durations are counted in buckets, accurate to a tenth."""
+"""Summaries of an account's deliveries, from its counts. Durations are counted in buckets, accurate to 10 %."""
 
 import math
 from collections import Counter
@@ -9,17 +9,19 @@ from typing import Any, Literal
 from gatepost.core import clock
 from gatepost.webhooks.deliveries import ENDS
 
-_RATIO = 1.2  # of the bounds of a bucket: its middle is within 10 % of every value in it
+_RATIO = 1.2  # between the bounds of a bucket: its middle is within 10 % of every value in it
+_PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 _FIRST = 0.1  # milliseconds
 
 
 @lru_cache(4096)
 def bucket(duration_ms: float) -> int:
-    """Bucket n has the durations from _FIRST * _RATIO^n to the next bound; bucket 0 also shorter ones."""
+    """The bucket of a duration. Bucket n begins at _FIRST * _RATIO^n; bucket 0 also has all shorter durations."""
     return max(0, math.floor(math.log(max(duration_ms, _FIRST) / _FIRST, _RATIO)))
 
 
 def middle(number: int) -> float:
+    """The duration in milliseconds that stands for all durations in a bucket."""
     return float(_FIRST * _RATIO ** (number + 0.5))
 
 
@@ -39,7 +41,7 @@ Interval = Literal["hour", "day"]
 Row = tuple[int, str, int]  # start in seconds, what was counted, and the count
 
 SECONDS: dict[Interval, int] = {"hour": 3600, "day": 86_400}
-MOST = 1000  # intervals in one summary
+MAX_INTERVALS = 1000  # in one summary
 CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none", "interrupted", "not_sent")
 
 
@@ -49,21 +51,23 @@ def span(interval: Interval, start: int, end: int) -> tuple[int, int]:
     return start // size * size, -(-end // size) * size
 
 
-def summarise(rows: Iterable[Row], interval: Interval, start: int, end: int) -> list[dict[str, Any]]:
+def summarize(rows: Iterable[Row], interval: Interval, start: int, end: int) -> list[dict[str, Any]]:
     """One summary for each interval, including empty ones. Rows may be finer than intervals."""
     size = SECONDS[interval]
     first, last = span(interval, start, end)
     counts: dict[int, Counter[str]] = {since: Counter() for since in range(first, last, size)}
     for since, what, count in rows:
-        within = since // size * size
-        if within in counts:
-            counts[within][what] += count
+        interval_start = since // size * size
+        if interval_start in counts:
+            counts[interval_start][what] += count
     return [
-        {"start": clock.rfc3339(clock.from_milliseconds(since * 1000))} | _render(counts[since]) for since in counts
+        {"start": clock.rfc3339(clock.from_milliseconds(since * 1000))} | _render(count)
+        for since, count in counts.items()
     ]
 
 
 def total(rows: Iterable[Row]) -> dict[str, Any]:
+    """One summary of all rows."""
     counts: Counter[str] = Counter()
     for _, what, count in rows:
         counts[what] += count
@@ -71,19 +75,16 @@ def total(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _render(counts: Mapping[str, int]) -> dict[str, Any]:
-    ended = dict.fromkeys(ENDS, 0) | _named(counts, "ended ")
-    buckets = {int(number): count for number, count in _named(counts, "ms ").items()}
+    ended = dict.fromkeys(ENDS, 0) | _with_prefix(counts, "ended ")
+    buckets = {int(number): count for number, count in _with_prefix(counts, "ms ").items()}
     endings = sum(ended.values())
     return {
         "deliveries": {"made": counts.get("made", 0), "ended": ended},
-        "attempts": dict.fromkeys(CLASSES, 0) | _named(counts, "attempt "),
+        "attempts": dict.fromkeys(CLASSES, 0) | _with_prefix(counts, "attempt "),
         "success_ratio": round(ended["delivered"] / endings, 6) if endings else None,
         "duration_ms": {name: percentile(buckets, share) for name, share in _PERCENTILES},
     }
 
 
-_PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-
-
-def _named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+def _with_prefix(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {what.removeprefix(prefix): count for what, count in counts.items() if what.startswith(prefix)}

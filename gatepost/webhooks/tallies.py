@@ -1,4 +1,4 @@
-"""Counts of what happened to the deliveries of an account in each minute, and later in each hour."""
+"""Counts of an account's deliveries and attempts, by the minute, and after some days by the hour."""
 
 from gatepost.core import ids
 from gatepost.store.transaction import Tx
@@ -8,20 +8,20 @@ HOUR = 3600
 
 
 def add(tx: Tx, account: str, what: str, count: int = 1) -> None:
-    """Count something that happened in this minute."""
+    """Add to a count of the present minute."""
     if count:
         minute = tx.now // 60_000 * MINUTE
         tx.pending.count("tally", (ids.raw(account), minute, MINUTE, tx.engine.slot, what), count)
 
 
-def load(tx: Tx, account: str, since: int, until: int) -> list[tuple[int, str, int]]:
-    """Start of the minute or hour in seconds, what happened, and how often."""
-    rows = tx.rows("tallied", account=ids.raw(account), since=since, until=until)
+def load(tx: Tx, account: str, since: int, until: int, interval: int = 1) -> list[tuple[int, str, int]]:
+    """The counts, summed by intervals of some seconds: start of the interval, what was counted, and the sum."""
+    rows = tx.rows("tallied", account=ids.raw(account), since=since, until=until, interval=interval)
     return [(start, what, int(count)) for start, what, count in rows]
 
 
 def roll_up(tx: Tx, before: int, limit: int) -> int:
-    """Add some minutes before an instant to their hours."""
+    """Add some of the counts by the minute before an instant to those by the hour. Returns how many it added."""
     rows = tx.write("old_minutes", before=before, limit=limit)
     hours: dict[tuple[bytes, int, int, int, str], int] = {}
     for account, since, what, count in rows:
@@ -32,4 +32,5 @@ def roll_up(tx: Tx, before: int, limit: int) -> int:
 
 
 def delete_before(tx: Tx, before: int, limit: int) -> int:
+    """Delete some of the counts by the hour before an instant. Returns how many it deleted."""
     return len(tx.write("forget_tallies", before=before, limit=limit))

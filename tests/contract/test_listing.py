@@ -34,8 +34,8 @@ def test_every_filter_finds_what_a_plain_one_finds(
     store: Store, account: str, seed: int, bounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Alone and together, in both orders, to the end; however early a page has to stop."""
-    monkeypatch.setattr(listing, "EXAMINED", bounds[0])
-    monkeypatch.setattr(listing, "LOOKED_UP", bounds[1])
+    monkeypatch.setattr(listing, "MAX_EXAMINED", bounds[0])
+    monkeypatch.setattr(listing, "MAX_LOOKED_UP", bounds[1])
     world = World(store, account, seed)
     world.deliver(400 if bounds[0] > 1 else 60)
     filters = choices(world)
@@ -90,8 +90,8 @@ def test_each_exactly_once_while_others_are_made(world: World, filters: Delivery
 def test_a_page_looks_at_so_many_and_says_how_far_it_came(
     world: World, newest: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "EXAMINED", 30)
-    monkeypatch.setattr(listing, "LOOKED_UP", 10)
+    monkeypatch.setattr(listing, "MAX_EXAMINED", 30)
+    monkeypatch.setattr(listing, "MAX_LOOKED_UP", 10)
     world.deliver(100, ended=1.0)
     every = plainly(world.made, DeliveryFilter(), newest=newest)
     pages = list(world.pages(DeliveryFilter(event_type="no.such"), newest=newest))
@@ -218,7 +218,7 @@ def test_every_page_is_read_from_its_index_in_order(world: World, backend: Backe
             assert "Seq Scan on queue" not in said, (each, said)
 
 
-ON_OUR_OWN = ("SCAN it", "SCAN found", "SCAN CONSTANT ROW")  # what the query itself gives
+ON_OUR_OWN = ("SCAN it", "SCAN codes", "SCAN CONSTANT ROW")  # what the query itself gives
 
 
 # --- counts
@@ -226,7 +226,7 @@ ON_OUR_OWN = ("SCAN it", "SCAN found", "SCAN CONSTANT ROW")  # what the query it
 
 def test_what_waits_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def counted(*, suspended: bool = False) -> tuple[int, int, int]:
-        found = world.store.read_now(lambda tx: listing.waiting(tx, world.account, suspended=suspended))
+        found = world.store.read_now(lambda tx: listing.count_unfinished(tx, world.account, suspended=suspended))
         assert found.oldest == next((each.id for each in world.made if each.unfinished), None)
         return found.pending, found.held, found.in_flight
 
@@ -239,7 +239,7 @@ def test_what_waits_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) ->
     assert min(pending, held, in_flight) > 10
     assert counted() == (pending, held, in_flight)
     assert counted(suspended=True) == (0, pending + held, in_flight)
-    monkeypatch.setattr(listing, "COUNTED", 20)
+    monkeypatch.setattr(listing, "MAX_COUNTED", 20)
     assert counted() == expected([each for each in world.made if each.unfinished][:20])
 
 
@@ -251,9 +251,9 @@ def test_counts_are_summed_by_the_interval(world: World, watch: Watch) -> None:
             world.store.run_now(lambda tx: tallies.add(tx, world.account, "made", 5))
     watch.forward(timedelta(days=3))
     world.store.run_now(lambda tx: tallies.roll_up(tx, first + 60, 100))
-    rows = world.store.read_now(lambda tx: listing.tallied(tx, world.account, first, first + 7200, 3600))
+    rows = world.store.read_now(lambda tx: tallies.load(tx, world.account, first, first + 7200, 3600))
     assert sorted(rows) == [(first, "made", 30), (first + 3600, "made", 10)]
     day = first // 86_400 * 86_400
-    found = world.store.read_now(lambda tx: listing.tallied(tx, world.account, day, day + 2 * 86_400, 86_400))
+    found = world.store.read_now(lambda tx: tallies.load(tx, world.account, day, day + 2 * 86_400, 86_400))
     assert sum(count for _, _, count in found) == 40
     assert all(since % 86_400 == 0 for since, _, _ in found)

@@ -111,12 +111,12 @@ def test_payloads_fill_a_page_early(world: World, account: str, monkeypatch: pyt
     entry = world.store.run_now(lambda tx: things.record(tx, account, text="x" * 1000))
     world.events = [entry.id]
     world.deliver(10)
-    monkeypatch.setattr(units, "MOST_PAYLOAD", 2500)
+    monkeypatch.setattr(units, "MAX_PAYLOAD", 2500)
     pages = ask_all(world.store, account, include=frozenset({"payload"}))
     assert [len(page) for page in pages] == [2] * 5
     found = [each["id"] for page in pages for each in page]
     assert found == [ids.text("dlv", each.id) for each in reversed(world.made)]
-    monkeypatch.setattr(units, "MOST_PAYLOAD", 10)
+    monkeypatch.setattr(units, "MAX_PAYLOAD", 10)
     assert len(ask(world.store, account, include=frozenset({"payload"}))["data"]) == 1
 
 

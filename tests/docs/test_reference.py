@@ -276,7 +276,7 @@ def test_limits() -> None:
     assert timedelta(hours=hours) == idempotency.KEPT
     assert limit("body of a request") == [body.MAX_BODY // 1024]
     assert limit("body of `POST /events`") == [http.MAX_BODY // 1024, http.MAX_BATCH]
-    assert limit("records that a page examines") == [listing.EXAMINED]
+    assert limit("records that a page examines") == [listing.MAX_EXAMINED]
     key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
     [most_keys] = limit("keys in a client's `jwks`")
     sets = [{"keys": [key | {"kid": str(number)} for number in range(count)]} for count in (most_keys, most_keys + 1)]

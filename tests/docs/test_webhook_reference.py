@@ -69,7 +69,7 @@ def test_bounds() -> None:
         secret = webhook_signature.SECRET + b64encode(b"1" * size).decode()
         assert (endpoints.MEMBERS.problem("secret", secret) == "") is right
     assert "24 to 64 bytes" in section(WEBHOOKS, "POST /webhooks/endpoints")
-    assert endpoints.HELD == listing.COUNTED == 10_000
+    assert endpoints.HELD == listing.MAX_COUNTED == 10_000
 
 
 def test_hidden_and_forbidden_headers() -> None:
@@ -148,10 +148,14 @@ def test_numbers_in_the_text() -> None:
 
 def test_listing_limits() -> None:
     told = {bare(row[0]): row[1] for row in rows(WEBHOOKS, "parameter", "value")}
-    assert [int(number) for number in re.findall(r"\d+", told["limit"])] == [1, units_listing.MOST, units_listing.LIMIT]
+    assert [int(number) for number in re.findall(r"\d+", told["limit"])] == [
+        1,
+        units_listing.MAX_LIMIT,
+        units_listing.DEFAULT_LIMIT,
+    ]
     text = section(WEBHOOKS, "GET /webhooks/deliveries")
-    assert f"at most {listing.EXAMINED} records" in text
-    assert f"over {units_listing.MOST_PAYLOAD // 1024**2} MiB" in text
+    assert f"at most {listing.MAX_EXAMINED} records" in text
+    assert f"over {units_listing.MAX_PAYLOAD // 1024**2} MiB" in text
     assert set(re.findall(r"`(\w+)`", told["status"])) == set(deliveries.TRANSITIONS)
     for query in (text for text in blocks(HOW_TO / "read-a-delivery.md", "sh") if "look '" in text):
         for asked in re.findall(r"look '(.+?)'", query):

@@ -7,7 +7,7 @@ import pytest
 
 from gatepost.webhooks import summary
 from gatepost.webhooks.deliveries import ENDS
-from gatepost.webhooks.summary import CLASSES, Interval, Row, bucket, percentile, summarise, total
+from gatepost.webhooks.summary import CLASSES, Interval, Row, bucket, percentile, summarize, total
 
 DAY = 1_794_700_800 // 86_400 * 86_400
 HOUR = 3600
@@ -58,7 +58,7 @@ EMPTY: dict[str, Any] = {
 
 class TestIntervals:
     def test_nothing_happened(self) -> None:
-        assert summarise([], "hour", DAY, DAY + 2 * HOUR) == [
+        assert summarize([], "hour", DAY, DAY + 2 * HOUR) == [
             {"start": "2026-11-15T00:00:00.000Z"} | EMPTY,
             {"start": "2026-11-15T01:00:00.000Z"} | EMPTY,
         ]
@@ -70,7 +70,7 @@ class TestIntervals:
             (DAY, "ended endpoint_removed", 1), (DAY, "attempt 2xx", 3), (DAY, "attempt 5xx", 4),
             (DAY, "attempt none", 2), (DAY, "attempt interrupted", 1), (DAY, "attempt not_sent", 1), (DAY, "ms 30", 5),
         ]  # fmt: skip
-        [found] = summarise(rows, "hour", DAY, DAY + HOUR)
+        [found] = summarize(rows, "hour", DAY, DAY + HOUR)
         assert found["deliveries"]["made"] == 9
         assert {reason: count for reason, count in found["deliveries"]["ended"].items() if count} == {
             "delivered": 3, "attempts_exhausted": 1, "endpoint_removed": 1,
@@ -90,25 +90,25 @@ class TestIntervals:
     def test_minutes_and_hours_are_summed(self) -> None:
         """Those of the last days are kept by the minute, the older ones by the hour; some are of both."""
         rows = [(DAY + 60 * minute, "made", 1) for minute in range(120)] + [(DAY, "made", 100)]
-        assert [each["deliveries"]["made"] for each in summarise(rows, "hour", DAY, DAY + 3 * HOUR)] == [160, 60, 0]
-        assert [each["deliveries"]["made"] for each in summarise(rows, "day", DAY, DAY + 1)] == [220]
+        assert [each["deliveries"]["made"] for each in summarize(rows, "hour", DAY, DAY + 3 * HOUR)] == [160, 60, 0]
+        assert [each["deliveries"]["made"] for each in summarize(rows, "day", DAY, DAY + 1)] == [220]
 
     def test_percentiles_are_of_all_rows_of_an_interval(self) -> None:
         rows = [(DAY + 60, "ms 10", 98), (DAY + 120, "ms 60", 2)]
-        [found] = summarise(rows, "hour", DAY, DAY + HOUR)
+        [found] = summarize(rows, "hour", DAY, DAY + HOUR)
         fast, slow = round(summary.middle(10), 2), round(summary.middle(60), 2)
         assert found["duration_ms"] == {"p50": fast, "p95": fast, "p99": slow}
 
     def test_what_lies_outside_is_left_out(self) -> None:
         rows = [(DAY - 1, "made", 1), (DAY, "made", 2), (DAY + HOUR, "made", 4)]
-        assert [each["deliveries"]["made"] for each in summarise(rows, "hour", DAY, DAY + HOUR)] == [2]
+        assert [each["deliveries"]["made"] for each in summarize(rows, "hour", DAY, DAY + HOUR)] == [2]
 
     @pytest.mark.parametrize(
         ("interval", "start", "end", "count"),
         [("hour", 0, 1, 1), ("hour", 0, HOUR, 1), ("hour", HOUR - 1, HOUR + 1, 2), ("day", 1, 86_401, 2)],
     )
     def test_intervals_are_whole(self, interval: Interval, start: int, end: int, count: int) -> None:
-        found = summarise([], interval, DAY + start, DAY + end)
+        found = summarize([], interval, DAY + start, DAY + end)
         assert len(found) == count
         assert found[0]["start"] == "2026-11-15T00:00:00.000Z"
 

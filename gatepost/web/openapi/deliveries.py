@@ -19,7 +19,7 @@ from gatepost.core.json_schema import (
 from gatepost.ledger.entries import PLATFORM_TYPE
 from gatepost.web.deliveries import VIEWS
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES, Outcome, Status
-from gatepost.webhooks.listing import LIMIT, MOST
+from gatepost.webhooks.listing import DEFAULT_LIMIT, MAX_LIMIT
 from gatepost.webhooks.render import INCLUDES
 from gatepost.webhooks.summary import CLASSES, SECONDS
 
@@ -43,8 +43,8 @@ QUERY: dict[str, tuple[Json, str]] = {
     "created_before": (DATE_TIME, "Deliveries created before this time."),
     "due_before": (DATE_TIME, "Only unfinished deliveries, in the order in which they are due."),
     "limit": (
-        integer(1, MOST),
-        f"Default: {LIMIT}. A page may have fewer items, even none. Only the last page has a null next_cursor.",
+        integer(1, MAX_LIMIT),
+        f"Default: {DEFAULT_LIMIT}. A page may have fewer items, even none. Only the last page has a null next_cursor.",
     ),
     "cursor": (string(1, 128), "The next_cursor of the previous page, with the same filters and order."),
     "order": (one_of(["newest", "oldest"]), "Default: newest; with due_before, oldest."),
