@@ -109,9 +109,7 @@ class Attempts:
         self._finish(settle.finish(result, self._worker), overloaded=False, now=result.ended_at)
 
     def _postpone(self, result: Result) -> None:
-        endpoint = result.claim.endpoint
-        receiver = decide.Receiver(endpoint.url, endpoint.status, [], endpoint.max_retry_after)
-        until = decide.asked_not_before(result.attempted(), receiver)
+        until = decide.asked_not_before(result.attempted(), result.claim.endpoint)
         if until is not None:
             self._schedule.postpone(result.claim.endpoint_key, until)
 

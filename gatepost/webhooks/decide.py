@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from gatepost.core import clock
 from gatepost.webhooks import plan
-from gatepost.webhooks.endpoints import MAX_RETRY_AFTER
+from gatepost.webhooks.endpoints import MAX_RETRY_AFTER, Endpoint
 
 SHORTAGE_PAUSE, LONGEST_SHORTAGE_PAUSE = 1_000, 60_000  # milliseconds
 INTERRUPTIONS = 3  # the third in a row uses up a planned attempt
@@ -88,21 +88,29 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
+    """The receiver accepted the event."""
+
     reason: ClassVar = "delivered"
 
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
+    """No planned attempt is left."""
+
     reason: ClassVar = "attempts_exhausted"
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
+    """The receiver responded with 410."""
+
     reason: ClassVar = "endpoint_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
+    """The endpoint is removed."""
+
     reason: ClassVar = "endpoint_removed"
 
 
@@ -111,7 +119,7 @@ Decision = RetryAt | Released | Ended
 
 
 def after_attempt(attempted: Attempted, receiver: Receiver) -> Decision:
-    """What follows from an attempt. Only a failure depends on the endpoint."""
+    """Decide what follows from an attempt. Only what follows from a failure depends on the endpoint."""
     if not attempted.sent:
         return _after_release(attempted)
     if succeeded(attempted.code, attempted.failure):
@@ -120,7 +128,7 @@ def after_attempt(attempted: Attempted, receiver: Receiver) -> Decision:
 
 
 def succeeded(code: int | None, failure: str | None) -> bool:
-    """2xx, and the response was received completely."""
+    """Whether the receiver responded with 2xx, and the response was received completely."""
     return failure is None and code is not None and 200 <= code < 300
 
 
@@ -139,7 +147,7 @@ def _after_failure(attempted: Attempted, receiver: Receiver) -> RetryAt | Exhaus
 
 
 def _after_release(attempted: Attempted) -> Released:
-    """After a shortage the next attempt waits.
+    """The next attempt is made at once, or after a pause if the service lacked a resource.
 
     The pause doubles with each attempt of this delivery that used up no planned one, so it needs no count of its own.
     """
@@ -167,12 +175,12 @@ def after_interruption(
     return Exhausted() if wait is None else RetryAt(now + wait, "interrupted", used + 1)
 
 
-def gone(attempted: Attempted, receiver: Receiver) -> bool:
-    """410 from the URL that the endpoint still has. The endpoint is disabled."""
+def gone(attempted: Attempted, receiver: Receiver | Endpoint) -> bool:
+    """Whether the URL that the endpoint still has responded with 410, which disables the endpoint."""
     return attempted.code == 410 and attempted.failure is None and attempted.url == receiver.url
 
 
-def asked_not_before(attempted: Attempted, receiver: Receiver) -> int | None:
+def asked_not_before(attempted: Attempted, receiver: Receiver | Endpoint) -> int | None:
     """The time before which a 429 or 503 asks for no attempts to the endpoint, in milliseconds.
 
     A response from a URL that the endpoint no longer has says nothing about its present URL.
@@ -180,8 +188,8 @@ def asked_not_before(attempted: Attempted, receiver: Receiver) -> int | None:
     if attempted.code not in (429, 503) or attempted.url != receiver.url:
         return None
     ended_at = clock.from_milliseconds(attempted.ended_at)
-    asked = plan.retry_after(attempted.retry_after, ended_at, receiver.max_retry_after)
-    return None if asked is None else attempted.ended_at + asked
+    wait = plan.retry_after(attempted.retry_after, ended_at, receiver.max_retry_after)
+    return None if wait is None else attempted.ended_at + wait
 
 
 def waited_for(planned_at: int, not_before: int, blocked: str, now: int) -> str:

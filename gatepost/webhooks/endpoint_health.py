@@ -13,7 +13,7 @@ from gatepost.ledger.record import record
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import decide, endpoint_rows, endpoints, health_rows
-from gatepost.webhooks.decide import Attempted, Receiver
+from gatepost.webhooks.decide import Attempted
 from gatepost.webhooks.endpoints import Endpoint, Health, Reason
 
 _ORIGIN = Origin(SERVICE)
@@ -34,51 +34,47 @@ class EndpointAttempt(NamedTuple):
 def update(tx: Tx, attempts: Iterable[EndpointAttempt], healthy: frozenset[Key]) -> dict[Key, int]:
     """Write the health of endpoints where it changes, and disable endpoints that have failed for too long.
 
-    `healthy` are endpoints that are known to have no failures on record. Returns the endpoints that asked for no
-    attempts for now, and until when, as stored.
+    `healthy` are the endpoints that are known to have no failures on record. Returns the endpoints that asked for no
+    attempts for now, each with the time until which it asked for none.
     """
     by_endpoint: dict[Key, list[EndpointAttempt]] = {}
     for attempt in attempts:
         by_endpoint.setdefault(attempt.endpoint_key, []).append(attempt)
     recovered: list[Key] = []
     failing: list[tuple[Key, list[EndpointAttempt], int]] = []
-    for key, several in sorted(by_endpoint.items()):
-        several.sort(key=lambda each: each.attempted.ended_at)
-        last_success = max((place for place, each in enumerate(several) if each.succeeded), default=-1)
-        failures = several[last_success + 1 :]
-        if last_success >= 0 and key not in healthy:
+    for key, ended in sorted(by_endpoint.items()):
+        ended.sort(key=lambda attempt: attempt.attempted.ended_at)
+        successes = [number for number, attempt in enumerate(ended, 1) if attempt.succeeded]
+        if successes and key not in healthy:
             recovered.append(key)
-        until = _asked_not_before(tx, key, several)
+        failures = ended[successes[-1] :] if successes else ended
+        until = _asked_not_before(tx, key, ended)
         if failures or until:
             failing.append((key, failures, until))
     if recovered:
         health_rows.mark_healthy(tx, recovered)
-    asked: dict[Key, int] = {}
+    not_before: dict[Key, int] = {}
     for key, failures, until in failing:
-        health = _worsen(tx, key, failures, until)
+        health = _add_failures(tx, key, failures, until)
         if health.not_before is not None and health.not_before > tx.at:
-            asked[key] = clock.milliseconds(health.not_before)
-    return asked
+            not_before[key] = clock.milliseconds(health.not_before)
+    return not_before
 
 
 def _asked_not_before(tx: Tx, key: Key, attempts: Iterable[EndpointAttempt]) -> int:
-    """The latest time that any of them asked for, even if a later attempt succeeded; 0 if none did."""
-    asking = [each.attempted for each in attempts if each.attempted.retry_after is not None]
+    """The latest time that any response asked for, even if a later attempt succeeded; 0 if none did."""
+    asking = [attempt.attempted for attempt in attempts if attempt.attempted.retry_after is not None]
     _, endpoint = endpoint_rows.load_with_account(tx, key) if asking else (None, None)
-    if endpoint is None:
-        return 0
-    receiver = Receiver(endpoint.url, endpoint.status, [], endpoint.max_retry_after)
-    return max(decide.asked_not_before(each, receiver) or 0 for each in asking)
+    return max(decide.asked_not_before(attempted, endpoint) or 0 for attempted in asking) if endpoint else 0
 
 
-def _worsen(tx: Tx, key: Key, failures: list[EndpointAttempt], until: int) -> Health:
+def _add_failures(tx: Tx, key: Key, failures: list[EndpointAttempt], until: int) -> Health:
+    """Write the failures and the Retry-After, and disable the endpoint if it has failed for too long."""
     since = failures[0].attempted.ended_at if failures else None
     health = health_rows.add_failures(tx, key, len(failures), since, until)
     account, endpoint = endpoint_rows.load_with_account(tx, key)
-    if account is None or endpoint is None or not failures:
-        return health
-    if _reason_to_disable(tx, endpoint, health, failures):
-        account_rows.lock(tx, account.id)  # it may have been redefined since this unit began
+    if account and endpoint and failures and _reason_to_disable(tx, endpoint, health, failures):
+        account_rows.lock(tx, account.id)  # the endpoint may have been redefined since this unit began
         stored = endpoint_rows.load_uncached(tx, account.id, endpoint.id)
         reason = _reason_to_disable(tx, stored, health, failures) if stored else None
         if stored and reason:
@@ -89,11 +85,10 @@ def _worsen(tx: Tx, key: Key, failures: list[EndpointAttempt], until: int) -> He
 def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[EndpointAttempt]) -> Reason | None:
     if endpoint.status != "active":
         return None
-    receiver = Receiver(endpoint.url, endpoint.status, [])
-    if any(decide.gone(each.attempted, receiver) for each in failures):
+    if any(decide.gone(failure.attempted, endpoint) for failure in failures):
         return "gone"
-    over = endpoints.will_be_disabled_at(endpoint, health)
-    return "failing" if over is not None and over <= tx.at else None
+    disabled_at = endpoints.will_be_disabled_at(endpoint, health)
+    return "failing" if disabled_at is not None and disabled_at <= tx.at else None
 
 
 def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: EndpointAttempt) -> None:

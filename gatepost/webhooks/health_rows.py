@@ -9,17 +9,21 @@ from gatepost.webhooks.endpoints import Health
 
 
 def load(tx: Tx, account: str, endpoint: str) -> Health | None:
-    found = tx.one("health", account=ids.raw(account), endpoint=ids.raw(endpoint))
-    return _health(*found) if found else None
+    """Load the health of an endpoint; None if nothing is on record."""
+    row = tx.one("health", account=ids.raw(account), endpoint=ids.raw(endpoint))
+    return _health(*row) if row else None
 
 
 def mark_healthy(tx: Tx, endpoints: Iterable[Key]) -> None:
-    """An attempt to each endpoint succeeded. Their Retry-After stays: the attempt may have begun before it."""
+    """Clear the failures of endpoints where an attempt succeeded.
+
+    A Retry-After stays in force, because the attempt may have begun before it.
+    """
     tx.write_given("recover", sorted(endpoints))
 
 
 def add_failures(tx: Tx, key: Key, failures: int, since: int | None, not_before: int) -> Health:
-    """Attempts in a row failed, the first of them at `since`, or the receiver asked for none before `not_before`."""
+    """Add consecutive failures, the first of them at `since`, and the time before which the receiver asked for none."""
     [row] = tx.write(
         "worsen", account=key[0], endpoint=key[1], failures=failures, failing_since=since, not_before=not_before
     )
@@ -33,7 +37,7 @@ def reset(tx: Tx, key: Key) -> None:
 
 
 def lift_retry_after(tx: Tx, key: Key) -> bool:
-    """True if there was one."""
+    """End the wait that an endpoint asked for. Returns whether it asked for one."""
     lifted = tx.write("lift_retry_after", account=key[0], endpoint=key[1], now=tx.now)
     if lifted:
         tx.write("plan_without_retry_after", account=key[0], endpoint=key[1])
@@ -41,12 +45,13 @@ def lift_retry_after(tx: Tx, key: Key) -> bool:
 
 
 def retry_afters(tx: Tx) -> dict[Key, int]:
-    """The endpoints that asked for no attempts for now, and until when."""
+    """The endpoints that asked for no attempts for now, each with the time until which it asked for none."""
     rows = tx.rows("retry_afters", now=tx.now)
     return {(account, endpoint): not_before for account, endpoint, not_before in rows}
 
 
 def has_recovered(tx: Tx) -> bool:
+    """Whether there are rows for `delete_recovered`."""
     return tx.one("recovered_health", before=_recovered_before(tx)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Recovers open attempts: of workers that are gone, and of claims whose commit the worker did not learn about."""
+"""Recovers open attempts: of workers that are gone, and of claims whose commit was reported as failed."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,15 +23,16 @@ def receiver(tx: Tx, queued: Queued) -> Receiver:
 
 def interrupt(tx: Tx, open_: Sequence[Queued]) -> int:
     """Record attempts as interrupted, and plan the next ones. Returns how many were still open."""
-    decisions = {
-        queued.key: decide.after_interruption(
+    retries, ends = [], []
+    for queued in open_:
+        decision = decide.after_interruption(
             queued.id, queued.number, queued.used, queued.interrupted, tx.now, receiver(tx, queued)
         )
-        for queued in open_
-    }
-    retries = [(queued, to) for queued in open_ if isinstance(to := decisions[queued.key], RetryAt)]
-    ends = [(queued, to.reason) for queued in open_ if not isinstance(to := decisions[queued.key], RetryAt)]
-    closed = queue_rows.requeue(tx, (requeued(*queued.key, queued.number, to) for queued, to in retries))
+        if isinstance(decision, RetryAt):
+            retries.append(requeued(*queued.key, queued.number, decision))
+        else:
+            ends.append((queued, decision.reason))
+    closed = queue_rows.requeue(tx, retries)
     closed |= queue_rows.end_attempted(tx, ((*queued.key, queued.number) for queued, _ in ends))
     endings.close_attempts(tx, (queued for queued in open_ if queued.key in closed), "interrupted", endings.INTERRUPTED)
     endings.end(tx, [(queued, reason) for queued, reason in ends if queued.key in closed])
@@ -39,37 +40,35 @@ def interrupt(tx: Tx, open_: Sequence[Queued]) -> int:
 
 
 def requeued(
-    account: bytes, raw_id: bytes, number: int, to: RetryAt | Released
+    account: bytes, raw_id: bytes, number: int, decision: RetryAt | Released
 ) -> tuple[bytes, bytes, int, int, int, str, int, int]:
-    """The values for `queue_rows.requeue`."""
-    return account, raw_id, number, to.at, to.planned_at, to.because, to.used, to.interrupted
+    """The row for `queue_rows.requeue`."""
+    return (
+        account, raw_id, number, decision.at, decision.planned_at, decision.because, decision.used,
+        decision.interrupted,
+    )  # fmt: skip
 
 
 def rescue(tx: Tx, worker: bytes, keys: Iterable[Key] | None = None) -> int:
-    """Interrupt the open attempts of a dead worker: those named, or some. Returns how many were still open.
+    """Interrupt the open attempts of a dead worker: those with these keys, or some. Returns how many were still open.
 
     Finding them means reading the whole queue, so the caller does that first, in a unit that only reads.
     """
-    found = queue_rows.open_attempts(tx, worker, _SLICE) if keys is None else _locked(tx, worker, keys)
-    return interrupt(tx, found)
+    return interrupt(tx, queue_rows.open_attempts(tx, worker, _SLICE) if keys is None else _locked(tx, worker, keys))
 
 
 def release(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
     """Return deliveries to the queue that a worker claimed in a commit whose result was lost. None of them was sent."""
-    found = _locked(tx, worker, keys)
-    closed = queue_rows.requeue(
-        tx,
-        (
-            requeued(*queued.key, queued.number, decide.release(queued.used, queued.interrupted, tx.now))
-            for queued in found
-        ),
-    )
-    released = [queued for queued in found if queued.key in closed]
+    claimed = _locked(tx, worker, keys)
+    decisions = (decide.release(queued.used, queued.interrupted, tx.now) for queued in claimed)
+    rows = (requeued(*queued.key, queued.number, to) for queued, to in zip(claimed, decisions, strict=True))
+    closed = queue_rows.requeue(tx, rows)
+    released = [queued for queued in claimed if queued.key in closed]
     endings.close_attempts(tx, released, "not_sent", "never sent: the worker did not learn that its claim succeeded")
     return len(released)
 
 
 def _locked(tx: Tx, worker: bytes, keys: Iterable[Key]) -> list[Queued]:
-    """Those that are still open. Workers lock them in the same order, so that each sees what another one closed."""
+    """Lock the attempts that are still open. All workers lock in the same order, so each sees what another closed."""
     rows = (queue_rows.lock(tx, ids.text("acc", account), raw_id) for account, raw_id in sorted(keys))
     return [queued for queued in rows if queued is not None and queued.worker == worker]

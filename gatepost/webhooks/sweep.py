@@ -17,21 +17,22 @@ def to_sweep(tx: Tx, keys: Iterable[Key]) -> list[Key]:
 
 
 def sweep(tx: Tx, key: Key) -> int:
-    """End some of the deliveries of an endpoint that have to end. Returns how many it looked at."""
+    """End some of the deliveries of an endpoint that have to end. Returns how many it examined."""
     expired = _expired(tx, key)
     if expired is None:
         return 0
     before, reason = expired
-    found = queue_rows.of_endpoint(tx, key, before, _SLICE)
-    dropped = queue_rows.end_unclaimed(tx, ((*queued.key, queued.number) for queued in found))
-    ended = [queued for queued in found if queued.key in dropped]
-    endings.close_attempts(tx, (each for each in ended if each.worker is not None), "interrupted", endings.INTERRUPTED)
+    page = queue_rows.of_endpoint(tx, key, before, _SLICE)
+    deleted = queue_rows.end_unclaimed(tx, ((*queued.key, queued.number) for queued in page))
+    ended = [queued for queued in page if queued.key in deleted]
+    open_ = [queued for queued in ended if queued.worker is not None]
+    endings.close_attempts(tx, open_, "interrupted", endings.INTERRUPTED)
     endings.end(tx, [(queued, reason) for queued in ended])
-    return len(found)
+    return len(page)
 
 
 def _expired(tx: Tx, key: Key) -> tuple[bytes, str] | None:
-    """Deliveries created before this id have to end, and the reason. None if none has to."""
+    """The id before which deliveries have to end, and the reason. None if none has to end."""
     account, endpoint = endpoint_rows.load_with_account(tx, key)
     if account is None or endpoint is None:
         return None
