@@ -69,5 +69,6 @@ def _write(tx: Tx, account: Account, call: Call, before: Subscription | None, af
 
 
 def render(tx: Tx, subscription: Subscription) -> dict[str, Any]:
-    last = replay_rows.last(tx, subscription.account, subscription.id)
-    return subscriptions.render(subscription, replay.render(last) if last else None)
+    """The subscription as the API returns it, with the progress of its latest replay."""
+    latest = replay_rows.latest(tx, subscription.account, subscription.id)
+    return subscriptions.render(subscription, replay.render(latest) if latest else None)

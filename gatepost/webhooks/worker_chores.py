@@ -39,7 +39,7 @@ async def run_replays(store: Store) -> None:
 
 async def _run_slice(store: Store, account: str, replay_id: str) -> bool:
     try:
-        return await store.run(lambda tx: replay.some(tx, account, replay_id))
+        return await store.run(lambda tx: replay.run_slice(tx, account, replay_id))
     except Unavailable:
         raise
     except Exception:  # noqa: BLE001 (the other replays continue)

@@ -216,7 +216,7 @@ class Post:
         slices = 0
         for account, each in self.store.read_now(replay_rows.running):
             slices += 1
-            while self.store.run_now(lambda tx, account=account, each=each: replay.some(tx, account, each)):  # type: ignore[misc]
+            while self.store.run_now(lambda tx, account=account, each=each: replay.run_slice(tx, account, each)):  # type: ignore[misc]
                 slices += 1
         return slices
 

@@ -139,14 +139,14 @@ def test_a_replay_goes_in_slices_and_has_no_cap(post: Post, other: Store, backen
     [(account, job)] = post.store.read_now(replay_rows.running)
     seen = []
     for store in (post.store, other, post.store):
-        more = store.run_now(lambda tx: replay.some(tx, account, job))
+        more = store.run_now(lambda tx: replay.run_slice(tx, account, job))
         shown = progress(post, subscription)
         seen.append((more, shown["examined"], shown["made"], shown["state"]))
     assert seen[:2] == [(True, 200, 200, "running"), (True, 400, 400, "running")]
     assert (seen[2][0], seen[2][2:]) == (False, (450, "ended"))
     assert made_by(backend, "replay") == before
     assert post.store.read_now(replay_rows.running) == []
-    assert not post.store.run_now(lambda tx: replay.some(tx, account, job)), "it does not begin again"
+    assert not post.store.run_now(lambda tx: replay.run_slice(tx, account, job)), "it does not begin again"
     assert len(made_by(backend, "replay")) == post.tallied()["made"] == 450
     [told] = post.told("webhook.replay.ended")
     assert (told["subscription"], told["made"]) == (subscription.id, 450)
@@ -159,7 +159,7 @@ def test_two_workers_at_one_replay_send_nothing_twice(post: Post, other: Store, 
     start(post, subscription, **{"from": at(post, hours=1)})
     [(account, job)] = post.store.read_now(replay_rows.running)
     for _ in range(10):
-        outcomes = together.run([post.store, other], [lambda tx: replay.some(tx, account, job)] * 4)
+        outcomes = together.run([post.store, other], [lambda tx: replay.run_slice(tx, account, job)] * 4)
         assert together.failures(outcomes) == []
     assert progress(post, subscription)["state"] == "ended"
     replayed = made_by(backend, "replay")
@@ -273,11 +273,11 @@ def test_a_replay_ends_with_what_it_is_for(post: Post, backend: Backend, removed
     subscription = post.subscription(endpoint, "*")
     start(post, subscription, **{"from": at(post, hours=1)})
     [(account, job)] = post.store.read_now(replay_rows.running)
-    assert post.store.run_now(lambda tx: replay.some(tx, account, job))
+    assert post.store.run_now(lambda tx: replay.run_slice(tx, account, job))
     gone = subscription.id if removed == "subscription" else endpoint.id
     noun = define_subscription if removed == "subscription" else define_endpoint
     post.define(noun.define, {"id": gone, "status": "removed"})
-    assert not post.store.run_now(lambda tx: replay.some(tx, account, job))
+    assert not post.store.run_now(lambda tx: replay.run_slice(tx, account, job))
     assert len(made_by(backend, "replay")) == 200
     assert [each["made"] for each in post.told("webhook.replay.ended")] == [200]
 

@@ -313,7 +313,7 @@ def test_the_progress_of_replays(still: Service, account_name: str) -> None:
         [(account, each)] = [
             (account, each) for account, each in store.read_now(replay_rows.running) if account == platform.account
         ]
-        assert store.run_now(lambda tx: replay.some(tx, account, each)), "one slice is not all"
+        assert store.run_now(lambda tx: replay.run_slice(tx, account, each)), "one slice is not all"
         wait_until(lambda: figures(names[1], what="made") > 0, "a fresh count")
     told = platform.redefine(subscription)["replay"]
     assert running == {(): 1}
