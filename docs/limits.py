@@ -147,7 +147,7 @@ LIMITS: dict[str, list[Row]] = {
         ("response body", f"{_size(transfer.MAX_READ)} read, {_size(transfer.MAX_KEPT)} stored", "the rest is ignored"),
         (
             "`Retry-After` that is honored",
-            f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.MOST_MAX_RETRY_AFTER)} (`max_retry_after`)",
+            f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.RETRY_AFTER_BOUNDS[1])} (`max_retry_after`)",
             "the maximum applies",
         ),
         ("lease of an attempt", f"the endpoint's `timeout` plus {_time(LEASE)}", "another worker can take over"),

@@ -16,14 +16,14 @@ from gatepost.ledger.operations import Answer, Call, changed_members, operator, 
 from gatepost.ledger.record import record
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_headers, endpoint_rows, endpoint_rules, endpoints, health_rows, queue_rows
-from gatepost.webhooks.endpoints import HELD, Endpoint, SigningSecret
+from gatepost.webhooks.endpoints import MAX_HELD, Endpoint, SigningSecret
 from gatepost.webhooks.service import Service
 
 _STATUS_MEMBERS = {"status", "disabled_reason", "disabled_at", "resumed_at"}
 
 
-class Change(NamedTuple):
-    """An endpoint before and after, with hidden header values in clear, and as it is stored."""
+class EndpointChange(NamedTuple):
+    """An endpoint before and after a change, with hidden header values in plaintext, and as it is stored."""
 
     before: Endpoint | None
     after: Endpoint
@@ -32,19 +32,20 @@ class Change(NamedTuple):
 
 
 def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
-    known: Endpoint | None = None
+    """Create, change or read an endpoint."""
+    stored: Endpoint | None = None
     if "id" in call.body:
         name = call.body["id"]
-        known = endpoint_rows.load_uncached(tx, account.id, name) if isinstance(name, str) else None
-        if known is None:
+        stored = endpoint_rows.load_uncached(tx, account.id, name) if isinstance(name, str) else None
+        if stored is None:
             return _refuse(tx, account, call, Refusal("not_found", "id: no such endpoint", "/id"))
         if len(call.body) == 1:
-            return Answer(200, render(tx, account, known), None)
+            return Answer(200, render(tx, account, stored), None)
     elif endpoint_rows.count(tx, account.id) >= account["max_endpoints"]:
         limit = f"the account has reached its limit of {account['max_endpoints']} endpoints (max_endpoints)"
         return _refuse(tx, account, call, Refusal("limit_reached", limit))
     box = service.keys.data
-    before, unreadable = endpoint_headers.decrypted(box, known) if known else (None, [])
+    before, unreadable = endpoint_headers.decrypted(box, stored) if stored else (None, [])
     url_problem = partial(address_guard.url_problem, service.policy_for(account.name))
     defined = endpoint_rules.define(call.body, before, account=account.id, at=tx.at, url_problem=url_problem)
     if isinstance(defined, Refusal):
@@ -54,10 +55,11 @@ def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
         after = msgspec.structs.replace(after, disabled_reason="operator")
     if defined.needs_secret:
         given = defined.given_secret
-        secret = _parse(given.reveal()) if given else webhook_signature.new_secret(after.signing)
-        after = endpoints.with_secret(after, _sealed(box, after, secret, tx), defined.overlap, tx.at)
+        secret = _given_secret(given.reveal()) if given else webhook_signature.new_secret(after.signing)
+        after = endpoints.with_secret(after, _encrypt_secret(box, after, secret, tx), defined.overlap, tx.at)
     dropped = sorted([*defined.dropped_headers, *unreadable])
-    answer = _write(tx, account, call, Change(before, after, endpoint_headers.encrypted(box, after), dropped))
+    change = EndpointChange(before, after, endpoint_headers.encrypted(box, after), dropped)
+    answer = _write(tx, account, call, change)
     if dropped and answer.event is not None:
         answer = answer._replace(body=answer.body | {"dropped_headers": dropped})
     if secret is not None:
@@ -69,22 +71,23 @@ def _refuse(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
     return refused(tx, account, "webhook.endpoint.refused", call.origin, refusal)
 
 
-def _parse(secret: str) -> webhook_signature.NewSecret:
+def _given_secret(secret: str) -> webhook_signature.NewSecret:
     return webhook_signature.NewSecret(webhook_signature.parse_secret(secret), secret, "")
 
 
-def _sealed(box: Box, endpoint: Endpoint, secret: webhook_signature.NewSecret, tx: Tx) -> SigningSecret:
+def _encrypt_secret(box: Box, endpoint: Endpoint, secret: webhook_signature.NewSecret, tx: Tx) -> SigningSecret:
     name = ids.new("sk")
     sealed = b64encode(box.close(secret.raw, f"{endpoint.id} {name}")).decode()
     return SigningSecret(name, tx.at, sealed, endpoint.signing, secret.public)
 
 
 def signer(box: Box, endpoint: Endpoint, secret: SigningSecret) -> webhook_signature.Signer:
+    """Decrypt a secret of an endpoint, and return the function that signs with it."""
     raw = box.open(b64decode(secret.sealed), f"{endpoint.id} {secret.id}")
     return webhook_signature.signer(secret.kind, raw)
 
 
-def _write(tx: Tx, account: Account, call: Call, change: Change) -> Answer:
+def _write(tx: Tx, account: Account, call: Call, change: EndpointChange) -> Answer:
     before, after = change.before, change.after
     if before is None:
         endpoint_rows.add(tx, change.stored)
@@ -113,7 +116,9 @@ def _lift_retry_after(tx: Tx, endpoint: Endpoint) -> bool:
     return lifted
 
 
-def _record_change(tx: Tx, account: Account, call: Call, change: Change, status: str, changed: list[str]) -> Entry:
+def _record_change(
+    tx: Tx, account: Account, call: Call, change: EndpointChange, status: str, changed: list[str]
+) -> Entry:
     """Record the changed members, and the change of the status, as events of different types. Returns the last one."""
     endpoint = change.after
     data: dict[str, Any] = {"url": endpoint.url}
@@ -139,9 +144,10 @@ def _record_change(tx: Tx, account: Account, call: Call, change: Change, status:
 
 
 def render(tx: Tx, account: Account, endpoint: Endpoint) -> dict[str, Any]:
+    """The endpoint as the API returns it, with its health and the number of its held deliveries."""
     held = 0
     if endpoint.status != "active" or not account.active:
-        held = queue_rows.count_of_endpoint(tx, account.id, endpoint.id, HELD)
+        held = queue_rows.count_of_endpoint(tx, account.id, endpoint.id, MAX_HELD)
     return endpoints.render(endpoint, health_rows.load(tx, account.id, endpoint.id), held, tx.at)
 
 
@@ -151,7 +157,7 @@ _LIST = "`gatepost endpoint list` lists the endpoints"
 
 
 def set_status(tx: Tx, service: Service, account: Account, endpoint: str, status: str) -> dict[str, Any]:
-    """The same operation, by the operator."""
+    """Set the status of an endpoint as an operator."""
     locked = account_rows.lock(tx, account.id)
     if locked is None:
         raise LookupError(account.id)
@@ -162,6 +168,7 @@ def set_status(tx: Tx, service: Service, account: Account, endpoint: str, status
 
 
 def load_named(tx: Tx, account: Account, name: str) -> Endpoint:
+    """Load the endpoint that an operator named, or raise."""
     endpoint = endpoint_rows.load_uncached(tx, account.id, name)
     if endpoint is None:
         raise BadSetting(f"there is no endpoint {name} in {account.name}; {_LIST}")

@@ -14,14 +14,15 @@ from gatepost.webhooks.subscriptions import Subscription
 
 
 def define(tx: Tx, _service: Service, account: Account, call: Call) -> Answer:
-    known: Subscription | None = None
+    """Create, change or read a subscription, and start a replay if one is requested."""
+    stored: Subscription | None = None
     if "id" in call.body:
         name = call.body["id"]
-        known = subscription_rows.load(tx, account.id, name) if isinstance(name, str) else None
-        if known is None:
+        stored = subscription_rows.load(tx, account.id, name) if isinstance(name, str) else None
+        if stored is None:
             return _refuse(tx, account, call, Refusal("not_found", "id: no such subscription", "/id"))
         if len(call.body) == 1:
-            return Answer(200, render(tx, known), None)
+            return Answer(200, render(tx, stored), None)
     elif subscription_rows.count(tx, account.id) >= account["max_subscriptions"]:
         limit = f"the account has reached its limit of {account['max_subscriptions']} subscriptions (max_subscriptions)"
         return _refuse(tx, account, call, Refusal("limit_reached", limit))
@@ -30,7 +31,7 @@ def define(tx: Tx, _service: Service, account: Account, call: Call) -> Answer:
         endpoint = endpoint_rows.load_uncached(tx, account.id, name)
         return endpoint is not None and endpoint.status != "removed"
 
-    defined = subscriptions.define(call.body, known, account=account.id, at=tx.at, endpoint_exists=exists)
+    defined = subscriptions.define(call.body, stored, account=account.id, at=tx.at, endpoint_exists=exists)
     if isinstance(defined, Refusal):
         return _refuse(tx, account, call, defined)
     subscription = defined.subscription
@@ -41,11 +42,11 @@ def define(tx: Tx, _service: Service, account: Account, call: Call) -> Answer:
             "/replay",
         )
         return _refuse(tx, account, call, removed)
-    entry = _write(tx, account, call, known, subscription)
+    entry = _write(tx, account, call, stored, subscription)
     if defined.replay is not None:
         started = replay.start(tx, account, subscription, defined.replay, call.origin)
         entry = entry or started
-    return Answer(200 if known else 201, render(tx, subscription), entry.name if entry else None)
+    return Answer(200 if stored else 201, render(tx, subscription), entry.name if entry else None)
 
 
 def _refuse(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:

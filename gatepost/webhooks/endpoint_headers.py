@@ -1,7 +1,7 @@
 """Hidden header values of endpoints: encrypted in the store, decrypted where they are needed.
 
-A ciphertext is bound to its endpoint, its header and the origin of the URL. If a row is altered to point elsewhere, the
-value does not decrypt.
+A ciphertext is bound to its endpoint, its header and the origin of the URL: if a row is altered to send a header
+elsewhere, its value does not decrypt.
 """
 
 from base64 import b64decode, b64encode
@@ -53,12 +53,15 @@ def encrypted(box: Box, endpoint: Endpoint) -> Endpoint:
 
 
 def is_unencrypted(endpoint: Endpoint) -> bool:
-    """Whether a release that did not encrypt these values stored the endpoint."""
+    """Whether the endpoint was stored by a release that did not encrypt these values."""
     return any(endpoints.is_credential(name) for name in endpoint.headers)
 
 
 def encrypt_slice(tx: Tx, box: Box, account: str, after: bytes) -> tuple[int, bytes | None]:
-    """Encrypts a slice of the account's endpoints: how many had plaintext values, and the last id; None at the end."""
+    """Encrypt a slice of an account's endpoints.
+
+    Returns how many had plaintext values, and the last id; None at the end.
+    """
     account_rows.lock(tx, account)
     page = endpoint_rows.page(tx, account, after, _SLICE)
     unencrypted = [endpoint for endpoint in page if is_unencrypted(endpoint)]
@@ -68,7 +71,7 @@ def encrypt_slice(tx: Tx, box: Box, account: str, after: bytes) -> tuple[int, by
 
 
 def count_unencrypted(tx: Tx) -> int:
-    """How many endpoints of all accounts have plaintext values."""
+    """The number of endpoints of all accounts that have plaintext values."""
     count, name = 0, ""
     while accounts := account_rows.page(tx, name, _SLICE):
         name = accounts[-1].name

@@ -13,26 +13,31 @@ _encode = msgspec.json.Encoder().encode
 
 
 def load(tx: Tx, account: str, endpoint: str) -> Endpoint | None:
+    """Load an endpoint by its id, from the cache if possible."""
     return tx.cached(f"endpoint {account} {endpoint}", lambda: load_uncached(tx, account, endpoint))
 
 
 def load_with_account(tx: Tx, key: Key) -> tuple[Account | None, Endpoint | None]:
+    """Load an endpoint and its account, from the cache if possible."""
     account = ids.text("acc", key[0])
     return account_rows.load(tx, account), load(tx, account, ids.text("ep", key[1]))
 
 
 def load_uncached(tx: Tx, account: str, endpoint: str) -> Endpoint | None:
+    """Load an endpoint by its id as it is stored now."""
     raw = ids.parse("ep", endpoint)
-    found = tx.one("endpoint_by_id", account=ids.raw(account), id=raw) if raw else None
-    return _endpoint.decode(found[0]) if found else None
+    row = tx.one("endpoint_by_id", account=ids.raw(account), id=raw) if raw else None
+    return _endpoint.decode(row[0]) if row else None
 
 
 def page(tx: Tx, account: str, after: bytes, limit: int) -> list[Endpoint]:
+    """A page of an account's endpoints, removed ones included, in the order of their creation."""
     rows = tx.rows("list_endpoints", account=ids.raw(account), after=after, limit=limit)
     return [_endpoint.decode(row[0]) for row in rows]
 
 
 def count(tx: Tx, account: str) -> int:
+    """The number of an account's endpoints that are not removed."""
     return int(tx.rows("count_endpoints", account=ids.raw(account))[0][0])
 
 
@@ -43,10 +48,12 @@ def inactive_with_deliveries(tx: Tx, after: Key, limit: int) -> list[Key]:
 
 
 def add(tx: Tx, endpoint: Endpoint) -> None:
+    """Insert an endpoint."""
     _write(tx, "insert_endpoint", endpoint)
 
 
 def update(tx: Tx, endpoint: Endpoint) -> None:
+    """Update an endpoint, and invalidate its cached copies in all processes."""
     _write(tx, "update_endpoint", endpoint)
     tx.change(f"endpoint {endpoint.account} {endpoint.id}")
     if endpoint.status == "removed":

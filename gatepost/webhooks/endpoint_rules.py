@@ -15,7 +15,7 @@ from gatepost.webhooks.endpoints import HIDDEN, MEMBERS, Endpoint, disabled, ena
 
 
 class EndpointDefinition(NamedTuple):
-    """What a body of POST /webhooks/endpoints asks for, checked. A needed secret is of the kind `signing`."""
+    """The endpoint that a body of POST /webhooks/endpoints defines, and whether it needs a secret for `signing`."""
 
     endpoint: Endpoint
     needs_secret: bool
@@ -70,10 +70,10 @@ def _read(
             return MEMBERS.refusal("secret", "only when the endpoint is created; to replace it, send rotate_secret")
         if "headers" in body:
             body = {**body, "headers": _with_hidden_values(body["headers"], current.headers)}
-    # The guard accepts less than the schema of a URL, and says better what is wrong: it is asked first.
-    wrong = url_problem(body["url"]) if isinstance(body.get("url"), str) else ""
-    if wrong:
-        return MEMBERS.refusal("url", wrong)
+    # The address guard runs first: it is stricter than the schema of a URL, and its messages are more precise.
+    problem = url_problem(body["url"]) if isinstance(body.get("url"), str) else ""
+    if problem:
+        return MEMBERS.refusal("url", problem)
     values = read(MEMBERS, body, creating=current is None)
     if isinstance(values, Refusal):
         return values
@@ -83,7 +83,7 @@ def _read(
 
 
 def _with_hidden_values(headers: Any, current: Mapping[str, str]) -> Any:
-    """Headers with stored values instead of HIDDEN, so that sending a response back changes nothing."""
+    """The headers with the stored values in place of HIDDEN, so that sending a response back changes nothing."""
     if not isinstance(headers, dict):
         return headers
     stored = {name.lower(): value for name, value in current.items() if is_credential(name)}
@@ -91,7 +91,7 @@ def _with_hidden_values(headers: Any, current: Mapping[str, str]) -> Any:
 
 
 def _dropped_headers(body: Mapping[str, Any], values: Mapping[str, Any], current: Endpoint | None) -> list[str]:
-    """Headers whose hidden value would go to another origin and that the request does not set again."""
+    """The headers whose hidden values would go to another origin, and that the request does not set again."""
     if current is None or "url" not in values or origin(values["url"]) == origin(current.url):
         return []
     set_again = {name for name, value in (body.get("headers") or {}).items() if value != HIDDEN}
@@ -109,7 +109,7 @@ def _with_status(endpoint: Endpoint, status: str, at: datetime) -> Endpoint:
 
 
 def _secret_violation(endpoint: Endpoint, rotate_secret: Any, secret: str | None) -> tuple[str, str] | None:
-    """What is wrong with `secret` and `rotate_secret` together with the other members: the member and why."""
+    """The member that contradicts the other members, and why: `secret`, `rotate_secret` or neither."""
     if rotate_secret and endpoint.status == "removed":
         return "rotate_secret", "a removed endpoint has no secret"
     if secret is not None and rotate_secret:

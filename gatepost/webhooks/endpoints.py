@@ -20,9 +20,9 @@ from gatepost.egress import address_guard
 DISABLE_AFTER = timedelta(hours=120)
 MAX_OVERLAP = timedelta(days=7)
 LONGEST_TIMEOUT = 30  # seconds
-MAX_RETRY_AFTER = 3600  # seconds: the default, and below the bounds of what an endpoint may set
-LEAST_MAX_RETRY_AFTER, MOST_MAX_RETRY_AFTER = 1, 24 * 3600
-HELD = 10_000  # held deliveries are counted exactly up to this number
+MAX_RETRY_AFTER = 3600  # seconds: the default of `max_retry_after`, whose bounds follow
+RETRY_AFTER_BOUNDS = (1, 24 * 3600)
+MAX_HELD = 10_000  # held deliveries are counted up to this number
 HIDDEN = "***"
 
 Reason = Literal["requested", "gone", "failing", "operator"]
@@ -72,7 +72,7 @@ class Endpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 class Health(NamedTuple):
     """The failures of an endpoint since its last success.
 
-    `not_before` comes from Retry-After. A success does not clear it: it may be in the past, and in the row alone.
+    `not_before` comes from Retry-After, and may be in the past: a success does not clear it.
     """
 
     consecutive_failures: int
@@ -84,7 +84,7 @@ class Health(NamedTuple):
 
 
 def _any_case(pattern: str) -> str:
-    """The pattern for names in any case: JSON Schema has no flag for that."""
+    """The pattern, made to match letters of either case: JSON Schema has no flag for that."""
     return "".join(f"[{char.upper()}{char}]" if char.isalpha() else char for char in pattern)
 
 
@@ -112,7 +112,7 @@ def is_credential(name: str) -> bool:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port."""
+    """The scheme, host and port of a URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme)}"
 
@@ -185,7 +185,7 @@ MEMBERS = table(
     Member("rate_limit", schema.integer(1, 10_000), "The most attempts per second.", default_text="no limit"),
     Member(
         "max_retry_after",
-        schema.integer(LEAST_MAX_RETRY_AFTER, MOST_MAX_RETRY_AFTER, unit="seconds"),
+        schema.integer(*RETRY_AFTER_BOUNDS, unit="seconds"),
         "The longest time for which a `Retry-After` of the receiver is honored.",
     ),
     Member(
@@ -238,7 +238,7 @@ MEMBERS = table(
         "`retry_after_until`.",
         direction="response",
     ),
-    Member("held", schema.integer(0, HELD), f"Held deliveries, counted up to {HELD}.", direction="response"),
+    Member("held", schema.integer(0, MAX_HELD), f"Held deliveries, counted up to {MAX_HELD}.", direction="response"),
     Member(
         "secrets",
         schema.array(_SECRET),
@@ -261,12 +261,12 @@ MEMBERS = table(
         direction="response",
     ),
 )
-SOMETIMES_RENDERED = ("dropped_headers", "secret")
+OPTIONAL_IN_RESPONSES = ("dropped_headers", "secret")
 _STORED = [name for name in MEMBERS.request if name in Endpoint.__struct_fields__]
 
 
 def render(endpoint: Endpoint, health: Health | None, held: int, at: datetime) -> dict[str, Any]:
-    """The response of POST /webhooks/endpoints: everything that is defined, never a secret."""
+    """The response of POST /webhooks/endpoints, without any secret."""
     failures = health or Health(0, None, None)
     waits = failures.not_before is not None and failures.not_before > at
     visible = {name: HIDDEN if is_credential(name) else value for name, value in endpoint.headers.items()}

@@ -27,26 +27,26 @@ def body(event: EventMessage, format_: str = "standard") -> bytes:
     """The bytes that are signed and sent. The data is the text in the ledger, unparsed."""
     at = _timestamp(event.at)
     data = event.data if event.data is not None else "null"
-    kind = _encode(event.type).decode()
+    type_ = _encode(event.type).decode()
     if format_ == "cloudevents":
         return (
-            f'{{"specversion":"1.0","id":"{event.id}","source":"urn:gatepost:{event.account}","type":{kind},'
+            f'{{"specversion":"1.0","id":"{event.id}","source":"urn:gatepost:{event.account}","type":{type_},'
             f'"time":"{at}","datacontenttype":"application/json","data":{data}}}'
         ).encode()
     return (
-        f'{{"id":"{event.id}","type":{kind},"timestamp":"{at}","account":"{event.account}","data":{data}}}'
+        f'{{"id":"{event.id}","type":{type_},"timestamp":"{at}","account":"{event.account}","data":{data}}}'
     ).encode()
 
 
 @lru_cache(4096)
 def _timestamp(at: int) -> str:
-    """Cached, because events that were published together have the same time."""
+    """The time as text. Cached, because events that were published together have the same time."""
     return clock.rfc3339(clock.from_milliseconds(at))
 
 
 @lru_cache(2048)
 def event_id(raw: bytes) -> str:
-    """Cached, because it is needed again when the attempt has ended."""
+    """The id of an event as text. Cached, because it is needed again when the attempt has ended."""
     return ids.text("evt", raw)
 
 
@@ -60,6 +60,7 @@ def fixed_headers(headers: dict[str, str], format_: str) -> list[str]:
 
 
 def headers(fixed: list[str], event: str, timestamp: int, signature: str) -> list[str]:
+    """All headers of a request, as specified by Standard Webhooks."""
     return [
         *fixed,
         f"webhook-id: {event}",

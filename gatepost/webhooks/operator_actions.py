@@ -1,4 +1,4 @@
-"""What an operator can do with a delivery: `gatepost delivery retry` and `gatepost delivery cancel`."""
+"""The actions of an operator on a delivery: `gatepost delivery retry` and `gatepost delivery cancel`."""
 
 from gatepost.accounts import Account
 from gatepost.core import ids
@@ -10,6 +10,7 @@ from gatepost.webhooks.deliveries import Queued
 
 
 def cancel(tx: Tx, account: Account, delivery: str) -> None:
+    """Cancel an unfinished delivery. An attempt in flight is recorded as interrupted."""
     queued = _unfinished(tx, account, delivery)
     queue_rows.end_unclaimed(tx, [(*queued.key, queued.number)])
     if queued.worker is not None:
@@ -19,24 +20,24 @@ def cancel(tx: Tx, account: Account, delivery: str) -> None:
 
 def retry(tx: Tx, account: Account, delivery: str) -> str:
     """Make the next attempt now. For a delivery that has ended, create a new one. Returns the id of the delivery."""
-    known = delivery_rows.load(tx, account.id, delivery)
-    if known is None:
+    stored = delivery_rows.load(tx, account.id, delivery)
+    if stored is None:
         raise BadSetting(
             f"there is no delivery {delivery} in {account.name}; `gatepost delivery list` lists deliveries"
         )
-    if known.status == "pending":
+    if stored.status == "pending":
         queued = _unfinished(tx, account, delivery)
         if not queue_rows.set_due(tx, queued, tx.now):
             raise BadSetting(f"an attempt of {delivery} is in flight; wait until it has ended")
         tx.pending.wakeups.add((queued.account, queued.endpoint))
         return delivery
-    if entry_rows.load(tx, account.id, known.event) is None:
+    if entry_rows.load(tx, account.id, stored.event) is None:
         raise BadSetting(f"the event of {delivery} is no longer retained, so it cannot be delivered again")
-    endpoint = endpoint_rows.load(tx, account.id, ids.text("ep", known.endpoint))
+    endpoint = endpoint_rows.load(tx, account.id, ids.text("ep", stored.endpoint))
     if endpoint is None or endpoint.status == "removed":
         raise BadSetting(f"the endpoint of {delivery} is removed, so it cannot be delivered again")
     created = deliveries.new_delivery(
-        known.account, ids.fresh(), known.subscription, known.endpoint, known.event, known.event_type,
+        stored.account, ids.fresh(), stored.subscription, stored.endpoint, stored.event, stored.event_type,
         account.seconds("retention") // 86400, "retry",
     )  # fmt: skip
     delivery_rows.create(tx, [created], "operator")

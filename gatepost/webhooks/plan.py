@@ -18,6 +18,8 @@ _JITTER = 0.1
 
 
 class Planned(NamedTuple):
+    """A planned attempt: its number, its time in milliseconds, and why it is planned for that time."""
+
     number: int
     at: int
     because: str
@@ -25,13 +27,12 @@ class Planned(NamedTuple):
 
 def retry_schedule(account: Account, endpoint: Endpoint) -> Sequence[int]:
     """The schedule of the endpoint, or else of its account."""
-    own: Sequence[int] | None = endpoint.retry_schedule
-    default: Sequence[int] = account["retry_schedule"]
-    return default if own is None else own
+    schedule: Sequence[int] = account["retry_schedule"] if endpoint.retry_schedule is None else endpoint.retry_schedule
+    return schedule
 
 
 def delay(schedule: Sequence[int], used: int, delivery: bytes, number: int) -> int | None:
-    """Milliseconds from the end of an attempt to attempt `number`, after `used` planned ones; None if none is left."""
+    """Milliseconds from the end of an attempt to attempt `number`. None if `used` attempts use up the schedule."""
     if not 0 < used <= len(schedule):
         return None
     random = int.from_bytes(hashlib.sha256(delivery + number.to_bytes(4, "big")).digest()[:8], "big") / 2**64
@@ -39,7 +40,7 @@ def delay(schedule: Sequence[int], used: int, delivery: bytes, number: int) -> i
 
 
 def remaining(schedule: Sequence[int], used: int, delivery: bytes, next_: Planned) -> list[Planned]:
-    """All planned attempts. The first is exact; the later ones assume that each attempt fails at once."""
+    """All planned attempts. The time of the first is exact; the others assume that every attempt fails at once."""
     plan = [next_]
     while (wait := delay(schedule, used + len(plan), delivery, plan[-1].number + 1)) is not None:
         plan.append(Planned(plan[-1].number + 1, plan[-1].at + wait, "schedule"))
@@ -47,25 +48,25 @@ def remaining(schedule: Sequence[int], used: int, delivery: bytes, next_: Planne
 
 
 def postponed(planned: Planned, not_before: int | None) -> Planned:
-    """The later of the plan and the endpoint's Retry-After."""
+    """The planned attempt, postponed to the endpoint's Retry-After if that is later."""
     if not_before is None or not_before <= planned.at:
         return planned
     return planned._replace(at=not_before, because="retry_after")
 
 
 def retry_after(value: str | None, at: datetime, longest: int) -> int | None:
-    """Milliseconds that a Retry-After header asks for: seconds or a date (RFC 9110, section 10.2.3).
+    """Milliseconds to wait for a Retry-After header with seconds or a date (RFC 9110, section 10.2.3).
 
-    At most `longest` seconds. A value in the past or one that cannot be parsed asks for nothing.
+    At most `longest` seconds. None if the time is in the past or the value cannot be parsed.
     """
     if value is None:
         return None
     text = value.strip()
     if re.fullmatch(r"\d{1,64}", text, re.ASCII):
-        asked = int(text) * 1000
+        wait = int(text) * 1000
     else:
         try:
-            asked = clock.milliseconds(parsedate_to_datetime(text)) - clock.milliseconds(at)
+            wait = clock.milliseconds(parsedate_to_datetime(text)) - clock.milliseconds(at)
         except (ValueError, TypeError, OverflowError):  # TypeError: a date without a zone
             return None
-    return min(asked, longest * 1000) if asked > 0 else None
+    return min(wait, longest * 1000) if wait > 0 else None

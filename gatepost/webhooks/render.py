@@ -26,8 +26,9 @@ def render_delivery(
     schedule: Sequence[int], entry_at: int | None, at: int, inactive: bool = False, not_before: int | None = None,
     include: frozenset[str] = frozenset(), entry: Entry | None = None,
 ) -> Json:  # fmt: skip
-    """`inactive`: the endpoint or the account is not active; `not_before`: the endpoint's Retry-After; `at`: now.
+    """The delivery as the API returns it at the time `at`.
 
+    `inactive` tells whether the endpoint or the account is not active, and `not_before` is the endpoint's Retry-After.
     `entry_at` is None if the event is no longer retained. `entry` is needed only to include the payload.
     """
     status = delivery.status if queued is None else deliveries.unfinished_status(queued, inactive=inactive)
@@ -120,7 +121,7 @@ def _common(
 
 
 def _planned(queued: Queued | None, schedule: Sequence[int], at: int, not_before: int | None) -> list[Planned]:
-    """The planned attempts. While one is in flight, they assume that it fails now."""
+    """The planned attempts. While an attempt is in flight, the plan assumes that it fails now."""
     if queued is None:
         return []
     if queued.worker is None:
@@ -135,13 +136,13 @@ def _planned(queued: Queued | None, schedule: Sequence[int], at: int, not_before
 
 
 def _retries(attempts: Sequence[Json], planned: Sequence[Planned], *, waits: bool) -> Json:
-    """A retry is every attempt that is sent after the first one. Only a pending delivery has a time for the next."""
+    """Every attempt that is sent after the first one is a retry. Only a pending delivery has a time for the next."""
     sent = sum(attempt["outcome"] != "not_sent" for attempt in attempts)
     return {
         "made": max(0, sent - 1),
         "remaining": len(planned) if sent else max(0, len(planned) - 1),
         "next_at": _time(planned[0].at) if waits and planned else None,
-        "plan": [{"number": each.number, "at": _time(each.at), "because": each.because} for each in planned],
+        "plan": [{"number": number, "at": _time(at), "because": because} for number, at, because in planned],
     }
 
 

@@ -15,8 +15,6 @@ from gatepost.core.members import Member, read, request_schemas, table
 from gatepost.ledger import entries
 
 Scalar = str | int | float | bool | None
-ANY = "*"
-BELOW = ".*"
 Status = Literal["active", "disabled", "removed"]
 
 
@@ -35,7 +33,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which retained events are sent again: those from `start` up to `until`, or those named."""
+    """Which retained events are sent again: those recorded from `start` to `until`, or those with these ids."""
 
     start: datetime | None = None
     until: datetime | None = None
@@ -44,19 +42,19 @@ class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SubscriptionDefinition(NamedTuple):
-    """What a body of POST /webhooks/subscriptions asks for, checked."""
+    """The subscription that a body of POST /webhooks/subscriptions defines, and the replay that it requests."""
 
     subscription: Subscription
     replay: Replay | None
 
 
 def matches_type(patterns: Sequence[str], type_: str) -> bool:
-    """Whether a pattern matches the type. `*` matches platform types only: Gatepost's own types must be named."""
+    """Whether any pattern matches the type. `*` matches platform types only: Gatepost's own types must be named."""
     for pattern in patterns:
-        if pattern == ANY:
+        if pattern == "*":
             if not type_.startswith(entries.RESERVED):
                 return True
-        elif pattern.endswith(BELOW):
+        elif pattern.endswith(".*"):
             if type_.startswith(pattern[:-1]):
                 return True
         elif pattern == type_:
@@ -65,7 +63,7 @@ def matches_type(patterns: Sequence[str], type_: str) -> bool:
 
 
 def matches_data(filter_: Mapping[str, Scalar], data: Any) -> bool:
-    """Whether the data has the expected value at each pointer. A missing value equals nothing, not even null."""
+    """Whether the data has the expected value at every pointer. A missing value equals nothing, not even null."""
     return all(_equal(_at(pointer, data), expected) for pointer, expected in filter_.items())
 
 
@@ -74,7 +72,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def _at(pointer: str, data: Any) -> Any:
-    """The value that a JSON pointer names: RFC 6901, section 4."""
+    """The value that a JSON pointer references (RFC 6901, section 4), or `_ABSENT`."""
     value = data
     for part in pointer.split("/")[1:]:
         if isinstance(value, dict):
@@ -102,8 +100,8 @@ _RESERVED = "|".join(prefix.removesuffix(".") for prefix in entries.RESERVED)
 
 def _own_patterns() -> list[str]:
     """Gatepost's own event types, and every prefix that matches some of them."""
-    parts = [name.split(".") for name in entries.TYPES]
-    prefixes = {".".join([*words[:depth], "*"]) for words in parts for depth in range(1, len(words))}
+    parts = [type_.split(".") for type_ in entries.TYPES]
+    prefixes = {".".join([*path[:depth], "*"]) for path in parts for depth in range(1, len(path))}
     return sorted({*entries.TYPES, *prefixes})
 
 
@@ -125,7 +123,7 @@ _SCALAR = {
 
 
 def _filter_numbers(filter_: dict[str, Scalar]) -> str:
-    """Numbers must be such that every database and JSON reader returns them unchanged."""
+    """Check that every database and JSON parser returns the numbers of a filter unchanged."""
     for pointer, value in filter_.items():
         if isinstance(value, float) and not math.isfinite(value):
             return f"{pointer} must be a finite number"
@@ -139,7 +137,7 @@ REPLAY_MEMBERS = table(
     "a replay",
     Replay,
     Member("from", _TIME, "Replays events recorded at this time or later."),
-    Member("until", _TIME, "Replays events recorded before this time.", default_text="now"),
+    Member("until", _TIME, "Replays events recorded at this time or earlier.", default_text="now"),
     Member("only", schema.one_of(["failed"]), "Replays events of which a delivery by this subscription failed."),
     Member(
         "event_ids",
@@ -168,9 +166,9 @@ REPLAY = schema.request_object(
 
 
 def _replay_problem(value: Any) -> str:
-    wrong = schema.problem(REPLAY, value)
-    if wrong:
-        return wrong
+    problem = schema.problem(REPLAY, value)
+    if problem:
+        return problem
     for name in ("from", "until"):
         if value.get(name) is not None and clock.parse_rfc3339(value[name]) is None:
             return f"{name} must be {_TIME[schema.EXPECTS]}"
@@ -179,7 +177,7 @@ def _replay_problem(value: Any) -> str:
 
 
 def _replay(value: dict[str, Any]) -> Replay:
-    """What a checked member `replay` asks for."""
+    """Convert a checked member `replay`."""
     start, until = (clock.parse_rfc3339(value[name]) if value.get(name) else None for name in ("from", "until"))
     return Replay(start, until, value.get("only") is not None, value.get("event_ids") or [])
 
@@ -285,7 +283,8 @@ def define(
         return values
     if current is None and values.get("status") == "removed":
         return MEMBERS.refusal("status", "must be active or disabled when the subscription is created")
-    replay = _replay(asked) if (asked := values.pop("replay", None)) is not None else None
+    requested = values.pop("replay", None)
+    replay = None if requested is None else _replay(requested)
     base = current or Subscription(ids.new("sub"), account, body["endpoint_id"], [], at, at)
     subscription = msgspec.structs.replace(base, **values)
     if replay is not None and subscription.status == "removed":
@@ -311,9 +310,10 @@ def _endpoint_refusal(
 
 
 def _is_same(one: Subscription, other: Subscription) -> bool:
-    """In Python 1 equals True; in a filter it does not."""
-    booleans = [{name: isinstance(value, bool) for name, value in each.filter.items()} for each in (one, other)]
-    return one == other and booleans[0] == booleans[1]
+    """Whether two subscriptions are equal. In Python 1 equals True; in a filter it does not."""
+    return one == other and all(
+        isinstance(value, bool) == isinstance(other.filter[pointer], bool) for pointer, value in one.filter.items()
+    )
 
 
 def render(subscription: Subscription, replay_progress: dict[str, Any] | None) -> dict[str, Any]:
@@ -322,10 +322,7 @@ def render(subscription: Subscription, replay_progress: dict[str, Any] | None) -
         "id": subscription.id,
         "account": subscription.account,
         "endpoint_id": subscription.endpoint,
-        "events": subscription.events,
-        "filter": subscription.filter,
-        "status": subscription.status,
-        "description": subscription.description,
+        **{name: getattr(subscription, name) for name in ("events", "filter", "status", "description")},
         "created_at": clock.rfc3339(subscription.created_at),
         "updated_at": clock.rfc3339(subscription.updated_at),
         "replay": replay_progress,

@@ -69,7 +69,7 @@ def test_bounds() -> None:
         secret = webhook_signature.SECRET + b64encode(b"1" * size).decode()
         assert (endpoints.MEMBERS.problem("secret", secret) == "") is right
     assert "24 to 64 bytes" in section(WEBHOOKS, "POST /webhooks/endpoints")
-    assert endpoints.HELD == listing.MAX_COUNTED == 10_000
+    assert endpoints.MAX_HELD == listing.MAX_COUNTED == 10_000
 
 
 def test_hidden_and_forbidden_headers() -> None:
@@ -117,7 +117,7 @@ def test_numbers_in_the_text() -> None:
     assert "5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h: ten attempts over about 76 hours" in text
     assert round(sum(default) / 3600) == 76
     assert "at most the endpoint's `max_retry_after`: 1 hour by default, configurable from 1 second to 24 hours" in text
-    assert (endpoints.MAX_RETRY_AFTER, endpoints.LEAST_MAX_RETRY_AFTER, endpoints.MOST_MAX_RETRY_AFTER) == (
+    assert (endpoints.MAX_RETRY_AFTER, *endpoints.RETRY_AFTER_BOUNDS) == (
         3600, 1, 86_400,
     )  # fmt: skip
     assert "up to a tenth" in text

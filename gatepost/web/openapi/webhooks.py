@@ -48,7 +48,7 @@ def schemas() -> dict[str, Json]:
         "EndpointDefinition": {"anyOf": [ref("EndpointCreation"), ref("EndpointRedefinition")]},
         "EndpointCreation": _endpoint_creation(),
         "EndpointRedefinition": _endpoint_redefinition(),
-        "Endpoint": response_object(response_schemas(endpoints.MEMBERS), *endpoints.SOMETIMES_RENDERED),
+        "Endpoint": response_object(response_schemas(endpoints.MEMBERS), *endpoints.OPTIONAL_IN_RESPONSES),
         "SubscriptionDefinition": {"anyOf": [ref("SubscriptionCreation"), ref("SubscriptionRedefinition")]},
         "SubscriptionCreation": _subscription_creation(),
         "SubscriptionRedefinition": _subscription_redefinition(),
