@@ -35,7 +35,7 @@ def post(count: int, in_flight: int, urls: list[str], ca: str) -> float:
     sign = signer("v1", new_secret("v1").raw)
     fixed = message.fixed_headers({}, "standard")
     multi = pycurl.CurlMulti()
-    multi.setopt(pycurl.M_MAXCONNECTS, sender.MAX_CONNECTIONS_KEPT)
+    multi.setopt(pycurl.M_MAXCONNECTS, sender.MAX_IDLE_CONNECTIONS)
     at = urlsplit(urls[0])
     target = Target(at.hostname or "", at.port or 0)
     policy = Policy(dev=True)

@@ -163,8 +163,8 @@ def delivery_numbers(_part: str) -> str:
         ("polling interval of the queue", f"{worker.POLL_EVERY:g}s"),
         ("time that a stopping worker waits", f"for the longest attempt in progress, plus {worker.SETTLE_FOR:g}s"),
         ("response body that is read", f"{transfer.MAX_READ // 1024} KiB"),
-        ("response body that is stored", f"{transfer.MAX_KEPT // 1024} KiB"),
-        ("cache time of resolved addresses", f"{transfer.NAME_KEPT}s"),
+        ("response body that is stored", f"{transfer.MAX_STORED // 1024} KiB"),
+        ("cache time of resolved addresses", f"{transfer.NAME_TTL}s"),
     ]
     return table(("number", "value"), rows)
 

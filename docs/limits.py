@@ -144,7 +144,11 @@ LIMITS: dict[str, list[Row]] = {
         ("event ID of a publisher", f"{publishable._LONGEST_ID} characters", _WRONG),
         ("URL of an endpoint", f"{address_guard.MAX_URL} characters", _WRONG),
         ("one attempt, from start to the last byte", "15 s, at most 30 s (`timeout`)", "the attempt fails: `timeout`"),
-        ("response body", f"{_size(transfer.MAX_READ)} read, {_size(transfer.MAX_KEPT)} stored", "the rest is ignored"),
+        (
+            "response body",
+            f"{_size(transfer.MAX_READ)} read, {_size(transfer.MAX_STORED)} stored",
+            "the rest is ignored",
+        ),
         (
             "`Retry-After` that is honored",
             f"{_time(endpoints.MAX_RETRY_AFTER)}, at most {_time(endpoints.RETRY_AFTER_BOUNDS[1])} (`max_retry_after`)",

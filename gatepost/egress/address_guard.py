@@ -1,7 +1,7 @@
 """Where requests may be sent: rules for URLs when they are defined, and for addresses when a connection is made.
 
-No I/O. A function returns a problem as text, or "" if there is none. The text never holds an address.
-With an egress proxy, the proxy judges names, and only the URL itself is checked here.
+No I/O. A function returns a problem as text, or "" if there is none. The text never contains an address.
+With an egress proxy, the proxy checks host names, and only the URL itself is checked here.
 """
 
 import re
@@ -19,7 +19,7 @@ class Policy(NamedTuple):
 
     allow_networks: tuple[Network, ...] = ()  # networks that the operator allows this account
     dev: bool = False  # allows http and private targets
-    own: tuple[tuple[str, int], ...] = ()  # (host, port) of Gatepost's own listeners: never a target, not even with dev
+    own: tuple[tuple[str, int], ...] = ()  # host and port of Gatepost's own listeners: never a target, even with dev
     proxy: str = ""  # the egress proxy, which then checks addresses
 
 
@@ -92,30 +92,30 @@ def address_problem(policy: Policy, address: str, port: int) -> str:
         ip = ip_address(address)
     except ValueError:
         return "leads to an invalid address"
-    plain = (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
-    if any(_same_machine(host, plain) for host, theirs in policy.own if theirs == port):
+    unmapped = (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
+    if any(_reaches(host, unmapped) for host, own_port in policy.own if own_port == port):
         return "leads to Gatepost itself"
-    if any(ip in network or plain in network for network in policy.allow_networks):
+    if any(ip in network or unmapped in network for network in policy.allow_networks):
         return ""
-    judged = plain if policy.dev else ip
-    special = next((special for special in SPECIAL if judged in special.network), None)
+    checked = unmapped if policy.dev else ip
+    special = next((special for special in SPECIAL if checked in special.network), None)
     if special is not None:
         return "" if policy.dev and special.in_dev else f"leads to {special.description}"
-    return "" if judged.version == 4 or judged in UNICAST else "leads to an unallocated address"
+    return "" if checked.version == 4 or checked in UNICAST else "leads to an unallocated address"
 
 
-def _same_machine(listener: str, ip: Address) -> bool:
+def _reaches(listener: str, ip: Address) -> bool:
     """Whether a connection to this address, at the listener's port, is known to reach the listener."""
-    if _is_local_name(_name(listener)):
-        return _is_here(ip)
+    if _is_local_name(_normalized(listener)):
+        return _is_local(ip)
     try:
         own = ip_address(listener)
     except ValueError:
         return False
-    return own == ip or (_is_here(own) and _is_here(ip))
+    return own == ip or (_is_local(own) and _is_local(ip))
 
 
-def _is_here(ip: Address) -> bool:
+def _is_local(ip: Address) -> bool:
     return ip.is_loopback or ip.is_unspecified
 
 
@@ -167,20 +167,21 @@ def _is_ipv4(text: str) -> bool:
 def _name_problem(policy: Policy, name: str, port: int) -> str:
     if name in METADATA_NAMES:
         return "leads to a cloud's metadata service"
-    if any(_name(host) == name for host, theirs in policy.own if theirs == port):
+    if any(_normalized(host) == name for host, own_port in policy.own if own_port == port):
         return "leads to Gatepost itself"
     if _is_local_name(name):
         problems = [address_problem(policy, address, port) for address in ("127.0.0.1", "::1")]
         return problems[0] if all(problems) else ""
-    inside = policy.dev or policy.allow_networks
-    if "." not in name and not inside:
+    if policy.dev or policy.allow_networks:
+        return ""
+    if "." not in name:
         return "must have a full host name, with a dot in it"
-    if name.endswith(tuple(f".{name}" for name in PRIVATE_NAMES)) and not inside:
+    if name.endswith(tuple(f".{private}" for private in PRIVATE_NAMES)):
         return "must have a public host name, not one of a private network"
     return ""
 
 
-def _name(host: str) -> str:
+def _normalized(host: str) -> str:
     return host.lower().rstrip(".")
 
 

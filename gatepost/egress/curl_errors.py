@@ -10,6 +10,7 @@ from gatepost.egress.resolver import NOT_PUBLIC
 
 
 def timed_out(phase: str, timeout: float) -> str:
+    """Describe a timeout in this phase."""
     return f"no complete response within {timeout:g} s: timed out while {_ACTIVITIES[phase]}"
 
 
@@ -19,7 +20,7 @@ def describe(phase: str, error: int, message: str, curl: Any, *, proxied: bool, 
         case "connect" if proxied:  # the proxy's status would disclose which internal names exist
             return "the egress proxy could not connect"
         case "connect":
-            return _CONNECTING.get(curl.getinfo(pycurl.OS_ERRNO), "the connection could not be established")
+            return _CONNECT_ERRORS.get(curl.getinfo(pycurl.OS_ERRNO), "the connection could not be established")
         case "tls":
             return _describe_tls(error, message, curl)
         case "first_byte" if error == _TOO_LARGE or message.startswith("Too large response headers"):
@@ -29,11 +30,11 @@ def describe(phase: str, error: int, message: str, curl: Any, *, proxied: bool, 
         case "first_byte" if headers:
             return "the response ended in the middle of its headers"
         case _:
-            return _BROKEN_OFF[phase]
+            return _INTERRUPTED[phase]
 
 
 def _describe_tls(error: int, message: str, curl: Any) -> str:
-    reason = _CERTIFICATES.get(curl.getinfo(pycurl.SSL_VERIFYRESULT))
+    reason = _CERTIFICATE_ERRORS.get(curl.getinfo(pycurl.SSL_VERIFYRESULT))
     if reason or error == pycurl.E_PEER_FAILED_VERIFICATION:
         return f"the certificate {reason or 'is not for this host'}"
     alert = re.search(r"routines::([a-z0-9 ]+)$", message)
@@ -42,8 +43,7 @@ def _describe_tls(error: int, message: str, curl: Any) -> str:
 
 _TOO_LARGE, _PROXY, _HTTP2_STREAM = 100, 97, 92  # errors that pycurl does not name
 _CLOSED = {0, _HTTP2_STREAM, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
-READS_FILES = {pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_SSL_CACERT_BADFILE}
-CLOSED_KEPT = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}
+CLOSED_REUSED = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}  # errors if the receiver closes a reused connection
 PHASES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
     **dict.fromkeys((pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT, _PROXY), "connect"),
@@ -68,20 +68,20 @@ _ACTIVITIES = {
     "first_byte": "waiting for the response",
     "body": "reading the response body",
 }
-_BROKEN_OFF = {
+_INTERRUPTED = {
     "dns": NOT_PUBLIC,
     "send": "the connection was lost while the request was being sent",
     "first_byte": "the receiver closed the connection without a response",
     "body": "the response ended in the middle of its body",
 }
-_CONNECTING = {
+_CONNECT_ERRORS = {
     errno.ECONNREFUSED: "the connection was refused",
     errno.ETIMEDOUT: "the host did not respond",
     errno.EHOSTUNREACH: "the host cannot be reached",
     errno.ENETUNREACH: "the host cannot be reached",
     errno.ECONNRESET: "the connection was reset",
 }
-_CERTIFICATES = {  # OpenSSL's X509_V_ERR_…
+_CERTIFICATE_ERRORS = {  # OpenSSL's X509_V_ERR_…
     9: "is not valid yet",
     10: "has expired",
     18: "is self-signed",

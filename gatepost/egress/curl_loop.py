@@ -1,4 +1,4 @@
-"""libcurl in the event loop: this module watches its sockets and runs its timers. It knows nothing about requests."""
+"""Runs libcurl in the event loop: watches its sockets and runs its timers. It knows nothing about requests."""
 
 import asyncio
 import math
@@ -10,13 +10,13 @@ import pycurl  # type: ignore[import-untyped]
 
 
 class CurlLoop:
-    """Handles, in each iteration that has something to do: sockets, then `begin`, then timers, then `end`.
+    """Handles in each iteration the sockets that are ready, then calls `begin`, runs the timers, and calls `end`.
 
     `begin` adds transfers; by then the lost connections are known. `end` receives the number of running transfers.
 
-    A selector of its own watches the sockets. The event loop sees it as one file, which costs less than a reader for
-    each socket. A socket stays registered while its connection is kept for the next request. So the loop notices at
-    once when the receiver closes it; libcurl itself checks at most once a second.
+    A selector watches the sockets. The event loop sees it as one file, which costs less than a reader for each socket.
+    A socket stays registered while its connection is idle. So the loop notices at once when the receiver closes it;
+    libcurl itself checks at most once a second.
     """
 
     def __init__(self, multi: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
@@ -25,7 +25,7 @@ class CurlLoop:
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._selector = selectors.DefaultSelector()
-        self._wanted: dict[int, int] = {}  # the events that libcurl waits for; 0 on a kept connection
+        self._events: dict[int, int] = {}  # the events that libcurl waits for; 0 on an idle connection
         self._registered: dict[int, int] = {}
         self._lost: dict[int, Callable[[], None]] = {}
         self._scheduled: asyncio.Handle | None = None
@@ -42,8 +42,8 @@ class CurlLoop:
             self._scheduled = self._loop.call_soon(self._iterate)
 
     def add_connection(self, fd: int, lost: Callable[[], None]) -> None:
-        """Watch a new connection. `lost` is called if it ends while it is kept."""
-        self._forget(fd)  # the descriptor may have belonged to a connection that libcurl has closed
+        """Watch a new connection. `lost` is called if the receiver closes it while it is idle."""
+        self._unwatch(fd)  # the descriptor may have belonged to a connection that libcurl has closed
         self._lost[fd] = lost
 
     def close(self) -> None:
@@ -57,19 +57,20 @@ class CurlLoop:
 
     def _iterate(self) -> None:
         try:
-            running = self._act()
+            running = self._run_libcurl()
         except pycurl.error:  # never the error of a single transfer: nothing can be sent any more
             self._loop.stop()
             raise
         self._end(running)
 
-    def _act(self) -> float:
+    def _run_libcurl(self) -> float:
+        """Let libcurl act on sockets and timers. Returns the number of running transfers, or infinity if unknown."""
         running = math.inf
         for key, events in self._selector.select(0):
-            if self._wanted.get(key.fd):
+            if self._events.get(key.fd):
                 _, running = self._multi.socket_action(key.fd, events)
             else:
-                self._check_kept(key.fd, events)
+                self._check_idle(key.fd, events)
         self._begin()
         if self._scheduled is not None:
             self._scheduled.cancel()
@@ -77,30 +78,31 @@ class CurlLoop:
             _, running = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         return running
 
-    def _check_kept(self, fd: int, events: int) -> None:
+    def _check_idle(self, fd: int, events: int) -> None:
+        """Report an idle connection that can be read from as lost: as a rule, the receiver has closed it."""
         if not events & selectors.EVENT_READ:  # it is still registered for writing
             self._selector.modify(fd, selectors.EVENT_READ)
             self._registered[fd] = selectors.EVENT_READ
             return
         lost = self._lost.get(fd)
-        self._forget(fd)
+        self._unwatch(fd)
         if lost is not None:
             lost()
 
-    def _forget(self, fd: int) -> None:
-        self._wanted.pop(fd, None)
+    def _unwatch(self, fd: int) -> None:
+        self._events.pop(fd, None)
         if self._registered.pop(fd, None):
             self._selector.unregister(fd)
         self._lost.pop(fd, None)
 
     def _watch(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        wanted = self._wanted[fd] = what & pycurl.POLL_INOUT
+        events = self._events[fd] = what & pycurl.POLL_INOUT
         registered = self._registered.get(fd)
-        if wanted and wanted != registered:
+        if events and events != registered:
             if registered:
                 self._selector.unregister(fd)
-            self._selector.register(fd, wanted)
-            self._registered[fd] = wanted
+            self._selector.register(fd, events)
+            self._registered[fd] = events
 
     def _set_timer(self, milliseconds: int) -> None:
         if milliseconds == 0:
@@ -117,7 +119,7 @@ class CurlLoop:
         self._alarm = None if self._due == math.inf else self._loop.call_at(self._due, self._on_alarm)
 
     def _on_alarm(self) -> None:
-        """Few deadlines are ever reached, so an alarm that has become too early is set again only when it fires."""
+        """Most deadlines are never reached, so an alarm that has become too early is set again only when it fires."""
         self._alarm = None
         self._alarm_at = math.inf
         if self._loop.time() < self._due:

@@ -25,8 +25,9 @@ from gatepost.core.logging import log
 from gatepost.core.metrics import SHORTAGES
 from gatepost.egress.address_guard import Policy, address_problem, url_problem
 from gatepost.egress.jwks_cache import JwksCache, KeySetRequest
-from gatepost.egress.resolver import Found, LookUp, Resolver, addresses, bracketed
-from gatepost.egress.shortage import Shortage, lacking, of_connect, resource_of
+from gatepost.egress.resolver import LookUp, LookupResult, Resolver, addresses, bracketed
+from gatepost.egress.shortage import Shortage, of_transfer, resource_of
+from gatepost.egress.transfer import SAFE_OPTIONS
 
 MAX_BYTES = 128 * 1024
 TIMEOUT = 5  # seconds for one fetch, from the look-up of its host name to the last byte
@@ -51,10 +52,10 @@ class KeyFetcher:
         self._queue = FairQueue(total=MAX_FETCHES, per_owner=MAX_PER_ACCOUNT)
         self._threads = ThreadPoolExecutor(MAX_FETCHES, "gatepost-keys")
         self._resolver = Resolver(look_up, self._looked_up)
-        self._questions: dict[tuple[str, int], list[asyncio.Future[Found]]] = {}
+        self._lookups: dict[tuple[str, int], list[asyncio.Future[LookupResult]]] = {}
 
     async def fetch(self, request: KeySetRequest) -> bool:
-        """Whether the fetch was tried: then the cache has the set, or the fact that there is none.
+        """Fetch a set into the cache. Returns whether a fetch was tried: then the cache has its result.
 
         False means that it took too long or that this process ran out of a resource, and the cache is unchanged.
         """
@@ -91,21 +92,21 @@ class KeyFetcher:
         return True
 
     async def _get(self, request: KeySetRequest) -> bytes:
-        """Look the name up once, and connect only to addresses that were checked."""
+        """Look up the name once, and connect only to addresses that were checked."""
         policy = self._policy_for(request.account)
         problem = url_problem(policy, request.url)
         if problem:
             raise _NotFetched(f"the URL {problem}")
         parts = urlsplit(request.url)
         host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
-        async with self._place(request, host):
+        async with self._turn(request, host):
             loop = asyncio.get_running_loop()
-            began = loop.time()
+            deadline = loop.time() + TIMEOUT
             resolve = ""
             if not policy.proxy and not _is_address(host):
                 checked = await self._addresses(policy, request.account, host, port)
                 resolve = f"{host}:{port}:{','.join(checked)}"
-            left = TIMEOUT - (loop.time() - began)
+            left = deadline - loop.time()
             try:
                 fetching = loop.run_in_executor(self._threads, _transfer, request.url, policy, self._ca, resolve, left)
             except RuntimeError:  # no thread could be started
@@ -113,8 +114,8 @@ class KeyFetcher:
             return await fetching
 
     @contextlib.asynccontextmanager
-    async def _place(self, request: KeySetRequest, host: str) -> AsyncIterator[None]:
-        """Wait for a place among the concurrent fetches."""
+    async def _turn(self, request: KeySetRequest, host: str) -> AsyncIterator[None]:
+        """Wait until the limits allow another fetch."""
         account, turn = request.account, asyncio.Event()
         limits: list[tuple[Any, int]] = [((account, "host", host), MAX_PER_HOST)]
         if request.client:
@@ -128,28 +129,28 @@ class KeyFetcher:
             self._queue.done(work)
 
     async def _addresses(self, policy: Policy, account: str, host: str, port: int) -> list[str]:
-        """Look a name up, within the timeout. The system's resolver has no time limit that can be set."""
-        answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-        self._questions.setdefault((host, port), []).append(answer)
-        self._resolver.ask(account, host, port)
+        """Look up a name, within the timeout. The system's resolver has no time limit that can be set."""
+        future: asyncio.Future[LookupResult] = asyncio.get_running_loop().create_future()
+        self._lookups.setdefault((host, port), []).append(future)
+        self._resolver.start(account, host, port)
         try:
-            found = await asyncio.wait_for(answer, TIMEOUT)
+            result = await asyncio.wait_for(future, TIMEOUT)
         except TimeoutError:
             raise _NotFetched("looking up the host name took too long") from None
-        if isinstance(found, Shortage):
-            raise _ResourceShortage(found.resource)
-        if isinstance(found, str):
-            raise _NotFetched(found)
-        for address in found:
+        if isinstance(result, Shortage):
+            raise _ResourceShortage(result.resource)
+        if isinstance(result, str):
+            raise _NotFetched(result)
+        for address in result:
             problem = address_problem(policy, address, port)
             if problem:
                 raise _NotFetched(problem)
-        return list(map(bracketed, found))
+        return list(map(bracketed, result))
 
-    def _looked_up(self, host: str, port: int, found: Found) -> None:
-        for answer in self._questions.pop((host, port), []):
-            if not answer.done():
-                answer.set_result(found)
+    def _looked_up(self, host: str, port: int, result: LookupResult) -> None:
+        for future in self._lookups.pop((host, port), []):
+            if not future.done():
+                future.set_result(result)
 
 
 def _is_address(host: str) -> bool:
@@ -162,7 +163,7 @@ def _is_address(host: str) -> bool:
 
 def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -> bytes:
     """Fetch a URL. Runs in a thread."""
-    curl, body, opener = pycurl.Curl(), _Limited(), _Opener(policy)
+    curl, body, opener = pycurl.Curl(), _LimitedBody(), _Opener(policy)
     try:
         curl.setopt(pycurl.PROXY, policy.proxy)  # an empty value ignores the proxies of the environment
         if not policy.proxy:
@@ -178,7 +179,7 @@ def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -
         curl.perform()
         status = curl.getinfo(pycurl.RESPONSE_CODE)
     except pycurl.error as error:
-        resource = opener.lacking or _lacking(error.args[0], curl.getinfo(pycurl.OS_ERRNO), opener.address)
+        resource = opener.shortage or of_transfer(error.args[0], curl, opener.address)
         raise (_ResourceShortage(resource) if resource else _NotFetched(f"libcurl error {error.args[0]}")) from None
     finally:
         curl.close()
@@ -193,7 +194,7 @@ class _Opener:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.address: Any = None  # of the last connection
-        self.lacking = ""
+        self.shortage = ""  # the resource that was missing to open a socket
 
     def open(self, _purpose: int, address: Any) -> Any:
         family, kind, protocol, target = self.address = address
@@ -202,17 +203,8 @@ class _Opener:
         try:
             return socket.socket(family, kind, protocol).detach()  # libcurl closes it
         except OSError as error:
-            self.lacking = resource_of(error)
+            self.shortage = resource_of(error)
             return pycurl.SOCKET_BAD
-
-
-def _lacking(error: int, number: int, address: Any) -> str:
-    """The resource that this process lacked for a failed transfer, if that is the cause. See `shortage`."""
-    if error == pycurl.E_OUT_OF_MEMORY:
-        return "memory"
-    if error == pycurl.E_COULDNT_CONNECT:
-        return of_connect(number, address)
-    return lacking() if error in (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_SSL_CACERT_BADFILE) else ""
 
 
 class _NotFetched(Exception):
@@ -223,21 +215,13 @@ class _ResourceShortage(Exception):
     """The name of a resource that this process ran out of."""
 
 
-class _Limited(io.BytesIO):
+class _LimitedBody(io.BytesIO):
     """Accepts at most MAX_BYTES: libcurl ends a transfer when not everything was accepted."""
 
     def write(self, part: Any) -> int:
         return super().write(part) if self.tell() + len(part) <= MAX_BYTES else 0
 
 
-_OPTIONS = {
-    pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
-    pycurl.FOLLOWLOCATION: 0,
-    pycurl.NETRC: 0,
-    pycurl.NOPROXY: "",  # otherwise the environment variable would apply
-    pycurl.SSL_VERIFYPEER: 1,
-    pycurl.SSL_VERIFYHOST: 2,
-    pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
-    pycurl.NOSIGNAL: 1,
+_OPTIONS = SAFE_OPTIONS | {
     pycurl.HTTPHEADER: ["accept: application/jwk-set+json, application/json", "user-agent: Gatepost"],
 }

@@ -16,11 +16,12 @@ import pycurl  # type: ignore[import-untyped]
 from gatepost.egress.address_guard import Policy, address_problem, url_problem
 from gatepost.egress.curl_errors import timed_out
 from gatepost.egress.curl_loop import CurlLoop
-from gatepost.egress.resolver import NOT_LOOKED_UP, NOT_PUBLIC, Found, LookUp, Resolver, addresses, bracketed
+from gatepost.egress.resolver import NOT_LOOKED_UP, NOT_PUBLIC, LookUp, LookupResult, Resolver, addresses, bracketed
 from gatepost.egress.shortage import Shortage
-from gatepost.egress.transfer import NAME_KEPT, Outgoing, PendingLookup, SendResult, Target, Transfer, milliseconds
+from gatepost.egress.transfer import NAME_TTL, Outgoing, PendingLookup, SendResult, Target, Transfer, milliseconds
 
-MAX_CONNECTIONS_KEPT = 512
+MAX_IDLE_CONNECTIONS = 512
+_MAX_TARGETS = 10_000  # cached
 
 
 class Sender:
@@ -47,10 +48,10 @@ class Sender:
         self.refused: Callable[[str, int, str], None] | None = None  # called for names with private addresses only
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, MAX_CONNECTIONS_KEPT)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, MAX_IDLE_CONNECTIONS)
         self._curl_loop = CurlLoop(self._multi, self._add_transfers, self._collect)
         self._idle: list[Transfer] = []
-        self._begun: list[Transfer] = []
+        self._starting: list[Transfer] = []
         self._running: dict[Any, Transfer] = {}
         self._targets: dict[str, Target] = {}
         self._hosts: dict[tuple[str, int], Target] = {}
@@ -62,10 +63,11 @@ class Sender:
         return len(self._running) + len(self._waiting) + len(self._done)
 
     def start(self, outgoing: Outgoing) -> None:
+        """Start a request, as soon as the addresses of its host are known."""
         target = self._targets.get(outgoing.url) or self._target(outgoing.url)
         if target.problem:
             self._end_at_once(outgoing, "blocked_target", f"the URL {target.problem}")
-        elif target.until > time.monotonic():
+        elif target.valid_until > time.monotonic():
             self._begin(outgoing, target, 0.0)
         else:
             self._wait(outgoing, target)
@@ -81,12 +83,12 @@ class Sender:
         for wait in self._waiting:
             wait.alarm.cancel()
         self._running.clear()
-        self._begun.clear()
+        self._starting.clear()
         self._waiting.clear()
         return keys
 
     def close(self) -> None:
-        """Cancel all unfinished requests and close the kept connections."""
+        """Cancel all unfinished requests and close all connections."""
         self.abandon()
         self._report()
         self._curl_loop.close()
@@ -95,74 +97,70 @@ class Sender:
         self._multi.close()
 
     def _target(self, url: str) -> Target:
-        if len(self._targets) >= 10_000:
+        """The target that all URLs of a host and port share. The policy may have changed since the URL was defined."""
+        if len(self._targets) >= _MAX_TARGETS:
             self._targets.clear()
             self._hosts = {key: target for key, target in self._hosts.items() if target.waiting}
-        target = self._targets[url] = self._judge(url)
-        return target
-
-    def _judge(self, url: str) -> Target:
-        """The target that all URLs of a host and port share. The policy may have changed since the URL was defined."""
         problem = url_problem(self._policy, url)
         parts = _ORIGIN.match(url)
         if problem or parts is None:
-            return Target("", 0, problem or "has no host")
-        host, port = parts[2].lower(), int(parts[3] or {"http": 80, "https": 443}[parts[1]])
-        target = self._hosts.setdefault((host, port), Target(host, port))
-        if self._proxy or host.startswith("[") or host.rpartition(".")[2].isdigit():
-            target.until = math.inf
+            target = Target("", 0, problem or "has no host")
+        else:
+            host, port = parts[2].lower(), int(parts[3] or {"http": 80, "https": 443}[parts[1]])
+            target = self._hosts.setdefault((host, port), Target(host, port))
+            if self._proxy or host.startswith("[") or host.rpartition(".")[2].isdigit():
+                target.valid_until = math.inf
+        self._targets[url] = target
         return target
 
-    # libcurl does not look names up. It has twenty threads for all its transfers: a dozen names whose servers do not
-    # respond would delay all other look-ups, and closing would wait for them.
+    # libcurl does not look up names here. It has twenty threads for all its transfers: a dozen names whose servers do
+    # not respond would delay all other look-ups, and closing would wait for them.
 
     def _wait(self, outgoing: Outgoing, target: Target) -> None:
         wait = PendingLookup(outgoing, target, time.monotonic())
-        wait.alarm = self._loop.call_later(outgoing.timeout, self._give_up, wait)
+        wait.alarm = self._loop.call_later(outgoing.timeout, self._time_out, wait)
         self._waiting.add(wait)
         target.waiting.append(wait)
-        self._resolver.ask(outgoing.account, target.host, target.port)
+        self._resolver.start(outgoing.account, target.host, target.port)
 
-    def _looked_up(self, host: str, port: int, found: Found) -> None:
+    def _looked_up(self, host: str, port: int, result: LookupResult) -> None:
         target = self._hosts.get((host, port))
         if target is None:  # removed meanwhile, with no request waiting
             return
-        if isinstance(found, list):
-            found = self._allowed(target, found)
-        if isinstance(found, list):
-            target.until = time.monotonic() + NAME_KEPT
-            target.load = [f"+{target.host}:{target.port}:{','.join(map(bracketed, found))}"]
+        if isinstance(result, list):
+            result = self._allowed(target, result)
+        if isinstance(result, list):
+            target.valid_until = time.monotonic() + NAME_TTL
+            target.lookup = [f"+{target.host}:{target.port}:{','.join(map(bracketed, result))}"]
         waiting, target.waiting = target.waiting, []
         for wait in self._waiting.intersection(waiting):
             wait.alarm.cancel()
             waited = time.monotonic() - wait.since
-            if isinstance(found, list):
+            if isinstance(result, list):
                 self._waiting.remove(wait)
                 self._begin(wait.outgoing, target, waited)
-            elif isinstance(found, Shortage):
-                self._end_wait(wait, "dns", NOT_LOOKED_UP, waited, found.resource)
+            elif isinstance(result, Shortage):
+                self._end_wait(wait, "dns", NOT_LOOKED_UP, waited, result.resource)
             else:
-                self._fail(wait, found, waited)
+                self._fail_lookup(wait, result, waited)
 
-    def _allowed(self, target: Target, found: list[str]) -> Found:
-        """The addresses that may be connected to. The operator learns about the others, the account does not."""
-        problems = {address: address_problem(self._policy, address, target.port) for address in found}
-        allowed = [address for address in found if not problems[address]]
-        if allowed:
-            return allowed
-        if self.refused is not None:
-            self.refused(target.host, target.port, problems[found[0]])
-        return NOT_PUBLIC
+    def _allowed(self, target: Target, candidates: list[str]) -> LookupResult:
+        """The addresses that the policy allows. The operator learns why others are refused, the account does not."""
+        problems = [address_problem(self._policy, address, target.port) for address in candidates]
+        allowed = [address for address, problem in zip(candidates, problems, strict=True) if not problem]
+        if not allowed and self.refused is not None:
+            self.refused(target.host, target.port, problems[0])
+        return allowed or NOT_PUBLIC
 
-    def _fail(self, wait: PendingLookup, detail: str, waited: float) -> None:
-        """End it after a whole number of seconds: the duration of a look-up would disclose whether the name exists."""
+    def _fail_lookup(self, wait: PendingLookup, detail: str, waited: float) -> None:
+        """Fail after a whole number of seconds: the duration of a look-up would disclose whether the name exists."""
         after = waited if self._policy.dev else min(float(math.ceil(waited)), wait.outgoing.timeout)
         wait.alarm = self._loop.call_later(max(0.0, after - waited), self._end_wait, wait, "dns", detail, after)
 
-    def _give_up(self, wait: PendingLookup) -> None:
+    def _time_out(self, wait: PendingLookup) -> None:
         wait.target.waiting.remove(wait)
         if not wait.target.waiting:
-            self._resolver.withdraw(wait.target.host, wait.target.port)
+            self._resolver.cancel(wait.target.host, wait.target.port)
         timeout = wait.outgoing.timeout
         self._end_wait(wait, "timeout", timed_out("dns", timeout), timeout)
 
@@ -179,7 +177,7 @@ class Sender:
             self._end_at_once(outgoing, "send", "the request could not be sent: its headers must be ASCII", waited)
             return
         self._running[transfer.curl] = transfer
-        self._begun.append(transfer)
+        self._starting.append(transfer)
         self._curl_loop.schedule()
 
     def _end_at_once(
@@ -193,14 +191,14 @@ class Sender:
 
     def _add_transfers(self) -> None:
         now = time.monotonic()
-        for transfer in self._begun:
+        for transfer in self._starting:
             transfer.set_connection(now)
             self._multi.add_handle(transfer.curl)
 
     def _collect(self, running: float) -> None:
-        for transfer in self._begun:  # libcurl has the addresses now, and keeps them longer than NAME_KEPT
-            transfer.target.load = []
-        self._begun.clear()
+        for transfer in self._starting:  # libcurl has the addresses now, and keeps them longer than NAME_TTL
+            transfer.target.lookup = []
+        self._starting.clear()
         if running < len(self._running):
             _, succeeded, failed = self._multi.info_read()
             for curl in succeeded:
@@ -213,8 +211,8 @@ class Sender:
         transfer = self._running.pop(curl)
         self._multi.remove_handle(curl)
         result = transfer.result(error, message)
-        if result.failure == "connect" and transfer.target.until < math.inf:
-            transfer.target.until = 0.0  # the host may have moved
+        if result.failure == "connect" and transfer.target.valid_until < math.inf:
+            transfer.target.valid_until = 0.0  # the host may have moved
         self._idle.append(transfer)
         self._done.append(result)
 

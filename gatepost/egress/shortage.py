@@ -5,6 +5,8 @@ import socket
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import pycurl  # type: ignore[import-untyped]
+
 RESOURCES = {
     errno.EMFILE: "files",
     errno.ENFILE: "files",
@@ -13,26 +15,39 @@ RESOURCES = {
     errno.EADDRNOTAVAIL: "ports",
 }
 _SPARE = 4  # files that a look-up opens at the same time
+_READS_FILES = {pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_SSL_CACERT_BADFILE}
 
 
 class Shortage(NamedTuple):
+    """The resource that this process ran out of, as the result of an operation that was not performed."""
+
     resource: str
 
 
 def resource_of(error: OSError) -> str:
-    """The missing resource, or "" if the error has another cause. The numbers of a `gaierror` are no errnos."""
+    """The missing resource, or "" if the error has another cause. The numbers of a `gaierror` are not errnos."""
     return "" if isinstance(error, socket.gaierror) else RESOURCES.get(error.errno or 0, "")
 
 
-def of_connect(number: int, address: Any) -> str:
-    """The missing resource when a connection to this address (as libcurl passes it) failed with this `errno`."""
+def of_transfer(error: int, curl: Any, address: Any) -> str:
+    """The missing resource when a transfer failed with this libcurl error, or "" if the error has another cause.
+
+    `address` is the one that libcurl connected to last, or None.
+    """
+    if error == pycurl.E_OUT_OF_MEMORY:
+        return "memory"
+    if error in _READS_FILES:
+        return missing_now()
+    if error != pycurl.E_COULDNT_CONNECT:
+        return ""
+    number = curl.getinfo(pycurl.OS_ERRNO)
     if number == errno.EADDRNOTAVAIL and (address is None or not _has_source_address(address)):
         return ""  # this machine has no address of that family; it does not lack ports
     return RESOURCES.get(number, "")
 
 
 def _has_source_address(address: Any) -> bool:
-    """Whether this machine has an address that can reach it. Connecting a datagram socket sends nothing."""
+    """Whether this machine has an address from which it can be reached. Connecting a datagram socket sends nothing."""
     try:
         with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
             probe.connect(address.addr)
@@ -41,15 +56,15 @@ def _has_source_address(address: Any) -> bool:
     return True
 
 
-def lacking() -> str:
-    """The resource that is missing now for what a library does by itself, such as looking up a name or reading a file.
+def missing_now() -> str:
+    """The resource that a library lacks now for looking up a name or reading a file, or "" if it lacks none.
 
     Libraries hide the cause: without free file descriptors, glibc reports that a name does not exist.
     """
-    with ExitStack() as held:
+    with ExitStack() as probes:
         try:
             for _ in range(_SPARE):
-                held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                probes.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         except OSError as error:
             return resource_of(error)
     return ""

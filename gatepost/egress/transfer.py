@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import pycurl  # type: ignore[import-untyped]
 
 from gatepost.egress.address_guard import Policy, address_problem
-from gatepost.egress.curl_errors import CLOSED_KEPT, PHASES, READS_FILES, describe, timed_out
+from gatepost.egress.curl_errors import CLOSED_REUSED, PHASES, describe, timed_out
 from gatepost.egress.curl_loop import CurlLoop
 from gatepost.egress.resolver import NOT_PUBLIC
-from gatepost.egress.shortage import lacking, of_connect, resource_of
+from gatepost.egress.shortage import of_transfer, resource_of
 
 MAX_READ = 64 * 1024  # bytes of a response body
-MAX_KEPT = 4 * 1024  # bytes of a response body
-NAME_KEPT = 60  # seconds for which the addresses of a name are used
+MAX_STORED = 4 * 1024  # bytes of a response body
+NAME_TTL = 60  # seconds for which the addresses of a name are used
 
 
 class Outgoing(NamedTuple):
@@ -33,7 +33,7 @@ class Outgoing(NamedTuple):
     body: bytes  # never empty: libcurl resends a request without a body by itself
     timeout: float  # seconds, from the start to the last byte of the response
     account: str = ""  # its name: the look-up counts towards this account's share
-    fresh: bool = False  # use a new connection
+    new_connection: bool = False  # do not reuse a connection
 
 
 class SendResult(NamedTuple):
@@ -48,27 +48,27 @@ class SendResult(NamedTuple):
     duration_ms: float
     remote_ip: str | None
     response: bytes  # the first 4 KiB of the body
-    connection_closed: bool = False  # a kept connection was closed before any byte of a response
+    connection_closed: bool = False  # the receiver closed a reused connection before any byte of a response
     shortage: str = ""  # the resource that this process ran out of, so that nothing was sent
 
 
 class Target:
     """A host and port that requests go to, or the problem that forbids it."""
 
-    __slots__ = ("fresh_until", "host", "load", "port", "problem", "until", "waiting")
+    __slots__ = ("host", "lookup", "new_until", "port", "problem", "valid_until", "waiting")
 
     def __init__(self, host: str, port: int, problem: str = "") -> None:
         self.host = host
         self.port = port
         self.problem = problem
-        self.until = 0.0  # when its addresses must be looked up again
-        self.load: list[str] = []  # its addresses, until libcurl has them
+        self.valid_until = 0.0  # when its addresses must be looked up again
+        self.lookup: list[str] = []  # its addresses for libcurl's RESOLVE option, until libcurl has them
         self.waiting: list[PendingLookup] = []
-        self.fresh_until = 0.0
+        self.new_until = 0.0  # no connection is reused before this time
 
-    def lost(self) -> None:
-        """The receiver closed a kept connection. libcurl might use it until it checks again, a second later."""
-        self.fresh_until = time.monotonic() + 1.1
+    def connection_lost(self) -> None:
+        """The receiver closed an idle connection. libcurl might use it until it checks again, a second later."""
+        self.new_until = time.monotonic() + 1.1
 
 
 class PendingLookup:
@@ -84,20 +84,22 @@ class PendingLookup:
         self.since = since
 
 
-_OPTIONS = {
-    pycurl.POST: 1,
+SAFE_OPTIONS = {  # for every request that leaves the service
     pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
-    pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
     pycurl.FOLLOWLOCATION: 0,
-    pycurl.PATH_AS_IS: 1,
     pycurl.NETRC: 0,
     pycurl.NOPROXY: "",  # otherwise the environment variable would apply
     pycurl.SSL_VERIFYPEER: 1,
     pycurl.SSL_VERIFYHOST: 2,
     pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
-    pycurl.DNS_CACHE_TIMEOUT: 2 * NAME_KEPT,
-    pycurl.MAXLIFETIME_CONN: 300,
     pycurl.NOSIGNAL: 1,
+}
+_OPTIONS = SAFE_OPTIONS | {
+    pycurl.POST: 1,
+    pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
+    pycurl.PATH_AS_IS: 1,
+    pycurl.DNS_CACHE_TIMEOUT: 2 * NAME_TTL,
+    pycurl.MAXLIFETIME_CONN: 300,
 }
 
 
@@ -113,9 +115,9 @@ class Transfer:
         self._proxied = bool(proxy)
         self._waited = 0.0
         self._timeout = 0.0
-        self._fresh = False
+        self._new_connection = False
         self._lines: list[bytes] = []  # status line and headers
-        self._kept = bytearray()
+        self._body = bytearray()  # its beginning
         self._read = 0
         self._refused = ""
         self._shortage = ""
@@ -132,11 +134,12 @@ class Transfer:
         curl.setopt(pycurl.WRITEFUNCTION, self._receive)
 
     def prepare(self, outgoing: Outgoing, target: Target, waited: float) -> None:
+        """Set the options of the next request. `waited` are the seconds that the look-up of its host took."""
         self.outgoing = outgoing
         self.target = target
         self._waited = waited
         self._lines.clear()
-        self._kept.clear()
+        self._body.clear()
         self._read = 0
         self._refused = ""
         self._shortage = ""
@@ -145,7 +148,7 @@ class Transfer:
         setopt(pycurl.URL, outgoing.url)
         setopt(pycurl.HTTPHEADER, [*outgoing.headers, "Expect:"])
         # The body comes from a function that cannot rewind. libcurl would silently resend a body that it holds itself
-        # when the receiver closes a kept connection instead of responding.
+        # when the receiver closes a reused connection instead of responding.
         setopt(pycurl.POSTFIELDSIZE_LARGE, len(outgoing.body))
         setopt(pycurl.READFUNCTION, io.BytesIO(outgoing.body).read)
         left = outgoing.timeout - waited
@@ -156,12 +159,12 @@ class Transfer:
 
     def set_connection(self, now: float) -> None:
         """Set the options that are known only just before the transfer is added."""
-        if self.target.load:
-            self.curl.setopt(pycurl.RESOLVE, self.target.load)
-        fresh = self.outgoing.fresh or self.target.fresh_until > now
-        if fresh != self._fresh:
-            self._fresh = fresh
-            self.curl.setopt(pycurl.FRESH_CONNECT, fresh)
+        if self.target.lookup:
+            self.curl.setopt(pycurl.RESOLVE, self.target.lookup)
+        new_connection = self.outgoing.new_connection or self.target.new_until > now
+        if new_connection != self._new_connection:
+            self._new_connection = new_connection
+            self.curl.setopt(pycurl.FRESH_CONNECT, new_connection)
 
     def _open(self, _purpose: int, address: Any) -> int:
         """Open a socket for a connection to this address, if the policy allows it."""
@@ -177,16 +180,17 @@ class Transfer:
         except OSError as error:
             self._shortage = resource_of(error)
             return int(pycurl.SOCKET_BAD)
-        self._curl_loop.add_connection(fd, self.target.lost)
+        self._curl_loop.add_connection(fd, self.target.connection_lost)
         return fd
 
     def _receive(self, chunk: bytes) -> int | None:
         self._read += len(chunk)
-        if len(self._kept) < MAX_KEPT:
-            self._kept += chunk[: MAX_KEPT - len(self._kept)]
+        if len(self._body) < MAX_STORED:
+            self._body += chunk[: MAX_STORED - len(self._body)]
         return None if self._read <= MAX_READ else 0
 
     def result(self, error: int, message: str) -> SendResult:
+        """The result of the transfer that ended with this libcurl error; 0 if it completed."""
         getinfo = self.curl.getinfo
         code: int | None = getinfo(pycurl.RESPONSE_CODE)
         failure: str | None = None
@@ -206,20 +210,16 @@ class Transfer:
             self._timings(waited),
             milliseconds(waited + getinfo(pycurl.TOTAL_TIME_T)),
             None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
-            bytes(self._kept),
-            failure is not None and error in CLOSED_KEPT and not self._opened and not self._lines,
+            bytes(self._body),
+            failure is not None and error in CLOSED_REUSED and not self._opened and not self._lines,
             self._find_shortage(error) if failure is not None and not self._lines else "",
         )
 
     def _find_shortage(self, error: int) -> str:
         """The resource that this process ran out of, so that the receiver was never reached."""
-        if error == pycurl.E_OUT_OF_MEMORY:
-            return "memory"
-        if error in READS_FILES:
-            return lacking()
-        if error != pycurl.E_COULDNT_CONNECT:
-            return ""
-        return self._shortage or of_connect(self.curl.getinfo(pycurl.OS_ERRNO), self._address)
+        if error == pycurl.E_COULDNT_CONNECT and self._shortage:
+            return self._shortage
+        return of_transfer(error, self.curl, self._address)
 
     def _timings(self, waited: int) -> dict[str, float]:
         getinfo = self.curl.getinfo
@@ -246,7 +246,7 @@ class Transfer:
         if complete and self._read > MAX_READ:  # `_receive` ended it
             return code, None, ""
         if self._refused and not self._opened:
-            if self.target.until < math.inf:  # a name: the detail must not disclose what it resolves to
+            if self.target.valid_until < math.inf:  # a name: the detail must not disclose what it resolves to
                 return None, "dns", NOT_PUBLIC
             return None, "blocked_target", f"the URL {self._refused}"
         phase = "body" if complete else PHASES.get(error) or self._phase()
@@ -257,7 +257,7 @@ class Transfer:
     def _phase(self) -> str:
         """The phase that a transfer without complete response headers reached."""
         getinfo = self.curl.getinfo
-        if self._opened:  # otherwise the connection was a kept one
+        if self._opened:  # otherwise the connection was reused
             if not getinfo(pycurl.CONNECT_TIME_T) or getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
                 return "connect"
             if self.outgoing.url.startswith("https:") and not getinfo(pycurl.APPCONNECT_TIME_T):
@@ -277,4 +277,5 @@ def _is_complete(lines: list[bytes]) -> bool:
 
 
 def milliseconds(microseconds: int) -> float:
+    """Milliseconds, rounded down to a tenth."""
     return microseconds // 100 / 10

@@ -108,7 +108,7 @@ class TestTargets:
     def test_a_name_that_changes_its_mind(self, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is judged each time it is looked up, also while a connection is kept."""
         answers = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
-        monkeypatch.setattr(sender, "NAME_KEPT", 0)
+        monkeypatch.setattr(sender, "NAME_TTL", 0)
 
         async def story(url: str) -> list[SendResult]:
             async with posting(HERE, ca=str(authority.file), look_up=lambda *_: answers.pop(0)) as to:

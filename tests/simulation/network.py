@@ -128,7 +128,7 @@ class SimulatedSender:
         shortage = "files" if network.short_of_files and network.random.random() < 0.5 else ""
         if shortage:
             seconds, code, failure, retry_after = 0.001, None, "connect", None
-        closed = failure == "first_byte" and not outgoing.fresh and network.random.random() < 0.7
+        closed = failure == "first_byte" and not outgoing.new_connection and network.random.random() < 0.7
         self._running[id(outgoing)] = outgoing
         network._ends[id(outgoing)] = network.loop.time() + seconds
         arrived = failure not in UNREACHED and not shortage
