@@ -1,13 +1,15 @@
 """Decides which endpoints send next: the worker's view of all endpoints with deliveries, in memory and without I/O.
 
 Accounts take turns, and within an account its endpoints. An account that has not had a turn in this round comes before
-the others. An endpoint has a window, its own limits, and at most its share of the slots; first attempts and retries
-have shares too. A claim checks everything against the store, so losing this state costs one read of the queue.
+the others. A window, its own limits and a share of the slots limit the attempts in flight to an endpoint; first
+attempts and retries have shares too. A claim checks everything against the store, so losing this state costs one read
+of the queue.
 """
 
 import heapq
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gatepost.store.pending import Key
@@ -15,10 +17,10 @@ from gatepost.webhooks.queue_rows import Lane
 
 SLOTS = 512  # attempts in flight at once
 BATCH = 128  # claimed in one commit
-_LEAST_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
-_FROM_START = 10_000  # milliseconds after which a lane is read from its beginning again
-_INACTIVE = 1_000  # milliseconds before an inactive endpoint is tried again
-_HEALTHY = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
+_MIN_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
+_REREAD_AFTER = 10_000  # milliseconds after which a lane is read from its beginning again
+_INACTIVE_FOR = 1_000  # milliseconds before an inactive endpoint is tried again
+_HEALTHY_FOR = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
 _START: tuple[int, bytes] = (-1, b"")
 
 
@@ -31,59 +33,52 @@ class Turn(NamedTuple):
     waited_for: str
 
 
+@dataclass(slots=True, eq=False)
 class _LaneState:
-    __slots__ = ("after", "due", "read_at")
+    due: int | None = None  # of its first delivery; None if it is empty, or is being claimed
+    after: tuple[int, bytes] = _START
+    read_at: int = 0
 
-    def __init__(self) -> None:
-        self.due: int | None = None  # of its first delivery; None if it is empty, or is being claimed
-        self.after = _START
-        self.read_at = 0
-
-    def found(self, due: int | None) -> None:
+    def add(self, due: int | None) -> None:
         self.due = _earlier(self.due, due)
 
 
+@dataclass(slots=True, eq=False)
 class _EndpointState:
-    """The two lanes of an endpoint, and how much it may have in flight."""
+    """The two lanes of an endpoint, and how many attempts it may have in flight."""
 
-    __slots__ = (
-        "allowance", "allowance_at", "blocked", "checks", "failed_at", "healthy_until", "in_flight", "inactive_until",
-        "key", "lanes", "max_in_flight", "queued", "rate_limit", "window",
-    )  # fmt: skip
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.lanes = (_LaneState(), _LaneState())
-        self.window = 1
-        self.max_in_flight = 1
-        self.rate_limit: int | None = None
-        self.allowance = 1.0
-        self.allowance_at = 0
-        self.in_flight = 0
-        self.inactive_until = 0
-        self.healthy_until = 0
-        self.failed_at = -_HEALTHY
-        self.blocked = ""  # the last obstacle
-        self.queued = False  # waits for a turn
-        self.checks: list[int] = []  # times of its entries in the heap, the earliest last
+    key: Key
+    lanes: tuple[_LaneState, _LaneState] = field(default_factory=lambda: (_LaneState(), _LaneState()))
+    window: int = 1
+    max_in_flight: int = 1
+    rate_limit: int | None = None
+    allowance: float = 1.0
+    allowance_at: int = 0
+    in_flight: int = 0
+    inactive_until: int = 0
+    healthy_until: int = 0
+    failed_at: int = -_HEALTHY_FOR
+    blocked: str = ""  # the last obstacle
+    queued: bool = False  # waits for a turn
+    checks: list[int] = field(default_factory=list)  # times of its entries in the heap, the earliest last
 
     def due(self) -> int | None:
         return _earlier(self.lanes[0].due, self.lanes[1].due)
 
-    def is_forgettable(self, now: int) -> bool:
-        """Whether its state is the one that it would begin with, if nothing is due."""
+    def is_initial(self, now: int) -> bool:
+        """Whether an endpoint without deliveries is in the state in which a new one begins."""
         idle = not self.in_flight and self.window == 1 and self.inactive_until <= now
         return idle and self.rate_limit is None
 
     def is_healthy(self, now: int) -> bool:
-        """Whether it is known to have no failures on record. If not, a success now makes it known.
+        """Whether the endpoint is known to have no failures on record. If it is not, a success now makes it known.
 
-        Except after a recent failure, which may be settled together with this success, or later.
+        After a recent failure it does not, because that failure may be settled together with this success, or later.
         """
         if self.healthy_until > now:
             return True
-        if now - self.failed_at >= _HEALTHY:
-            self.healthy_until = now + _HEALTHY
+        if now - self.failed_at >= _HEALTHY_FOR:
+            self.healthy_until = now + _HEALTHY_FOR
         return False
 
     def allowed(self, now: int) -> float:
@@ -152,20 +147,20 @@ def _count(counts: dict[bytes, int], account: bytes, count: int) -> None:
         counts.pop(account, None)
 
 
+@dataclass(slots=True)
 class _Batch:
-    """What to claim in one commit: how many more, and how many accounts have not had a turn in it yet."""
+    """The turns of one commit."""
 
-    __slots__ = ("accounts", "left", "now", "passed_over", "turns")
-
-    def __init__(self, now: int, left: int, accounts: int) -> None:
-        self.now = now
-        self.left = left
-        self.accounts = accounts
-        self.turns: list[Turn] = []
-        self.passed_over: list[_EndpointState] = []  # a share had no room for them
+    now: int
+    left: int  # deliveries that it can still take
+    accounts: int  # that have not had a turn in it yet
+    turns: list[Turn] = field(default_factory=list)
+    passed_over: list[_EndpointState] = field(default_factory=list)  # a share had no room for them
 
 
 class Schedule:
+    """The endpoints that wait, and the attempts in flight."""
+
     def __init__(self, slots: int = SLOTS) -> None:
         self._slots = _Slots(slots)
         self._endpoints: dict[Key, _EndpointState] = {}
@@ -179,18 +174,20 @@ class Schedule:
     def in_flight(self) -> int:
         return self._slots.in_flight
 
-    # --- news
+    # --- changes
 
     def lane_found(self, lane: Lane, now: int) -> None:
         """A lane has deliveries, the first of them due at `lane.due`."""
         endpoint = self._endpoint(lane[:2])
-        endpoint.lanes[lane.lane].found(lane.due)
-        self._consider(endpoint, now)
+        endpoint.lanes[lane.lane].add(lane.due)
+        self._enqueue(endpoint, now)
 
     def delivery_created(self, key: Key, now: int) -> None:
+        """An endpoint has a new delivery, due now."""
         self.lane_found(Lane(*key, 0, now), now)
 
     def retry_planned(self, key: Key, due: int, now: int) -> None:
+        """An endpoint has a retry that is due at this time."""
         self.lane_found(Lane(*key, 1, due), now)
 
     def postpone(self, key: Key, until: int) -> None:
@@ -202,6 +199,7 @@ class Schedule:
         self._not_before = not_before
 
     def set_limits(self, key: Key, max_in_flight: int, rate_limit: int | None) -> None:
+        """Set the limits of an endpoint as it is defined now."""
         endpoint = self._endpoint(key)
         endpoint.max_in_flight, endpoint.rate_limit = max_in_flight, rate_limit
         self._slots.set_window(endpoint, min(endpoint.window, max_in_flight))
@@ -221,8 +219,8 @@ class Schedule:
             endpoint = self._endpoints[key] = _EndpointState(key)
         return endpoint
 
-    def _consider(self, endpoint: _EndpointState, now: int) -> None:
-        """Let the endpoint wait for a turn if it can send now."""
+    def _enqueue(self, endpoint: _EndpointState, now: int) -> None:
+        """Queue the endpoint for a turn if it can send now."""
         if not endpoint.queued and self._can_send(endpoint, now):
             endpoint.queued = True
             account = endpoint.key[0]
@@ -232,10 +230,10 @@ class Schedule:
             self._ready[account].append(endpoint)
 
     def _can_send(self, endpoint: _EndpointState, now: int) -> bool:
-        """If it cannot send now, plan when to check it again, or forget it if there is nothing to remember."""
+        """Whether the endpoint can send now. If not, plan when to check it again, or forget it if nothing is due."""
         due = endpoint.due()
         if due is None:
-            if endpoint.is_forgettable(now):
+            if endpoint.is_initial(now):
                 self._endpoints.pop(endpoint.key, None)
             return False
         not_before = self._not_before.get(endpoint.key, 0)
@@ -265,14 +263,14 @@ class Schedule:
         return self._checks[0][0] if self._checks else None
 
     def turns(self, now: int, most: int = BATCH) -> list[Turn]:
-        """What to claim now. Each endpoint has one turn, and `claimed` reports the result."""
+        """What to claim now. Each endpoint has one turn, whose result is reported with `claimed`."""
         while self._checks and self._checks[0][0] <= now:
             at, key = heapq.heappop(self._checks)
             endpoint = self._endpoints.get(key)
             if endpoint is not None:
                 if at in endpoint.checks[-1:]:
                     endpoint.checks.pop()
-                self._consider(endpoint, now)
+                self._enqueue(endpoint, now)
         batch = _Batch(now, min(most, self._slots.total - self.in_flight), sum(map(bool, self._ready.values())))
         if batch.left > 0:
             self._fill(batch)
@@ -287,13 +285,13 @@ class Schedule:
         served: list[bytes] = []
         while batch.left > for_others and self._new_accounts:
             served.append(self._new_accounts.popleft())
-            self._serve(served[-1], _LEAST_TURN, batch)
+            self._serve(served[-1], _MIN_TURN, batch)
         self._ring.extend([*self._new_accounts, *served])
         self._new_accounts.clear()
         while batch.left > 0 and self._ring:
             account = self._ring.popleft()
             if self._ready[account]:
-                self._serve(account, max(_LEAST_TURN, self._slots.total // 8), batch)
+                self._serve(account, max(_MIN_TURN, self._slots.total // 8), batch)
                 self._ring.append(account)
             else:
                 del self._ready[account]
@@ -301,7 +299,7 @@ class Schedule:
             self._put_back(batch)
 
     def _serve(self, account: bytes, least: int, batch: _Batch) -> None:
-        """The turn of an account. It may take `least`, however many accounts wait."""
+        """Give an account its turn. It may take `least` deliveries, however many accounts wait."""
         waiting = self._ready[account]
         fair = batch.left // max(1, batch.accounts)
         batch.accounts -= 1
@@ -314,7 +312,7 @@ class Schedule:
             if endpoint.window == 1 and self._slots.slow_full:  # checked first: there may be thousands
                 batch.passed_over.append(endpoint)
             elif self._can_send(endpoint, batch.now):  # it could when it was queued
-                own = min(share, max(_LEAST_TURN, fair), self._slots.free_for_account(account))
+                own = min(share, max(_MIN_TURN, fair), self._slots.free_for_account(account))
                 taken = self._take(endpoint, own, batch)
                 share -= taken
                 batch.left -= taken
@@ -345,7 +343,7 @@ class Schedule:
             count = min(room - taken, self._slots.free_in_lane(number))
             if count <= 0:
                 continue
-            if now - lane.read_at > _FROM_START:
+            if now - lane.read_at > _REREAD_AFTER:
                 lane.after, lane.read_at = _START, now
             turn = Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan")
             batch.turns.append(turn)
@@ -375,9 +373,9 @@ class Schedule:
         if not count and turn.waited_for != "plan":
             endpoint.blocked = turn.waited_for  # nothing was claimed: the other lane waited just as long
         lane = endpoint.lanes[turn.lane.lane]
-        lane.found(next_due)  # a delivery may have been created since the claim
+        lane.add(next_due)  # a delivery may have been created since the claim
         lane.after = last if last is not None and next_due is not None and next_due <= now else _START
-        self._consider(endpoint, now)
+        self._enqueue(endpoint, now)
 
     def endpoint_inactive(self, turn: Turn, now: int) -> None:
         """Nothing was claimed, because the endpoint or its account is not active."""
@@ -385,8 +383,8 @@ class Schedule:
         self._slots.add(endpoint, turn.lane.lane, -turn.limit)
         endpoint.lanes[turn.lane.lane].due = None
         self._slots.set_window(endpoint, 1)
-        endpoint.inactive_until = now + _INACTIVE
-        self._consider(endpoint, now)
+        endpoint.inactive_until = now + _INACTIVE_FOR
+        self._enqueue(endpoint, now)
 
     def not_claimed(self, turns: Iterable[Turn], now: int) -> None:
         """The store failed: nothing was claimed, and nothing settled."""
@@ -395,11 +393,11 @@ class Schedule:
         for turn in turns:
             endpoint = self._endpoint(turn.lane[:2])
             self._slots.add(endpoint, turn.lane.lane, -turn.limit)
-            endpoint.lanes[turn.lane.lane].found(turn.lane.due)
-            self._consider(endpoint, now)
+            endpoint.lanes[turn.lane.lane].add(turn.lane.due)
+            self._enqueue(endpoint, now)
 
     def attempt_ended(self, key: Key, lane: int, *, succeeded: bool, overloaded: bool, now: int) -> None:
-        """A success doubles the window. An overloaded receiver gets one attempt at a time."""
+        """An attempt ended. A success doubles the window; an overloaded receiver gets one attempt at a time."""
         endpoint = self._endpoint(key)
         self._slots.add(endpoint, lane, -1)
         if succeeded and endpoint.window != endpoint.max_in_flight:
@@ -408,7 +406,7 @@ class Schedule:
             self._slots.set_window(endpoint, 1)
         if not succeeded:
             endpoint.healthy_until, endpoint.failed_at = 0, now
-        self._consider(endpoint, now)
+        self._enqueue(endpoint, now)
 
     def healthy(self, keys: Iterable[Key], now: int) -> frozenset[Key]:
         """Of endpoints where an attempt succeeded, those that are known to have no failures on record."""
