@@ -18,8 +18,9 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     "cancelled": frozenset(),
 }
 
-# How the row in the queue tells the status of a delivery that has not ended. A `held` delivery is a pending one whose
-# endpoint or account is not active. An attempt that was taken for interrupted may still be answered: as if in flight.
+# The status of a delivery that has not ended, as a condition on its row in the queue. A `held` delivery is pending, and
+# its endpoint or account is not active. An attempt that was recorded as interrupted may still get a response, so its
+# delivery may end like one in flight.
 _IN_QUEUE: dict[Status, str] = {
     "pending": "queue.worker IS NULL",
     "held": "queue.worker IS NULL",
@@ -38,19 +39,19 @@ def record_condition() -> str:
     moves: dict[Status, set[Status]] = {}
     for status, following in TRANSITIONS.items():
         moves.setdefault(_recorded(status), set()).update(map(_recorded, following))
-    return f"({' OR '.join(_record_move(status, sorted(to)) for status, to in moves.items() if to)})"
-
-
-def _record_move(status: Status, to: list[Status]) -> str:
-    listed = ", ".join(f"'{each}'" for each in to)
-    return f"(deliveries.status = '{status}' AND given.status IN ({listed}))"
+    conditions = [
+        f"(deliveries.status = '{status}' AND given.status IN ({', '.join(map(repr, sorted(to)))}))"
+        for status, to in moves.items()
+        if to
+    ]
+    return f"({' OR '.join(conditions)})"
 
 
 def _recorded(status: Status) -> Status:
     return "pending" if status in _IN_QUEUE else status
 
 
-# ended_reason → the status it ends in, and what it means.
+# ended_reason → the status in which the delivery ends, and what the reason means.
 ENDS: dict[str, tuple[Status, str]] = {
     "delivered": ("succeeded", "The receiver answered with 2xx."),
     "attempts_exhausted": ("failed", "Every attempt of the schedule was made and failed."),
@@ -77,7 +78,7 @@ FAILURES = ("dns", "connect", "tls", "send", "first_byte", "body", "timeout", "b
 
 
 class Delivery(NamedTuple):
-    """The record, as stored. Ids are bytes; instants are milliseconds."""
+    """The record of a delivery as it is stored. Ids are bytes; instants are milliseconds."""
 
     account: bytes
     id: bytes
@@ -123,7 +124,7 @@ class Queued(NamedTuple):
 
     @property
     def stored_because(self) -> str:
-        """The same for an `AttemptDocument`, which leaves out the first attempt of an event."""
+        """The same for an `AttemptDocument`, where it is empty for the first attempt of an event."""
         because = self.planned_because
         return "" if because == "event" else because
 
@@ -174,6 +175,7 @@ def new_delivery(
     account: bytes, raw_id: bytes, subscription: bytes, endpoint: bytes, event: bytes, event_type: str, keep_days: int,
     origin: str = "event",
 ) -> Delivery:  # fmt: skip
+    """A pending delivery of an event."""
     return Delivery(
         account, raw_id, endpoint, subscription, event, event_type, origin,
         "pending", None, None, None, None, keep_days,
@@ -181,6 +183,7 @@ def new_delivery(
 
 
 def enqueue(delivery: Delivery, at: int, because: str = "event") -> Queued:
+    """The row in the queue of a new delivery."""
     return Queued(delivery.account, delivery.id, delivery.endpoint, delivery.event, 0, at, at, because, 0, 0, 0)
 
 
@@ -197,6 +200,7 @@ class StatusChange(NamedTuple):
 
 
 def end(account: bytes, raw_id: bytes, reason: str, at: int, code: int | None, failure: str | None) -> StatusChange:
+    """The end of a delivery for this reason."""
     return StatusChange(account, raw_id, ENDS[reason][0], at, reason, code, failure)
 
 

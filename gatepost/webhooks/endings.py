@@ -10,12 +10,23 @@ from gatepost.core import ids
 from gatepost.ledger.entries import SERVICE, Origin
 from gatepost.ledger.record import record
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import deliveries, delivery_rows, tallies
+from gatepost.webhooks import deliveries, delivery_rows, queue_rows, tallies
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument, OpenAttempt, Queued
 
 _ORIGIN = Origin(SERVICE)
 _encode = msgspec.json.Encoder().encode
 _open_attempt = msgspec.json.Decoder(OpenAttempt)
+
+
+INTERRUPTED = "the result is unknown: the worker that made the attempt is gone"
+
+
+def end_unclaimed(tx: Tx, page: Sequence[Queued], reason: str) -> None:
+    """End deliveries that no worker has claimed since they were read. Open attempts are recorded as interrupted."""
+    deleted = queue_rows.end_unclaimed(tx, ((*queued.key, queued.number) for queued in page))
+    ended = [queued for queued in page if queued.key in deleted]
+    close_attempts(tx, [queued for queued in ended if queued.worker is not None], "interrupted", INTERRUPTED)
+    end(tx, [(queued, reason) for queued in ended])
 
 
 def end(tx: Tx, ended: Sequence[tuple[Queued, str]]) -> None:
@@ -58,9 +69,6 @@ def close_attempts(tx: Tx, open_: Iterable[Queued], outcome: str, detail: str) -
     delivery_rows.add_attempts(tx, closed)
     for attempt in closed:
         tallies.add(tx, ids.text("acc", attempt.account), f"attempt {outcome}")
-
-
-INTERRUPTED = "the result is unknown: the worker that made the attempt is gone"
 
 
 def _attempt(queued: Queued, now: int, outcome: str, detail: str) -> Attempt:

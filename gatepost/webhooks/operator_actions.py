@@ -11,11 +11,7 @@ from gatepost.webhooks.deliveries import Queued
 
 def cancel(tx: Tx, account: Account, delivery: str) -> None:
     """Cancel an unfinished delivery. An attempt in flight is recorded as interrupted."""
-    queued = _unfinished(tx, account, delivery)
-    queue_rows.end_unclaimed(tx, [(*queued.key, queued.number)])
-    if queued.worker is not None:
-        endings.close_attempts(tx, [queued], "interrupted", endings.INTERRUPTED)
-    endings.end(tx, [(queued, "cancelled_by_operator")])
+    endings.end_unclaimed(tx, [_lock_unfinished(tx, account, delivery)], "cancelled_by_operator")
 
 
 def retry(tx: Tx, account: Account, delivery: str) -> str:
@@ -26,7 +22,7 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
             f"there is no delivery {delivery} in {account.name}; `gatepost delivery list` lists deliveries"
         )
     if stored.status == "pending":
-        queued = _unfinished(tx, account, delivery)
+        queued = _lock_unfinished(tx, account, delivery)
         if not queue_rows.set_due(tx, queued, tx.now):
             raise BadSetting(f"an attempt of {delivery} is in flight; wait until it has ended")
         tx.pending.wakeups.add((queued.account, queued.endpoint))
@@ -45,7 +41,7 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
     return ids.text("dlv", created.id)
 
 
-def _unfinished(tx: Tx, account: Account, delivery: str) -> Queued:
+def _lock_unfinished(tx: Tx, account: Account, delivery: str) -> Queued:
     raw = ids.parse("dlv", delivery)
     queued = queue_rows.lock(tx, account.id, raw) if raw else None
     if queued is None:

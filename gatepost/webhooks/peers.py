@@ -1,6 +1,7 @@
 """The live workers of a deployment: heartbeats, the attempts of dead workers, and which worker owns which endpoint."""
 
 import hashlib
+from functools import partial
 
 from gatepost.core import ids
 from gatepost.core.logging import log
@@ -18,7 +19,7 @@ RECOVERED_AT_ONCE = 128
 
 
 class Peers:
-    """One worker's view. `place` is the same for a worker that is restarted in the same place, or empty."""
+    """The workers as one of them sees them. `place` identifies a worker across restarts; it may be empty."""
 
     def __init__(self, store: Store, worker: bytes, place: str) -> None:
         self._store = store
@@ -37,31 +38,30 @@ class Peers:
         dead = [peer for peer in peers if self._is_dead(peer, now)]
         for peer in dead:
             total = await self.rescue(peer.id)
-            await self._store.run(lambda tx, peer=peer: worker_rows.delete(tx, peer))  # type: ignore[misc]
+            await self._store.run(partial(worker_rows.delete, worker=peer))
             log.warning("rescued a dead worker's deliveries", worker=ids.text("wrk", peer.id), attempts=total)
         owners = sorted(peer.id for peer in peers if peer not in dead)
         changed, self._owners = owners != self._owners, owners
         return changed or bool(dead)
 
     def _is_dead(self, peer: Peer, now: int) -> bool:
-        """It has no recent heartbeat, or this worker was started in its place."""
+        """Whether it has no recent heartbeat, or this worker was started in its place."""
         if peer.id == self._id:
             return False
         return now - peer.beat_at > DEAD_AFTER or (bool(self._place) and peer.place == self._place)
 
     async def rescue(self, worker: bytes) -> int:
         """Interrupt the open attempts of a worker that is gone. Returns how many there were."""
-        found = await self._store.read(lambda tx: queue_rows.open_attempts(tx, worker, 2 * SLOTS))
-        keys = [queued.key for queued in found]
+        open_ = await self._store.read(lambda tx: queue_rows.open_attempts(tx, worker, 2 * SLOTS))
         total = 0
-        for start in range(0, len(keys), RECOVERED_AT_ONCE):
-            some = keys[start : start + RECOVERED_AT_ONCE]
-            total += await self._store.run(lambda tx, some=some: recover.rescue(tx, worker, some))  # type: ignore[misc]
+        for start in range(0, len(open_), RECOVERED_AT_ONCE):
+            keys = [queued.key for queued in open_[start : start + RECOVERED_AT_ONCE]]
+            total += await self._store.run(partial(recover.rescue, worker=worker, keys=keys))
         attempt_counter("interrupted", "").inc(total)
         return total
 
     async def leave(self) -> None:
-        """Called by a worker that stops."""
+        """Interrupt the open attempts of this worker, which stops, and delete it."""
         await self.rescue(self._id)
 
         def unit(tx: Tx) -> None:
@@ -72,7 +72,7 @@ class Peers:
         await self._store.run(unit)
 
     def owns(self, key: Key) -> bool:
-        """Each endpoint has one owner among the live workers. This is only for speed: the lease is what protects it."""
+        """Whether this worker owns the endpoint. Only speed depends on it: the lease is what protects a delivery."""
         if len(self._owners) == 1:
             return True
         return max(self._owners, key=lambda worker: _weight(worker, key)) == self._id

@@ -1,4 +1,4 @@
-"""What the units of the webhook area know about the service that they run in."""
+"""The interface of the service that the units of the webhook area use."""
 
 from typing import Protocol
 
@@ -7,6 +7,8 @@ from gatepost.egress.address_guard import Policy
 
 
 class Service(Protocol):
+    """The service, as far as units of the webhook area need it."""
+
     @property
     def keys(self) -> ServerKeys: ...
 

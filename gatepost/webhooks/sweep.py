@@ -23,11 +23,7 @@ def sweep(tx: Tx, key: Key) -> int:
         return 0
     before, reason = expired
     page = queue_rows.of_endpoint(tx, key, before, _SLICE)
-    deleted = queue_rows.end_unclaimed(tx, ((*queued.key, queued.number) for queued in page))
-    ended = [queued for queued in page if queued.key in deleted]
-    open_ = [queued for queued in ended if queued.worker is not None]
-    endings.close_attempts(tx, open_, "interrupted", endings.INTERRUPTED)
-    endings.end(tx, [(queued, reason) for queued in ended])
+    endings.end_unclaimed(tx, page, reason)
     return len(page)
 
 

@@ -4,8 +4,9 @@ Several workers may run them at once: the statements decide which of them does t
 """
 
 import asyncio
+from functools import partial
 
-from gatepost.accounts import Account, account_rows
+from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Unavailable
 from gatepost.core.logging import log
@@ -20,6 +21,7 @@ _ALL_ENDPOINTS = 100_000  # more than an account can have
 
 
 async def publish_outbox(store: Store) -> None:
+    """Publish all rows of the outbox, in slices."""
     while True:
         moved = await store.run(publish.from_outbox)
         progress()
@@ -30,10 +32,10 @@ async def publish_outbox(store: Store) -> None:
 
 
 async def run_replays(store: Store) -> None:
-    """A slice of each in turn, so that neither a long replay nor a failing one delays the others."""
+    """Run a slice of each replay in turn, so that neither a long replay nor a failing one delays the others."""
     running = await store.read(replay_rows.running)
     while running:
-        running = [(account, each) for account, each in running if await _run_slice(store, account, each)]
+        running = [job for job in running if await _run_slice(store, *job)]
         progress()
 
 
@@ -50,11 +52,7 @@ async def _run_slice(store: Store, account: str, replay_id: str) -> bool:
 async def sweep_inactive(store: Store) -> None:
     """End deliveries of removed endpoints, and of endpoints that were disabled for too long."""
     after: Key = (LOWEST, LOWEST)
-
-    def page(tx: Tx) -> list[Key]:
-        return endpoint_rows.inactive_with_deliveries(tx, after, _PAGE)
-
-    while keys := await store.read(page):
+    while keys := await store.read(partial(endpoint_rows.inactive_with_deliveries, after=after, limit=_PAGE)):
         await _sweep(store, keys)
         after = keys[-1]
 
@@ -62,14 +60,10 @@ async def sweep_inactive(store: Store) -> None:
 async def sweep_suspended(store: Store) -> None:
     """End deliveries of accounts that were suspended for too long."""
     after = ""
-
-    def page(tx: Tx) -> list[Account]:
-        return account_rows.page(tx, after, _PAGE)
-
-    while accounts := await store.read(page):
+    while accounts := await store.read(partial(account_rows.page, after=after, limit=_PAGE)):
         for account in accounts:
             if not account.active:
-                await _sweep(store, await store.read(lambda tx, name=account.id: _endpoints(tx, name)))  # type: ignore[misc]
+                await _sweep(store, await store.read(partial(_endpoints, account=account.id)))
         after = accounts[-1].name
 
 
@@ -79,14 +73,14 @@ def _endpoints(tx: Tx, account: str) -> list[Key]:
 
 
 async def _sweep(store: Store, keys: list[Key]) -> None:
-    """Reads first: a unit that finds nothing to end would still cost a commit."""
-    for key in await store.read(lambda tx: sweep.to_sweep(tx, keys)):
-        while await store.run(lambda tx, key=key: sweep.sweep(tx, key)):  # type: ignore[misc]
+    """Sweep these endpoints. It reads first, because a unit that finds nothing to end would still cost a commit."""
+    for key in await store.read(partial(sweep.to_sweep, keys=keys)):
+        while await store.run(partial(sweep.sweep, key=key)):
             progress()
             await asyncio.sleep(0)
 
 
 async def delete_recovered_health(store: Store) -> None:
-    """Reads first: most of the time there is nothing to delete."""
+    """Delete old health rows. It reads first, because most of the time there is nothing to delete."""
     if await store.read(health_rows.has_recovered):
         await store.run(health_rows.delete_recovered)

@@ -6,16 +6,20 @@ from gatepost.store.transaction import Tx
 
 
 class Worker(NamedTuple):
+    """A worker and the time of its last heartbeat. See `peers` for its place."""
+
     id: bytes
     place: str
     beat_at: int
 
 
 def beat(tx: Tx, worker: bytes, place: str) -> None:
+    """Write the heartbeat of a worker."""
     tx.write("beat", id=worker, place=place, at=tx.now)
 
 
 def load(tx: Tx) -> list[Worker]:
+    """Load all workers."""
     return [Worker(*row) for row in tx.rows("workers")]
 
 
