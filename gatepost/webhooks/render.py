@@ -32,7 +32,7 @@ def render_delivery(
     `entry_at` is None if the event is no longer retained. `entry` is needed only to include the payload.
     """
     status = delivery.status if queued is None else deliveries.unfinished_status(queued, inactive=inactive)
-    rendered = [_attempt(attempt, include) for attempt in attempts]
+    rendered = [_ended_attempt(attempt, include) for attempt in attempts]
     if queued is not None and queued.opened is not None:
         rendered.append(_open_attempt(queued, include))
     record: Json = {
@@ -67,54 +67,48 @@ def render_payload(entry: Entry, format_: str) -> Any:
 # --- attempts
 
 
-def _attempt(attempt: Attempt, include: frozenset[str]) -> Json:
+def _ended_attempt(attempt: Attempt, include: frozenset[str]) -> Json:
     document = _documents.decode(attempt.document)
     because = document.because or ("event" if attempt.number == 1 else None)
-    rendered = _common(attempt.number, because, document.planned_at, document, document.worker) | {
-        "ended_at": _time(document.ended_at),
+    return _attempt(attempt.number, because, attempt.outcome, document, include)
+
+
+def _open_attempt(queued: Queued, include: frozenset[str]) -> Json:
+    attempt = _open_attempts.decode(queued.opened or "")
+    document = AttemptDocument(
+        queued.planned_at, attempt.started_at, 0, attempt.url, attempt.signed_with, attempt.waited_for,
+        attempt.waited_ms, ids.text("wrk", queued.worker or b""),
+    )  # fmt: skip
+    return _attempt(queued.number, queued.planned_because, None, document, include)
+
+
+def _attempt(
+    number: int, because: str | None, outcome: str | None, document: AttemptDocument, include: frozenset[str]
+) -> Json:
+    """An attempt; one without an outcome has not ended."""
+    rendered: Json = {
+        "number": number,
+        "because": because,
+        "planned_at": _time(document.planned_at),
+        "started_at": _time(document.started_at),
+        "ended_at": None if outcome is None else _time(document.ended_at),
         "duration_ms": document.duration_ms,
-        "outcome": attempt.outcome,
+        "outcome": outcome,
         "response_code": document.response_code,
         "failure": document.failure,
         "detail": document.detail,
         "timings": document.timings,
+        "url": document.url,
         "remote_ip": document.remote_ip,
+        "signed_with": document.signed_with,
+        "waited": {"for": document.waited_for, "ms": document.waited_ms},
+        "worker": document.worker,
     }
     if document.retry_after is not None:
         rendered["retry_after"] = document.retry_after
     if "responses" in include:
         rendered["response"] = document.response
     return rendered
-
-
-def _open_attempt(queued: Queued, include: frozenset[str]) -> Json:
-    attempt = _open_attempts.decode(queued.opened or "")
-    worker = ids.text("wrk", queued.worker or b"")
-    rendered = _common(queued.number, queued.planned_because, queued.planned_at, attempt, worker)
-    return rendered | ({"response": ""} if "responses" in include else {})
-
-
-def _common(
-    number: int, because: str | None, planned_at: int, attempt: OpenAttempt | AttemptDocument, worker: str
-) -> Json:
-    return {
-        "number": number,
-        "because": because,
-        "planned_at": _time(planned_at),
-        "started_at": _time(attempt.started_at),
-        "ended_at": None,
-        "duration_ms": None,
-        "outcome": None,
-        "response_code": None,
-        "failure": None,
-        "detail": "",
-        "timings": {},
-        "url": attempt.url,
-        "remote_ip": None,
-        "signed_with": attempt.signed_with,
-        "waited": {"for": attempt.waited_for, "ms": attempt.waited_ms},
-        "worker": worker,
-    }
 
 
 # --- retries
