@@ -41,7 +41,7 @@ class _CachedSet(NamedTuple):
 
 
 class JwksCache:
-    """Belongs to one process."""
+    """The key sets of all accounts, in the memory of one process."""
 
     def __init__(self) -> None:
         self._sets: dict[str, dict[str, _CachedSet]] = {}  # by account, then by URL

@@ -1,6 +1,6 @@
 """The senders of a delivery process: a shared one, and one for each set of networks that accounts may reach.
 
-Kept connections and looked-up addresses belong to a sender. So a connection into an allowed network is never reused
+Idle connections and looked-up addresses belong to a sender. So a connection into an allowed network is never reused
 for an account that may not reach that network.
 """
 

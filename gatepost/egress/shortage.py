@@ -47,7 +47,7 @@ def of_transfer(error: int, curl: Any, address: Any) -> str:
 
 
 def _has_source_address(address: Any) -> bool:
-    """Whether this machine has an address from which it can be reached. Connecting a datagram socket sends nothing."""
+    """Whether this machine has a source address for connections to it. Connecting a datagram socket sends nothing."""
     try:
         with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
             probe.connect(address.addr)
