@@ -25,12 +25,7 @@ class EndpointDefinition(NamedTuple):
 
 
 def define(
-    body: Mapping[str, Any],
-    current: Endpoint | None,
-    *,
-    account: str,
-    at: datetime,
-    url_problem: Callable[[str], str],
+    body: Mapping[str, Any], current: Endpoint | None, *, account: str, at: datetime, url_problem: Callable[[str], str]
 ) -> EndpointDefinition | Refusal:
     """The endpoint that the body defines: a new one, or `current` with the members sent changed."""
     if current is not None and current.status == "removed":

@@ -7,6 +7,8 @@ from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.endpoints import Health
 
+_SETTLE_WITHIN = 60_000  # milliseconds: the result of an attempt that waited for a Retry-After may not be written yet
+
 
 def load(tx: Tx, account: str, endpoint: str) -> Health | None:
     """Load the health of an endpoint; None if nothing is on record."""
@@ -52,17 +54,12 @@ def retry_afters(tx: Tx) -> dict[Key, int]:
 
 def has_recovered(tx: Tx) -> bool:
     """Whether there are rows for `delete_recovered`."""
-    return tx.one("recovered_health", before=_recovered_before(tx)) is not None
+    return tx.one("recovered_health", before=tx.now - _SETTLE_WITHIN) is not None
 
 
 def delete_recovered(tx: Tx) -> None:
     """Delete the rows of healthy endpoints whose Retry-After has passed."""
-    tx.write("delete_recovered_health", before=_recovered_before(tx))
-
-
-def _recovered_before(tx: Tx) -> int:
-    """A minute ago: the result of an attempt that waited for a Retry-After may not be written yet."""
-    return tx.now - 60_000
+    tx.write("delete_recovered_health", before=tx.now - _SETTLE_WITHIN)
 
 
 def _health(failures: int, failing_since: int | None, not_before: int) -> Health:

@@ -61,9 +61,4 @@ def fixed_headers(headers: dict[str, str], format_: str) -> list[str]:
 
 def headers(fixed: list[str], event: str, timestamp: int, signature: str) -> list[str]:
     """All headers of a request, as specified by Standard Webhooks."""
-    return [
-        *fixed,
-        f"webhook-id: {event}",
-        f"webhook-timestamp: {timestamp}",
-        f"webhook-signature: {signature}",
-    ]
+    return [*fixed, f"webhook-id: {event}", f"webhook-timestamp: {timestamp}", f"webhook-signature: {signature}"]
