@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from gatepost.store.pending import Key
@@ -21,7 +22,9 @@ _MIN_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints 
 _REREAD_AFTER = 10_000  # milliseconds after which a lane is read from its beginning again
 _INACTIVE_FOR = 1_000  # milliseconds before an inactive endpoint is tried again
 _HEALTHY_FOR = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
-_START: tuple[int, bytes] = (-1, b"")
+
+Position = tuple[int, bytes]  # in a lane: when a delivery is due, and its id
+_START: Position = (-1, b"")
 
 
 class Turn(NamedTuple):
@@ -29,14 +32,14 @@ class Turn(NamedTuple):
 
     lane: Lane
     limit: int
-    after: tuple[int, bytes]
+    after: Position
     waited_for: str
 
 
 @dataclass(slots=True, eq=False)
 class _LaneState:
     due: int | None = None  # of its first delivery; None if it is empty, or is being claimed
-    after: tuple[int, bytes] = _START
+    after: Position = _START
     read_at: int = 0
 
     def add(self, due: int | None) -> None:
@@ -274,9 +277,8 @@ class Schedule:
         batch = _Batch(now, min(most, self._slots.total - self.in_flight), sum(map(bool, self._ready.values())))
         if batch.left > 0:
             self._fill(batch)
-        for waiting in self._ready.values():
-            for endpoint in waiting:
-                endpoint.blocked = endpoint.blocked or "turn"
+        for endpoint in chain.from_iterable(self._ready.values()):
+            endpoint.blocked = endpoint.blocked or "turn"
         return batch.turns
 
     def _fill(self, batch: _Batch) -> None:
@@ -332,21 +334,20 @@ class Schedule:
 
     def _take(self, endpoint: _EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""
-        now = batch.now
-        room = min(share, self._slots.window(endpoint) - endpoint.in_flight, int(endpoint.allowed(now)))
+        room = min(share, self._slots.window(endpoint) - endpoint.in_flight, int(endpoint.allowed(batch.now)))
         if endpoint.window == 1:
             room = min(room, self._slots.free_for_slow(endpoint.key[0]))
         taken = 0
         for number, lane in enumerate(endpoint.lanes):
-            if lane.due is None or lane.due > now:
+            if lane.due is None or lane.due > batch.now:
                 continue
             count = min(room - taken, self._slots.free_in_lane(number))
             if count <= 0:
                 continue
-            if now - lane.read_at > _REREAD_AFTER:
-                lane.after, lane.read_at = _START, now
-            turn = Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan")
-            batch.turns.append(turn)
+            if batch.now - lane.read_at > _REREAD_AFTER:
+                lane.after, lane.read_at = _START, batch.now
+            claimed = Lane(*endpoint.key, number, lane.due)
+            batch.turns.append(Turn(claimed, count, lane.after, endpoint.blocked or "plan"))
             lane.due = None
             self._slots.add(endpoint, number, count)
             taken += count
@@ -357,9 +358,8 @@ class Schedule:
     # --- results
 
     def claimed(
-        self, turn: Turn, count: int, last: tuple[int, bytes] | None, next_due: int | None, now: int,
-        not_before: int = 0,
-    ) -> None:  # fmt: skip
+        self, turn: Turn, count: int, last: Position | None, next_due: int | None, now: int, not_before: int = 0
+    ) -> None:
         """`count` deliveries were claimed, the last at position `last`; `next_due` is the first due time in the lane.
 
         `not_before` is the stored Retry-After of the endpoint, 0 if there is none.
