@@ -1,6 +1,6 @@
 """Claims deliveries that are due: their attempts are recorded as open, and are the worker's until the lease ends.
 
-Later writes about an attempt name its number: if another attempt was begun since, they change nothing.
+Later writes about an attempt name its number: if a later attempt has begun, they change nothing.
 """
 
 from collections.abc import Sequence
@@ -52,6 +52,8 @@ class LaneClaims(NamedTuple):
 
 
 class Claimed(NamedTuple):
+    """The result of a claim."""
+
     lanes: list[LaneClaims]  # without those of inactive endpoints
     interrupted: int = 0  # attempts whose lease had ended
 

@@ -13,7 +13,7 @@ MAY_MOVE = record_condition()  # used in delivery_rows.sql
 
 
 def create(tx: Tx, deliveries: Sequence[Delivery], because: str = "event", at: int | None = None) -> list[bytes]:
-    """Create deliveries with their places in the queue at the end of the commit. Returns their ids."""
+    """Create deliveries and their rows in the queue at the end of the commit. Returns their ids."""
     if not deliveries:
         return []
     due = tx.now if at is None else at
@@ -24,40 +24,46 @@ def create(tx: Tx, deliveries: Sequence[Delivery], because: str = "event", at: i
 
 
 def write_statuses(tx: Tx, changes: Iterable[StatusChange]) -> None:
+    """Write changes of statuses that `TRANSITIONS` allows. All units lock rows in the same order."""
     tx.write_given("write_records", sorted(changes, key=itemgetter(0, 1)))
 
 
 def add_attempts(tx: Tx, attempts: Iterable[Attempt]) -> None:
+    """Write attempts that have ended."""
     tx.write_given("write_attempts", sorted(attempts))
 
 
 def load(tx: Tx, account: str, delivery: str) -> Delivery | None:
+    """Load a delivery by its id."""
     raw = ids.parse("dlv", delivery)
-    found = tx.one("delivery", account=ids.raw(account), id=raw) if raw else None
-    return Delivery(*found) if found else None
+    row = tx.one("delivery", account=ids.raw(account), id=raw) if raw else None
+    return Delivery(*row) if row else None
 
 
 def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Delivery]:
+    """Load deliveries by their keys."""
     rows = tx.rows_given("deliveries_given", list(keys))
     return {(row[0], row[1]): Delivery(*row) for row in rows}
 
 
 def attempts(tx: Tx, keys: Iterable[Key]) -> dict[Key, list[Attempt]]:
-    found: dict[Key, list[Attempt]] = {}
+    """Load the ended attempts of deliveries, in order."""
+    by_delivery: dict[Key, list[Attempt]] = {}
     for row in tx.rows_given("attempts_given", list(keys)):
-        found.setdefault((row[0], row[1]), []).append(Attempt(*row))
-    return found
+        by_delivery.setdefault((row[0], row[1]), []).append(Attempt(*row))
+    return by_delivery
 
 
 def of_event(tx: Tx, account: str, event: bytes, limit: int) -> list[bytes]:
-    """Deliveries that were created with the event, without those of replays and of operators."""
+    """The deliveries that were created with the event, without those of replays and of operators."""
     rows = tx.rows("deliveries_of_event", account=ids.raw(account), event=event, limit=limit)
     return [raw_id for (raw_id,) in rows]
 
 
 def has_failed(tx: Tx, account: str, event: bytes, subscription: str) -> bool:
-    found = tx.one("has_failed_delivery", account=ids.raw(account), event=event, subscription=ids.raw(subscription))
-    return found is not None
+    """Whether a delivery of the event for this subscription failed."""
+    row = tx.one("has_failed_delivery", account=ids.raw(account), event=event, subscription=ids.raw(subscription))
+    return row is not None
 
 
 def retention_page(tx: Tx, account: str, after: bytes, before: bytes, limit: int) -> list[tuple[bytes, int, str]]:
@@ -67,17 +73,20 @@ def retention_page(tx: Tx, account: str, after: bytes, before: bytes, limit: int
 
 
 def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
+    """Delete deliveries and their attempts."""
     keys: list[tuple[Any, ...]] = [(ids.raw(account), raw_id) for raw_id in raw_ids]
     tx.write_given("delete_attempts", keys)
     tx.write_given("delete_deliveries", keys)
 
 
 def pruned_up_to(tx: Tx, account: str, keep_days: int) -> bytes:
-    found = tx.one("deliveries_pruned_up_to", account=ids.raw(account), keep_days=keep_days)
-    return found[0] if found else LOWEST
+    """The id up to which the deliveries of a retention class were pruned."""
+    row = tx.one("deliveries_pruned_up_to", account=ids.raw(account), keep_days=keep_days)
+    return row[0] if row else LOWEST
 
 
 def set_pruned_up_to(tx: Tx, account: str, keep_days: int, raw_id: bytes) -> None:
+    """Advance the mark of `pruned_up_to`."""
     tx.write("put_deliveries_pruned_up_to", account=ids.raw(account), keep_days=keep_days, id=raw_id)
 
 
@@ -87,8 +96,8 @@ def count_of_events(tx: Tx, account: str, events: Iterable[bytes]) -> dict[bytes
 
 
 def subscriptions_of_events(tx: Tx, account: str, events: Iterable[bytes]) -> set[tuple[bytes, bytes]]:
-    """Event and subscription of the deliveries that were created with these events."""
-    return {(event, each) for event, each in _given(tx, "delivered_given", account, events)}
+    """The event and the subscription of each delivery that was created with these events."""
+    return {(event, subscription) for event, subscription in _given(tx, "delivered_given", account, events)}
 
 
 def _given(tx: Tx, statement: str, account: str, events: Iterable[bytes]) -> list[tuple[Any, ...]]:

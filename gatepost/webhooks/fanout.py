@@ -32,16 +32,22 @@ class Subscribers(NamedTuple):
     keep_days: int = 0
 
 
-NOBODY = Subscribers(())
+NO_SUBSCRIBERS = Subscribers(())
 
 
 def subscriber(subscription: Subscription) -> Subscriber:
+    """The part of a subscription that fan-out needs."""
     endpoint = subscription.endpoint
     return Subscriber(ids.raw(subscription.id), ids.raw(endpoint), endpoint, dict(subscription.filter))
 
 
-def subscribers(found: Iterable[Subscription], type_: str) -> tuple[Subscriber, ...]:
-    return tuple(subscriber(each) for each in found if each.status == "active" and matches_type(each.events, type_))
+def subscribers(subscriptions: Iterable[Subscription], type_: str) -> tuple[Subscriber, ...]:
+    """The active subscriptions that match a type of event."""
+    return tuple(
+        subscriber(subscription)
+        for subscription in subscriptions
+        if subscription.status == "active" and matches_type(subscription.events, type_)
+    )
 
 
 def create_deliveries(tx: Tx, entry: Entry) -> list[bytes]:
@@ -57,18 +63,18 @@ def create_deliveries(tx: Tx, entry: Entry) -> list[bytes]:
 def _subscribers(tx: Tx, entry: Entry) -> Subscribers:
     matching = subscribers(subscription_rows.matching(tx, entry.account), entry.type)
     account = account_rows.load(tx, entry.account) if matching else None
-    return Subscribers(matching, account.seconds("retention") // 86400) if account else NOBODY
+    return Subscribers(matching, account.seconds("retention") // 86400) if account else NO_SUBSCRIBERS
 
 
 def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: str = "event") -> list[Delivery]:
-    """One delivery for each subscription whose filter matches.
+    """Return one delivery for each subscription whose filter matches.
 
     An event about an endpoint is never sent to that endpoint, and an event about the delivery of such an event is not
     sent at all, so that no loop can form.
     """
     own = entry.type.startswith(OWN)
     data: Any = None
-    if entry.data is not None and (own or any(each.filter for each in to.matching)):
+    if entry.data is not None and (own or any(match.filter for match in to.matching)):
         data = msgspec.json.decode(entry.data)
     about: tuple[Any, ...] = ()
     if own:
@@ -78,8 +84,8 @@ def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: s
     account = ids.raw(entry.account)
     return [
         deliveries.new_delivery(
-            account, fresh(), each.subscription, each.endpoint, entry.id, entry.type, to.keep_days, origin
+            account, fresh(), match.subscription, match.endpoint, entry.id, entry.type, to.keep_days, origin
         )
-        for each in to.matching
-        if each.endpoint_name not in about and (not each.filter or matches_data(each.filter, data))
+        for match in to.matching
+        if match.endpoint_name not in about and (not match.filter or matches_data(match.filter, data))
     ]

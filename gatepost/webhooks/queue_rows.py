@@ -1,6 +1,6 @@
-"""The rows of the queue: deliveries that are not ended, and the attempts that are open.
+"""The rows of the queue: deliveries that have not ended, and the attempts that are open.
 
-The number of attempts is the fence: a statement about an attempt does nothing if another attempt was begun since.
+The number of attempts is the fence: a statement about an attempt does nothing if a later attempt has begun.
 """
 
 from collections.abc import Iterable
@@ -51,50 +51,49 @@ def count_by_endpoint(tx: Tx, limit: int) -> dict[Key, tuple[int, int]]:
 
 
 def open_attempts(tx: Tx, worker: bytes, limit: int) -> list[Queued]:
+    """Deliveries with an open attempt of this worker. Reads the whole queue."""
     return [Queued(*row) for row in tx.rows("open_attempts", worker=worker, limit=limit)]
 
 
 def lanes(tx: Tx, after: Lane, limit: int) -> list[Lane]:
     """Lanes with something to claim. A page may have fewer than `limit`; an empty one is the last."""
-    rows = tx.rows(
-        "lanes", account=after.account, endpoint=after.endpoint, lane=after.lane, limit=limit,
-        now=tx.now,
-    )  # fmt: skip
+    account, endpoint, lane, _ = after
+    rows = tx.rows("lanes", account=account, endpoint=endpoint, lane=lane, limit=limit, now=tx.now)
     return [Lane(*row) for row in rows]
 
 
 def next_due(tx: Tx, lanes: Iterable[Lane]) -> list[NextDue]:
     """When the first delivery of each lane that can be claimed is due."""
     now = tx.now
-    asked = [{"account": each.account, "endpoint": each.endpoint, "lane": each.lane, "now": now} for each in lanes]
-    found = tx.rows_each("next_due", asked)
-    return [NextDue(rows[0][0], rows[0][1] or 0) if rows else NextDue(None, 0) for rows in found]
+    parameters = [{"account": lane.account, "endpoint": lane.endpoint, "lane": lane.lane, "now": now} for lane in lanes]
+    results = tx.rows_each("next_due", parameters)
+    return [NextDue(rows[0][0], rows[0][1] or 0) if rows else NextDue(None, 0) for rows in results]
 
 
-def due(tx: Tx, wanted: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[list[Due]]:
-    """For each lane, a position and a limit: the deliveries that are due, locked until the commit.
+def due(tx: Tx, turns: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[list[Due]]:
+    """For each lane, up to a limit, the deliveries after a position that are due, locked until the commit.
 
     An endpoint that asked for no attempts for now has none.
     """
     now = tx.now
-    asked = [
+    parameters = [
         {
             "account": lane.account, "endpoint": lane.endpoint, "lane": lane.lane, "now": now,
             "after_due": after[0], "after_id": after[1], "most": limit,
         }
-        for lane, after, limit in wanted
+        for lane, after, limit in turns
     ]  # fmt: skip
-    found = tx.rows_each("due", asked)
-    return [[Due(Queued._make(row[:-4]), row[-4], row[-3], row[-2], row[-1] or 0) for row in rows] for rows in found]
+    results = tx.rows_each("due", parameters)
+    return [[Due(Queued._make(row[:-4]), row[-4], row[-3], row[-2], row[-1] or 0) for row in rows] for rows in results]
 
 
 def claim(tx: Tx, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:
-    """Rows of account, id, end of the lease, worker and open attempt; only for what `due` returned in this unit."""
+    """Claim deliveries that `due` returned in this unit. Rows of account, id, lease, worker and open attempt."""
     tx.write_given("claim", sorted(claims))
 
 
 def end_attempted(tx: Tx, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key]:
-    """End deliveries with an open attempt, or an interrupted one that was not repeated. Returns those it ended."""
+    """End deliveries with an open attempt, or with an interrupted one that was not repeated. Returns those it ended."""
     return _write(tx, "end_queued", fenced)
 
 
@@ -104,35 +103,36 @@ def end_unclaimed(tx: Tx, fenced: Iterable[tuple[bytes, bytes, int]]) -> set[Key
 
 
 def set_due(tx: Tx, queued: Queued, due: int) -> bool:
-    """Set when the next attempt is due. False if one was begun meanwhile."""
-    found = tx.write("set_due", account=queued.account, id=queued.id, number=queued.number, due=due)
-    return bool(found)
+    """Set when the next attempt is due. False if an attempt has begun meanwhile."""
+    return bool(tx.write("set_due", account=queued.account, id=queued.id, number=queued.number, due=due))
 
 
 def requeue(tx: Tx, rows: Iterable[tuple[bytes, bytes, int, int, int, str, int, int]]) -> set[Key]:
-    """Plan the next attempt. Rows of account, id, number, due, planned_at, because, used, interrupted.
+    """Plan the next attempts. Rows of account, id, number, due, planned_at, because, used, interrupted.
 
-    `due` is by the plan. `planned_at` is for the record, and includes the Retry-After of the response.
+    `due` is the time by the schedule. `planned_at` is for the record, and includes the Retry-After of the response.
     """
     return _write(tx, "requeue", rows)
 
 
 def _write(tx: Tx, statement: str, rows: Iterable[tuple[Any, ...]]) -> set[Key]:
-    """Returns the keys of the rows that were changed. All units lock rows in the same order."""
+    """Write rows, and return the keys of those that were changed. All units lock rows in the same order."""
     return cast(set[Key], set(tx.write_given(statement, sorted(rows))))
 
 
 def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Queued]:
+    """Load the rows of deliveries that have not ended."""
     return {(row[0], row[1]): Queued(*row) for row in tx.rows_given("queued_given", list(keys))}
 
 
 def lock(tx: Tx, account: str, raw_id: bytes) -> Queued | None:
-    found = tx.one("lock_queued", account=ids.raw(account), id=raw_id)
-    return Queued(*found) if found else None
+    """Lock a delivery that has not ended until the commit."""
+    row = tx.one("lock_queued", account=ids.raw(account), id=raw_id)
+    return Queued(*row) if row else None
 
 
 def of_endpoint(tx: Tx, key: Key, before: bytes, limit: int) -> list[Queued]:
-    """Deliveries of one endpoint, created before this id, without an open attempt of a live worker."""
+    """Deliveries of an endpoint that were created before this id and have no attempt with a valid lease."""
     now = tx.now
     rows = tx.rows("queued_of_endpoint", account=key[0], endpoint=key[1], before=before, limit=limit, now=now)
     return [Queued(*row) for row in rows]
@@ -144,10 +144,12 @@ def has_older(tx: Tx, key: Key, before: bytes) -> bool:
 
 
 def count_of_endpoint(tx: Tx, account: str, endpoint: str, limit: int) -> int:
+    """The number of unfinished deliveries of an endpoint, counted up to the limit."""
     [(count,)] = tx.rows("count_queued_of_endpoint", account=ids.raw(account), endpoint=ids.raw(endpoint), limit=limit)
     return int(count)
 
 
 def oldest(tx: Tx, account: str) -> bytes | None:
-    found = tx.one("oldest_queued", account=ids.raw(account))
-    return found[0] if found else None
+    """The id of the oldest unfinished delivery of an account."""
+    row = tx.one("oldest_queued", account=ids.raw(account))
+    return row[0] if row else None

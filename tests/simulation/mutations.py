@@ -72,8 +72,8 @@ MUTATIONS = [
     Mutation(
         "a subscription is not matched",
         "webhooks/fanout.py",
-        'if each.status == "active" and matches_type(each.events, type_))',
-        'if each.status == "active" and matches_type(each.events, type_))[:2]',
+        'if subscription.status == "active" and matches_type(subscription.events, type_)\n    )',
+        'if subscription.status == "active" and matches_type(subscription.events, type_)\n    )[:2]',
     ),
     Mutation(
         "an id can be published twice",

@@ -13,7 +13,7 @@ from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.webhooks import fanout
 from gatepost.webhooks.deliveries import Delivery
-from gatepost.webhooks.fanout import NOBODY, Subscribers
+from gatepost.webhooks.fanout import NO_SUBSCRIBERS, Subscribers
 from gatepost.webhooks.subscriptions import Subscription
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -91,7 +91,7 @@ def test_filters(filter_: dict[str, Any], fits: bool) -> None:
 
 
 def test_nobody() -> None:
-    assert fanout.fan_out(entry(), NOBODY, lambda: b"") == []
+    assert fanout.fan_out(entry(), NO_SUBSCRIBERS, lambda: b"") == []
 
 
 class TestNoLoopCanForm:
