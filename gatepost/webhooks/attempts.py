@@ -24,7 +24,7 @@ _SHORTAGE_PAUSE = 1.0  # seconds
 
 
 class Attempts:
-    """`finished` has a queue for each concurrent cycle. All attempts to an endpoint are in one queue."""
+    """Sends attempts. `finished` has a queue for each concurrent cycle. All attempts to an endpoint are in one."""
 
     def __init__(
         self, service: Service, worker: str, schedule: Schedule, *, queues: int, now: Callable[[], int],
@@ -51,7 +51,7 @@ class Attempts:
         return self._sender.in_flight
 
     def abandon(self) -> int:
-        """Cut off the attempts in flight. Returns how many there were."""
+        """Cancel the attempts in flight. Returns how many there were."""
         return len(self._sender.abandon())
 
     def close(self) -> None:
@@ -63,6 +63,7 @@ class Attempts:
         log_attempts(lines)
 
     def send(self, claim: Claim) -> None:
+        """Send the attempt of a claim, or finish it as not sent if the worker stops."""
         if self.draining:
             self._not_sent(Result(claim, self._now(), sent=False))
             return
@@ -75,20 +76,20 @@ class Attempts:
             detail = "the request could not be built: an internal error, or a secret that was altered"
             self._sent([SendResult(claim, None, "send", detail, None, {}, 0.0, None, b"")])
 
-    def _sent(self, sent: list[SendResult]) -> None:
+    def _sent(self, results: list[SendResult]) -> None:
         now = self._now()
-        for each in sent:
-            if each.shortage:
-                self._pause_for_shortage(each)
+        for sent in results:
+            if sent.shortage:
+                self._pause_for_shortage(sent)
                 continue
-            result = Result(each.key, now, *each[1:])
+            result = Result(sent.key, now, *sent[1:])
             finished = settle.finish(result, self._worker)
             if finished.succeeded:
                 overloaded = False
             else:
                 if result.retry_after is not None:  # postpone other deliveries before this one is settled
                     self._postpone(result)
-                overloaded = decide.is_overloaded(each.code, each.failure) and result.concerns_health
+                overloaded = decide.is_overloaded(sent.code, sent.failure) and result.concerns_health
             self._finish(finished, overloaded=overloaded, now=now)
             line = _log_line(finished, self._worker)
             if self._traces is not None:
@@ -96,7 +97,7 @@ class Attempts:
             self._log_lines.append(line)
 
     def _pause_for_shortage(self, sent: SendResult) -> None:
-        """The attempt is recorded as not sent, and nothing is claimed for a moment."""
+        """Finish the attempt as not sent, and let the worker claim nothing for a moment."""
         if self._loop.time() >= self.short_until:
             log.error("attempts not sent: the service ran out of a resource", resource=sent.shortage)
         self.short_until = self._loop.time() + _SHORTAGE_PAUSE
@@ -136,9 +137,10 @@ def _log_line(finished: FinishedAttempt, worker: str) -> AttemptLine:
 
 
 def delivery_id(claim: Claim) -> str:
+    """The id of the delivery of a claim, as text."""
     return ids.text("dlv", claim.queued.id)
 
 
 def _log_refused(host: str, port: int, why: str) -> None:
-    """For the operator. The account only learns that the host has no public address."""
+    """Log a refused target for the operator. The account only learns that the host has no public address."""
     log.warning("target refused by its address", host=host, port=port, reason=why)

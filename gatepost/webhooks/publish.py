@@ -15,7 +15,7 @@ from gatepost.store.transaction import Tx
 from gatepost.webhooks import delivery_rows
 
 _OUTBOX = Origin("outbox")
-_MOST_SHOWN = 1000
+_MAX_DELIVERIES = 1000  # in the response for an event that was published before
 SLICE = 100
 
 
@@ -60,38 +60,40 @@ def _entry(account: Account, raw: bytes, at: int, event: Event, origin: Origin) 
 
 
 def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) -> Published | Refusal:
-    known = published_ids.load(tx, account.id, event.name)
-    if known is None:
+    published = published_ids.load(tx, account.id, event.name)
+    if published is None:
         raise Again("the event with this id was pruned just now")
-    raw, body = known
+    raw, body = published
     if body != event.body:
         return Refusal("conflict", "id: published before with another type or other data", "/id")
     if raw in earlier:
         return earlier[raw]._replace(again=True)
     entry = entry_rows.load(tx, account.id, raw)
-    if entry is None:  # entries are written at the end of the commit: the store writes this one and runs us again
+    if entry is None:  # entries are written at the end of the commit: the store writes this one and repeats the unit
         raise Again("another unit of this commit publishes the event")
-    return Published(entry, delivery_rows.of_event(tx, account.id, raw, _MOST_SHOWN), again=True)
+    return Published(entry, delivery_rows.of_event(tx, account.id, raw, _MAX_DELIVERIES), again=True)
 
 
 def several(tx: Tx, account: Account, events: list[Event], origin: Origin) -> list[Published] | tuple[int, Refusal]:
     """Publish events until one is refused. A caller that wants all or none raises then, which undoes the unit."""
     published: list[Published] = []
     earlier: Earlier = {}
-    for place, event in enumerate(events):
+    for index, event in enumerate(events):
         outcome = one(tx, account, event, origin, earlier)
         if isinstance(outcome, Refusal):
-            return place, outcome
+            return index, outcome
         published.append(outcome)
     return published
 
 
-class Moved(NamedTuple):
+class OutboxSlice(NamedTuple):
+    """The number of rows of the outbox that were published, and the refused ones with their problems."""
+
     published: int
     refused: list[tuple[int, str]]
 
 
-def from_outbox(tx: Tx) -> Moved:
+def from_outbox(tx: Tx) -> OutboxSlice:
     """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit."""
     rows = outbox_rows.lock_some(tx, SLICE)
     done: list[int] = []
@@ -105,11 +107,11 @@ def from_outbox(tx: Tx) -> Moved:
             done.append(number)
     if rows:
         outbox_rows.finish(tx, done, refused)
-    return Moved(len(done), refused)
+    return OutboxSlice(len(done), refused)
 
 
 def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str | None, earlier: Earlier) -> str:
-    """Why the row was refused. Empty if it was published."""
+    """Publish a row of the outbox. Returns why it was refused; empty if it was published."""
     account = lookup.find(tx, account_name)
     if account is None:
         return f"there is no account {account_name}"

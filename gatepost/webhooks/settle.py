@@ -6,7 +6,7 @@ What does not depend on the store is computed before the commit, as soon as the 
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,17 +14,7 @@ from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import decide, deliveries, delivery_rows, endings, endpoint_health, queue_rows, recover, tallies
 from gatepost.webhooks.claim import Claim
-from gatepost.webhooks.decide import (
-    Attempted,
-    Decision,
-    Delivered,
-    Exhausted,
-    Gone,
-    Receiver,
-    Released,
-    Removed,
-    RetryAt,
-)
+from gatepost.webhooks.decide import Attempted, Decision, Delivered, Receiver, Released, RetryAt
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument, StatusChange
 from gatepost.webhooks.endpoint_health import EndpointAttempt
 from gatepost.webhooks.summary import bucket
@@ -34,7 +24,7 @@ _DELIVERED = Delivered()
 
 
 class Result(NamedTuple):
-    """How the attempt of a claim ended."""
+    """The result of the attempt of a claim."""
 
     claim: Claim
     ended_at: int
@@ -60,7 +50,7 @@ class Result(NamedTuple):
 
     @property
     def concerns_health(self) -> bool:
-        """An attempt that was not sent, or is repeated on a new connection, says nothing about the endpoint."""
+        """Whether it tells anything about the endpoint: not if it was not sent, or is repeated on a new connection."""
         return self.sent and not (self.connection_closed and self.attempted().is_repeated)
 
 
@@ -99,7 +89,7 @@ def _attempt(result: Result, outcome: str, worker: str) -> Attempt:
 
 
 def _text(response: bytes) -> str:
-    """PostgreSQL does not accept NUL characters in text."""
+    """The response as text. PostgreSQL does not accept NUL characters in text."""
     return response.decode("utf-8", "replace").replace("\0", "�") if response else ""
 
 
@@ -114,107 +104,100 @@ class SettleBatch(NamedTuple):
 
 
 def batch(finished: Sequence[FinishedAttempt], healthy: frozenset[Key]) -> SettleBatch:
-    """`healthy` are endpoints that are known to have no failures on record."""
-    in_order = sorted(finished, key=lambda each: (each.result.claim.key, each.result.claim.number))
-    latest = {each.result.claim.key: each for each in in_order}
+    """Group attempts by delivery. `healthy` are endpoints that are known to have no failures on record."""
+    in_order = sorted(finished, key=lambda attempt: (attempt.result.claim.key, attempt.result.claim.number))
+    latest = {attempt.result.claim.key: attempt for attempt in in_order}
+    relevant = [attempt for attempt in latest.values() if attempt.result.concerns_health]
     changed = {
-        each.result.claim.endpoint_key
-        for each in latest.values()
-        if each.result.concerns_health and not (each.succeeded and each.result.claim.endpoint_key in healthy)
+        attempt.result.claim.endpoint_key
+        for attempt in relevant
+        if not (attempt.succeeded and attempt.result.claim.endpoint_key in healthy)
     }
     return SettleBatch(
-        {key: each for key, each in latest.items() if each.succeeded},
-        {key: each for key, each in latest.items() if not each.succeeded},
-        [each for each in latest.values() if each.result.claim.endpoint_key in changed and each.result.concerns_health],
-        [each.result for each in finished if each is not latest[each.result.claim.key]],
+        {key: attempt for key, attempt in latest.items() if attempt.succeeded},
+        {key: attempt for key, attempt in latest.items() if not attempt.succeeded},
+        [attempt for attempt in relevant if attempt.result.claim.endpoint_key in changed],
+        [attempt.result for attempt in finished if attempt is not latest[attempt.result.claim.key]],
         healthy,
     )
 
 
 class Settled(NamedTuple):
+    """What the worker learns from a commit that settled attempts."""
+
     retries: list[tuple[Key, int]]  # endpoints, and when a retry to each is due
-    overtaken: list[Result]  # not written, because a later attempt of the delivery was begun
+    overtaken: list[Result]  # not written, because a later attempt of the delivery has begun
     not_before: dict[Key, int]  # endpoints that asked for no attempts for now, and until when
 
 
 def settle(tx: Tx, batch: SettleBatch) -> Settled:
-    ours = queue_rows.end_attempted(tx, ((*key, each.result.claim.number) for key, each in batch.succeeded.items()))
-    succeeded = [each for key, each in batch.succeeded.items() if key in ours]
+    """Write the results of attempts, and everything that follows from them."""
+    fenced = ((*key, attempt.result.claim.number) for key, attempt in batch.succeeded.items())
+    written = queue_rows.end_attempted(tx, fenced)
+    succeeded = [attempt for key, attempt in batch.succeeded.items() if key in written]
     decided = _decide_failed(tx, batch.failed)
     if decided:
-        ours |= _move(tx, decided)
-        decided = [(each, decision) for each, decision in decided if each.result.claim.key in ours]
-    delivery_rows.add_attempts(tx, [each.row for each in succeeded] + [each.row for each, _ in decided])
-    changes = [each.status_change for each in succeeded] + [_status_change(each.result, to) for each, to in decided]
+        written |= _update_queue(tx, decided)
+        decided = [(attempt, decision) for attempt, decision in decided if attempt.result.claim.key in written]
+    delivery_rows.add_attempts(tx, [attempt.row for attempt in succeeded] + [attempt.row for attempt, _ in decided])
+    changes = [attempt.status_change for attempt in succeeded]
+    changes += [_status_change(attempt.result, decision) for attempt, decision in decided]
     delivery_rows.write_statuses(tx, [change for change in changes if change is not None])
-    counted = Counter([(each.result.claim.account, each.counted) for each in succeeded])
-    counted.update((each.result.claim.account, _counted(each.result, decision)) for each, decision in decided)
+    counted = Counter([(attempt.result.claim.account, attempt.counted) for attempt in succeeded])
+    counted.update((attempt.result.claim.account, _counted(attempt.result, to)) for attempt, to in decided)
     _tally(tx, counted)
-    for each, decision in decided:
-        if not isinstance(decision, RetryAt | Released):
-            result, claim = each.result, each.result.claim
+    retries: list[tuple[Key, int]] = []
+    for attempt, decision in decided:
+        result, claim = attempt.result, attempt.result.claim
+        if isinstance(decision, RetryAt | Released):
+            retries.append((claim.endpoint_key, decision.at))
+        else:
             endings.record_failure(
                 tx, claim.queued, claim.type, claim.number, decision.reason, result.code, result.failure
             )
-    not_before = endpoint_health.update(
-        tx,
-        [
-            EndpointAttempt(each.result.claim.endpoint_key, each.result.attempted(), each.result.claim.type)
-            for each in batch.health_changes
-            if each.result.claim.key in ours
-        ],
-        batch.healthy,
-    )
-    overtaken = [each.result for key, each in {**batch.succeeded, **batch.failed}.items() if key not in ours]
-    retries = [
-        (each.result.claim.endpoint_key, decision.at)
-        for each, decision in decided
-        if isinstance(decision, RetryAt | Released)
+    health_changes = [
+        EndpointAttempt(attempt.result.claim.endpoint_key, attempt.result.attempted(), attempt.result.claim.type)
+        for attempt in batch.health_changes
+        if attempt.result.claim.key in written
     ]
+    not_before = endpoint_health.update(tx, health_changes, batch.healthy)
+    overtaken = [attempt.result for key, attempt in (batch.succeeded | batch.failed).items() if key not in written]
     return Settled(retries, batch.superseded + overtaken, not_before)
 
 
 def _decide_failed(tx: Tx, failed: dict[Key, FinishedAttempt]) -> list[tuple[FinishedAttempt, Decision]]:
     receivers: dict[Key, Receiver] = {}
     decided: list[tuple[FinishedAttempt, Decision]] = []
-    for each in failed.values():
-        claim = each.result.claim
+    for attempt in failed.values():
+        claim = attempt.result.claim
         if claim.endpoint_key not in receivers:
             receivers[claim.endpoint_key] = recover.receiver(tx, claim.queued)
-        decided.append((each, decide.after_attempt(each.result.attempted(), receivers[claim.endpoint_key])))
+        decided.append((attempt, decide.after_attempt(attempt.result.attempted(), receivers[claim.endpoint_key])))
     return decided
 
 
-def _move(tx: Tx, decided: list[tuple[FinishedAttempt, Decision]]) -> set[Key]:
-    """Change the queue. Returns the deliveries whose attempt was still the last one."""
-    ended: list[tuple[bytes, bytes, int]] = []
-    requeued = []
-    for each, decision in decided:
-        claim = each.result.claim
-        match decision:
-            case RetryAt() | Released():
-                requeued.append(recover.requeued(*claim.key, claim.number, decision))
-            case Delivered() | Exhausted() | Gone() | Removed():
-                ended.append((*claim.key, claim.number))
-            case _:
-                assert_never(decision)
+def _update_queue(tx: Tx, decided: list[tuple[FinishedAttempt, Decision]]) -> set[Key]:
+    """Requeue or end deliveries. Returns those whose attempt was still the last one."""
+    ended, requeued = [], []
+    for attempt, decision in decided:
+        claim = attempt.result.claim
+        if isinstance(decision, RetryAt | Released):
+            requeued.append(recover.requeued(*claim.key, claim.number, decision))
+        else:
+            ended.append((*claim.key, claim.number))
     return queue_rows.end_attempted(tx, ended) | queue_rows.requeue(tx, requeued)
 
 
 def _status_change(result: Result, decision: Decision) -> StatusChange | None:
-    match decision:
-        case Released():
-            return None
-        case RetryAt():
-            return StatusChange(*result.claim.key, "pending", None, None, result.code, result.failure)
-        case Delivered() | Exhausted() | Gone() | Removed():
-            return deliveries.end(*result.claim.key, decision.reason, result.ended_at, result.code, result.failure)
-        case _:
-            assert_never(decision)
+    if isinstance(decision, Released):
+        return None
+    if isinstance(decision, RetryAt):
+        return StatusChange(*result.claim.key, "pending", None, None, result.code, result.failure)
+    return deliveries.end(*result.claim.key, decision.reason, result.ended_at, result.code, result.failure)
 
 
 def _counted(result: Result, decision: Decision) -> tuple[str, ...]:
-    """What the summary counts."""
+    """The counts of the summary that an attempt adds to."""
     if isinstance(decision, Released):
         return ("attempt not_sent",)
     answered = result.code is not None and result.failure is None
@@ -235,8 +218,8 @@ def _counts(code_class: int, duration: int | None, reason: str) -> tuple[str, ..
 def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
     """Most attempts have the same counts, so equal ones are added up first."""
     totals: Counter[tuple[str, str]] = Counter()
-    for (account, several), count in counted.items():
-        for what in several:
-            totals[account, what] += count
-    for (account, what), count in totals.items():
-        tallies.add(tx, account, what, count)
+    for (account, names), count in counted.items():
+        for name in names:
+            totals[account, name] += count
+    for (account, name), count in totals.items():
+        tallies.add(tx, account, name, count)

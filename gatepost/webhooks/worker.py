@@ -42,11 +42,15 @@ _LANES = 500  # read at a time
 
 
 class Cycle(NamedTuple):
+    """The result of a commit: the attempts that it settled, and those that it claimed."""
+
     settled: Settled
     claimed: Claimed
 
 
 class Worker:
+    """A delivery worker. It belongs to one event loop; `name` identifies it in attempts and logs."""
+
     def __init__(
         self, store: Store, service: Service, place: str, *, proxy: str = "", ca: str = "",
         traces: "Traces | None" = None, slots: int = SLOTS, make_sender: type[Sender] = Sender,
@@ -60,7 +64,7 @@ class Worker:
             service, self.name, self._schedule, queues=_CYCLES[store.dialect], now=self._now, make_sender=make_sender,
             proxy=proxy, ca=ca, traces=traces,
         )  # fmt: skip
-        self._cycles = 0  # under way
+        self._cycles = 0  # that are running
         self._open: dict[Key, int] = {}  # known open attempts of this worker: delivery and number
         self._claims_unknown = False  # a claim may have been committed although the store reported a failure
         self._loop = asyncio.get_running_loop()
@@ -153,7 +157,7 @@ class Worker:
                 await self._settle_one_by_one(attempts)
 
     async def _as_cycle(self, work: Awaitable[None]) -> None:
-        """Count it while it is under way: unknown claims can be found only when no cycle is."""
+        """Count the cycle while it runs: unknown claims can be found only while none runs."""
         self._cycles += 1
         try:
             await work
@@ -174,29 +178,29 @@ class Worker:
 
     async def _cycle(self, attempts: list[FinishedAttempt], turns: list[Turn]) -> None:
         self._attempts.write_log()
-        succeeded = {each.result.claim.endpoint_key for each in attempts if each.succeeded}
+        succeeded = {attempt.result.claim.endpoint_key for attempt in attempts if attempt.succeeded}
         batch = settle.batch(attempts, self._schedule.healthy(succeeded, self._now()))
 
         def unit(tx: Tx) -> Cycle:
             settled = settle.settle(tx, batch) if attempts else Settled([], [], {})
             return Cycle(settled, claiming.claim(tx, self._id, turns) if turns else Claimed([]))
 
-        cycle = await self._store.run(unit)
-        for each in attempts:
-            claim = each.result.claim
+        settled, claimed = await self._store.run(unit)
+        for attempt in attempts:
+            claim = attempt.result.claim
             if self._open.get(claim.key) == claim.number:
                 del self._open[claim.key]
         now = self._now()
-        self._after_settling(cycle.settled, now)
-        self._after_claiming(cycle.claimed, turns, now)
+        self._after_settling(settled, now)
+        self._after_claiming(claimed, turns, now)
 
     async def _release_unknown_claims(self) -> None:
-        """Called while no cycle is under way, so that every open attempt that is not known was never sent."""
-        found = await self._store.read(lambda tx: queue_rows.open_attempts(tx, self._id, 2 * SLOTS))
-        unknown = [queued.key for queued in found if self._open.get(queued.key) != queued.number]
+        """Release the open attempts that this worker does not know, and so never sent. No cycle may be running."""
+        open_ = await self._store.read(lambda tx: queue_rows.open_attempts(tx, self._id, 2 * SLOTS))
+        unknown = [queued.key for queued in open_ if self._open.get(queued.key) != queued.number]
         for start in range(0, len(unknown), SETTLED_AT_ONCE):
             keys = unknown[start : start + SETTLED_AT_ONCE]
-            await self._store.run(lambda tx, keys=keys: recover.release(tx, self._id, keys))  # type: ignore[misc]
+            await self._store.run(partial(recover.release, worker=self._id, keys=keys))
         self._claims_unknown = False
         if unknown:
             attempt_counter("not_sent", "").inc(len(unknown))
@@ -204,7 +208,7 @@ class Worker:
             await self._poll()
 
     async def _settle_one_by_one(self, attempts: list[FinishedAttempt]) -> None:
-        """Lose only what cannot be settled: its lease ends, and the next worker interrupts it."""
+        """Settle attempts separately. One that cannot be settled stays open until its lease ends."""
         for attempt in attempts:
             try:
                 await self._cycle([attempt], [])
@@ -254,7 +258,7 @@ class Worker:
             self._loop.call_soon_threadsafe(self._wake, keys)
 
     def _wake(self, keys: list[Key]) -> None:
-        """Deliveries were created for these endpoints. Without any, wake-ups may have been lost."""
+        """Deliveries were created for these endpoints. An empty list means that wake-ups may have been lost."""
         now = self._now()
         for key in keys:
             if self._peers.owns(key):

@@ -27,7 +27,7 @@ from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 from gatepost.webhooks import delivery_rows, endpoint_rows, publish, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.fanout import create_deliveries
-from gatepost.webhooks.publish import SLICE, Moved
+from gatepost.webhooks.publish import SLICE, OutboxSlice
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
 from tests.contract.backends import Postgres, Watch, closed_in_the_end
@@ -48,11 +48,11 @@ def database(store: Store, schema_url: str) -> Iterator[Database]:
         yield found
 
 
-def move(store: Store) -> Moved:
+def move(store: Store) -> OutboxSlice:
     return store.run_now(publish.from_outbox)
 
 
-def move_all(store: Store) -> list[Moved]:
+def move_all(store: Store) -> list[OutboxSlice]:
     done = [move(store)]
     while done[-1].published or done[-1].refused:
         done.append(move(store))
@@ -115,7 +115,7 @@ def test_a_role_publishes_for_its_account_alone(store: Store, account: str, back
         assert re.fullmatch(
             'new row violates row-level security policy .* for table "gatepost_outbox"', str(told.value)
         )
-    assert move(store) == Moved(2, [])
+    assert move(store) == OutboxSlice(2, [])
     assert [each["data"] for each in recorded(store, account)[-2:]] == [1, 2]
 
 
@@ -198,9 +198,9 @@ def test_what_was_committed_is_moved_whole(store: Store, account: str, backend: 
     data = {"text": "ünïcödé 雪", "number": 0.1, "deep": [{"a": None}]}
     gatepost.publish(database, account="acme", type="invoice.paid", data=data, id="a")
     gatepost.publish(database, account=account, type="invoice.sent", data=None)
-    assert move(store) == Moved(0, [])
+    assert move(store) == OutboxSlice(0, [])
     database.commit()
-    assert move(store) == Moved(2, [])
+    assert move(store) == OutboxSlice(2, [])
     assert waiting(backend) == []
     found = recorded(store, account)
     assert [(each["type"], each["data"], each["matched"], each["actor"]) for each in found] == [
@@ -218,7 +218,7 @@ def test_what_was_rolled_back_is_never_moved(store: Store, account: str, backend
     with pytest.raises(psycopg.errors.DivisionByZero):
         database.execute("SELECT 1 / 0")
     database.rollback()
-    assert move_all(store) == [Moved(0, [])]
+    assert move_all(store) == [OutboxSlice(0, [])]
     assert (recorded(store, account), waiting(backend)) == ([], [])
 
 
@@ -228,9 +228,9 @@ def test_a_transaction_that_is_open_holds_nobody_up(
     gatepost.publish(database, account="acme", type="invoice.paid", data=1)
     with psycopg.connect(schema_url) as other:
         gatepost.publish(other, account="acme", type="invoice.paid", data=2)
-    assert move(store) == Moved(1, [])
+    assert move(store) == OutboxSlice(1, [])
     database.commit()
-    assert move(store) == Moved(1, [])
+    assert move(store) == OutboxSlice(1, [])
     assert [each["data"] for each in recorded(store, account)] == [2, 1]
 
 
@@ -245,7 +245,7 @@ def test_any_way_to_insert_is_good(store: Store, account: str, database: Databas
     gatepost.publish(Plain, account="acme", type="invoice.paid", data=2)
     database.execute("INSERT INTO gatepost_outbox (account, type, data, id) VALUES ('acme', 'invoice.paid', '3', 'x')")
     database.commit()
-    assert move(store) == Moved(3, [])
+    assert move(store) == OutboxSlice(3, [])
     assert [each["data"] for each in recorded(store, account)] == [1, 2, 3]
 
 
@@ -275,7 +275,7 @@ def test_a_role_needs_no_more_than_insert(store: Store, account: str, backend: P
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     database.execute(forbidden.encode())
                 database.rollback()
-        assert move(store) == Moved(1, [])
+        assert move(store) == OutboxSlice(1, [])
         assert len(recorded(store, account)) == 1
     finally:
         backend.execute(f"DROP OWNED BY {role}")
@@ -349,7 +349,7 @@ def test_a_conflict_is_marked_and_the_first_stands(
     gatepost.publish(database, account="acme", type="invoice.paid", data=2, id="a")
     database.commit()
     [first, last] = move_all(store)
-    assert (first.published, len(first.refused), last) == (1, 1, Moved(0, []))
+    assert (first.published, len(first.refused), last) == (1, 1, OutboxSlice(0, []))
     assert [each["data"] for each in recorded(store, account)] == [1]
     assert "published before" in waiting(backend)[0][3]
 
@@ -359,7 +359,7 @@ def test_a_row_put_right_by_hand_is_moved(store: Store, account: str, backend: P
     database.commit()
     move_all(store)
     backend.execute("UPDATE gatepost_outbox SET account = 'acme', refused = NULL")
-    assert move(store) == Moved(1, [])
+    assert move(store) == OutboxSlice(1, [])
 
 
 @pytest.mark.parametrize(
@@ -392,6 +392,6 @@ def test_sqlite_has_no_outbox_and_says_nothing_of_it(tmp_path: Path, watch: Watc
     try:
         store.migrate()
         store.run_now(lambda tx: account_rows.add(tx, accounts.new("acme", watch())))
-        assert move(store) == Moved(0, [])
+        assert move(store) == OutboxSlice(0, [])
     finally:
         store.close()
