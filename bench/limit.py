@@ -33,8 +33,8 @@ _encode = msgspec.json.Encoder().encode
 def handler(port: int) -> Any:
     box = Box([random_bytes(32)])
     generated = signing_keys.generate("ES256", clock.now())
-    ring = signing_keys.Ring(box)
-    ring.take(signing_keys.Wrapped(generated.key, box.close(generated.private, generated.key.id)))
+    ring = signing_keys.KeyRing(box)
+    ring.load(signing_keys.StoredKey(generated.key, box.close(generated.private, generated.key.id)))
     hash_key = random_bytes(32)
     expected = digest(hash_key, SECRET)
     service = cast(Any, SimpleNamespace(base_url=f"http://127.0.0.1:{port}", keys=SimpleNamespace(hash=hash_key)))

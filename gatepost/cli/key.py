@@ -15,7 +15,7 @@ from gatepost.core.errors import BadSetting
 from gatepost.core.secrets import Box, new_master_key
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.oauth import key_rotation, key_rows, signing_keys
-from gatepost.oauth.signing_keys import Change, SigningKey
+from gatepost.oauth.signing_keys import KeyChange, SigningKey
 from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.settings import PREFIX, Settings
@@ -176,10 +176,10 @@ def _next_step(settings: Settings, removed: int, *, own_file: bool) -> str:
 
 
 def _stored(runtime: Runtime) -> list[SigningKey]:
-    return [wrapped.key for wrapped in runtime.store.read_now(key_rows.load_uncached)]
+    return [stored.key for stored in runtime.store.read_now(key_rows.load_uncached)]
 
 
-def _after(changes: list[Change]) -> list[SigningKey]:
+def _after(changes: list[KeyChange]) -> list[SigningKey]:
     """The keys that changed, in their final state."""
     return list({change.key.id: change.key for change in changes}.values())
 

@@ -10,7 +10,7 @@ from gatepost.core.jose import b64
 from gatepost.oauth import consents, scopes
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import Ring, SigningKey
+from gatepost.oauth.signing_keys import KeyRing, SigningKey
 from gatepost.oauth.token_rules import Draft
 from gatepost.store.transaction import Tx
 
@@ -43,7 +43,7 @@ def claims(tx: Tx, service: Service, draft: Draft, consent: Consent, nonce: str 
     }
 
 
-def sign(ring: Ring, token: IdToken, access_token: bytes) -> str:
+def sign(ring: KeyRing, token: IdToken, access_token: bytes) -> str:
     """Sign with the hash of the access token in the same response: OIDC Core 1.0, section 3.1.3.6."""
     digest = hashlib.sha512(access_token) if token.key.alg == "EdDSA" else hashlib.sha256(access_token)
     half = digest.digest()[: digest.digest_size // 2]

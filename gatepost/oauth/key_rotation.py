@@ -11,21 +11,20 @@ from gatepost.ledger.entries import SERVICE, Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import key_rows, signing_keys
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import Change, SigningKey
+from gatepost.oauth.signing_keys import KeyChange, SigningKey
 from gatepost.store.transaction import Tx
 
+BY_SERVICE = Origin(SERVICE)
 
-def advance(tx: Tx, service: Service, origin: Origin, *, rotate: frozenset[str] = frozenset()) -> list[Change]:
+
+def advance(tx: Tx, service: Service, origin: Origin, *, rotate: frozenset[str] = frozenset()) -> list[KeyChange]:
     """Announce, activate, retire and purge the keys that are due. A concurrent call waits and finds nothing due."""
-    key_rows.lock(tx)
-    current = [each.key for each in key_rows.load_uncached(tx)]
-    return _apply(tx, service, signing_keys.plan(current, tx.at, rotate=rotate), origin, {})
+    return _apply(tx, service, signing_keys.plan(_lock(tx), tx.at, rotate=rotate), origin, {})
 
 
-def rotate(tx: Tx, service: Service, origin: Origin, algs: frozenset[str], *, now: bool) -> list[Change]:
+def rotate(tx: Tx, service: Service, origin: Origin, algs: frozenset[str], *, now: bool) -> list[KeyChange]:
     """Activate the announced keys. Without `now`, they must have been announced for 24 hours."""
-    key_rows.lock(tx)
-    announced = {each.key.alg: each.key for each in key_rows.load_uncached(tx) if each.key.status == "announced"}
+    announced = {key.alg: key for key in _lock(tx) if key.status == "announced"}
     for alg in algs:
         key = announced.get(alg)
         ready = key.announced_at + signing_keys.ANNOUNCE if key else None
@@ -38,24 +37,31 @@ def rotate(tx: Tx, service: Service, origin: Origin, algs: frozenset[str], *, no
     return advance(tx, service, origin, rotate=algs)
 
 
-def revoke(tx: Tx, service: Service, key_id: str, reason: str, origin: Origin) -> list[Change]:
+def revoke(tx: Tx, service: Service, key_id: str, reason: str, origin: Origin) -> list[KeyChange]:
     """Remove a compromised key from the JWKS at once."""
-    key_rows.lock(tx)
-    current = [each.key for each in key_rows.load_uncached(tx)]
-    found = next((key for key in current if key.id == key_id), None)
-    if found is None or found.status not in signing_keys.PUBLISHED:
+    keys = _lock(tx)
+    compromised = [key for key in keys if key.id == key_id and key.status in signing_keys.PUBLISHED]
+    if not compromised:
         raise BadSetting(f"there is no key {key_id} in use; `gatepost key list` lists the keys")
-    return _apply(tx, service, signing_keys.revoke(current, found, tx.at), origin, {"reason": reason} if reason else {})
+    changes = signing_keys.revoke(keys, compromised, tx.at)
+    return _apply(tx, service, changes, origin, {"reason": reason} if reason else {})
 
 
-def revoke_all(tx: Tx, service: Service, reason: str, origin: Origin) -> list[Change]:
+def revoke_all(tx: Tx, service: Service, reason: str, origin: Origin) -> list[KeyChange]:
     """Replace every signing key at once. Tokens signed before can no longer be verified."""
+    keys = _lock(tx)
+    published = [key for key in keys if key.status in signing_keys.PUBLISHED]
+    return _apply(tx, service, signing_keys.revoke(keys, published, tx.at), origin, {"reason": reason})
+
+
+def _lock(tx: Tx) -> list[SigningKey]:
     key_rows.lock(tx)
-    current = [each.key for each in key_rows.load_uncached(tx)]
-    return _apply(tx, service, signing_keys.revoke_all(current, tx.at), origin, {"reason": reason})
+    return [stored.key for stored in key_rows.load_uncached(tx)]
 
 
-def _apply(tx: Tx, service: Service, changes: list[Change], origin: Origin, why: dict[str, Any]) -> list[Change]:
+def _apply(
+    tx: Tx, service: Service, changes: list[KeyChange], origin: Origin, revocation_data: dict[str, Any]
+) -> list[KeyChange]:
     account = account_rows.load_named(tx, accounts.OPERATOR)
     if account is None:
         raise LookupError(accounts.OPERATOR)
@@ -69,19 +75,17 @@ def _apply(tx: Tx, service: Service, changes: list[Change], origin: Origin, why:
             if change.event == "oauth.key.retired" and change.key.purge_at:
                 data["leaves_jwks_at"] = clock.rfc3339(change.key.purge_at)
             if change.event == "oauth.key.revoked":
-                data |= why
+                data |= revocation_data
             record(tx, account, change.event, origin, change.key.id, data)
     return changes
 
 
-def by_service() -> Origin:
-    return Origin(SERVICE)
-
-
 def render(key: SigningKey) -> dict[str, Any]:
-    def when(name: str) -> str | None:
-        at = getattr(key, name)
-        return clock.rfc3339(at) if at else None
-
-    times = {name: when(name) for name in ("announced_at", "activated_at", "retired_at", "purge_at")}
-    return {"id": key.id, "alg": key.alg, "status": key.status, **times}
+    """The key for the operator, without key material."""
+    times = {name: getattr(key, name) for name in ("announced_at", "activated_at", "retired_at", "purge_at")}
+    return {
+        "id": key.id,
+        "alg": key.alg,
+        "status": key.status,
+        **{name: clock.rfc3339(at) if at else None for name, at in times.items()},
+    }

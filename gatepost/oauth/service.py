@@ -10,14 +10,14 @@ from gatepost.ledger.checkpoint import Signer
 from gatepost.oauth import key_rows, scope_rows
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.shared_resources import SharedResources
-from gatepost.oauth.signing_keys import Ring, SigningKey
+from gatepost.oauth.signing_keys import KeyRing, SigningKey
 from gatepost.store.transaction import Tx
 
 
 class Service(NamedTuple):
     base_url: str
     keys: ServerKeys
-    ring: Ring
+    ring: KeyRing
     shared_resources: SharedResources = SharedResources()
     dev: bool = False
     policy: Policy = Policy()  # of accounts for which the operator allowed no networks
@@ -44,10 +44,10 @@ class Service(NamedTuple):
 
     def active_key(self, tx: Tx, alg: str) -> SigningKey:
         """The key that signs with this algorithm, loaded into the ring."""
-        for wrapped in key_rows.load(tx):
-            if wrapped.key.alg == alg and wrapped.key.status == "active":
-                self.ring.take(wrapped)
-                return wrapped.key
+        for stored in key_rows.load(tx):
+            if stored.key.alg == alg and stored.key.status == "active":
+                self.ring.load(stored)
+                return stored.key
         raise LookupError(f"no active {alg} key")
 
     @property

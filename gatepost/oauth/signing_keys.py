@@ -1,6 +1,6 @@
-"""Signing keys: announced before they sign, retired after, and the ring that signs with them.
+"""Signing keys: their life cycle, and the key ring that signs and verifies with them.
 
-One active and one announced key per algorithm, service-wide. The plan is a pure function of the keys and the time:
+The service has one active and one announced key per algorithm. The plan is a pure function of the keys and the time:
     announced ──24 h at least──▶ active ──90 d──▶ retired ──until its last token has expired──▶ purged
 """
 
@@ -14,12 +14,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 from joserfc.jwk import ECKey, OKPKey, RSAKey
+from msgspec.structs import replace
 
 from gatepost.core import ids
 from gatepost.core.jose import MAX_BYTES, Unreadable, b64, unb64
 from gatepost.core.secrets import Box
 
-ALGORITHMS: Final = ("ES256", "RS256", "EdDSA")
+ALGORITHMS: Final[dict[str, type[ECKey | RSAKey | OKPKey]]] = {"ES256": ECKey, "RS256": RSAKey, "EdDSA": OKPKey}
 ANNOUNCE: Final = timedelta(hours=24)
 ROTATE: Final = timedelta(days=90)
 LONGEST_TOKEN: Final = timedelta(hours=24)
@@ -30,6 +31,8 @@ PUBLISHED: Final = ("announced", "active", "retired")
 
 
 class SigningKey(msgspec.Struct, frozen=True):
+    """A signing key without its private part."""
+
     id: str
     alg: str
     status: Status
@@ -40,59 +43,58 @@ class SigningKey(msgspec.Struct, frozen=True):
     purge_at: datetime | None = None
 
 
-class Wrapped(NamedTuple):
-    """A key as it is stored: the private part encrypted, and gone once the key no longer signs."""
+class StoredKey(NamedTuple):
+    """A key as it is stored: the private part is encrypted, and deleted once the key no longer signs."""
 
     key: SigningKey
     private: bytes | None
 
 
-class Change(NamedTuple):
-    """One step of one key: what to write, and the ledger's word for it."""
+class GeneratedKey(NamedTuple):
+    """A new key and its private part, as PKCS#8 in DER."""
+
+    key: SigningKey
+    private: bytes
+
+
+class KeyChange(NamedTuple):
+    """A key as it is written, and the type of the ledger entry that records the change."""
 
     key: SigningKey
     event: str | None
     private: bytes | None = None  # PKCS#8, for a new key only
-    wipe: bool = False
+    wipe: bool = False  # whether the stored private part is deleted
 
 
-def plan(keys: Sequence[SigningKey], at: datetime, *, rotate: frozenset[str] = frozenset()) -> list[Change]:
-    """What is due now. `rotate` names algorithms to rotate at once, whether or not the next key was announced."""
-    changes: list[Change] = []
+def plan(keys: Sequence[SigningKey], at: datetime, *, rotate: frozenset[str] = frozenset()) -> list[KeyChange]:
+    """The changes that are due. `rotate` names algorithms to rotate at once, even if no next key was announced."""
+    changes: list[KeyChange] = []
     for alg in ALGORITHMS:
-        mine = [key for key in keys if key.alg == alg]
-        active = next((key for key in mine if key.status == "active"), None)
-        announced = next((key for key in mine if key.status == "announced"), None)
-        changes += [_purge(key) for key in mine if key.status == "retired" and key.purge_at and key.purge_at <= at]
+        of_alg = [key for key in keys if key.alg == alg]
+        active = next((key for key in of_alg if key.status == "active"), None)
+        announced = next((key for key in of_alg if key.status == "announced"), None)
+        expired = [key for key in of_alg if key.status == "retired" and key.purge_at and key.purge_at <= at]
+        changes += [KeyChange(replace(key, status="purged"), None, wipe=True) for key in expired]
         if active is None or _is_due(active, announced, at) or alg in rotate:
-            taking_over = announced or (generated := generate(alg, at)).key
-            private = None if announced else generated.private
-            if private is not None:
-                changes.append(Change(taking_over, "oauth.key.announced", private))
-            activated = msgspec.structs.replace(taking_over, status="active", activated_at=at)
-            changes.append(Change(activated, "oauth.key.activated"))
+            if announced is None:
+                changes.append(_announce(alg, at))
+                announced = changes[-1].key
+            changes.append(KeyChange(replace(announced, status="active", activated_at=at), "oauth.key.activated"))
             if active is not None:
-                changes.append(_retire(active, at))
+                purge_at = at + LONGEST_TOKEN + JWKS_MAX_AGE
+                retired = replace(active, status="retired", retired_at=at, purge_at=purge_at)
+                changes.append(KeyChange(retired, "oauth.key.retired", wipe=True))
             announced = None
         if announced is None:
-            following = generate(alg, at)
-            changes.append(Change(following.key, "oauth.key.announced", following.private))
+            changes.append(_announce(alg, at))
     return changes
 
 
-def revoke(keys: Sequence[SigningKey], key: SigningKey, at: datetime) -> list[Change]:
-    """A compromised key leaves JWKS at once; what it signed no longer verifies, and another takes its place."""
-    revoked = Change(
-        msgspec.structs.replace(key, status="revoked", retired_at=key.retired_at or at), "oauth.key.revoked", wipe=True
-    )
-    return [revoked, *plan([each for each in keys if each.id != key.id], at)]
-
-
-def revoke_all(keys: Sequence[SigningKey], at: datetime) -> list[Change]:
-    """Every key leaves JWKS at once, and new ones take their place."""
-    published = [key for key in keys if key.status in PUBLISHED]
-    revoked = [msgspec.structs.replace(key, status="revoked", retired_at=key.retired_at or at) for key in published]
-    return [*(Change(key, "oauth.key.revoked", wipe=True) for key in revoked), *plan([], at)]
+def revoke(keys: Sequence[SigningKey], compromised: Sequence[SigningKey], at: datetime) -> list[KeyChange]:
+    """Remove compromised keys from the JWKS at once, so that their tokens no longer verify, and replace them."""
+    revoked = [replace(key, status="revoked", retired_at=key.retired_at or at) for key in compromised]
+    changes = [KeyChange(key, "oauth.key.revoked", wipe=True) for key in revoked]
+    return changes + plan([key for key in keys if key not in compromised], at)
 
 
 def _is_due(active: SigningKey, announced: SigningKey | None, at: datetime) -> bool:
@@ -101,56 +103,40 @@ def _is_due(active: SigningKey, announced: SigningKey | None, at: datetime) -> b
     return active.activated_at + ROTATE <= at and announced.announced_at + ANNOUNCE <= at
 
 
-def _retire(key: SigningKey, at: datetime) -> Change:
-    retired = msgspec.structs.replace(key, status="retired", retired_at=at, purge_at=at + LONGEST_TOKEN + JWKS_MAX_AGE)
-    return Change(retired, "oauth.key.retired", wipe=True)
+def _announce(alg: str, at: datetime) -> KeyChange:
+    generated = generate(alg, at)
+    return KeyChange(generated.key, "oauth.key.announced", generated.private)
 
 
-def _purge(key: SigningKey) -> Change:
-    return Change(msgspec.structs.replace(key, status="purged"), None, wipe=True)
-
-
-class Generated(NamedTuple):
-    key: SigningKey
-    private: bytes
-
-
-def generate(alg: str, at: datetime) -> Generated:
+def generate(alg: str, at: datetime) -> GeneratedKey:
+    """A new key, announced at this instant."""
     private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
-    public: dict[str, Any]
     match alg:
         case "ES256":
             private = ec.generate_private_key(ec.SECP256R1())
-            public = dict(ECKey.import_key(_pem(private)).as_dict(private=False))
         case "RS256":
             private = rsa.generate_private_key(65537, 2048)
-            public = dict(RSAKey.import_key(_pem(private)).as_dict(private=False))
         case "EdDSA":
             private = ed25519.Ed25519PrivateKey.generate()
-            public = dict(OKPKey.import_key(_pem(private)).as_dict(private=False))
         case _:
             raise ValueError(alg)
-    key_id = ids.new("key")
-    public |= {"kid": key_id, "alg": alg, "use": "sig"}
     pkcs8 = private.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Generated(SigningKey(key_id, alg, "announced", public, at), pkcs8)
-
-
-def _pem(private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
-    return private.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    key_id = ids.new("key")
+    public = dict(ALGORITHMS[alg].import_key(pkcs8).as_dict(private=False))
+    return GeneratedKey(
+        SigningKey(key_id, alg, "announced", public | {"kid": key_id, "alg": alg, "use": "sig"}, at), pkcs8
     )
 
 
 def jwks(keys: Iterable[SigningKey]) -> dict[str, Any]:
-    """The set that verifiers read: RFC 7517, section 5."""
+    """The key set that verifiers fetch: RFC 7517, section 5."""
     return {"keys": [key.public for key in keys if key.status in PUBLISHED]}
 
 
-class Ring:
-    """Signs. Private keys are decrypted at first use and stay in memory."""
+class KeyRing:
+    """Signs and verifies tokens. Private keys are decrypted at first use and stay in memory."""
 
     __slots__ = ("_box", "_headers", "_public", "_signers")
 
@@ -160,47 +146,41 @@ class Ring:
         self._public: dict[str, Any] = {}
         self._headers: dict[tuple[str, str], bytes] = {}
 
-    def take(self, wrapped: Wrapped) -> None:
-        """Make ready to sign with this key; called while its private part is at hand."""
-        if wrapped.key.id not in self._signers and wrapped.private is not None:
-            der = self._box.open(wrapped.private, wrapped.key.id)
-            self._signers[wrapped.key.id] = _signer(serialization.load_der_private_key(der, None))
+    def load(self, stored: StoredKey) -> None:
+        """Decrypt the private part of a key, unless it was loaded before."""
+        if stored.key.id not in self._signers and stored.private is not None:
+            der = self._box.open(stored.private, stored.key.id)
+            self._signers[stored.key.id] = _signer(serialization.load_der_private_key(der, None))
 
     def sign(self, key: SigningKey, claims: bytes, typ: str) -> bytes:
-        """A compact JWS (RFC 7515, section 7.1) of the claims given as JSON."""
-        signed = self._head(key, typ) + b"." + b64(claims)
+        """A compact JWS (RFC 7515, section 7.1) of the claims, which are given as JSON."""
+        signed = self._header(key, typ) + b"." + b64(claims)
         return signed + b"." + b64(self._signers[key.id](signed))
 
-    def _head(self, key: SigningKey, typ: str) -> bytes:
-        head = self._headers.get((key.id, typ))
-        if head is None:
-            head = b64(msgspec.json.encode({"alg": key.alg, "typ": typ, "kid": key.id}))
-            self._headers[(key.id, typ)] = head
-        return head
+    def _header(self, key: SigningKey, typ: str) -> bytes:
+        header = self._headers.get((key.id, typ))
+        if header is None:
+            header = b64(msgspec.json.encode({"alg": key.alg, "typ": typ, "kid": key.id}))
+            self._headers[(key.id, typ)] = header
+        return header
 
     def read(self, token: str, published: Iterable[SigningKey], typ: str) -> dict[str, Any]:
-        """The claims of a token of our own. Its header must be one that we write: nothing in it is believed."""
-        head, _, rest = token.partition(".")
+        """The claims of a token that this service signed. Its header must be exactly one that `sign` writes."""
+        header, _, rest = token.partition(".")
         payload, _, signature = rest.partition(".")
-        key = next((each for each in published if self._head(each, typ).decode() == head), None)
+        key = next((key for key in published if self._header(key, typ).decode() == header), None)
         if key is None or len(token) > MAX_BYTES or not token.isascii():
-            raise Unreadable("not a token of ours")
+            raise Unreadable("not a token of this service")
         if key.id not in self._public:
-            self._public[key.id] = _public(key)
+            self._public[key.id] = ALGORITHMS[key.alg].import_key(key.public).public_key
         try:
-            raw = unb64(signature)
-            _verify(self._public[key.id], raw, f"{head}.{payload}".encode())
+            _verify(self._public[key.id], unb64(signature), f"{header}.{payload}".encode())
             claims = msgspec.json.decode(unb64(payload))
         except (InvalidSignature, ValueError, RecursionError) as error:
             raise Unreadable(type(error).__name__) from None
         if not isinstance(claims, dict):
             raise Unreadable("the claims are not an object")
         return claims
-
-
-def _public(key: SigningKey) -> Any:
-    kinds: dict[str, type[ECKey | RSAKey | OKPKey]] = {"EC": ECKey, "RSA": RSAKey, "OKP": OKPKey}
-    return kinds[key.public["kty"]].import_key(key.public).public_key
 
 
 def _verify(public: Any, signature: bytes, signed: bytes) -> None:
@@ -222,7 +202,7 @@ _ES256 = ec.ECDSA(hashes.SHA256())
 
 
 def _signer(private: Any) -> Callable[[bytes], bytes]:
-    """What signs with this key."""
+    """The function that signs with this key."""
     match private:
         case ec.EllipticCurvePrivateKey():
             return partial(_sign_es256, private)

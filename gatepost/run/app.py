@@ -27,7 +27,7 @@ from gatepost.oauth import account_admin, key_rotation
 from gatepost.oauth.account_admin import Created
 from gatepost.oauth.service import Service
 from gatepost.oauth.shared_resources import index
-from gatepost.oauth.signing_keys import Ring
+from gatepost.oauth.signing_keys import KeyRing
 from gatepost.settings import PREFIX, Settings
 from gatepost.store import marker, presence
 from gatepost.store.interface import Store
@@ -192,7 +192,7 @@ def _complete(tx: Tx, service: Service, *, create_account: bool) -> Created | No
     account_admin.create_operator(tx, service)
     for account in chains.adopt(tx, service.keys.seal):
         log.error("the chain record of an account is missing; its ledger is not sealed", account=account)
-    key_rotation.advance(tx, service, key_rotation.by_service())
+    key_rotation.advance(tx, service, key_rotation.BY_SERVICE)
     if not create_account or len(account_rows.page(tx, "", 2)) > 1:
         return None
     return account_admin.create(tx, service, accounts.FIRST, {})
@@ -225,7 +225,7 @@ def write_first_client(settings: Settings, created: Created | None, *, terminal:
 def service_of(settings: Settings, keys: ServerKeys) -> Service:
     """Return the service with these settings and keys."""
     return Service(
-        settings.issuer, keys, Ring(keys.data), index(settings.shared_resources), settings.dev,
+        settings.issuer, keys, KeyRing(keys.data), index(settings.shared_resources), settings.dev,
         policy(settings), JwksCache(), {name: policy(settings, name) for name in settings.allow_networks},
     )  # fmt: skip
 

@@ -126,7 +126,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 async def keep_keys(runtime: Runtime) -> None:
     """Announce, activate, retire and purge signing keys when it is time."""
-    changes = await runtime.store.run(lambda tx: key_rotation.advance(tx, runtime.service, key_rotation.by_service()))
+    changes = await runtime.store.run(lambda tx: key_rotation.advance(tx, runtime.service, key_rotation.BY_SERVICE))
     for change in changes:
         log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
 

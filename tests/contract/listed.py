@@ -9,7 +9,7 @@ import msgspec
 from gatepost.core import clock, ids
 from gatepost.core.secrets import ServerKeys
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import Ring
+from gatepost.oauth.signing_keys import KeyRing
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import delivery_rows, endpoint_rows, queue_rows, subscription_rows
@@ -20,7 +20,7 @@ from gatepost.webhooks.listing_query import DeliveryFilter, Page, PageRequest, P
 from gatepost.webhooks.subscriptions import Subscription
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
-SERVICE = Service("https://gatepost.example", KEYS, Ring(KEYS.data))
+SERVICE = Service("https://gatepost.example", KEYS, KeyRing(KEYS.data))
 START = 1_794_700_800_000  # milliseconds
 AT = clock.from_milliseconds(START)
 TYPES = ("invoice.paid", "invoice.sent", "order.shipped")

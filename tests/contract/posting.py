@@ -19,7 +19,7 @@ from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.operations import Answer, Call, operator
 from gatepost.ledger.publishable import Event
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import Ring
+from gatepost.oauth.signing_keys import KeyRing
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
@@ -53,7 +53,7 @@ from tests.contract import things
 from tests.contract.backends import Watch
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
-SERVICE = Service("https://gatepost.example", KEYS, Ring(KEYS.data))
+SERVICE = Service("https://gatepost.example", KEYS, KeyRing(KEYS.data))
 SCHEDULE = [60, 3600]
 WORKER, OTHER_WORKER = b"w" * 16, b"x" * 16
 START = (-1, b"")

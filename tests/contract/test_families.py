@@ -48,7 +48,7 @@ from gatepost.oauth.consents import Consent, ConsentDetails
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import Ring
+from gatepost.oauth.signing_keys import KeyRing
 from gatepost.oauth.token_endpoint import Issued, Refused
 from gatepost.oauth.token_rules import TokenRequest
 from gatepost.store.interface import Store
@@ -58,7 +58,7 @@ from tests.contract.together import LONG
 from tests.login import VERIFIER, challenge
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
-SERVICE = Service("https://gatepost.example", KEYS, Ring(KEYS.data))
+SERVICE = Service("https://gatepost.example", KEYS, KeyRing(KEYS.data))
 API, CALLBACK = "https://api.example", "https://app.example/callback"
 SCOPE = ["offline_access", "things:read"]
 IDLE, LONGEST = timedelta(hours=1), timedelta(hours=3)

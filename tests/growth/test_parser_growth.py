@@ -28,7 +28,7 @@ from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.ingest import http
 from gatepost.oauth import client_rules, dpop, scopes
 from gatepost.oauth.service import Service
-from gatepost.oauth.signing_keys import Ring, Wrapped, generate
+from gatepost.oauth.signing_keys import KeyRing, StoredKey, generate
 from gatepost.web import authorize, deliveries, tokens
 from gatepost.web.body import MAX_BODY
 from gatepost.web.context import Context
@@ -45,7 +45,7 @@ BASE_URL = "https://gatepost.example"
 MAX_HEADERS = 64 * 1024
 LARGE = 32 * 1024  # enough to tell linear from quadratic
 KEYS = ServerKeys({"hash": bytes(32), "seal": bytes(32), "data": bytes(32)})
-SERVICE = Service(BASE_URL, KEYS, Ring(Box([bytes(32)])))
+SERVICE = Service(BASE_URL, KEYS, KeyRing(Box([bytes(32)])))
 SURFACE = cast(Context, SimpleNamespace(service=SERVICE, now=lambda: NOW))
 TRACES = Traces(SpanProcessor())
 
@@ -158,8 +158,8 @@ def readable(text: str) -> object:
 
 
 GENERATED = generate("ES256", NOW)
-OWN = SimpleNamespace(ring=Ring(Box([bytes(32)])), keys=[GENERATED.key])
-OWN.ring.take(Wrapped(GENERATED.key, Box([bytes(32)]).close(GENERATED.private, GENERATED.key.id)))
+OWN = SimpleNamespace(ring=KeyRing(Box([bytes(32)])), keys=[GENERATED.key])
+OWN.ring.load(StoredKey(GENERATED.key, Box([bytes(32)]).close(GENERATED.private, GENERATED.key.id)))
 
 
 def own_token(payload: Make) -> Make:

@@ -60,7 +60,7 @@ class Lives(RuleBasedStateMachine):
         self.follow(signing_keys.plan(self.kept.listed(), self.at), forced=frozenset())
         assert signing_keys.plan(self.kept.listed(), self.at) == [], "what was due was done"
 
-    @rule(algs=st.frozensets(st.sampled_from(ALGORITHMS)))
+    @rule(algs=st.frozensets(st.sampled_from(list(ALGORITHMS))))
     def rotate_now(self, algs: frozenset[str]) -> None:
         before = {alg: self.kept.one(alg, "announced").id for alg in algs}
         self.follow(signing_keys.plan(self.kept.listed(), self.at, rotate=algs), forced=algs)
@@ -71,10 +71,10 @@ class Lives(RuleBasedStateMachine):
     def revoke(self, data: st.DataObject) -> None:
         published = [key for key in self.kept.listed() if key.status in PUBLISHED]
         key = data.draw(st.sampled_from(published))
-        self.follow(signing_keys.revoke(self.kept.listed(), key, self.at), forced=frozenset({key.alg}))
+        self.follow(signing_keys.revoke(self.kept.listed(), [key], self.at), forced=frozenset({key.alg}))
         assert self.kept.keys[key.id].status == "revoked"
 
-    def follow(self, changes: list[signing_keys.Change], forced: frozenset[str]) -> None:
+    def follow(self, changes: list[signing_keys.KeyChange], forced: frozenset[str]) -> None:
         """Apply one change after the other, each of which must be a step that is allowed."""
         for change in changes:
             before = self.kept.keys.get(change.key.id)

@@ -3,13 +3,13 @@
 from datetime import datetime
 
 from gatepost.core import ids
-from gatepost.oauth.signing_keys import Change, Generated, SigningKey
+from gatepost.oauth.signing_keys import GeneratedKey, KeyChange, SigningKey
 
 
-def generate(alg: str, at: datetime) -> Generated:
+def generate(alg: str, at: datetime) -> GeneratedKey:
     """As keys.generate, without the numbers: the plan never looks at them."""
     key_id = ids.new("key")
-    return Generated(
+    return GeneratedKey(
         SigningKey(key_id, alg, "announced", {"kid": key_id, "alg": alg}, at), f"private {key_id}".encode()
     )
 
@@ -21,7 +21,7 @@ class Kept:
         self.keys: dict[str, SigningKey] = {}
         self.private: dict[str, bytes | None] = {}
 
-    def apply(self, changes: list[Change]) -> list[Change]:
+    def apply(self, changes: list[KeyChange]) -> list[KeyChange]:
         for change in changes:
             if change.private is not None:
                 assert change.key.id not in self.keys, "a new key"

@@ -11,7 +11,7 @@ import pytest
 from gatepost.core import ids
 from gatepost.core.secrets import Box, WrongKey
 from gatepost.oauth import signing_keys
-from gatepost.oauth.signing_keys import ALGORITHMS, Ring, SigningKey, Wrapped, plan, revoke
+from gatepost.oauth.signing_keys import ALGORITHMS, KeyRing, SigningKey, StoredKey, plan, revoke
 from tests.unit.signing_keys import Kept, generate
 
 START = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -28,7 +28,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     return found
 
 
-def events(changes: list[signing_keys.Change]) -> list[tuple[str, str | None]]:
+def events(changes: list[signing_keys.KeyChange]) -> list[tuple[str, str | None]]:
     return [(change.key.alg, change.event) for change in changes]
 
 
@@ -37,7 +37,7 @@ def jwks_ids(kept: Kept) -> set[str]:
 
 
 def test_the_contracts_times() -> None:
-    assert ALGORITHMS == ("ES256", "RS256", "EdDSA")
+    assert list(ALGORITHMS) == ["ES256", "RS256", "EdDSA"]
     assert (signing_keys.ANNOUNCE, signing_keys.ROTATE) == (24 * HOUR, 90 * DAY)
     assert timedelta(hours=24, minutes=15) == signing_keys.LONGEST_TOKEN + signing_keys.JWKS_MAX_AGE
 
@@ -85,7 +85,7 @@ class TestRotation:
         """The announced key was revoked, and another announced, an hour before the active one was due."""
         late = START + 90 * DAY - HOUR
         announced = kept.one("ES256", "announced")
-        kept.apply(revoke(kept.listed(), announced, late))
+        kept.apply(revoke(kept.listed(), [announced], late))
         active = kept.one("ES256", "active")
         for after in (HOUR, DAY - MOMENT):
             kept.apply(plan(kept.listed(), late + after))
@@ -133,7 +133,7 @@ class TestRepairing:
 class TestRevoking:
     def test_the_active_key_leaves_at_once_and_the_announced_takes_over(self, kept: Kept) -> None:
         active, announced = kept.one("ES256", "active"), kept.one("ES256", "announced")
-        changes = kept.apply(revoke(kept.listed(), active, START + HOUR))
+        changes = kept.apply(revoke(kept.listed(), [active], START + HOUR))
         told = ["oauth.key.revoked", "oauth.key.activated", "oauth.key.announced"]
         assert events(changes) == [("ES256", event) for event in told]
         assert kept.one("ES256", "active").id == announced.id
@@ -143,7 +143,7 @@ class TestRevoking:
 
     def test_the_announced_key_is_replaced(self, kept: Kept) -> None:
         active, announced = kept.one("EdDSA", "active"), kept.one("EdDSA", "announced")
-        changes = kept.apply(revoke(kept.listed(), announced, START + HOUR))
+        changes = kept.apply(revoke(kept.listed(), [announced], START + HOUR))
         assert events(changes) == [("EdDSA", "oauth.key.revoked"), ("EdDSA", "oauth.key.announced")]
         assert kept.one("EdDSA", "active") == active
         assert kept.one("EdDSA", "announced").id != announced.id
@@ -153,8 +153,8 @@ class TestRevoking:
         at = START + 90 * DAY
         kept.apply(plan(kept.listed(), at))
         retired = kept.one("ES256", "retired")
-        assert events(revoke(kept.listed(), retired, at + HOUR)) == [("ES256", "oauth.key.revoked")]
-        kept.apply(revoke(kept.listed(), retired, at + HOUR))
+        assert events(revoke(kept.listed(), [retired], at + HOUR)) == [("ES256", "oauth.key.revoked")]
+        kept.apply(revoke(kept.listed(), [retired], at + HOUR))
         assert retired.id not in jwks_ids(kept)
         assert kept.keys[retired.id].retired_at == at
 
@@ -162,7 +162,7 @@ class TestRevoking:
     def test_a_revoked_key_is_never_touched_again(self, kept: Kept, status: str) -> None:
         kept.apply(plan(kept.listed(), START + 90 * DAY))
         key = kept.one("ES256", status)
-        kept.apply(revoke(kept.listed(), key, START + 90 * DAY + HOUR))
+        kept.apply(revoke(kept.listed(), [key], START + 90 * DAY + HOUR))
         for day in range(91, 400):
             assert key.id not in {change.key.id for change in kept.apply(plan(kept.listed(), START + day * DAY))}
 
@@ -178,7 +178,7 @@ class TestKeySet:
 
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
-def made(request: pytest.FixtureRequest) -> signing_keys.Generated:
+def made(request: pytest.FixtureRequest) -> signing_keys.GeneratedKey:
     return signing_keys.generate(request.param, START)
 
 
@@ -187,7 +187,7 @@ CLAIMS = {"iss": "https://gatepost.example", "sub": "cli_1", "text": "größer �
 
 
 class TestMaking:
-    def test_the_public_part_says_what_it_is_for_and_nothing_private(self, made: signing_keys.Generated) -> None:
+    def test_the_public_part_says_what_it_is_for_and_nothing_private(self, made: signing_keys.GeneratedKey) -> None:
         assert ids.parse("key", made.key.id) is not None
         assert (made.key.status, made.key.announced_at) == ("announced", START)
         expected = {
@@ -215,42 +215,42 @@ class TestMaking:
 
 
 class TestRing:
-    def test_pyjwt_verifies_what_it_signs(self, made: signing_keys.Generated) -> None:
-        ring = Ring(BOX)
-        ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
+    def test_pyjwt_verifies_what_it_signs(self, made: signing_keys.GeneratedKey) -> None:
+        ring = KeyRing(BOX)
+        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
         token = ring.sign(made.key, msgspec.json.encode(CLAIMS), "at+jwt")
         found = jwt.decode_complete(token, jwt.PyJWK.from_dict(made.key.public), algorithms=[made.key.alg])
         assert found["payload"] == CLAIMS
         assert found["header"] == {"alg": made.key.alg, "typ": "at+jwt", "kid": made.key.id}
 
-    def test_another_key_of_the_same_kind_does_not(self, made: signing_keys.Generated) -> None:
-        ring = Ring(BOX)
-        ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
+    def test_another_key_of_the_same_kind_does_not(self, made: signing_keys.GeneratedKey) -> None:
+        ring = KeyRing(BOX)
+        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
         token = ring.sign(made.key, msgspec.json.encode(CLAIMS), "at+jwt")
         other = jwt.PyJWK.from_dict(signing_keys.generate(made.key.alg, START).key.public)
         with pytest.raises(jwt.InvalidSignatureError):
             jwt.decode(token, other, algorithms=[made.key.alg])
 
-    def test_each_kind_of_token_has_its_own_header(self, made: signing_keys.Generated) -> None:
-        ring = Ring(BOX)
-        ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
+    def test_each_kind_of_token_has_its_own_header(self, made: signing_keys.GeneratedKey) -> None:
+        ring = KeyRing(BOX)
+        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
         for typ in ("at+jwt", "JWT", "at+jwt"):
             assert jwt.get_unverified_header(ring.sign(made.key, b"{}", typ))["typ"] == typ
 
     def test_a_signature_has_its_full_length_whatever_its_numbers(self) -> None:
         """RFC 7518, section 3.4: 64 bytes, though one number in 256 would fit into fewer."""
         made = signing_keys.generate("ES256", START)
-        ring = Ring(BOX)
-        ring.take(Wrapped(made.key, BOX.close(made.private, made.key.id)))
+        ring = KeyRing(BOX)
+        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
         lengths = {len(ring.sign(made.key, b"{}", "at+jwt").rpartition(b".")[2]) for _ in range(500)}
         assert lengths == {86}
 
-    def test_a_key_it_was_not_given_cannot_sign(self, made: signing_keys.Generated) -> None:
-        ring = Ring(BOX)
-        ring.take(Wrapped(made.key, None))
+    def test_a_key_it_was_not_given_cannot_sign(self, made: signing_keys.GeneratedKey) -> None:
+        ring = KeyRing(BOX)
+        ring.load(StoredKey(made.key, None))
         with pytest.raises(KeyError):
             ring.sign(made.key, b"{}", "at+jwt")
 
-    def test_a_private_part_of_another_row_is_refused(self, made: signing_keys.Generated) -> None:
+    def test_a_private_part_of_another_row_is_refused(self, made: signing_keys.GeneratedKey) -> None:
         with pytest.raises(WrongKey):
-            Ring(BOX).take(Wrapped(made.key, BOX.close(made.private, "key_2")))
+            KeyRing(BOX).load(StoredKey(made.key, BOX.close(made.private, "key_2")))
