@@ -9,7 +9,7 @@ from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, duration, with_store
 from gatepost.core.errors import BadSetting
 from gatepost.core.secret_rotation import OVERLAP
-from gatepost.oauth import client_admin, client_rows
+from gatepost.oauth import client_admin, client_rows, define_client
 from gatepost.oauth.clients import MAX_OVERLAP
 from gatepost.run.app import Runtime
 
@@ -26,7 +26,7 @@ def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
     """List the clients of an account, oldest first."""
     clients = list(client_rows.every(runtime.store, account_named(runtime, name).id))
     if as_json:
-        show.document(runtime.store.read_now(lambda tx: [client_admin.render(tx, each) for each in clients]))
+        show.document(runtime.store.read_now(lambda tx: [define_client.render(tx, each) for each in clients]))
         return
     rows = [
         (client.id, client.client_name, client.status, client.token_endpoint_auth_method, " ".join(client.grant_types))
@@ -40,7 +40,7 @@ def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
 @with_store
 def show_client(runtime: Runtime, client_id: str, as_json: bool) -> None:
     """Show the definition of a client. Of its secrets, only the times are shown."""
-    shown = runtime.store.read_now(lambda tx: client_admin.render(tx, client_admin.named(tx, client_id)))
+    shown = runtime.store.read_now(lambda tx: define_client.render(tx, client_admin.named(tx, client_id)))
     show.record(shown, as_json=as_json)
 
 

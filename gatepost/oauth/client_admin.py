@@ -5,7 +5,7 @@ from typing import Any
 from gatepost.accounts import account_rows
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.operations import Call, operator
-from gatepost.oauth import client_rows, clients, define_client
+from gatepost.oauth import client_rows, define_client
 from gatepost.oauth.clients import Client
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
@@ -30,7 +30,3 @@ def redefine(tx: Tx, service: Service, client_id: str, changes: dict[str, Any]) 
     if answer.refusal is not None:
         raise BadSetting(f"{answer.refusal.detail}; `gatepost client show {client_id}` shows its definition")
     return answer.body
-
-
-def render(tx: Tx, client: Client) -> dict[str, Any]:
-    return clients.render(client, client_rows.secrets_used(tx, client))

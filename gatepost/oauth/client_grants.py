@@ -16,25 +16,25 @@ TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105
 EXCHANGES = ("delegation", "impersonation")
 
 
-class GrantType(NamedTuple):
-    """What holds for every client that is configured for this grant type."""
+class GrantRequirements(NamedTuple):
+    """What a grant type requires of every client that is configured for it."""
 
-    confidential: bool
-    redirects: bool
-    by_code: bool  # a person consented: openid and offline_access make sense, gatepost: scopes do not
+    confidential: bool = False  # the client authenticates
+    redirects: bool = False  # the client has redirect URIs
+    consent: bool = False  # a person consents, so the scopes of the protocol can be granted
 
 
-GRANT_TYPES: dict[str, GrantType] = {
-    "client_credentials": GrantType(confidential=True, redirects=False, by_code=False),
-    "authorization_code": GrantType(confidential=False, redirects=True, by_code=True),
-    "refresh_token": GrantType(confidential=False, redirects=False, by_code=True),
-    JWT_BEARER: GrantType(confidential=False, redirects=False, by_code=False),
-    TOKEN_EXCHANGE: GrantType(confidential=True, redirects=False, by_code=False),
+GRANT_TYPES: dict[str, GrantRequirements] = {
+    "client_credentials": GrantRequirements(confidential=True),
+    "authorization_code": GrantRequirements(redirects=True, consent=True),
+    "refresh_token": GrantRequirements(consent=True),
+    JWT_BEARER: GrantRequirements(),
+    TOKEN_EXCHANGE: GrantRequirements(confidential=True),
 }
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """This client may obtain these scopes, by this grant type, with these lifetimes."""
+    """The scopes that a client may obtain by one grant type, and the lifetimes of its tokens."""
 
     id: str
     grant_type: str
@@ -85,49 +85,49 @@ GRANTS = schema.array(
 )
 
 
-def fits(grant_type: str, scope: str) -> bool:
-    """Whether a scope can be obtained by this grant type at all."""
+def can_obtain(grant_type: str, scope: str) -> bool:
+    """Whether any client can obtain the scope by this grant type."""
     if scope in operations.OPERATIONS:
         return grant_type == "client_credentials"
-    return scope not in scopes.PROTOCOL_SCOPES or GRANT_TYPES[grant_type].by_code
+    return scope not in scopes.PROTOCOL_SCOPES or GRANT_TYPES[grant_type].consent
 
 
 def parse(given: list[dict[str, Any]], current: Mapping[str, Grant]) -> list[Grant] | str:
-    """The grants that a checked member `grants` defines, or what is wrong. `current` has grants by grant type."""
+    """The grants that a validated member `grants` defines, or what is wrong. `current` maps grant types to grants."""
     parsed: dict[str, Grant] = {}
     for entry in given:
         grant_type, names, exchange = entry["grant_type"], entry["scopes"], entry.get("exchange")
         if grant_type in parsed:
             return "must have each grant_type at most once"
-        misfit = [name for name in names if not fits(grant_type, name)]
-        if misfit:
-            return f"{misfit[0]} cannot be obtained by {grant_type}"
+        impossible = [name for name in names if not can_obtain(grant_type, name)]
+        if impossible:
+            return f"{impossible[0]} cannot be obtained by {grant_type}"
         if exchange is not None and grant_type != TOKEN_EXCHANGE:
             return f"exchange must be left out: it is only for {TOKEN_EXCHANGE}"
-        before = current.get(grant_type)
-        if entry.get("id") is not None and (before is None or entry["id"] != before.id):
+        existing = current.get(grant_type)
+        if entry.get("id") is not None and (existing is None or entry["id"] != existing.id):
             return f"id must be left out, or the id that the {grant_type} grant has"
         parsed[grant_type] = Grant(
-            before.id if before else ids.new("grt"),
+            existing.id if existing else ids.new("grt"),
             grant_type,
             list(dict.fromkeys(names)),
             entry.get("access_token_lifetime"),
             entry.get("refresh_token_lifetime"),
             entry.get("status", "active"),
-            None if exchange == EXCHANGES[0] else exchange,  # whether the default is sent or not, the grant is the same
+            None if exchange == EXCHANGES[0] else exchange,  # the default is stored as None
         )
     return list(parsed.values())
 
 
 def build(grant_types: Iterable[str], scope: str, current: Mapping[str, Grant], *, reset: bool) -> list[Grant]:
-    """One grant per grant type, with those scopes that the grant type fits. With `reset` only the ids are kept."""
+    """One grant per grant type, with the scopes that it can obtain. With `reset`, only the ids are kept."""
     built = []
     for grant_type in grant_types:
-        before = current.get(grant_type) or Grant(ids.new("grt"), grant_type, [])
+        grant = current.get(grant_type) or Grant(ids.new("grt"), grant_type, [])
         if reset:
-            before = Grant(before.id, grant_type, [])
-        names = [name for name in scopes.split(scope) if fits(grant_type, name)]
-        built.append(msgspec.structs.replace(before, scopes=names))
+            grant = Grant(grant.id, grant_type, [])
+        names = [name for name in scopes.split(scope) if can_obtain(grant_type, name)]
+        built.append(msgspec.structs.replace(grant, scopes=names))
     return built
 
 

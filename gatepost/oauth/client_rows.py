@@ -18,44 +18,51 @@ _encode = msgspec.json.Encoder().encode
 
 
 def load(tx: Tx, client: str) -> Client | None:
+    """The client with this id."""
     return tx.cached(f"client {client}", lambda: load_uncached(tx, client))
 
 
 def load_uncached(tx: Tx, client: str) -> Client | None:
-    """For a unit that holds the lock of the account and is about to change the client."""
+    """The same, for a unit that holds the lock of the account and is about to change the client."""
     raw = ids.parse("cli", client)
-    found = tx.one("client_by_id", id=raw) if raw else None
-    return _client_from(found) if found else None
+    row = tx.one("client_by_id", id=raw) if raw else None
+    return _client_from(row) if row else None
 
 
 def page(tx: Tx, account: str, after: bytes, limit: int) -> list[Client]:
+    """Some of the account's clients, the oldest first."""
     rows = tx.rows("list_clients", account=ids.raw(account), after=after, limit=limit)
     return [_client_from(row) for row in rows]
 
 
 def count(tx: Tx, account: str) -> int:
+    """How many clients the account has."""
     return int(tx.rows("count_clients", account=ids.raw(account))[0][0])
 
 
 def add(tx: Tx, client: Client) -> None:
+    """Store a new client."""
     tx.write("insert_client", **_row(client))
 
 
 def update(tx: Tx, client: Client) -> None:
+    """Store a changed client."""
     tx.write("update_client", **_row(client))
     tx.change(f"client {client.id}")
 
 
 def secrets_used(tx: Tx, client: Client) -> dict[str, datetime]:
+    """When each secret of the client was last used, without those that were never used."""
     used = {}
     for secret in client.secrets:
-        found = tx.one("secret_used", account=ids.raw(client.account), id=ids.raw(secret.id))
-        if found:
-            used[secret.id] = clock.from_milliseconds(found[0])
+        row = tx.one("secret_used", account=ids.raw(client.account), id=ids.raw(secret.id))
+        if row:
+            used[secret.id] = clock.from_milliseconds(row[0])
     return used
 
 
 def mark_secret_used(tx: Tx, account: str, secret: str, at: datetime) -> None:
+    """Store when a secret was last used, unless a later time is stored."""
     tx.write("use_secret", account=ids.raw(account), id=ids.raw(secret), at=clock.milliseconds(at))
 
 

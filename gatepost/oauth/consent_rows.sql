@@ -16,6 +16,6 @@ SELECT id FROM consents WHERE account = :account AND client = :client AND ended_
 -- name: end_consent
 UPDATE consents SET ended_at = :at, ended_reason = :reason
   WHERE account = :account AND id = :id AND ended_at IS NULL RETURNING client
--- name: open_consents
+-- name: active_consents
 SELECT id FROM consents WHERE account = :account AND id > :after AND given_at < :before AND ended_at IS NULL
   ORDER BY id LIMIT :limit

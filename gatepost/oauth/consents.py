@@ -1,11 +1,12 @@
-"""Consents: what a person allowed a client, as the account's login application said it. Model and rules, no I/O.
+"""Consents: what a person allowed a client, as stated by the account's login application. Model and rules, no I/O.
 
-One for each completed authorization. What was said about the person is encrypted and goes when nothing rests on it.
+Every completed authorization creates one. The claims about the person are encrypted, and deleted when the consent
+and everything that depends on it has expired.
 """
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,7 +17,7 @@ LONGEST_ACCESS = timedelta(hours=24)
 
 
 class ConsentDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the login application said, and which claims the client asked for by name."""
+    """What the login application stated, and which claims the client requested by name."""
 
     subject: str
     scope: list[str]
@@ -30,6 +31,8 @@ class ConsentDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Consent(NamedTuple):
+    """A consent, which may have ended or expired."""
+
     id: str
     account: str
     client: str
@@ -41,7 +44,7 @@ class Consent(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """The person's `sub` everywhere: no other account's person has it, nor a client."""
+        """The `sub` of the person. It is unique among the persons and clients of all accounts."""
         return f"{self.account}.{self.details.subject}"
 
     def live(self, at: datetime) -> bool:
@@ -50,30 +53,26 @@ class Consent(NamedTuple):
     def authentication(self) -> dict[str, Any]:
         """How and when the person was authenticated. RFC 9068, section 2.2.1."""
         details = self.details
-        told: dict[str, Any] = {"auth_time": details.auth_time}
+        claims: dict[str, Any] = {"auth_time": details.auth_time}
         if details.acr is not None:
-            told["acr"] = details.acr
+            claims["acr"] = details.acr
         if details.amr:
-            told["amr"] = details.amr
-        return told
+            claims["amr"] = details.amr
+        return claims
 
 
-def released(
-    consent: Consent,
-    scope: Iterable[str],
-    lookup: Callable[[str], Scope | None],
-    place: Literal["userinfo", "id_token"],
+def released_claims(
+    consent: Consent, requested: Iterable[str], scope_names: Iterable[str], lookup: Callable[[str], Scope | None]
 ) -> dict[str, Any]:
-    """The claims that these scopes release, and those asked for by name. OIDC Core 1.0, sections 5.4 and 5.5."""
-    names: set[str] = set(consent.details.userinfo if place == "userinfo" else consent.details.id_token)
-    for each in scope:
-        found = lookup(each)
-        names.update(found.claims if found else [])
+    """The claims that are requested by name or released by scopes. OIDC Core 1.0, sections 5.4 and 5.5."""
+    names = set(requested)
+    for scope in map(lookup, scope_names):
+        names.update(scope.claims if scope else [])
     return {name: value for name, value in consent.details.claims.items() if name in names}
 
 
 def render(consent: Consent) -> dict[str, Any]:
-    """For the operator, who sees whose it is and never what was said about the person."""
+    """The consent for the operator, without the claims about the person."""
     return {
         "id": consent.id,
         "account": consent.account,

@@ -19,78 +19,82 @@ from gatepost.store.transaction import Tx
 
 
 def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
-    known: Client | None = None
+    """Create a client, or change or read the one that the body names."""
+    current: Client | None = None
     if "client_id" in call.body:
-        wanted = call.body["client_id"]
-        known = client_rows.load_uncached(tx, wanted) if isinstance(wanted, str) else None
-        if known is None or known.account != account.id:
+        client_id = call.body["client_id"]
+        current = client_rows.load_uncached(tx, client_id) if isinstance(client_id, str) else None
+        if current is None or current.account != account.id:
             return _refuse(tx, account, call, Refusal("not_found", "client_id: no such client", "/client_id"))
-        beyond = _escalation(known, call.caller)
+        beyond = _escalation(current.operations(), call.caller)
         if beyond:
             return _refuse(tx, account, call, beyond)
         if len(call.body) == 1:
-            return Answer(200, clients.render(known, client_rows.secrets_used(tx, known)), None)
+            return Answer(200, render(tx, current), None)
     elif client_rows.count(tx, account.id) >= account["max_clients"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_clients']} clients (max_clients)")
         return _refuse(tx, account, call, limit)
     defined = client_rules.define(
-        call.body, known, account=account.id, base_url=service.base_url, at=tx.at, strict=account.strict
+        call.body, current, account=account.id, base_url=service.base_url, at=tx.at, strict=account.strict
     )  # fmt: skip
     if isinstance(defined, Refusal):
         return _refuse(tx, account, call, defined)
     problem = (
-        _escalation(defined.client, call.caller)
+        _escalation(defined.client.operations(), call.caller)
         or _unknown_scope(tx, service, defined.client)
         or _foreign_resource(tx, service, defined.client)
         or _forbidden_jwks_uri(service, account, defined.client)
     )
     if problem:
         return _refuse(tx, account, call, problem)
-    made, secret = defined.client, None
+    client, secret = defined.client, None
     if defined.needs_secret:
         secret = new_client_secret()
-        made = clients.with_secret(made, digest(service.keys.hash, secret.reveal()), defined.overlap, tx.at)
-    return _store(tx, account, call, known, made, secret)
+        client = clients.with_secret(client, digest(service.keys.hash, secret.reveal()), defined.overlap, tx.at)
+    return _store(tx, account, call, current, client, secret)
 
 
-def _store(tx: Tx, account: Account, call: Call, known: Client | None, made: Client, secret: Secret | None) -> Answer:
-    if known is None:
-        client_rows.add(tx, made)
-        data: dict[str, Any] = {"scope": made.scope, "grant_types": made.grant_types, "status": made.status}
-        if made.client_name:
-            data["client_name"] = made.client_name
-        entry = record(tx, account, "oauth.client.created", call.origin, made.id, data)
+def _store(
+    tx: Tx, account: Account, call: Call, current: Client | None, client: Client, secret: Secret | None
+) -> Answer:  # fmt: skip
+    if current is None:
+        client_rows.add(tx, client)
+        data: dict[str, Any] = {"scope": client.scope, "grant_types": client.grant_types, "status": client.status}
+        if client.client_name:
+            data["client_name"] = client.client_name
+        entry = record(tx, account, "oauth.client.created", call.origin, client.id, data)
     else:
-        changed = changed_members(known, made)
+        changed = changed_members(current, client)
         if not changed:
-            return Answer(200, clients.render(known, client_rows.secrets_used(tx, known)), None)
-        made = msgspec.structs.replace(made, updated_at=tx.at)
-        client_rows.update(tx, made)
-        data = {"changed": changed, "status": made.status, "scope": made.scope}
-        entry = record(tx, account, "oauth.client.changed", call.origin, made.id, data)
-    body = clients.render(made, client_rows.secrets_used(tx, made))
+            return Answer(200, render(tx, current), None)
+        client = msgspec.structs.replace(client, updated_at=tx.at)
+        client_rows.update(tx, client)
+        data = {"changed": changed, "status": client.status, "scope": client.scope}
+        entry = record(tx, account, "oauth.client.changed", call.origin, client.id, data)
+    body = render(tx, client)
     if secret is not None:
         body["client_secret"] = secret.reveal()
-    return Answer(200 if known else 201, body, entry.name, secret=secret is not None)
+    return Answer(200 if current else 201, body, entry.name, secret=secret is not None)
+
+
+def render(tx: Tx, client: Client) -> dict[str, Any]:
+    """The client as the operator and callers see it, without secrets."""
+    return clients.render(client, client_rows.secrets_used(tx, client))
 
 
 def _refuse(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
     return refused(tx, account, "oauth.client.refused", call.origin, refusal)
 
 
-def _escalation(client: Client, caller: Caller) -> Refusal | None:
-    """A caller may only define and read clients that have no other `gatepost:` scopes than its own token."""
-    return _beyond(client.operations(), caller)
-
-
 def check_repeated(tx: Tx, caller: Caller, answer: dict[str, Any]) -> Refusal | None:
-    """The same rule for a stored response: for the client in that response, and for the client as it is now."""
+    """Whether the caller may read a stored response: the client as it was then, and as it is now."""
     current = client_rows.load_uncached(tx, answer["client_id"])
     then = operations.OPERATIONS.keys() & scopes.split(answer.get("scope", ""))
-    return _beyond(then | (current.operations() if current else set()), caller)
+    return _escalation(then | (current.operations() if current else set()), caller)
 
 
-def _beyond(needed: set[str], caller: Caller) -> Refusal | None:
+def _escalation(needed: set[str], caller: Caller) -> Refusal | None:
+    """A caller may only define and read clients that have no other `gatepost:` scopes than its own token."""
     beyond = sorted(needed - caller.scopes)
     if not beyond:
         return None

@@ -11,43 +11,44 @@ from gatepost.store.transaction import Tx
 
 
 def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
+    """Create a scope, or change the definition of the one with this name."""
     name = call.body.get("name")
-    known = scope_rows.load_uncached(tx, account.id, name) if isinstance(name, str) and "\0" not in name else None
-    defined = scopes.define(call.body, known, account=account.id, base_url=service.base_url, at=tx.at)
+    current = scope_rows.load_uncached(tx, account.id, name) if isinstance(name, str) and "\0" not in name else None
+    defined = scopes.define(call.body, current, account=account.id, base_url=service.base_url, at=tx.at)
     if isinstance(defined, Refusal):
         return _refuse(tx, account, call, defined)
-    if known is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
+    if current is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
         limit = Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
         return _refuse(tx, account, call, limit)
-    shared = _shared_resource_problem(service, known, defined)
+    shared = _shared_resource_problem(service, current, defined)
     if shared is not None:
         return _refuse(tx, account, call, shared)
     own = needs_no_owner(service, account.id, defined.resource)
     if not own and not scope_rows.claim_resource(tx, resources.owned_as(defined.resource), account.id):
         taken = Refusal("invalid_request", "resource: belongs to another account", "/resource")
         return _refuse(tx, account, call, taken)
-    if known is None:
+    if current is None:
         scope_rows.add(tx, defined)
         entry = record(tx, account, "oauth.scope.created", call.origin, defined.name, {"resource": defined.resource})
         return Answer(201, scopes.render(defined), entry.name)
-    changed = changed_members(known, defined)
+    changed = changed_members(current, defined)
     if not changed:
-        return Answer(200, scopes.render(known), None)
+        return Answer(200, scopes.render(current), None)
     scope_rows.update(tx, defined)
     data = {"changed": changed, "resource": defined.resource, "status": defined.status}
     entry = record(tx, account, "oauth.scope.changed", call.origin, defined.name, data)
     return Answer(200, scopes.render(defined), entry.name)
 
 
-def _shared_resource_problem(service: Service, known: Scope | None, defined: Scope) -> Refusal | None:
-    """The operator defines the scopes of a shared resource. An account can still retire one that it defined before."""
-    shared, changed = service.shared_resources, known is None or bool(changed_members(known, defined))
+def _shared_resource_problem(service: Service, current: Scope | None, defined: Scope) -> Refusal | None:
+    """The operator defines the scopes of a shared resource. An account can only retire one that it defined before."""
+    shared, changed = service.shared_resources, current is None or bool(changed_members(current, defined))
     if changed and defined.status == "active" and shared.includes(defined.resource):
-        words = f"resource: {defined.resource} is shared by all accounts; the operator defines its scopes"
-        return Refusal("invalid_request", words, "/resource")
-    if known is None and defined.name in shared.by_scope:
-        words = f"name: {defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
-        return Refusal("invalid_request", words, "/name")
+        detail = f"resource: {defined.resource} is shared by all accounts; the operator defines its scopes"
+        return Refusal("invalid_request", detail, "/resource")
+    if current is None and defined.name in shared.by_scope:
+        detail = f"name: {defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
+        return Refusal("invalid_request", detail, "/name")
     return None
 
 

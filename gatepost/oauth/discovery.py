@@ -24,7 +24,7 @@ def authorization_server(base_url: str, protocol: Literal["full", "six"] = "full
         "registration_endpoint": f"{base_url}/oauth/clients",
         "scopes_supported": list(BUILT_IN if full else OPERATIONS),
         "response_types_supported": ["code"] if full else [],
-        "grant_types_supported": [name for name, grant in GRANT_TYPES.items() if full or not grant.by_code],
+        "grant_types_supported": [name for name, grant in GRANT_TYPES.items() if full or not grant.consent],
         **_authentication("token_endpoint", public=full),
         "dpop_signing_alg_values_supported": list(ASSERTION_ALGORITHMS),
         "protected_resources": [base_url],

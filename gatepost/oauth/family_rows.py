@@ -5,7 +5,7 @@ from typing import Any
 
 from gatepost.core import clock, ids
 from gatepost.core.secrets import Box
-from gatepost.oauth.consent_rows import consent_of
+from gatepost.oauth.consent_rows import consent_from
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.transaction import Prefetch, Tx
@@ -40,7 +40,7 @@ def load_with_consent(tx: Tx, account: str, family: str, box: Box) -> tuple[Fami
     if row is None:
         return None
     loaded = _family(account, row[1:12], family)
-    return loaded, consent_of(account, row[12:], box, loaded.consent, loaded.client if row[13] == row[2] else "")
+    return loaded, consent_from(account, row[12:], box, loaded.consent, loaded.client if row[13] == row[2] else "")
 
 
 def rotate(tx: Tx, family: Family, leaf: bytes, thumbprint: str, idle_ends_at: datetime) -> bool:

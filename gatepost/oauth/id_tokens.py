@@ -31,7 +31,10 @@ def claims(tx: Tx, service: Service, draft: Draft, consent: Consent, nonce: str 
     issued = clock.seconds(tx.at)
     # OIDC Core 1.0, section 5.4: userinfo returns the claims of scopes; the ID token only those requested by name.
     scope = consent.details.scope if draft.client.id_token_claims else []
-    released = consents.released(consent, scope, lambda name: service.scope(tx, consent.account, name), "id_token")
+    requested = consent.details.id_token
+    released = consents.released_claims(
+        consent, requested, scope, lambda name: service.scope(tx, consent.account, name)
+    )
     return released | {
         "iss": draft.base_url,
         "sub": consent.subject,

@@ -60,5 +60,6 @@ def userinfo(tx: Tx, service: Service, shown: PresentedToken) -> dict[str, Any] 
     if scopes.OPENID not in held or found.consent is None or service.base_url not in audiences(found.claims):
         return Refusal("insufficient_scope", "userinfo needs an access token with the scope openid", scopes.OPENID)
     consent = found.consent
-    claims = consents.released(consent, held, lambda name: service.scope(tx, consent.account, name), "userinfo")
+    requested = consent.details.userinfo
+    claims = consents.released_claims(consent, requested, held, lambda name: service.scope(tx, consent.account, name))
     return claims | {"sub": consent.subject}

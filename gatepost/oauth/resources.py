@@ -10,7 +10,7 @@ import unicodedata
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-MOST_CHARACTERS = 512
+MAX_LENGTH = 512
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}  # schemes whose URLs always have a host
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -35,8 +35,8 @@ def problem(value: Any, base_url: str) -> str:
     """What is wrong with a resource; empty if nothing is."""
     if not isinstance(value, str) or not value or not value.isprintable() or " " in value:
         return f"must be an absolute URI, {_EXAMPLE}"
-    if len(value) > MOST_CHARACTERS:
-        return f"must have at most {MOST_CHARACTERS} characters"
+    if len(value) > MAX_LENGTH:
+        return f"must have at most {MAX_LENGTH} characters"
     normal = normal_form(value)
     if base_url and is_base_url(value, base_url):
         return "must not be Gatepost's own base URL, which is the resource of the gatepost: scopes"
@@ -110,9 +110,9 @@ def _is_sound(label: str) -> bool:
 def _escapes(text: str) -> str:
     """Normalizes escapes (RFC 3986, section 6.2.2): upper-case digits, and none for a character that needs none."""
 
-    def escape(found: re.Match[str]) -> str:
-        character = chr(int(found[1], 16))
-        return character if _UNRESERVED.fullmatch(character) else found[0].upper()
+    def escape(match: re.Match[str]) -> str:
+        character = chr(int(match[1], 16))
+        return character if _UNRESERVED.fullmatch(character) else match[0].upper()
 
     return _ESCAPE.sub(escape, text)
 

@@ -19,32 +19,39 @@ _encode = msgspec.json.Encoder().encode
 def load(tx: Tx, account: str, name: str) -> Scope | None:
     """The account's own scope, or the standard scope of OpenID Connect with this name."""
     return tx.cached(
-        f"scope {account} {name}",
-        lambda: load_uncached(tx, account, name) or scopes.standard(account, name),
+        f"scope {account} {name}", lambda: load_uncached(tx, account, name) or scopes.standard(account, name)
     )
 
 
 def load_uncached(tx: Tx, account: str, name: str) -> Scope | None:
-    found = tx.one("scope_by_name", account=ids.raw(account), name=name)
-    return _scope.decode(found[0]) if found else None
+    """The account's own scope, for a unit that is about to change it."""
+    row = tx.one("scope_by_name", account=ids.raw(account), name=name)
+    return _scope.decode(row[0]) if row else None
 
 
 def page(tx: Tx, account: str, after: str, limit: int) -> list[Scope]:
+    """Some of the account's own scopes, by name."""
     rows = tx.rows("list_scopes", account=ids.raw(account), after=after, limit=limit)
     return [_scope.decode(row[0]) for row in rows]
 
 
 def count(tx: Tx, account: str) -> int:
+    """How many scopes the account has defined."""
     return int(tx.rows("count_scopes", account=ids.raw(account))[0][0])
 
 
 def add(tx: Tx, scope: Scope) -> None:
-    tx.write("insert_scope", account=ids.raw(scope.account), name=scope.name, document=_encode(scope).decode())
-    tx.change(f"scope {scope.account} {scope.name}")  # decisions may have been cached while it did not exist
+    """Store a new scope. Decisions may have been cached while it did not exist, so the cache is invalidated."""
+    _write(tx, "insert_scope", scope)
 
 
 def update(tx: Tx, scope: Scope) -> None:
-    tx.write("update_scope", account=ids.raw(scope.account), name=scope.name, document=_encode(scope).decode())
+    """Store a changed scope."""
+    _write(tx, "update_scope", scope)
+
+
+def _write(tx: Tx, statement: str, scope: Scope) -> None:
+    tx.write(statement, account=ids.raw(scope.account), name=scope.name, document=_encode(scope).decode())
     tx.change(f"scope {scope.account} {scope.name}")
 
 
@@ -55,8 +62,9 @@ def claim_resource(tx: Tx, resource: str, account: str) -> bool:
 
 
 def resource_owner(tx: Tx, resource: str) -> str | None:
-    found = tx.one("resource_owner", resource=resource)
-    return ids.text("acc", found[0]) if found else None
+    """The account that owns the resource."""
+    row = tx.one("resource_owner", resource=resource)
+    return ids.text("acc", row[0]) if row else None
 
 
 def every(store: Reader, account: str) -> Iterator[Scope]:

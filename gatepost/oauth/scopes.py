@@ -1,4 +1,4 @@
-"""Scopes: what a client may request, and the resource that each scope is for. Model and rules, no I/O."""
+"""Scopes: what a client may request, and the resource that each scope belongs to. Model and rules, no I/O."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ PROTOCOL_SCOPES = {
     OPENID: "Sign in: an ID token and userinfo.",
     OFFLINE: "Stay signed in: a refresh token.",
 }
-RESERVED_NAMES = PROTOCOL_SCOPES | OPERATIONS  # no account defines a scope of its own under these
+RESERVED_NAMES = PROTOCOL_SCOPES | OPERATIONS  # an account cannot define scopes with these names
 
 STANDARD_CLAIMS = {  # OIDC Core 1.0, section 5.4
     "profile": [
@@ -51,6 +51,8 @@ PROTOCOL_CLAIMS = frozenset(
 
 
 class Scope(msgspec.Struct, frozen=True):
+    """A scope of an account."""
+
     account: str
     name: str
     resource: str
@@ -62,9 +64,8 @@ class Scope(msgspec.Struct, frozen=True):
     status: Literal["active", "retired"] = "active"
 
     def definition(self) -> dict[str, Any]:
-        """What two scopes with the same definition have in common: everything except the times."""
-        whole = msgspec.structs.asdict(self)
-        return {key: whole[key] for key in ("description", "resource", "claims", "max_lifetime", "status")}
+        """The members that define the scope: all but its account, its name and the times."""
+        return {name: getattr(self, name) for name in ("description", "resource", "claims", "max_lifetime", "status")}
 
 
 _SCOPE_CHARACTERS = "1 to 128 printable ASCII characters without space, quotation mark or backslash"
@@ -78,7 +79,7 @@ CLAIM_NAME = schema.string(
 FIXED_CLAIMS = schema.mapping(CLAIM_NAME, {}, 20, expects="an object of at most 20 claims")
 RESOURCE = schema.string(
     1,
-    resources.MOST_CHARACTERS,
+    resources.MAX_LENGTH,
     expects="an absolute URI without fragment, such as https://api.example.com",
     pattern=r"^[a-z][a-z0-9+.-]*:[!-\"$-~]+$",
     examples=["https://api.example.com"],
@@ -157,6 +158,7 @@ def split(text: str) -> list[str]:
 
 
 def default_resource(account: str) -> str:
+    """The resource of an account's scopes that name no other."""
     return f"urn:gatepost:{account}"
 
 
@@ -169,9 +171,9 @@ def define(
         return values
     name, redefine = values.pop("name"), values.pop("redefine", False)
     own_defaults: dict[str, Any] = {"resource": default_resource(account), "claims": STANDARD_CLAIMS.get(name, [])}
-    wrong = resources.problem(values["resource"], base_url) if values.get("resource") else ""
-    if wrong:
-        return MEMBERS.refusal("resource", wrong)
+    problem = resources.problem(values["resource"], base_url) if values.get("resource") else ""
+    if problem:
+        return MEMBERS.refusal("resource", problem)
     values |= {member: default for member, default in own_defaults.items() if body.get(member, default) is None}
     base = current or Scope(account=account, name=name, created_at=at, updated_at=at, **own_defaults)
     scope = msgspec.structs.replace(base, **values)
@@ -183,10 +185,6 @@ def define(
     return msgspec.structs.replace(scope, updated_at=at)
 
 
-def fixed_claims_problem(value: Any) -> str:
-    """What is wrong with claims that have the same value in every token; empty if nothing is."""
-    return schema.problem(FIXED_CLAIMS, value) or fixed_claims_size(value)
-
-
 def fixed_claims_size(claims: dict[str, Any]) -> str:
+    """What is wrong with the size of claims that have the same value in every token; empty if nothing is."""
     return "" if len(msgspec.json.encode(claims)) <= 4096 else "must have at most 4 KiB as JSON"

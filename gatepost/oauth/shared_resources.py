@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gatepost.core import clock
+from gatepost.core import json_schema as schema
 from gatepost.oauth import resources, scopes
 from gatepost.oauth.scopes import Scope
 
@@ -18,7 +19,7 @@ NEW_FORM = (
 
 
 class SharedResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The scopes of a shared resource, and the fixed claims of machine tokens for it, instead of the client's."""
+    """The scopes of a shared resource, and the claims that machine tokens for it have instead of the client's."""
 
     scopes: list[str]
     claims: dict[str, Any] = {}
@@ -44,6 +45,7 @@ class SharedResources(NamedTuple):
 
 
 def index(shared: Mapping[str, SharedResource]) -> SharedResources:
+    """The setting `shared_resources`, indexed."""
     return SharedResources(
         {resources.owned_as(resource): definition for resource, definition in shared.items()},
         {name: resource for resource, definition in shared.items() for name in definition.scopes},
@@ -72,8 +74,8 @@ def _definition_problem(shared: SharedResource) -> str:
         return "must name its scopes, each once"
     for name in shared.scopes:
         if not scopes.SCOPE_TOKEN.fullmatch(name) or name in scopes.BUILT_IN or name.startswith(scopes.RESERVED):
-            return f"must not have the scope {name!r}: it is no scope name, or built in"
-    if msgspec.json.decode(msgspec.json.encode(shared.claims)) != shared.claims:  # such as a date of a TOML file
+            return f"must not have the scope {name!r}: it is not a scope name, or the name of a built-in scope"
+    if msgspec.json.decode(msgspec.json.encode(shared.claims)) != shared.claims:  # such as a date in a TOML file
         return "must have claims with JSON values"
-    wrong = scopes.fixed_claims_problem(shared.claims)
+    wrong = schema.problem(scopes.FIXED_CLAIMS, shared.claims) or scopes.fixed_claims_size(shared.claims)
     return f"has claims, which {wrong}" if wrong else ""

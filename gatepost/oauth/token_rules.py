@@ -17,7 +17,7 @@ from gatepost.oauth import scopes
 from gatepost.oauth.client_grants import GRANT_TYPES, Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof, too_weak
-from gatepost.oauth.resources import MOST_CHARACTERS, normal_form
+from gatepost.oauth.resources import MAX_LENGTH, normal_form
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.signing_keys import SigningKey
 
@@ -208,7 +208,7 @@ def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refus
 def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal:
     """Every scope asked for is defined in the account and not retired."""
     resource_of, lifetime_of, claim_scopes = {}, {}, set()
-    by_person = GRANT_TYPES[draft.request.grant_type].by_code
+    by_person = GRANT_TYPES[draft.request.grant_type].consent
     for name in draft.scope:
         if by_person and name in scopes.PROTOCOL_SCOPES:
             continue
@@ -257,7 +257,7 @@ def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
 
 def _not_offered(named: set[str], offered: set[str]) -> str:
     """The detail names the normal form if the resource differs from an offered one in nothing else."""
-    normal = {normal_form(resource) if len(resource) <= MOST_CHARACTERS else None for resource in named}
+    normal = {normal_form(resource) if len(resource) <= MAX_LENGTH else None for resource in named}
     meant = sorted(resource for resource in normal if resource in offered)
     return f"must be in normal form: {meant[0]}" if meant else "none of the requested scopes is of this resource"
 

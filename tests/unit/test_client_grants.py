@@ -46,7 +46,7 @@ class TestBuilt:
         fits = {"openid": by_person, "offline_access": by_person}.get(
             scope, scope not in OPERATIONS or grant_type == "client_credentials"
         )
-        assert client_grants.fits(grant_type, scope) == fits
+        assert client_grants.can_obtain(grant_type, scope) == fits
         body = WEB | {"grant_types": [grant_type], "scope": scope}
         if fits:
             assert scopes_by_type(defined(body)) == {grant_type: [scope]}

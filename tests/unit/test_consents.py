@@ -26,7 +26,8 @@ def consent(ended: bool = False, **said: Any) -> Consent:
 
 
 def released(given: Consent, *names: str, place: Any = "userinfo") -> dict[str, Any]:
-    return consents.released(given, names, lambda name: SCOPES.scope(ACCOUNT.id, name), place)
+    requested = given.details.userinfo if place == "userinfo" else given.details.id_token
+    return consents.released_claims(given, requested, names, lambda name: SCOPES.scope(ACCOUNT.id, name))
 
 
 @pytest.mark.parametrize("place", ["userinfo", "id_token"])

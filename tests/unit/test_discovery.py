@@ -82,7 +82,7 @@ class TestAuthorizationServer:
 
     def test_it_follows_the_tables(self) -> None:
         assert SERVER["grant_types_supported"] == list(GRANTS)
-        assert set(SIX["grant_types_supported"]) == {name for name, rules in GRANT_TYPES.items() if not rules.by_code}
+        assert set(SIX["grant_types_supported"]) == {name for name, rules in GRANT_TYPES.items() if not rules.consent}
         assert SERVER["scopes_supported"] == list(BUILT_IN)
         assert {"openid", "profile", "email", "address", "phone"} <= set(SERVER["scopes_supported"])
         assert SIX["scopes_supported"] == list(OPERATIONS)

@@ -64,7 +64,7 @@ def test_no_grant_type_leaves_a_rule_out(grant_type: str) -> None:
     always = ["key_is_shown", "grant_is_configured", "scopes_are_granted", "scopes_are_active", "audience_is_one"]
     assert [name for name in names if name in always] == always
     assert "lifetime_is_shortest" in names
-    by_code = GRANT_TYPES[grant_type].by_code
+    by_code = GRANT_TYPES[grant_type].consent
     first = "scopes_are_agreed" if by_code or grant_type == JWT_BEARER else "client_is_confidential"
     assert first in names
     assert ("scopes_are_named" in names) == (not by_code)
