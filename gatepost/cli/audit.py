@@ -42,7 +42,7 @@ from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
 from gatepost.ledger.search import EntryFilter
 from gatepost.ledger.verification import Verdict
-from gatepost.oauth import reports, token_admin
+from gatepost.oauth import consent_rows, reports
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx
 
@@ -78,7 +78,7 @@ def list_entries(
     if len(mentions) + bool(person) > 1:
         raise BadSetting("--token, --family and --person cannot be combined; use one of them")
     if person:
-        consents = token_admin.consents_of(runtime.store, runtime.service, account)
+        consents = consent_rows.every(runtime.store, account.id, runtime.service.keys.data)
         mentions = {consent.id for consent in consents if consent.subject == person}
         if not mentions:
             raise BadSetting(f"--person: {account.name} has no consent of {person}; see `gatepost consent list`")
@@ -97,7 +97,7 @@ def reach(runtime: Runtime, name: str, audience: str, at: datetime, as_json: boo
 
     Tokens that had been revoked by then are marked. A verifier that only checks signatures would have accepted them.
     """
-    tokens = reports.reaching(runtime.store, account_named(runtime, name), audience, at)
+    tokens = reports.unexpired_tokens(runtime.store, account_named(runtime, name), audience, at)
     if as_json:
         show.document([token._asdict() for token in tokens])
         return

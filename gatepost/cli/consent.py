@@ -38,7 +38,7 @@ def list_consents(
             token_admin.account_of(runtime.store, which, account.id)
     matching = (
         consents.render(consent)
-        for consent in token_admin.consents_of(runtime.store, runtime.service, account)
+        for consent in consent_rows.every(runtime.store, account.id, runtime.service.keys.data)
         if client in ("", consent.client)
         and subject in ("", consent.subject)
         and (include_ended or consent.ended_at is None)

@@ -32,7 +32,7 @@ def list_scopes(runtime: Runtime, name: str, as_json: bool) -> None:
 @with_store
 def report(runtime: Runtime, name: str, days: int, as_json: bool) -> None:
     """List scopes that clients have but obtained no token with, and that could be removed."""
-    unused = list(reports.unused(runtime.store, account_named(runtime, name), days))
+    unused = list(reports.unused_scopes(runtime.store, account_named(runtime, name), days))
     if as_json:
         show.document([row._asdict() for row in unused])
     elif unused:

@@ -25,7 +25,9 @@ _ORIGIN = Origin(OPERATOR)
 _PAGE = 200
 
 
-class Created(NamedTuple):
+class CreatedAccount(NamedTuple):
+    """A new account, and the credentials of its first client."""
+
     account: Account
     client: str
     secret: Secret | None
@@ -33,7 +35,7 @@ class Created(NamedTuple):
 
 def create(
     tx: Tx, service: Service, name: str, changes: Mapping[str, str], jwks: dict[str, Any] | None = None
-) -> Created:
+) -> CreatedAccount:
     """Create an account and its first client with every `gatepost:` scope. With `jwks` the client has no secret."""
     account = accounts.change(accounts.new(name, tx.at), changes, dev=service.dev)
     if account.strict and jwks is None:
@@ -41,7 +43,9 @@ def create(
     if account.strict:
         _check_profile(tx, account)
     if not account_rows.add(tx, account):
-        raise BadSetting(f"there is an account {name} already: choose another name, or `gatepost account show {name}`")
+        raise BadSetting(
+            f"there is already an account {name}; choose another name, or see `gatepost account show {name}`"
+        )
     chains.begin(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
     body: dict[str, Any] = {
@@ -55,7 +59,7 @@ def create(
     if answer.refusal:
         raise BadSetting(answer.refusal.detail)
     secret = answer.body.get("client_secret")
-    return Created(account, answer.body["client_id"], Secret(secret) if secret else None)
+    return CreatedAccount(account, answer.body["client_id"], Secret(secret) if secret else None)
 
 
 def create_operator(tx: Tx, service: Service) -> Account:
@@ -71,6 +75,7 @@ def create_operator(tx: Tx, service: Service) -> Account:
 
 
 def change(tx: Tx, service: Service, name: str, changes: Mapping[str, str]) -> Account:
+    """Change settings of an account."""
     account = _locked(tx, name)
     changed = accounts.change(account, changes, dev=service.dev)
     if changed == account:
@@ -90,13 +95,14 @@ def _check_profile(tx: Tx, account: Account) -> None:
     after = LOWEST
     while page := client_rows.page(tx, account.id, after, _PAGE):
         for client in page:
-            wrong = client_rules.fapi2_violation(client) if client.active else None
-            if wrong:
-                raise BadSetting(f"profile=fapi2: client {client.id} does not comply: {wrong[0]} {wrong[1]}")
+            violation = client_rules.fapi2_violation(client) if client.active else None
+            if violation:
+                raise BadSetting(f"profile=fapi2: client {client.id} does not comply: {' '.join(violation)}")
         after = ids.raw(page[-1].id)
 
 
 def suspend(tx: Tx, name: str, reason: str) -> Account:
+    """Suspend an account: its clients get no tokens, and its tokens are no longer accepted."""
     account = _locked(tx, name)
     if account.name == accounts.OPERATOR:
         raise BadSetting("the account gatepost belongs to the service itself and cannot be suspended; name another")
@@ -104,6 +110,7 @@ def suspend(tx: Tx, name: str, reason: str) -> Account:
 
 
 def resume(tx: Tx, name: str) -> Account:
+    """End the suspension of an account."""
     return _set_status(tx, _locked(tx, name), "active", {})
 
 
@@ -119,7 +126,7 @@ def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> 
 
 
 def _locked(tx: Tx, name: str) -> Account:
-    found = account_rows.lock(tx, lookup.named(tx, name).id)
-    if found is None:
-        raise BadSetting(f"there is no account {name}")
-    return found
+    account = account_rows.lock(tx, lookup.named(tx, name).id)
+    if account is None:
+        raise BadSetting(f"there is no account {name}; `gatepost account list` lists the accounts")
+    return account

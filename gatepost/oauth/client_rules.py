@@ -22,7 +22,7 @@ Violation = tuple[str, str]
 
 
 class ClientDefinition(NamedTuple):
-    """What a body of POST /oauth/clients asks for, checked."""
+    """The result of a valid request body: the client, and whether it needs a new secret."""
 
     client: Client
     needs_secret: bool
@@ -66,7 +66,7 @@ def fapi2_violation(client: Client) -> Violation | None:
 
 
 def _first_violation(client: Client, rules: tuple[Callable[[Client], Violation | None], ...]) -> Violation | None:
-    return next((found for rule in rules if (found := rule(client))), None)
+    return next((violation for rule in rules if (violation := rule(client))), None)
 
 
 # --- grants
@@ -147,9 +147,9 @@ def _private_key_jwt_has_keys(client: Client) -> Violation | None:
 
 def _redirect_uris_fit_the_application_type(client: Client) -> Violation | None:
     for uri in client.redirect_uris:
-        wrong = redirect_uris.problem(uri, native=client.application_type == "native")
-        if wrong:
-            return "redirect_uris", f"{uri[:200]!r} {wrong}"
+        problem = redirect_uris.problem(uri, native=client.application_type == "native")
+        if problem:
+            return "redirect_uris", f"{uri[:200]!r} {problem}"
     return None
 
 

@@ -37,7 +37,7 @@ class StoredSecret(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One client. The fields below `explicit_grants` have the names and defaults of the members in requests."""
+    """A client. The fields after `explicit_grants` have the names and defaults of the members in requests."""
 
     id: str
     account: str
@@ -83,7 +83,7 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.token_endpoint_auth_method == "none"  # noqa: S105 (a name, not a secret)
 
     def operations(self) -> set[str]:
-        """The `gatepost:` scopes that it can obtain."""
+        """The `gatepost:` scopes that the client can obtain."""
         return set(operations.OPERATIONS).intersection(scopes.split(self.scope))
 
     def grant(self, grant_type: str) -> Grant | None:
@@ -109,7 +109,7 @@ def _scope_names_differ(scope: str) -> str:
 
 
 def _served_resources(serves: list[str]) -> str:
-    """Whose default resource may be served is a rule of the whole client."""
+    """Default resources are left out: whether the client may serve one depends on its account."""
     named = [resource for resource in serves if not resource.startswith(scopes.default_resource(""))]
     return next((wrong for resource in named if (wrong := resources.problem(resource, ""))), "")
 
@@ -120,7 +120,7 @@ _SECRET = {
     "expires_at": schema.nullable(schema.DATE_TIME),
     "last_used_at": schema.nullable(schema.DATE_TIME),
 }
-# The names and meanings of RFC 7591, section 2, and Gatepost's own.
+# The members of RFC 7591, section 2, and those of Gatepost.
 MEMBERS = table(
     "a client",
     Client,

@@ -1,5 +1,6 @@
 """The rows of consents. The details of a consent are encrypted."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,10 @@ import msgspec
 from gatepost.core import clock, ids
 from gatepost.core.secrets import Box
 from gatepost.oauth.consents import Consent, ConsentDetails
-from gatepost.store.transaction import Tx
+from gatepost.store.interface import Reader
+from gatepost.store.transaction import LOWEST, Tx
+
+_PAGE = 200
 
 _details = msgspec.json.Decoder(ConsentDetails)
 _encode = msgspec.json.Encoder().encode
@@ -34,6 +38,14 @@ def page(tx: Tx, account: str, after: bytes, limit: int, box: Box) -> list[Conse
     """Some of the account's consents, the oldest first."""
     rows = tx.rows("list_consents", account=ids.raw(account), after=after, limit=limit)
     return [consent_from(account, row, box) for row in rows]
+
+
+def every(store: Reader, account: str, box: Box) -> Iterator[Consent]:
+    """All consents of an account, including those that have ended, the oldest first."""
+    after = LOWEST
+    while consents := store.read_now(lambda tx, after=after: page(tx, account, after, _PAGE, box)):  # type: ignore[misc]
+        yield from consents
+        after = ids.raw(consents[-1].id)
 
 
 def active_of(tx: Tx, account: str, *, person: bytes | None, client: str | None, limit: int) -> list[str]:

@@ -114,12 +114,12 @@ def end_consents(
 ) -> int:  # fmt: skip
     """All of a person, of a client, or of a person at a client."""
     ended = 0
-    while (some := end_some(tx, account, reason, origin, person=person, client=client)) is not None:
+    while (some := end_some_consents(tx, account, reason, origin, person=person, client=client)) is not None:
         ended += some
     return ended
 
 
-def end_some(
+def end_some_consents(
     tx: Tx, account: Account, reason: str, origin: Origin, *, person: bytes | None, client: str | None
 ) -> int | None:  # fmt: skip
     """A slice of them, for who has many: how many ended, or None when none was left."""

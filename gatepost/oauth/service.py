@@ -15,17 +15,19 @@ from gatepost.store.transaction import Tx
 
 
 class Service(NamedTuple):
+    """The configuration of the authorization server. It does not change while a process runs."""
+
     base_url: str
     keys: ServerKeys
     ring: KeyRing
     shared_resources: SharedResources = SharedResources()
     dev: bool = False
-    policy: Policy = Policy()  # of accounts for which the operator allowed no networks
+    policy: Policy = Policy()  # of accounts without one of their own
     foreign: JwksCache = JwksCache()
     account_policies: Mapping[str, Policy] = {}
 
     def policy_for(self, account: str) -> Policy:
-        """Where requests for the account with this name may go."""
+        """The networks that requests for the account with this name may be sent to."""
         return self.account_policies.get(account, self.policy)
 
     def scope(self, tx: Tx, account: str, name: str) -> Scope | None:
@@ -35,7 +37,7 @@ class Service(NamedTuple):
             return scope_rows.load(tx, account, name)
         if name not in shared.by_scope:
             own = scope_rows.load(tx, account, name)
-        else:  # that the account has no such scope is cached, too
+        else:  # a missing scope is cached, too
             (own,) = tx.derived(("own scope", account, name), lambda: (scope_rows.load(tx, account, name),))
         return own if own is not None and not shared.includes(own.resource) else shared.scope(account, name)
 
@@ -61,7 +63,7 @@ class Service(NamedTuple):
 
 
 class Definitions(NamedTuple):
-    """What the rules of a token decision may look up, in one transaction."""
+    """What rules may look up, in one transaction."""
 
     service: Service
     tx: Tx

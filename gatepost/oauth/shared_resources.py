@@ -57,9 +57,9 @@ def problem(shared: Mapping[str, SharedResource], base_url: str) -> str:
     resource_of: dict[str, str] = {}
     owned: set[str] = set()
     for resource, definition in shared.items():
-        wrong = resources.problem(resource, base_url) or _definition_problem(definition)
-        if wrong:
-            return f"{resource!r} {wrong}"
+        problem = resources.problem(resource, base_url) or _definition_problem(definition)
+        if problem:
+            return f"{resource!r} {problem}"
         if resources.owned_as(resource) in owned:
             return f"{resource!r} is named twice"
         owned.add(resources.owned_as(resource))
@@ -77,5 +77,5 @@ def _definition_problem(shared: SharedResource) -> str:
             return f"must not have the scope {name!r}: it is not a scope name, or the name of a built-in scope"
     if msgspec.json.decode(msgspec.json.encode(shared.claims)) != shared.claims:  # such as a date in a TOML file
         return "must have claims with JSON values"
-    wrong = schema.problem(scopes.FIXED_CLAIMS, shared.claims) or scopes.fixed_claims_size(shared.claims)
-    return f"has claims, which {wrong}" if wrong else ""
+    problem = schema.problem(scopes.FIXED_CLAIMS, shared.claims) or scopes.fixed_claims_size(shared.claims)
+    return f"has claims, which {problem}" if problem else ""

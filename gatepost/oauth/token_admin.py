@@ -1,8 +1,9 @@
-"""Tokens that were issued, found again in the ledger: what became of them, and ending them at the operator's wish."""
+"""Issued tokens: finding them in the ledger, their states, and their revocation by the operator."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -24,8 +25,9 @@ from gatepost.oauth import (
     revoked_tokens,
 )
 from gatepost.oauth.consents import LONGEST_ACCESS, Consent
+from gatepost.oauth.provenance import InvalidToken, RecordedProvenance, SubjectToken
 from gatepost.oauth.service import Service
-from gatepost.store.transaction import LOWEST, Tx, Unit
+from gatepost.store.transaction import Tx, Unit
 
 T = TypeVar("T")
 _ORIGIN = Origin(OPERATOR)
@@ -34,12 +36,14 @@ _PAGE = 200
 
 
 class Store(Protocol):
+    """A store that runs units in this thread."""
+
     def read_now(self, unit: Unit[T]) -> T: ...
     def run_now(self, unit: Unit[T]) -> T: ...
 
 
 class TokenSelector(NamedTuple):
-    """Which tokens are meant; one of these is given."""
+    """Which tokens are selected. Exactly one field is set."""
 
     id: str = ""
     client: str = ""
@@ -48,7 +52,7 @@ class TokenSelector(NamedTuple):
 
 
 class RevocationCounts(NamedTuple):
-    """How many of each ended by it."""
+    """How many consents, families and tokens were revoked."""
 
     consents: int = 0
     families: int = 0
@@ -56,13 +60,13 @@ class RevocationCounts(NamedTuple):
 
 
 def account_of(store: Store, selector: TokenSelector, name: str) -> Account:
-    """The account that it is about. The id of a token or a family does not tell: then it is looked for in all."""
+    """The account of the selected tokens. Without a name, a token or a family is searched for in all accounts."""
     owner = store.read_now(lambda tx: _owner(tx, selector))
     named = store.read_now(lambda tx: lookup.named(tx, name or owner)) if name or owner else None
     if named is not None and owner not in ("", named.id):
         raise BadSetting(f"{selector.client or selector.subject} is not of {named.name}; leave --account out")
     for account in [named] if named else lookup.every(store):
-        if owner or store.read_now(_has(account, selector)):
+        if owner or store.read_now(partial(_exists, account=account.id, selector=selector)):
             return account
     what = f"token {selector.id}" if selector.id else f"family {selector.family}"
     how = "by its jti, tok_…" if selector.id else "as `gatepost token show` has it, fam_…"
@@ -70,11 +74,10 @@ def account_of(store: Store, selector: TokenSelector, name: str) -> Account:
 
 
 def _owner(tx: Tx, selector: TokenSelector) -> str:
+    """The account that a client id or a `sub` belongs to. Other ids do not tell."""
     if selector.client:
         return client_admin.named(tx, selector.client).account
-    if selector.subject:
-        return account_in(selector.subject)
-    return ""
+    return account_in(selector.subject) if selector.subject else ""
 
 
 def account_in(subject: str) -> str:
@@ -86,137 +89,124 @@ def account_in(subject: str) -> str:
     return account
 
 
-def _has(account: Account, selector: TokenSelector) -> Callable[[Tx], bool]:
-    return lambda tx: (
-        _entry(tx, account, selector.id) is not None
-        if selector.id
-        else family_rows.load(tx, account.id, selector.family) is not None
-    )
+def _exists(tx: Tx, account: str, selector: TokenSelector) -> bool:
+    if selector.id:
+        return _entry(tx, account, selector.id) is not None
+    return family_rows.load(tx, account, selector.family) is not None
 
 
-def _entry(tx: Tx, account: Account, token: str) -> Entry | None:
+def _entry(tx: Tx, account: str, token: str) -> Entry | None:
     raw = ids.parse("tok", token)
-    found = entry_rows.load(tx, account.id, raw) if raw else None
-    return found if found is not None and found.type == "oauth.token.issued" else None
+    entry = entry_rows.load(tx, account, raw) if raw else None
+    return entry if entry is not None and entry.type == "oauth.token.issued" else None
 
 
 def find(
     store: Store, service: Service, account: Account, selector: TokenSelector, limit: int
 ) -> Iterator[dict[str, Any]]:
-    """What was issued and is meant, newest first; of a day for those that are not asked for by id."""
+    """The selected tokens, newest first. Unless they are selected by id, only tokens of the last day are found."""
     if selector.id:
-        entry = store.read_now(lambda tx: _entry(tx, account, selector.id))
+        entry = store.read_now(lambda tx: _entry(tx, account.id, selector.id))
         if entry is None:
             raise BadSetting(f"there is no token {selector.id} in the ledger of {account.name}")
-        yield store.read_now(_rendering(service, entry))
+        yield store.read_now(partial(_render, service=service, entry=entry))
         return
     consents: set[str] = set()
     if selector.subject:
-        consents = {each.id for each in consents_of(store, service, account) if each.subject == selector.subject}
-    for entry in _issued(store, account, selector):
+        every = consent_rows.every(store, account.id, service.keys.data)
+        consents = {consent.id for consent in every if consent.subject == selector.subject}
+    since = store.read_now(lambda tx: tx.at) - LONGEST_ACCESS - timedelta(minutes=1)
+    wanted = EntryFilter(("oauth.token.issued",), actor=selector.client, since=since)
+    for entry in search.newest(store, account.id, wanted, limit=1_000_000_000):
         data = msgspec.json.decode(entry.data or "{}")
-        meant = selector.client or data.get("family") == selector.family != "" or data.get("consent") in consents
-        if meant or (selector.subject and data.get("sub") == selector.subject):
-            yield store.read_now(_rendering(service, entry))
+        selected = selector.client or data.get("family") == selector.family != "" or data.get("consent") in consents
+        if selected or (selector.subject and data.get("sub") == selector.subject):
+            yield store.read_now(partial(_render, service=service, entry=entry))
             limit -= 1
         if not limit:
             return
 
 
-def _issued(store: Store, account: Account, selector: TokenSelector) -> Iterator[Entry]:
-    since = store.read_now(lambda tx: tx.at) - LONGEST_ACCESS - timedelta(minutes=1)
-    wanted = EntryFilter(("oauth.token.issued",), actor=selector.client, since=since)
-    return search.newest(store, account.id, wanted, limit=1_000_000_000)
-
-
-def consents_of(store: Store, service: Service, account: Account) -> Iterator[Consent]:
-    """All consents of an account, ended ones too, oldest first."""
-    box, after = service.keys.data, LOWEST
-    while page := store.read_now(lambda tx, after=after: consent_rows.page(tx, account.id, after, _PAGE, box)):  # type: ignore[misc]
-        yield from page
-        after = ids.raw(page[-1].id)
-
-
-def _rendering(service: Service, entry: Entry) -> Callable[[Tx], dict[str, Any]]:
-    return lambda tx: _render(tx, service, entry)
-
-
 def _render(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
     data = msgspec.json.decode(entry.data or "{}")
-    expires_at = clock.from_milliseconds(data.get("expires_at", 0) * 1000)
-    shown = {
+    recorded = provenance.load(tx, entry.account, entry.id)
+    rendered: dict[str, Any] = {
         "id": ids.with_prefix("tok", entry.name),
-        "state": _state(tx, service, entry, data),
+        "state": _state(tx, service, entry, data, recorded),
         "client_id": entry.actor,
         "issued_at": clock.rfc3339(clock.from_milliseconds(entry.at)),
-        "expires_at": clock.rfc3339(expires_at),
+        "expires_at": clock.rfc3339(clock.from_milliseconds(data.get("expires_at", 0) * 1000)),
         "event": entry.name,
     }
-    shown |= {name: value for name, value in data.items() if name != "expires_at"}
-    chain = _chain(tx, entry.account, entry)
-    return shown | ({"chain": chain} if chain else {})
+    rendered |= {name: value for name, value in data.items() if name != "expires_at"}
+    if recorded is not None and recorded.provenance.chain:
+        rendered["chain"] = [_render_subject(tx, entry.account, subject) for subject in recorded.provenance.chain]
+    return rendered
 
 
-def _state(tx: Tx, service: Service, entry: Entry, data: dict[str, Any]) -> str:
-    """Why the token would not work now, or that it would."""
-    account, client = account_rows.load(tx, entry.account), client_rows.load(tx, entry.actor)
+def _state(
+    tx: Tx, service: Service, entry: Entry, data: dict[str, Any], recorded: RecordedProvenance | None
+) -> str:  # fmt: skip
+    """Whether the token is active, or the reason why it is not. Reasons that are final come first."""
     if data.get("expires_at", 0) <= clock.seconds(tx.at):
         return "expired"
     if revoked_tokens.contains(tx, entry.account, entry.id):
         return "revoked"
     if "kid" in data and data["kid"] not in _published(tx):
         return "key revoked"
-    found = provenance.load(tx, entry.account, entry.id)
-    checked = provenance.check(tx, service, entry.account, found) if found else provenance.InvalidToken("record erased")
+    checked = provenance.check(tx, service, entry.account, recorded) if recorded else InvalidToken("record erased")
     if isinstance(checked, Consent) and not checked.live(tx.at):
         return "consent ended"
-    if isinstance(checked, provenance.InvalidToken) and checked.final:
+    if isinstance(checked, InvalidToken) and checked.final:
         return checked.reason
+    client, account = client_rows.load(tx, entry.actor), account_rows.load(tx, entry.account)
     if client is None or not client.active:
         return "client disabled"
     if account is None or not account.active:
         return "account suspended"
-    return checked.reason if isinstance(checked, provenance.InvalidToken) else "active"
+    return checked.reason if isinstance(checked, InvalidToken) else "active"
+
+
+def _render_subject(tx: Tx, account: str, subject: SubjectToken) -> dict[str, str]:
+    """A subject token that the token was obtained from, and whether it was ended itself."""
+    client = client_rows.load(tx, subject.client)
+    state = "client disabled" if client is None or not client.active else "not ended"
+    if subject.kid not in _published(tx):
+        state = "key revoked"
+    if revoked_tokens.contains(tx, account, ids.raw(subject.token)):
+        state = "revoked"
+    return {"token": subject.token, "client_id": subject.client, "state": state}
 
 
 def _published(tx: Tx) -> set[str]:
     return {key.id for key in key_rows.load_published(tx)}
 
 
-def _chain(tx: Tx, account: str, entry: Entry) -> list[dict[str, str]]:
-    """The subject tokens that it was obtained from, the nearest first, and whether each was ended by itself."""
-    found = provenance.load(tx, account, entry.id)
-    told = []
-    for each in found.provenance.chain if found else ():
-        client = client_rows.load(tx, each.client)
-        state = "client disabled" if client is None or not client.active else "not ended"
-        if each.kid not in _published(tx):
-            state = "key revoked"
-        if revoked_tokens.contains(tx, account, ids.raw(each.token)):
-            state = "revoked"
-        told.append({"token": each.token, "client_id": each.client, "state": state})
-    return told
-
-
-# States that a token may leave again. It leaves none of the others.
-_PASSING = ("active", "client disabled", "account suspended", provenance.CLIENT_DISABLED.reason)
+# Tokens in these states are active or may become active again.
+_NOT_FINAL = ("active", "client disabled", "account suspended", provenance.CLIENT_DISABLED.reason)
 
 
 def revoke(store: Store, service: Service, account: Account, selector: TokenSelector) -> RevocationCounts:
-    """End them, also those of a client or an account that is stopped for now."""
+    """Revoke the selected tokens, including those of a disabled client or a suspended account."""
     if selector.family:
         return RevocationCounts(families=store.run_now(lambda tx: _end_family(tx, account, selector.family)))
     consents = 0
     prefix = f"{account.id}."
-    if selector.client or selector.subject.startswith(prefix):  # a workload gave no consent
-        own = selector.subject.removeprefix(prefix)
-        person = revocation.person(service, account.id, own) if selector.subject else None
-        unit = _ending_consents(account, person, selector.client or None)
-        while (some := store.run_now(unit)) is not None:
-            consents += some
-    live_ones = [each for each in find(store, service, account, selector, limit=-1) if each["state"] in _PASSING]
-    slices = [live_ones[start : start + _PAGE] for start in range(0, len(live_ones), _PAGE)]
-    return RevocationCounts(consents=consents, tokens=sum(store.run_now(_ending(account, each)) for each in slices))
+    if selector.client or selector.subject.startswith(prefix):  # workloads have no consents
+        subject = selector.subject.removeprefix(prefix)
+        person = revocation.person(service, account.id, subject) if subject else None
+        client = selector.client or None
+        while (
+            ended := store.run_now(partial(_end_consents, account=account, person=person, client=client))
+        ) is not None:
+            consents += ended
+    found = find(store, service, account, selector, limit=-1)
+    tokens = [token for token in found if token["state"] in _NOT_FINAL]
+    slices = [tokens[start : start + _PAGE] for start in range(0, len(tokens), _PAGE)]
+    return RevocationCounts(
+        consents=consents,
+        tokens=sum(store.run_now(partial(_end_tokens, account=account, tokens=tokens)) for tokens in slices),
+    )
 
 
 def _end_family(tx: Tx, account: Account, name: str) -> int:
@@ -225,19 +215,15 @@ def _end_family(tx: Tx, account: Account, name: str) -> int:
     return int(revocation.end_family(tx, account, name, REASON, _ORIGIN, client=client))
 
 
-def _ending_consents(account: Account, person: bytes | None, client: str | None) -> Callable[[Tx], int | None]:
-    return lambda tx: revocation.end_some(tx, account, REASON, _ORIGIN, person=person, client=client)
+def _end_consents(tx: Tx, account: Account, person: bytes | None, client: str | None) -> int | None:
+    return revocation.end_some_consents(tx, account, REASON, _ORIGIN, person=person, client=client)
 
 
-def _ending(account: Account, tokens: list[dict[str, Any]]) -> Callable[[Tx], int]:
-    return lambda tx: sum(
-        revocation.end_token(tx, account, each["id"], _until(each), REASON, _ORIGIN, client=each["client_id"])
-        for each in tokens
-    )
-
-
-def _until(shown: dict[str, Any]) -> datetime:
-    expires_at = clock.parse_rfc3339(shown["expires_at"])
-    if expires_at is None:
-        raise TypeError(shown["expires_at"])
-    return expires_at
+def _end_tokens(tx: Tx, account: Account, tokens: list[dict[str, Any]]) -> int:
+    return sum(
+        revocation.end_token(
+            tx, account, token["id"], datetime.fromisoformat(token["expires_at"]), REASON, _ORIGIN,
+            client=token["client_id"],
+        )
+        for token in tokens
+    )  # fmt: skip

@@ -24,7 +24,7 @@ from gatepost.egress.jwks_cache import JwksCache
 from gatepost.ledger import chains
 from gatepost.ledger.entries import TYPES
 from gatepost.oauth import account_admin, key_rotation
-from gatepost.oauth.account_admin import Created
+from gatepost.oauth.account_admin import CreatedAccount
 from gatepost.oauth.service import Service
 from gatepost.oauth.shared_resources import index
 from gatepost.oauth.signing_keys import KeyRing
@@ -48,7 +48,7 @@ class Runtime(NamedTuple):
 
     store: Store
     service: Service
-    created: Created | None = None  # the first account, if this start created it
+    created: CreatedAccount | None = None  # the first account, if this start created it
     migrated: tuple[str, ...] = ()  # the migrations that this start applied
     checkpoints: Path | None = None  # the file that checkpoints are written to
 
@@ -187,7 +187,7 @@ def _mark(settings: Settings) -> None:
         )
 
 
-def _complete(tx: Tx, service: Service, *, create_account: bool) -> Created | None:
+def _complete(tx: Tx, service: Service, *, create_account: bool) -> CreatedAccount | None:
     """Create what a new store, or a store of an earlier release, lacks. Returns the first account, if it is created."""
     account_admin.create_operator(tx, service)
     for account in chains.adopt(tx, service.keys.seal):
@@ -198,7 +198,7 @@ def _complete(tx: Tx, service: Service, *, create_account: bool) -> Created | No
     return account_admin.create(tx, service, accounts.FIRST, {})
 
 
-def welcome(created: Created | None, file: Path | None = None) -> str:
+def welcome(created: CreatedAccount | None, file: Path | None = None) -> str:
     """Return what the first start prints, including the secret unless it was written to a file."""
     if created is None or created.secret is None:
         return ""
@@ -212,7 +212,7 @@ def welcome(created: Created | None, file: Path | None = None) -> str:
     )
 
 
-def write_first_client(settings: Settings, created: Created | None, *, terminal: bool) -> Path | None:
+def write_first_client(settings: Settings, created: CreatedAccount | None, *, terminal: bool) -> Path | None:
     """Write the first client to a file, unless it may be printed: to a terminal or with --dev, but never into logs."""
     if created is None or created.secret is None or terminal or settings.dev:
         return None

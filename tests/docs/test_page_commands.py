@@ -17,7 +17,7 @@ from gatepost.accounts import account_rows
 from gatepost.core import clock
 from gatepost.core.secrets import Secret
 from gatepost.ledger import search
-from gatepost.oauth.account_admin import Created
+from gatepost.oauth.account_admin import CreatedAccount
 from gatepost.run import app
 from gatepost.run.app import welcome
 from gatepost.settings import Settings, load
@@ -112,7 +112,7 @@ def test_the_first_start_prints_what_the_pages_show(reader: Reader) -> None:
     account = accounts.Account("acc_…", accounts.FIRST, clock.EPOCH)
     default = Settings()
     where = f"console {pages.address(default.ops_host, default.ops_port)}\nready {DEFAULT_URL}\n"
-    said = welcome(Created(account, "cli_…", Secret("gps_…"))) + where
+    said = welcome(CreatedAccount(account, "cli_…", Secret("gps_…"))) + where
     assert said in blocks(ROOT / "README.md", "text")
     assert said in blocks(DOCS / "tutorial" / "first-token.md", "text")
 
