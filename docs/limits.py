@@ -111,7 +111,7 @@ LIMITS: dict[str, list[Row]] = {
         ("lifetime of an assertion for jwt-bearer", _time(jwt_bearer.MAX_LIFETIME), "`invalid_grant`"),
         ("exchanges in a chain of tokens", f"{provenance.LONGEST_CHAIN}", "400 `invalid_request`"),
         ("lifetime of a DPoP nonce", _time(dpop.NONCE_LIFE), "`use_dpop_nonce`"),
-        ("age of a DPoP proof", _time(dpop.OLDEST), "`invalid_dpop_proof`"),
+        ("age of a DPoP proof", _time(dpop.MAX_AGE), "`invalid_dpop_proof`"),
         ("cache time of a remote key set", _time(jwks_cache.FRESH), "the key set is fetched again"),
         ("the same while its URL is unavailable", _time(jwks_cache.STALE), _REFUSED),
         ("fetching a remote key set", f"{_size(remote_jwks.MAX_BYTES)}, {_time(remote_jwks.TIMEOUT)}", _REFUSED),

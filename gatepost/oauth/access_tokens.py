@@ -65,7 +65,7 @@ def authenticate(tx: Tx, service: Service, presented: PresentedToken, *, use_up:
 def verify_presented(
     tx: Tx, service: Service, presented: PresentedToken, *, use_up: bool = True
 ) -> ActiveToken | Refusal:
-    """A token that is bound to a key needs a proof of that key, which can be used once (RFC 9449, section 7.2)."""
+    """Verify a token. If it is bound to a key, it needs a proof of that key (RFC 9449, section 7.2)."""
     token = verify(tx, service, presented.token)
     if isinstance(token, Refusal):
         return token
@@ -73,8 +73,10 @@ def verify_presented(
     if isinstance(proof, Refusal):
         return proof
     if bound != (proof.thumbprint if proof else ""):
-        words = "the access token is bound to a key: send it as DPoP, with a proof of that key"
-        return Refusal("invalid_token", words if bound else "the access token is not bound to a key: send it as Bearer")
+        detail = "the access token is bound to a key: send it as DPoP, with a proof of that key"
+        return Refusal(
+            "invalid_token", detail if bound else "the access token is not bound to a key: send it as Bearer"
+        )
     refusal = dpop.too_weak(proof) if token.account.strict else None
     if refusal is None and use_up and proof:
         refusal = dpop.use(tx, token.client.id, proof)
@@ -82,7 +84,7 @@ def verify_presented(
 
 
 def verify(tx: Tx, service: Service, token: str) -> ActiveToken | Refusal:
-    """Verification is cached until anything is revoked or a definition changes."""
+    """Verify an access token. The result is cached until anything is revoked or a definition changes."""
     try:
         verified = tx.valid(("token", token), lambda: _verify(tx, service, token))
     except Unreadable:

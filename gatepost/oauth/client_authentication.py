@@ -33,6 +33,8 @@ class ClientCredentials(NamedTuple):
 
 
 class AuthenticatedClient(NamedTuple):
+    """A client that has authenticated, or a public client that was identified."""
+
     client: Client
     account: Account
     by: str  # the id of the secret, or the method
@@ -61,10 +63,10 @@ class _Failure(NamedTuple):
 def authenticate(
     tx: Tx, service: Service, credentials: ClientCredentials, origin: Origin
 ) -> AuthenticatedClient | Refusal:
-    """All failures get the same response; those of a known client are recorded in its account's ledger.
+    """Authenticate a client. All failures get the same response; those of a known client are recorded in the ledger.
 
     Credentials are always checked: the throttle changes only the response to further failures. So guessing cannot lock
-    out a client that has the right credentials and the same address.
+    out a client that has the correct credentials and the same address.
     """
     checked = _check(tx, service, credentials)
     if isinstance(checked, AuthenticatedClient):
@@ -84,19 +86,19 @@ def authenticate(
     return Refusal("invalid_client", "client authentication failed", rule=rule)
 
 
-def refuse_request(
-    tx: Tx, authenticated: AuthenticatedClient, refusal: Refusal, origin: Origin, endpoint: str
+def refuse(
+    tx: Tx, authenticated: AuthenticatedClient, refusal: Refusal, origin: Origin, type_: str, data: dict[str, Any]
 ) -> RefusedRequest:
-    """Record that an endpoint other than the token endpoint refused the request of an authenticated client."""
-    data = {"at": endpoint, "error": refusal.code, "error_description": refusal.detail, "by": authenticated.by}
+    """Record that the request of an authenticated client is refused, in a ledger entry of this type."""
+    data = data | {"error": refusal.code, "error_description": refusal.detail, "by": authenticated.by}
     if refusal.rule:
         data["rule"] = refusal.rule
-    account, client = authenticated.account, authenticated.client
-    return RefusedRequest(refusal, refusals.ledger(tx, account, client, "oauth.request.refused", origin, data))
+    event = refusals.record_refusal(tx, authenticated.account, authenticated.client, type_, origin, data)
+    return RefusedRequest(refusal, event)
 
 
 def authenticate_by_secret(tx: Tx, service: Service, credentials: ClientCredentials) -> AuthenticatedClient | None:
-    """The same check where it writes nothing: of a secret, and without counting or recording a failure."""
+    """Authenticate a client by its secret without a write: a failure is neither counted nor recorded."""
     checked = _check(tx, service, credentials) if credentials.method in SECRET_METHODS else None
     return checked if isinstance(checked, AuthenticatedClient) else None
 
@@ -169,6 +171,6 @@ def _accepted_audiences(service: Service, account: Account, credentials: ClientC
 
 
 def client_named_in(assertion: str) -> str:
-    """The client that an unverified assertion names. It serves to find the keys that verify the assertion."""
+    """The client that an unverified assertion names, to find the keys that verify it."""
     subject = peek(assertion)[1].get("sub")
     return subject if isinstance(subject, str) else ""

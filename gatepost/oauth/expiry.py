@@ -1,4 +1,4 @@
-"""Deletes the rows of the authorization server that have expired, some at a time."""
+"""Deletes expired rows of the authorization server, in batches."""
 
 from gatepost.store.transaction import Tx
 

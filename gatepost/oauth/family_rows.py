@@ -12,6 +12,7 @@ from gatepost.store.transaction import Prefetch, Tx
 
 
 def add(tx: Tx, family: Family) -> None:
+    """Store a new family."""
     tx.write(
         "insert_family", account=ids.raw(family.account), id=ids.raw(family.id), client=ids.raw(family.client),
         consent=ids.raw(family.consent), number=family.number, leaf=family.leaf, thumbprint=family.thumbprint,
@@ -21,6 +22,7 @@ def add(tx: Tx, family: Family) -> None:
 
 
 def load(tx: Tx, account: str, family: str) -> Family | None:
+    """The family, also if it has ended or expired."""
     raw = ids.parse("fam", family)
     row = tx.one("family", account=ids.raw(account), id=raw) if raw else None
     return _family(account, row) if row else None
@@ -32,6 +34,7 @@ def prefetch(account: str, family: bytes) -> Prefetch:
 
 
 def load_with_consent(tx: Tx, account: str, family: str, box: Box) -> tuple[Family, Consent] | None:
+    """The family and its consent, read together."""
     key = prefetch(account, ids.raw(family))
     row = tx.prefetched(key)
     if row is None:
@@ -68,7 +71,7 @@ def of_consent(tx: Tx, account: str, consent: str) -> list[str]:
 
 
 def end(tx: Tx, account: str, family: str, reason: str) -> bool:
-    """True for the first request that ends it."""
+    """End a family. True for the first request that ends it."""
     tx.end()
     return bool(tx.write("end_family", account=ids.raw(account), id=ids.raw(family), at=tx.now, reason=reason))
 

@@ -1,4 +1,4 @@
-"""What a token says about itself, to those who may know: RFC 7662; and userinfo, OIDC Core 1.0 section 5.3."""
+"""Token introspection, RFC 7662, and userinfo, OIDC Core 1.0, section 5.3."""
 
 from typing import Any
 
@@ -15,51 +15,53 @@ INACTIVE: dict[str, Any] = {"active": False}
 
 
 def introspect(tx: Tx, service: Service, authenticated: AuthenticatedClient, token: str) -> dict[str, Any]:
-    """For the client a token was issued to, and those of its account that serve its audience; nothing for others."""
-    shown = refresh_tokens.read(service.keys.refresh, token)
-    if shown is not None:
-        return _refresh_token(tx, service, authenticated, shown)
-    found = access_tokens.verify(tx, service, token)
-    if isinstance(found, Refusal) or found.account.id != authenticated.account.id:
+    """The claims of a token, for the client it was issued to and for clients of its account that serve its audience.
+
+    RFC 7662, section 2.2: for every other client and token the response is the same.
+    """
+    refresh_token = refresh_tokens.read(service.keys.refresh, token)
+    if refresh_token is not None:
+        return _introspect_refresh_token(tx, service, authenticated, refresh_token)
+    active = access_tokens.verify(tx, service, token)
+    if isinstance(active, Refusal) or active.account.id != authenticated.account.id:
         return INACTIVE
-    serves = any(each in authenticated.client.serves for each in audiences(found.claims))
-    if found.client.id != authenticated.client.id and not serves:
+    serves = any(resource in authenticated.client.serves for resource in audiences(active.claims))
+    if active.client.id != authenticated.client.id and not serves:
         return INACTIVE
-    kind = "DPoP" if "cnf" in found.claims else "Bearer"
-    return {"active": True, "token_type": kind} | found.claims
+    return {"active": True, "token_type": "DPoP" if "cnf" in active.claims else "Bearer"} | active.claims
 
 
-def _refresh_token(
-    tx: Tx, service: Service, authenticated: AuthenticatedClient, shown: refresh_tokens.RefreshToken
+def _introspect_refresh_token(
+    tx: Tx, service: Service, authenticated: AuthenticatedClient, token: refresh_tokens.RefreshToken
 ) -> dict[str, Any]:
-    found = family_rows.load_with_consent(tx, authenticated.account.id, shown.family, service.keys.data)
-    if found is None or found[0].client != authenticated.client.id:
+    loaded = family_rows.load_with_consent(tx, authenticated.account.id, token.family, service.keys.data)
+    if loaded is None or loaded[0].client != authenticated.client.id:
         return INACTIVE
-    row, consent = found
-    if not row.live(tx.at) or not consent.live(tx.at) or refresh_tokens.leaf(shown) != row.leaf:
+    family, consent = loaded
+    if not family.live(tx.at) or not consent.live(tx.at) or refresh_tokens.leaf(token) != family.leaf:
         return INACTIVE
     return {
         "active": True,
         "token_type": "refresh_token",
         "iss": service.base_url,
-        "client_id": row.client,
+        "client_id": family.client,
         "sub": consent.subject,
         "scope": " ".join(consent.details.scope),
-        "exp": clock.seconds(min(row.idle_ends_at, row.ends_at)),
-        "iat": clock.seconds(row.rotated_at),
-        "account": row.account,
+        "exp": clock.seconds(min(family.idle_ends_at, family.ends_at)),
+        "iat": clock.seconds(family.rotated_at),
+        "account": family.account,
     }
 
 
-def userinfo(tx: Tx, service: Service, shown: PresentedToken) -> dict[str, Any] | Refusal:
-    """The claims that the token's scopes release, as the login application said them."""
-    found = verify_presented(tx, service, shown)
-    if isinstance(found, Refusal):
-        return found
-    held = str(found.claims["scope"]).split(" ")
-    if scopes.OPENID not in held or found.consent is None or service.base_url not in audiences(found.claims):
+def userinfo(tx: Tx, service: Service, presented: PresentedToken) -> dict[str, Any] | Refusal:
+    """The claims about the person that the token's scopes release. OIDC Core 1.0, section 5.3.2."""
+    token = verify_presented(tx, service, presented)
+    if isinstance(token, Refusal):
+        return token
+    held, consent = str(token.claims["scope"]).split(" "), token.consent
+    if scopes.OPENID not in held or consent is None or service.base_url not in audiences(token.claims):
         return Refusal("insufficient_scope", "userinfo needs an access token with the scope openid", scopes.OPENID)
-    consent = found.consent
-    requested = consent.details.userinfo
-    claims = consents.released_claims(consent, requested, held, lambda name: service.scope(tx, consent.account, name))
+    claims = consents.released_claims(
+        consent, consent.details.userinfo, held, lambda name: service.scope(tx, consent.account, name)
+    )
     return claims | {"sub": consent.subject}

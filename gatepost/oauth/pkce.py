@@ -11,6 +11,6 @@ CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def matches(verifier: str, challenge: str) -> bool:
-    """RFC 7636, section 4.6."""
+    """Whether the verifier is valid and belongs to the challenge. RFC 7636, section 4.6."""
     hashed = b64(hashlib.sha256(verifier.encode("utf-8", "surrogatepass")).digest())
     return bool(VERIFIER.fullmatch(verifier)) and same(hashed, challenge.encode())

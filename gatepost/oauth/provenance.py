@@ -65,6 +65,8 @@ read_entry_data = msgspec.json.Decoder(EntryData).decode
 
 
 class RecordedProvenance(NamedTuple):
+    """The provenance of a token as the ledger records it."""
+
     provenance: Provenance
     since: datetime  # when the token at the root of the chain was issued
 

@@ -44,6 +44,8 @@ class Family(NamedTuple):
 
 
 class RefreshToken(NamedTuple):
+    """The contents of a refresh token."""
+
     family: str
     number: int
     secret: bytes
@@ -105,10 +107,12 @@ def idle_end(account: Account, client: Client, ends_at: datetime, at: datetime) 
 
 
 def first(family: str, secret: bytes) -> RefreshToken:
+    """The first token of a new family."""
     return RefreshToken(family, 0, secret)
 
 
 def successor(key: bytes, token: RefreshToken) -> RefreshToken:
+    """The token that replaces this one. It is always the same."""
     number = min(token.number + 1, MAX_NUMBER + 1)
     return RefreshToken(token.family, number, mac(key, b"next" + _plain(token)))
 
@@ -119,6 +123,7 @@ def leaf(token: RefreshToken) -> bytes:
 
 
 def serialize(key: bytes, token: RefreshToken) -> str:
+    """The token as the client receives it, with its MAC."""
     plain = _plain(token)
     return PREFIX + urlsafe_b64encode(plain + _tag(key, plain)).decode()
 

@@ -1,4 +1,4 @@
-"""The rows that count refusals which have no entry each: failed client authentications, and of public clients.
+"""The rows that count refusals without an entry of their own: failed authentications, and those of public clients.
 
 A count covers one client, one address and one window. The unit that deletes it afterwards writes an entry for it.
 """
@@ -18,13 +18,13 @@ class RefusalCount(NamedTuple):
     client: str
     source: str
     type: str = "oauth.token.refused"
-    error: str = "too_many_failures"  # of the entry that sums up; for a public client that of the latest refusal
+    error: str = "too_many_failures"  # in the entry; for a public client, the error of its latest refusal
     count: int = 0  # type: ignore[assignment]  # hides tuple.count
     since: datetime = clock.EPOCH
 
 
 class Counted(NamedTuple):
-    """The current window with what was just counted, and a window that ended and was not yet summed up."""
+    """The count of the current window, and the windows that ended and have no entry yet."""
 
     number: int
     since: datetime
@@ -67,5 +67,5 @@ def _counted(counted: list[tuple[Any, ...]], ended: list[tuple[Any, ...]]) -> Co
 
 def _refusal_count(row: tuple[Any, ...]) -> RefusalCount:
     pair, account, client, source, type_, error, count, since = row
-    whose = ids.text("acc", account) if account else None
-    return RefusalCount(pair, whose, client, source, type_, error, count, clock.from_milliseconds(since))
+    account_id = ids.text("acc", account) if account else None
+    return RefusalCount(pair, account_id, client, source, type_, error, count, clock.from_milliseconds(since))

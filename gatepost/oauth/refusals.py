@@ -1,4 +1,4 @@
-"""Refusals of callers that did not authenticate: ledgered one by one up to a limit, then counted by the minute."""
+"""Recording refusals. Those of public clients are recorded up to a limit, and beyond it counted per minute."""
 
 import hashlib
 import ipaddress
@@ -36,11 +36,13 @@ def pair(client: str, source: str, type_: str = "") -> bytes:
     return hashlib.sha256(named.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-def ledger(tx: Tx, account: Account, client: Client, type_: str, origin: Origin, data: dict[str, Any]) -> str | None:
-    """Record a refusal and return the entry's id; None where it was only counted.
+def record_refusal(
+    tx: Tx, account: Account, client: Client, type_: str, origin: Origin, data: dict[str, Any]
+) -> str | None:
+    """Record a refusal and return the id of the entry; None if the refusal was only counted.
 
-    A public client does not authenticate: anybody can send requests in its name. Beyond the limit its refusals are
-    summed up, so that nobody can fill the account's ledger or flood its webhooks.
+    A public client does not authenticate: anyone can send requests in its name. Beyond the limit, one entry records
+    the number of its refusals, so that nobody can fill the ledger of the account or flood its webhooks.
     """
     if client.public:
         key = pair(client.id, origin.source, type_)

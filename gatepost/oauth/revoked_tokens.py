@@ -1,4 +1,4 @@
-"""The rows of access tokens that were revoked by themselves, and not with what they were issued for."""
+"""The rows of access tokens that were revoked individually, not together with a consent or family."""
 
 from datetime import datetime
 
@@ -7,17 +7,18 @@ from gatepost.store.transaction import Tx
 
 
 def add(tx: Tx, account: str, token: bytes, expires_at: datetime) -> bool:
-    """True for the first request that revokes it."""
+    """Revoke a token. True for the first request that does so."""
     tx.end()
-    return bool(
-        tx.write("revoke_token", account=ids.raw(account), id=token, expires_at=clock.milliseconds(expires_at))
-    )  # fmt: skip
+    until = clock.milliseconds(expires_at)
+    return bool(tx.write("revoke_token", account=ids.raw(account), id=token, expires_at=until))
 
 
 def contains(tx: Tx, account: str, token: bytes) -> bool:
+    """Whether the token was revoked."""
     return tx.one("is_revoked", account=ids.raw(account), id=token) is not None
 
 
 def contains_any(tx: Tx, account: str, tokens: list[bytes]) -> bool:
-    whose = ids.raw(account)
-    return bool(tx.rows_given("revoked_among", sorted((whose, token) for token in tokens)))
+    """Whether any of the tokens was revoked."""
+    owner = ids.raw(account)
+    return bool(tx.rows_given("revoked_among", sorted((owner, token) for token in tokens)))

@@ -10,8 +10,8 @@ from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin, new, refusal_data
 from gatepost.ledger.record import append_entry, record
-from gatepost.oauth import client_authentication, dpop, refusals
-from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
+from gatepost.oauth import client_authentication, dpop
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest, refuse
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.grants.grant_type import NO_EXTRAS, GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.id_tokens import IdToken
@@ -20,8 +20,12 @@ from gatepost.oauth.signing_keys import SigningKey
 from gatepost.oauth.token_rules import Draft, GrantContext, Token, TokenRequest, decide, explain, mint
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx
 
+_REFUSED = "oauth.token.refused"
+
 
 class Issued(NamedTuple):
+    """A token that was recorded, and is signed after the commit."""
+
     token: Token
     event: str
     used: tuple[str, str]  # the account and the secret that authenticated, to note when it was last used
@@ -29,13 +33,9 @@ class Issued(NamedTuple):
     id_token: IdToken | None = None
 
 
-class Refused(NamedTuple):
-    refusal: Refusal
-    event: str | None
-    authenticated: bool = True
-
-
 class Explained(NamedTuple):
+    """The response to a request with `Prefer: explain`."""
+
     body: dict[str, Any]
     event: str
 
@@ -61,20 +61,21 @@ def hints(credentials: ClientCredentials, request: TokenRequest | Refusal) -> Hi
 def answer(
     tx: Tx, service: Service, credentials: ClientCredentials, request: TokenRequest | Refusal, request_id: str,
     source: str,
-) -> Issued | Refused | Explained:  # fmt: skip
+) -> Issued | RefusedRequest | Explained:  # fmt: skip
+    """Issue a token, refuse the request or explain the decision, and record the outcome."""
     origin = Origin(credentials.client, request_id, source)
     cached = tx.derived((credentials, request), lambda: _decide_by_definitions(tx, service, credentials, request))
     if cached is not None and cached.authenticated.is_valid(tx.at):
         return _issue(tx, cached, origin, NO_EXTRAS)
     authenticated = client_authentication.authenticate(tx, service, credentials, origin)
     if isinstance(authenticated, Refusal):
-        return Refused(authenticated, None, authenticated=False)
+        return RefusedRequest(authenticated, authenticated=False)
     if isinstance(request, Refusal):
-        return _refuse(tx, authenticated, request, origin, {})
+        return refuse(tx, authenticated, request, origin, _REFUSED, {})
     grant = GRANTS.get(request.grant_type)
     if grant is None:
         refusal = Refusal("unsupported_grant_type", f"grant_type: must be one of {', '.join(GRANTS)}", "grant_type")
-        return _refuse(tx, authenticated, refusal, origin, {"grant_type": request.grant_type[:128]})
+        return refuse(tx, authenticated, refusal, origin, _REFUSED, {"grant_type": request.grant_type[:128]})
     # RFC 6749, section 5.2: a client without this grant is refused as such, whatever it presents.
     load = grant.load if authenticated.client.grant(request.grant_type) else None
     loaded = load(tx, service, authenticated, request, origin) if load else None
@@ -89,7 +90,7 @@ def answer(
         decision = dpop.use(tx, authenticated.client.id, request.proof) or decision
     if isinstance(decision, Refusal):
         data = {"grant_type": request.grant_type, "scope": " ".join(request.scope)}
-        return _refuse(tx, authenticated, decision, origin, data)
+        return refuse(tx, authenticated, decision, origin, _REFUSED, data)
     extras = loaded.complete(decision.draft) if isinstance(loaded, LoadedGrant) else NO_EXTRAS
     issued = _issue(tx, decision, origin, extras)
     if extras.id_token_claims is None:
@@ -168,16 +169,6 @@ def _issue(tx: Tx, decision: TokenDecision, origin: Origin, extras: TokenExtras)
         ),
     )
     return Issued(token, ids.with_prefix("evt", token.id), (account.id, authenticated.by), extras.members)
-
-
-def _refuse(
-    tx: Tx, authenticated: AuthenticatedClient, refusal: Refusal, origin: Origin, request_data: dict[str, Any]
-) -> Refused:
-    data = request_data | {"error": refusal.code, "error_description": refusal.detail, "by": authenticated.by}
-    if refusal.rule:
-        data["rule"] = refusal.rule
-    account, client = authenticated.account, authenticated.client
-    return Refused(refusal, refusals.ledger(tx, account, client, "oauth.token.refused", origin, data))
 
 
 _BASIS_HOLDS = "The assertion or token that the client presents is valid, and this client may use it."

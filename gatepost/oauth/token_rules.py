@@ -1,4 +1,4 @@
-"""The rules of issuing tokens: an ordered table of pure functions, each of which narrows a draft or refuses it.
+"""The rules for issuing tokens: an ordered table of pure functions, each of which narrows a draft or refuses it.
 
 `Prefer: explain` returns the same table: the rules that held, the rule that refused, and the exact claims.
 """
@@ -60,7 +60,7 @@ class GrantContext(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A token request as the rules complete it. A rule only ever narrows `scope` and `lifetime`."""
+    """A token request as the rules complete it. Rules only narrow `scope` and `lifetime`."""
 
     request: TokenRequest
     account: Account
@@ -165,7 +165,7 @@ def client_is_confidential(draft: Draft, _definitions: Definitions) -> Draft | R
 
 
 def key_is_shown(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """A client or an account whose tokens are bound to a key shows that it holds one (RFC 9449)."""
+    """A client whose tokens must be bound to a key, or whose account requires that, sends a DPoP proof (RFC 9449)."""
     bound = draft.client.dpop_bound_access_tokens or draft.account.strict
     if bound and draft.request.proof is None:
         return Refusal("invalid_dpop_proof", "DPoP: this client's tokens are bound to a key; send a proof", "DPoP")
@@ -181,23 +181,23 @@ def grant_is_configured(draft: Draft, _definitions: Definitions) -> Draft | Refu
 
 
 def scopes_are_named(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """The request says which scopes it wants: there is no default."""
+    """The request names its scopes: there is no default."""
     if not draft.request.scope:
         return Refusal("invalid_scope", "scope: name the scopes you want; there is no default", "scope")
     return msgspec.structs.replace(draft, scope=draft.request.scope)
 
 
 def scopes_are_agreed(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """No scope goes beyond what was agreed to; none named means all of that."""
+    """No scope exceeds what was agreed to. A request without scopes gets all that was agreed to."""
     agreed = draft.context.scope if draft.context else ()
     beyond = [name for name in draft.request.scope if name not in agreed]
     if beyond:
-        return Refusal("invalid_scope", f"scope: {beyond[0][:128]} is beyond what was agreed to", "scope")
+        return Refusal("invalid_scope", f"scope: {beyond[0][:128]} exceeds what was agreed to", "scope")
     return msgspec.structs.replace(draft, scope=draft.request.scope or agreed)
 
 
 def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """Every scope asked for is in the client's grant: nothing is silently left out."""
+    """Every requested scope is in the client's grant."""
     granted = draft.grant.scopes if draft.grant else []
     missing = [name for name in draft.scope if name not in granted]
     if missing:
@@ -206,11 +206,11 @@ def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refus
 
 
 def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal:
-    """Every scope asked for is defined in the account and not retired."""
+    """Every requested scope is defined in the account and not retired."""
     resource_of, lifetime_of, claim_scopes = {}, {}, set()
-    by_person = GRANT_TYPES[draft.request.grant_type].consent
+    has_consent = GRANT_TYPES[draft.request.grant_type].consent
     for name in draft.scope:
-        if by_person and name in scopes.PROTOCOL_SCOPES:
+        if has_consent and name in scopes.PROTOCOL_SCOPES:
             continue
         if name in operations.OPERATIONS:
             resource_of[name] = draft.base_url
@@ -229,7 +229,7 @@ def scopes_are_active(draft: Draft, definitions: Definitions) -> Draft | Refusal
 
 
 def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
-    """The scopes are of one resource, or the request names which (RFC 8707)."""
+    """The scopes belong to one resource, or the request names the resource (RFC 8707)."""
     offered = {resource for name, resource in draft.resource_of.items() if name not in draft.claim_scopes}
     agreed = set(draft.context.resources) if draft.context else set()
     if draft.request.resources or not offered:
@@ -243,7 +243,9 @@ def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
         return Refusal("invalid_target", f"resource: {_not_offered(named, offered)}", "resource")
     if not named and len(offered) > 1:
         listed = ", ".join(sorted(offered))
-        return Refusal("invalid_scope", f"scope: these are of several resources ({listed}); name one", "resource")
+        return Refusal(
+            "invalid_scope", f"scope: these belong to several resources ({listed}); name one in resource", "resource"
+        )
     if agreed and not (named or offered) <= agreed:
         return Refusal("invalid_target", "resource: the authorization was not for this resource", "resource")
     if not offered and scopes.OPENID not in draft.scope:
@@ -258,12 +260,14 @@ def audience_is_one(draft: Draft, definitions: Definitions) -> Draft | Refusal:
 def _not_offered(named: set[str], offered: set[str]) -> str:
     """The detail names the normal form if the resource differs from an offered one in nothing else."""
     normal = {normal_form(resource) if len(resource) <= MAX_LENGTH else None for resource in named}
-    meant = sorted(resource for resource in normal if resource in offered)
-    return f"must be in normal form: {meant[0]}" if meant else "none of the requested scopes is of this resource"
+    similar = sorted(resource for resource in normal if resource in offered)
+    return (
+        f"must be in normal form: {similar[0]}" if similar else "none of the requested scopes belongs to this resource"
+    )
 
 
 def lifetime_is_shortest(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """The shortest of the lifetimes of account, client, grant and scopes."""
+    """The lifetime is the shortest of those of account, client, grant and scopes."""
     grant = draft.grant.access_token_lifetime if draft.grant else None
     candidates = [draft.account.seconds("access_token_lifetime"), draft.client.access_token_lifetime, grant]
     candidates += [draft.lifetime_of[name] for name in draft.scope if name in draft.lifetime_of]

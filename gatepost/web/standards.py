@@ -6,12 +6,7 @@ from typing import Any
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import client_authentication, introspection, revocation
-from gatepost.oauth.client_authentication import (
-    AuthenticatedClient,
-    ClientCredentials,
-    RefusedRequest,
-    refuse_request,
-)
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest, refuse
 from gatepost.store.transaction import SHORT, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Context
@@ -89,26 +84,19 @@ async def _as_client(
     context: Context, request: Request, credentials: ClientCredentials, token: str | Refusal,
     act: Callable[[Tx, AuthenticatedClient, str], dict[str, Any]],
 ) -> dict[str, Any] | Reply:  # fmt: skip
-    at = request.path.rpartition("/")[2]
+    endpoint = request.path.rpartition("/")[2]
 
     def unit(tx: Tx) -> tuple[AuthenticatedClient, dict[str, Any]] | RefusedRequest:
         origin = Origin(credentials.client, request.id, request.source)
         authenticated = client_authentication.authenticate(tx, context.service, credentials, origin)
         if isinstance(authenticated, Refusal):
             return RefusedRequest(authenticated, authenticated=False)
-        if at == "introspect" and authenticated.client.public:
-            return refuse_request(
-                tx,
-                authenticated,
-                Refusal("invalid_client", "introspection needs a client that authenticates"),
-                origin,
-                at,
-            )
-        return (
-            refuse_request(tx, authenticated, token, origin, at)
-            if isinstance(token, Refusal)
-            else (authenticated, act(tx, authenticated, token))
-        )
+        checked = token
+        if endpoint == "introspect" and authenticated.client.public:
+            checked = Refusal("invalid_client", "introspection needs a client that authenticates")
+        if isinstance(checked, Refusal):
+            return refuse(tx, authenticated, checked, origin, "oauth.request.refused", {"at": endpoint})
+        return authenticated, act(tx, authenticated, checked)
 
     outcome = await context.run(unit)
     if isinstance(outcome, RefusedRequest):

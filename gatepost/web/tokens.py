@@ -13,10 +13,10 @@ from gatepost.core.logging import count_token_request, log
 from gatepost.core.metrics import UNKNOWN_CLIENTS
 from gatepost.core.secrets import digest
 from gatepost.oauth import id_tokens, scopes, token_endpoint
-from gatepost.oauth.client_authentication import UNKNOWN, ClientCredentials, client_named_in
+from gatepost.oauth.client_authentication import UNKNOWN, ClientCredentials, RefusedRequest, client_named_in
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.service import Service
-from gatepost.oauth.token_endpoint import Explained, Issued, Refused
+from gatepost.oauth.token_endpoint import Explained, Issued
 from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
 from gatepost.web.context import Context
@@ -64,7 +64,7 @@ async def answer(context: Context, request: Request) -> Reply:
             count_token_request((grant_type, "explained"))
             applied = ("preference-applied", "explain")
             return json(200, outcome.body, NO_STORE, applied, ("gatepost-event", outcome.event))
-        case Refused():
+        case RefusedRequest():
             if not outcome.authenticated:
                 note_failed_authentication(request, outcome.refusal)
             count_token_request((grant_type, outcome.refusal.code))

@@ -41,7 +41,7 @@ from gatepost.oauth import (
 )
 from gatepost.oauth.authorize import codes
 from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
-from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
+from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client, StoredSecret
 from gatepost.oauth.consents import Consent, ConsentDetails
@@ -49,7 +49,7 @@ from gatepost.oauth.dpop import Proof
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import KeyRing
-from gatepost.oauth.token_endpoint import Issued, Refused
+from gatepost.oauth.token_endpoint import Issued
 from gatepost.oauth.token_rules import TokenRequest
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx, Unit
@@ -229,7 +229,7 @@ class Anything(RuleBasedStateMachine):
         """That the answers are right, all the same ones; and what that makes of the family."""
         if meaning in ("ended", "reused"):
             for each in answers:
-                assert isinstance(each, Refused), each
+                assert isinstance(each, RefusedRequest), each
                 assert each.refusal.code == "invalid_grant"
             line.reused += meaning == "reused"
             line.over |= meaning == "reused"
@@ -252,7 +252,7 @@ class Anything(RuleBasedStateMachine):
         was_live, live = line.is_live(self.watch()), line.tokens[-1]
         ways: dict[str, list[Unit[Any]]] = {"revoke": [self.revoking(live)], "consent": [self.ending(line)]}
         ends = ways.get(ending, [])
-        answers = [each for each in self.at_once(shown, *ends) if isinstance(each, (Issued, Refused))]
+        answers = [each for each in self.at_once(shown, *ends) if isinstance(each, (Issued, RefusedRequest))]
         given = {line.given(each) for each in answers if isinstance(each, Issued)}
         assert was_live or not given
         fresh = given - set(line.tokens)

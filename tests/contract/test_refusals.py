@@ -77,7 +77,7 @@ def refuse(store: Store, client: str, times: int, error: str = "invalid_grant", 
         account = account_rows.load(tx, found.account)
         assert account is not None
         where = Origin(client, "req_1", origin.get("source", "192.0.2.1"))
-        return refusals.ledger(tx, account, found, "oauth.token.refused", where, {"error": error})
+        return refusals.record_refusal(tx, account, found, "oauth.token.refused", where, {"error": error})
 
     return [store.run_now(unit) for _ in range(times)]
 

@@ -393,7 +393,7 @@ def test_of_fifty_parallel_redemptions_one_wins_and_loses_it_again(platform: Pla
 def test_less_may_be_asked_for_and_never_more(single: Platform) -> None:
     code = single.code(single.asking(scope="openid things:read things:write"), scope="openid things:read")
     for scope in ("things:write", "things:read things:write", "profile", "gatepost:clients", "nothing"):
-        refused(single.redeem(code, scope=scope), "beyond what was agreed to", error="invalid_scope")
+        refused(single.redeem(code, scope=scope), "exceeds what was agreed to", error="invalid_scope")
     found = given(single.redeem(code, scope="things:read"))
     assert found["scope"] == opened(found["access_token"])[1]["scope"] == "things:read"
     assert "id_token" not in found

@@ -136,7 +136,7 @@ def test_a_subject_token_it_may_not(name: str) -> None:
     by, changes = UNUSABLE[name]
     found = check_subject_token(claims(**changes), by, ACCOUNT.id, BASE_URL)
     assert isinstance(found, Refusal)
-    words = "subject_token: not for a resource that this client serves, nor issued to it"
+    words = "subject_token: must be issued to this client, or for a resource that it serves"
     assert (found.code, found.pointer, found.detail) == ("invalid_request", "subject_token", words)
 
 

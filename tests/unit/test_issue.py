@@ -153,7 +153,10 @@ class TestAudience:
     def test_several_resources_are_named_to_choose_from(self) -> None:
         found = decide(draft("read", "other", "gatepost:clients"), SCOPES, RULES)
         assert isinstance(found, Refusal)
-        assert found.detail == f"scope: these are of several resources ({API}, {BASE_URL}, {OTHER}); name one"
+        assert (
+            found.detail
+            == f"scope: these belong to several resources ({API}, {BASE_URL}, {OTHER}); name one in resource"
+        )
 
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_the_services_own_scopes_are_for_the_service(self, name: str) -> None:

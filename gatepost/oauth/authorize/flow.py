@@ -107,7 +107,7 @@ def push(
         return RefusedRequest(authenticated, authenticated=False)
     stored = _check_pushed(tx, service, authenticated, sent, proof)
     if isinstance(stored, Refusal):
-        return client_authentication.refuse_request(tx, authenticated, stored, origin, "par")
+        return client_authentication.refuse(tx, authenticated, stored, origin, "oauth.request.refused", {"at": "par"})
     name = random_text()
     account, client, network = authenticated.account.id, authenticated.client, refusals.network(source)
     pushed_requests.add(

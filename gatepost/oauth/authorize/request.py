@@ -206,7 +206,7 @@ def resources_fit(authorization: Authorization, request: AuthorizationRequest) -
     """Every `resource` is the resource of a requested scope. RFC 8707, section 2.1."""
     offered = {scope.resource for name in authorization.scope if (scope := request.scope(name))}
     if not offered.issuperset(request.resources):
-        return Refusal("invalid_target", "resource: none of the requested scopes is of this resource", "resource")
+        return Refusal("invalid_target", "resource: none of the requested scopes belongs to this resource", "resource")
     return replace(authorization, resources=list(dict.fromkeys(request.resources)))
 
 

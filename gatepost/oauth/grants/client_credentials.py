@@ -11,6 +11,7 @@ RULES = (client_is_confidential, *SHARED)
 
 
 def subject(draft: Draft) -> str:
+    """The `sub` of the token is the client. RFC 9068, section 2.2."""
     return draft.client.id
 
 

@@ -30,7 +30,7 @@ JWT = "urn:ietf:params:oauth:token-type:jwt"
 
 
 def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """For the resource that the subject token is for, no scope that it does not hold."""
+    """For the audience of the subject token, the token has no scope that the subject token does not have."""
     context = draft.context
     if context is not None and owned_as(draft.resource) in map(owned_as, context.audience):  # with and without a slash
         beyond = [name for name in draft.scope if name not in context.scope]
@@ -86,26 +86,26 @@ def check_subject_token(
     audience = [resource for resource in audiences(claims) if resource != base_url]
     serves = any(resource in client.serves for resource in audience)
     if claims.get("account") != account or not (claims.get("client_id") == client.id or serves):
-        words = "subject_token: not for a resource that this client serves, nor issued to it"
-        return Refusal("invalid_request", words, "subject_token")
-    unproven = _unproven(claims, thumbprint, serves=serves)
-    if unproven is not None:
-        return unproven
+        detail = "subject_token: must be issued to this client, or for a resource that it serves"
+        return Refusal("invalid_request", detail, "subject_token")
+    refusal = _check_binding(claims, thumbprint, serves=serves)
+    if refusal is not None:
+        return refusal
     grant = client.grant(TOKEN_EXCHANGE)
     delegation = grant is None or grant.exchange != "impersonation"
     act = claims.get("act")
     if delegation:
         act = {"sub": client.id} | ({"act": act} if act else {})
-    passed_on = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims}
+    authentication = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims}
     return GrantContext(
         claims["sub"], tuple(scopes.split(claims["scope"])), audience=tuple(audience), expires_at=claims["exp"],
-        claims=passed_on | ({"act": act} if act else {}),
+        claims=authentication | ({"act": act} if act else {}),
         entry_data={"subject_token": claims["jti"], "mode": "delegation" if delegation else "impersonation"},
     )  # fmt: skip
 
 
-def _unproven(claims: dict[str, Any], thumbprint: str, *, serves: bool) -> Refusal | None:
-    """RFC 9449: a copy of a bound token is useless without its key, so an exchange must not remove the binding.
+def _check_binding(claims: dict[str, Any], thumbprint: str, *, serves: bool) -> Refusal | None:
+    """RFC 9449: a copy of a bound token cannot be used without its key, so an exchange must not remove the binding.
 
     A resource server received the token together with a proof of the sender's key, and exchanges it with its own key.
     """
@@ -113,16 +113,18 @@ def _unproven(claims: dict[str, Any], thumbprint: str, *, serves: bool) -> Refus
     if bound and not thumbprint:
         return Refusal("invalid_dpop_proof", "DPoP: the subject token is bound to a key; send a proof", "DPoP")
     if bound and bound != thumbprint and not serves:
-        words = "DPoP: the subject token is bound to another key, and this client does not serve its resource"
-        return Refusal("invalid_dpop_proof", words, "DPoP")
+        detail = "DPoP: the subject token is bound to another key, and this client does not serve its resource"
+        return Refusal("invalid_dpop_proof", detail, "DPoP")
     return None
 
 
 def extend_provenance(provenance: Provenance, claims: dict[str, Any], kid: str) -> Provenance | Refusal:
     """The provenance of the new token: the subject token, and everything that it was itself obtained from."""
     if len(provenance.chain) >= LONGEST_CHAIN:
-        words = f"subject_token: it was obtained by {len(provenance.chain)} exchanges in a row; at most {LONGEST_CHAIN}"
-        return Refusal("invalid_request", words, "subject_token")
+        detail = (
+            f"subject_token: it was obtained by {len(provenance.chain)} exchanges in a row; at most {LONGEST_CHAIN}"
+        )
+        return Refusal("invalid_request", detail, "subject_token")
     subject = SubjectToken(claims["jti"], claims["client_id"], kid)
     return msgspec.structs.replace(provenance, chain=(subject, *provenance.chain))
 
