@@ -166,7 +166,7 @@ def _accepted_audiences(service: Service, account: Account, credentials: ClientC
     """The issuer; outside fapi2 also the URL of the request and of the token endpoint (RFC 9126, section 2)."""
     if account.strict:
         return [service.base_url]
-    urls = [service.base_url, service.token_endpoint, credentials.endpoint or service.base_url]
+    urls = [service.base_url, f"{service.base_url}/oauth/tokens", credentials.endpoint or service.base_url]
     return [*urls, *([url] for url in urls)]
 
 

@@ -20,34 +20,35 @@ from gatepost.store.transaction import Tx
 
 def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     """Create a client, or change or read the one that the body names."""
+    outcome = _define(tx, service, account, call)
+    if isinstance(outcome, Refusal):
+        return refused(tx, account, "oauth.client.refused", call.origin, outcome)
+    return outcome
+
+
+def _define(tx: Tx, service: Service, account: Account, call: Call) -> Answer | Refusal:
     current: Client | None = None
     if "client_id" in call.body:
         client_id = call.body["client_id"]
         current = client_rows.load_uncached(tx, client_id) if isinstance(client_id, str) else None
         if current is None or current.account != account.id:
-            return _refuse(tx, account, call, Refusal("not_found", "client_id: no such client", "/client_id"))
+            return Refusal("not_found", "client_id: no such client", "/client_id")
         beyond = _escalation(current.operations(), call.caller)
         if beyond:
-            return _refuse(tx, account, call, beyond)
+            return beyond
         if len(call.body) == 1:
             return Answer(200, render(tx, current), None)
     elif client_rows.count(tx, account.id) >= account["max_clients"]:
-        limit = Refusal("limit_reached", f"the account has its {account['max_clients']} clients (max_clients)")
-        return _refuse(tx, account, call, limit)
+        return Refusal("limit_reached", f"the account has its {account['max_clients']} clients (max_clients)")
     defined = client_rules.define(
         call.body, current, account=account.id, base_url=service.base_url, at=tx.at, strict=account.strict
     )  # fmt: skip
     if isinstance(defined, Refusal):
-        return _refuse(tx, account, call, defined)
-    problem = (
-        _escalation(defined.client.operations(), call.caller)
-        or _unknown_scope(tx, service, defined.client)
-        or _foreign_resource(tx, service, defined.client)
-        or _forbidden_jwks_uri(service, account, defined.client)
-    )
-    if problem:
-        return _refuse(tx, account, call, problem)
+        return defined
     client, secret = defined.client, None
+    refusal = _escalation(client.operations(), call.caller) or _check_references(tx, service, account, client)
+    if refusal:
+        return refusal
     if defined.needs_secret:
         secret = new_client_secret()
         client = clients.with_secret(client, digest(service.keys.hash, secret.reveal()), defined.overlap, tx.at)
@@ -82,10 +83,6 @@ def render(tx: Tx, client: Client) -> dict[str, Any]:
     return clients.render(client, client_rows.secrets_used(tx, client))
 
 
-def _refuse(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
-    return refused(tx, account, "oauth.client.refused", call.origin, refusal)
-
-
 def check_repeated(tx: Tx, caller: Caller, answer: dict[str, Any]) -> Refusal | None:
     """Whether the caller may read a stored response: the client as it was then, and as it is now."""
     current = client_rows.load_uncached(tx, answer["client_id"])
@@ -101,22 +98,17 @@ def _escalation(needed: set[str], caller: Caller) -> Refusal | None:
     return Refusal("insufficient_scope", f"your token must hold {' '.join(beyond)}, which this client has", beyond[0])
 
 
-def _unknown_scope(tx: Tx, service: Service, client: Client) -> Refusal | None:
+def _check_references(tx: Tx, service: Service, account: Account, client: Client) -> Refusal | None:
+    """The scopes and resources belong to the account, and the address guard allows the key set's URL.
+
+    The guard checks the URL again when the key set is fetched.
+    """
     for name in scopes.split(client.scope):
-        if name not in scopes.RESERVED_NAMES and service.scope(tx, client.account, name) is None:
-            return Refusal("invalid_client_metadata", f"scope: {name} is not a scope of the account", "/scope")
-    return None
-
-
-def _foreign_resource(tx: Tx, service: Service, client: Client) -> Refusal | None:
+        if name not in scopes.RESERVED_NAMES and service.scope(tx, account.id, name) is None:
+            return clients.MEMBERS.refusal("scope", f"{name} is not a scope of the account")
     for resource in client.serves:
-        own = needs_no_owner(service, client.account, resource)
-        if not own and scope_rows.resource_owner(tx, resources.owned_as(resource)) != client.account:
-            return Refusal("invalid_client_metadata", f"serves: {resource} is not a resource of the account", "/serves")
-    return None
-
-
-def _forbidden_jwks_uri(service: Service, account: Account, client: Client) -> Refusal | None:
-    """The address guard checks the URL again when the key set is fetched."""
+        own = needs_no_owner(service, account.id, resource)
+        if not own and scope_rows.resource_owner(tx, resources.owned_as(resource)) != account.id:
+            return clients.MEMBERS.refusal("serves", f"{resource} is not a resource of the account")
     problem = url_problem(service.policy_for(account.name), client.jwks_uri) if client.jwks_uri else ""
-    return Refusal("invalid_client_metadata", f"jwks_uri: {problem}", "/jwks_uri") if problem else None
+    return clients.MEMBERS.refusal("jwks_uri", problem) if problem else None

@@ -14,19 +14,9 @@ def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     """Create a scope, or change the definition of the one with this name."""
     name = call.body.get("name")
     current = scope_rows.load_uncached(tx, account.id, name) if isinstance(name, str) and "\0" not in name else None
-    defined = scopes.define(call.body, current, account=account.id, base_url=service.base_url, at=tx.at)
+    defined = _define(tx, service, account, call, current)
     if isinstance(defined, Refusal):
-        return _refuse(tx, account, call, defined)
-    if current is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
-        limit = Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
-        return _refuse(tx, account, call, limit)
-    shared = _shared_resource_problem(service, current, defined)
-    if shared is not None:
-        return _refuse(tx, account, call, shared)
-    own = needs_no_owner(service, account.id, defined.resource)
-    if not own and not scope_rows.claim_resource(tx, resources.owned_as(defined.resource), account.id):
-        taken = Refusal("invalid_request", "resource: belongs to another account", "/resource")
-        return _refuse(tx, account, call, taken)
+        return refused(tx, account, "oauth.scope.refused", call.origin, defined)
     if current is None:
         scope_rows.add(tx, defined)
         entry = record(tx, account, "oauth.scope.created", call.origin, defined.name, {"resource": defined.resource})
@@ -40,20 +30,25 @@ def define(tx: Tx, service: Service, account: Account, call: Call) -> Answer:
     return Answer(200, scopes.render(defined), entry.name)
 
 
-def _shared_resource_problem(service: Service, current: Scope | None, defined: Scope) -> Refusal | None:
-    """The operator defines the scopes of a shared resource. An account can only retire one that it defined before."""
-    shared, changed = service.shared_resources, current is None or bool(changed_members(current, defined))
-    if changed and defined.status == "active" and shared.includes(defined.resource):
-        detail = f"resource: {defined.resource} is shared by all accounts; the operator defines its scopes"
-        return Refusal("invalid_request", detail, "/resource")
+def _define(tx: Tx, service: Service, account: Account, call: Call, current: Scope | None) -> Scope | Refusal:
+    """The operator defines the scopes of shared resources. An account can only retire one that it defined before."""
+    defined = scopes.define(call.body, current, account=account.id, base_url=service.base_url, at=tx.at)
+    if isinstance(defined, Refusal):
+        return defined
+    if current is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
+        return Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
+    shared, resource = service.shared_resources, defined.resource
+    changed = current is None or bool(changed_members(current, defined))
+    if changed and defined.status == "active" and shared.includes(resource):
+        detail = f"{resource} is shared by all accounts; the operator defines its scopes"
+        return scopes.MEMBERS.refusal("resource", detail)
     if current is None and defined.name in shared.by_scope:
-        detail = f"name: {defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
-        return Refusal("invalid_request", detail, "/name")
-    return None
-
-
-def _refuse(tx: Tx, account: Account, call: Call, refusal: Refusal) -> Answer:
-    return refused(tx, account, "oauth.scope.refused", call.origin, refusal)
+        detail = f"{defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
+        return scopes.MEMBERS.refusal("name", detail)
+    own = needs_no_owner(service, account.id, resource)
+    if not own and not scope_rows.claim_resource(tx, resources.owned_as(resource), account.id):
+        return scopes.MEMBERS.refusal("resource", "belongs to another account")
+    return defined
 
 
 def needs_no_owner(service: Service, account: str, resource: str) -> bool:

@@ -57,10 +57,6 @@ class Service(NamedTuple):
         """Signs the checkpoints of the ledgers."""
         return Signer(self.keys.checkpoint)
 
-    @property
-    def token_endpoint(self) -> str:
-        return f"{self.base_url}/oauth/tokens"
-
 
 class Definitions(NamedTuple):
     """What rules may look up, in one transaction."""

@@ -275,4 +275,5 @@ def lifetime_is_shortest(draft: Draft, _definitions: Definitions) -> Draft | Ref
 
 
 NARROWING: tuple[Rule, ...] = (scopes_are_granted, scopes_are_active, audience_is_one, lifetime_is_shortest)
+CONSENT_RULES: tuple[Rule, ...] = (key_is_shown, grant_is_configured, scopes_are_agreed, *NARROWING)
 SHARED: tuple[Rule, ...] = (key_is_shown, grant_is_configured, scopes_are_named, *NARROWING)

@@ -7,8 +7,7 @@ from gatepost.core.errors import Refusal
 from gatepost.oauth import scopes
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
-from gatepost.oauth.grants.authorization_code import RULES
-from gatepost.oauth.token_rules import Draft, GrantContext, TokenRequest, decide
+from gatepost.oauth.token_rules import CONSENT_RULES, Draft, GrantContext, TokenRequest, decide
 from tests.unit.drafts import ACCOUNT, API, BASE_URL, NOW, OTHER, Defined, scope
 
 OWN = scopes.default_resource(ACCOUNT.id)
@@ -23,7 +22,7 @@ def decided(asked: str, *resources: str, agreed: tuple[str, ...] = ()) -> Draft 
     account: Account = ACCOUNT
     basis = GrantContext(f"{ACCOUNT.id}.ada", tuple(asked.split(" ")), agreed)
     request = TokenRequest("authorization_code", (), resources)
-    return decide(Draft(request, account, client, BASE_URL, basis), SCOPES, RULES)
+    return decide(Draft(request, account, client, BASE_URL, basis), SCOPES, CONSENT_RULES)
 
 
 RIGHT = {

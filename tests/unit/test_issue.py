@@ -11,9 +11,9 @@ from gatepost.ledger.operations import OPERATIONS
 from gatepost.oauth.client_grants import GRANT_TYPES, JWT_BEARER
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
-from gatepost.oauth.grants import GRANTS, authorization_code, client_credentials
+from gatepost.oauth.grants import GRANTS, client_credentials
 from gatepost.oauth.signing_keys import SigningKey
-from gatepost.oauth.token_rules import SHARED, Draft, GrantContext, Rule, decide, explain, mint
+from gatepost.oauth.token_rules import CONSENT_RULES, SHARED, Draft, GrantContext, Rule, decide, explain, mint
 from tests.unit.drafts import (
     ACCOUNT,
     ALL,
@@ -32,7 +32,7 @@ from tests.unit.drafts import (
 
 AT = 1_794_729_600
 RULES = client_credentials.RULES
-CODE = authorization_code.RULES
+CODE = CONSENT_RULES
 ORDER = [
     "client_is_confidential",
     "key_is_shown",

@@ -19,19 +19,9 @@ from gatepost.oauth.consents import Consent
 from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.refresh_tokens import Family
 from gatepost.oauth.service import Service
-from gatepost.oauth.token_rules import (
-    NARROWING,
-    Draft,
-    GrantContext,
-    TokenRequest,
-    grant_is_configured,
-    key_is_shown,
-    scopes_are_agreed,
-)
+from gatepost.oauth.token_rules import CONSENT_RULES, Draft, GrantContext, TokenRequest
 from gatepost.store.pending import Again
 from gatepost.store.transaction import Tx
-
-RULES = (key_is_shown, grant_is_configured, scopes_are_agreed, *NARROWING)
 
 
 def load(
@@ -112,4 +102,4 @@ def _invalid_code(reason: str) -> Refusal:
     return Refusal("invalid_grant", f"code: {reason}", "code")
 
 
-GRANT = GrantType(RULES, load, parameters=("code", "redirect_uri", "code_verifier"))
+GRANT = GrantType(CONSENT_RULES, load, parameters=("code", "redirect_uri", "code_verifier"))

@@ -17,18 +17,9 @@ from gatepost.oauth.grants.authorization_code import consent_context
 from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.refresh_tokens import Family, Inactive, Repeat, Reused, Rotate, Stay
 from gatepost.oauth.service import Service
-from gatepost.oauth.token_rules import (
-    NARROWING,
-    Draft,
-    TokenRequest,
-    grant_is_configured,
-    key_is_shown,
-    scopes_are_agreed,
-)
+from gatepost.oauth.token_rules import CONSENT_RULES, Draft, TokenRequest
 from gatepost.store.pending import Again
 from gatepost.store.transaction import NO_HINTS, Hints, Prefetch, Tx
-
-RULES = (key_is_shown, grant_is_configured, scopes_are_agreed, *NARROWING)
 
 
 def load(
@@ -114,4 +105,4 @@ def _invalid_token(reason: str) -> Refusal:
     return Refusal("invalid_grant", f"refresh_token: {reason}", "refresh_token")
 
 
-GRANT = GrantType(RULES, load, parameters=("refresh_token",), hints=hints, cache_key=cache_key)
+GRANT = GrantType(CONSENT_RULES, load, parameters=("refresh_token",), hints=hints, cache_key=cache_key)
