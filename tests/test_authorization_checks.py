@@ -35,7 +35,7 @@ REDIRECTS = "tests/unit/test_redirect_uris.py"
 
 REDIRECTING: dict[str, tuple[str, ...]] = {
     "a redirect URI that is nearly the registered one": (
-        f"{AUTHORIZE}::test_an_unknown_redirect_uri_is_sent_nowhere",
+        f"{AUTHORIZE}::test_an_unknown_redirect_uri_is_not_redirected_to",
         f"{ASKED}::TestWhereAnAnswerGoes::test_only_the_exact_text_will_do",
     ),
     "a loopback address with another port, and with another query": (
@@ -43,12 +43,12 @@ REDIRECTING: dict[str, tuple[str, ...]] = {
         f"{ASKED}::TestWhereAnAnswerGoes::test_and_nothing_else_may_differ",
     ),
     "an error that redirects to where nobody registered": (
-        f"{AUTHORIZE}::test_an_unknown_client_is_sent_nowhere",
-        f"{AUTHORIZE}::test_an_unknown_redirect_uri_is_sent_nowhere",
+        f"{AUTHORIZE}::test_an_unknown_client_is_not_redirected",
+        f"{AUTHORIZE}::test_an_unknown_redirect_uri_is_not_redirected_to",
         f"{AUTHORIZE}::test_a_parameter_that_is_sent_twice",
     ),
     "the implicit and the password grant": (
-        f"{AUTHORIZE}::test_other_errors_go_back_to_the_client",
+        f"{AUTHORIZE}::test_other_errors_are_redirected_to_the_client",
         f"{HANDOFF}::test_a_grant_that_was_disabled",
     ),
     "PKCE left out, plain, or stripped": (
@@ -56,15 +56,15 @@ REDIRECTING: dict[str, tuple[str, ...]] = {
         f"{CODE}::test_a_redemption_matches_its_authorization",
         f"{CODE}::test_a_client_that_is_excused_from_pkce",
     ),
-    "mix-up: the issuer in every answer": (f"{AUTHORIZE}::test_the_issuer_of_an_answer_is_that_of_the_metadata",),
+    "mix-up: the issuer in every answer": (f"{AUTHORIZE}::test_the_issuer_of_a_response_is_that_of_the_metadata",),
     "redirects that repeat a form, and referrers, caches and frames": (
         f"{AUTHORIZE}::test_the_browser_goes_to_the_login_application",
-        f"{AUTHORIZE}::test_other_errors_go_back_to_the_client",
+        f"{AUTHORIZE}::test_other_errors_are_redirected_to_the_client",
     ),
     "text of a stranger as markup": (f"{AUTHORIZE}::test_an_error_by_form_post",),
     "an interaction that is finished in another browser, or without its cookie": (
-        f"{HANDOFF}::test_another_browser",
-        f"{HANDOFF}::test_tabs_of_one_browser_do_not_disturb_each_other",
+        f"{HANDOFF}::test_a_handoff_in_another_browser",
+        f"{HANDOFF}::test_interactions_of_one_browser_are_independent",
     ),
     "a pushed request: spent at the end, bound to its client, and not inside another": (
         f"{PAR}::test_it_is_spent_when_its_authorization_completes_and_not_when_it_is_opened",
@@ -76,15 +76,15 @@ REDIRECTING: dict[str, tuple[str, ...]] = {
 
 CODES_AND_TOKENS: dict[str, tuple[str, ...]] = {
     "a code of another client, address, account or key": (
-        f"{CODE}::test_a_code_is_of_one_client",
+        f"{CODE}::test_a_code_is_bound_to_one_client",
         f"{CODE}::test_a_redemption_matches_its_authorization",
         f"{CODE}::test_a_code_is_bound_to_the_key_that_was_named",
     ),
     "a code that is used twice, one after the other and at once": (
-        f"{CODE}::test_the_second_use_revokes_what_the_first_gave",
-        f"{CODE}::test_of_fifty_parallel_redemptions_one_wins_and_loses_it_again",
+        f"{CODE}::test_reusing_a_code_revokes_its_tokens",
+        f"{CODE}::test_of_fifty_concurrent_redemptions_one_succeeds_and_is_revoked",
     ),
-    "the name of one thing taken for another": (f"{PAR}::test_names_of_one_kind_are_not_of_another",),
+    "the name of one thing taken for another": (f"{PAR}::test_request_uris_and_codes_are_not_interchangeable",),
     "a refresh token of another client or account": (
         f"{REFRESH}::test_another_client_cannot_use_it_and_does_no_harm",
         f"{REFRESH}::test_another_account_cannot_use_it_and_does_no_harm",
@@ -98,7 +98,9 @@ CODES_AND_TOKENS: dict[str, tuple[str, ...]] = {
         f"{REFRESH}::test_no_grace_after_it_was_revoked",
         f"{REFRESH}::test_no_grace_once_the_successor_was_used",
     ),
-    "what held once and holds no longer at a refresh": (f"{REFRESH}::test_what_holds_no_longer",),
+    "what held once and holds no longer at a refresh": (
+        f"{REFRESH}::test_a_refresh_after_its_client_account_or_consent_has_ended",
+    ),
     "a wider scope at a refresh or an exchange": (
         f"{REFRESH}::test_a_wider_scope_is_refused_and_does_no_harm",
         f"{EXCHANGE}::test_what_may_not_be_obtained",
@@ -109,18 +111,18 @@ CODES_AND_TOKENS: dict[str, tuple[str, ...]] = {
         f"{INTROSPECTION}::test_every_truncation_and_every_bit_of_an_access_token",
     ),
     "tokens in clear at rest, and hashes taken for secrets": (
-        f"{CODE}::test_nothing_about_the_person_or_of_the_tokens_is_kept_in_clear",
+        f"{CODE}::test_personal_data_and_tokens_are_not_stored_in_clear",
         f"{REFRESH}::test_only_a_hash_is_kept",
         f"{FAMILIES}::TestFormat::test_what_is_kept_is_not_a_token_nor_part_of_one",
     ),
     "revocation of what is another's, and a 200 for what did not end": (
-        f"{REVOCATION}::test_nothing_of_another_client_ends_and_nothing_is_told",
+        f"{REVOCATION}::test_tokens_of_another_client_are_not_revoked",
         f"{REVOCATION}::test_it_is_never_said_to_have_ended_when_it_has_not",
-        f"{REVOCATION}::test_an_access_token_takes_its_family",
+        f"{REVOCATION}::test_revoking_an_access_token_ends_its_family",
     ),
     "introspection by strangers": (
-        f"{INTROSPECTION}::test_nobody_else_is_told_anything",
-        f"{INTROSPECTION}::test_another_account_is_told_nothing",
+        f"{INTROSPECTION}::test_other_clients_see_an_inactive_token",
+        f"{INTROSPECTION}::test_clients_of_other_accounts_see_an_inactive_token",
     ),
 }
 
@@ -142,9 +144,9 @@ SIGNED: dict[str, tuple[str, ...]] = {
         "tests/unit/test_jwt_bearer.py::test_an_entry_without_a_match_matches_nothing",
     ),
     "one kind of JWT taken for another": (
-        f"{CODE}::test_an_id_token_is_no_access_token",
+        f"{CODE}::test_an_id_token_is_not_accepted_as_access_token",
         f"{BEARER}::test_tokens_of_our_own_are_no_assertions",
-        f"{REVOCATION}::test_a_handoff_and_a_leaving_are_not_taken_for_each_other",
+        f"{REVOCATION}::test_handoffs_and_revocations_are_not_interchangeable",
         f"{REFRESH}::test_other_tokens_are_no_refresh_tokens_nor_the_other_way_around",
         f"{OWN}::TestHeaders::test_for_every_kind_of_token_only_itself",
     ),
@@ -209,7 +211,7 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
         f"{BAD_INPUT}::test_a_wrong_token_request",
         f"{BAD_INPUT}::test_a_token_request_is_a_form",
         f"{BAD_INPUT}::test_a_body_may_have_64_kib",
-        f"{AUTHORIZE}::test_what_no_text_may_hold",
+        f"{AUTHORIZE}::test_characters_that_no_parameter_may_contain",
     ),
     "an address that a caller claims": (f"{AUTHENTICATION}::test_a_claimed_address_is_not_believed",),
     "a master key that is empty or not random": (
@@ -224,9 +226,11 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
     "an idempotency key of another": (f"{ISOLATION}::test_an_idempotency_key_is_of_one_account_client_and_operation",),
     "a handoff of another account, or with more than was asked for": (
         f"{HANDOFF}::test_the_key_of_another_account",
-        f"{HANDOFF}::test_a_wrong_handoff",
+        f"{HANDOFF}::test_an_invalid_handoff",
     ),
-    "a person of one account taken for one of another": (f"{CODE}::test_the_same_person_of_two_accounts_is_two",),
+    "a person of one account taken for one of another": (
+        f"{CODE}::test_the_same_subject_in_two_accounts_gets_two_subs",
+    ),
     "the end of an account, a client or a consent that is noticed too late": (
         f"{INTROSPECTION}::test_inactive_at_once",
         f"{REVOCATION}::test_every_process_refuses_it_at_once",
@@ -237,14 +241,14 @@ OUTSIDE_AND_BETWEEN: dict[str, tuple[str, ...]] = {
         f"{AUTHENTICATION}::test_guessing_in_parallel_is_no_way_around",
     ),
     "a ledger that is filled in the name of a public client": (
-        "tests/flows/test_public_refusals.py::test_ten_refusals_a_minute_are_ledgered",
+        "tests/flows/test_public_refusals.py::test_ten_refusals_a_minute_are_recorded_individually",
         "tests/flows/test_public_refusals.py::test_a_public_client_that_is_flooded_still_works",
         "tests/unit/test_entries.py::TestWhatARefusalRepeats::test_at_most_256_characters_of_a_value",
     ),
     "a limit on interactions or pushed requests that stops the sign-ins of others": (
-        "tests/flows/test_open_interactions.py::test_anonymous_visits_stop_nobody_behind_the_same_address",
-        "tests/flows/test_open_interactions.py::test_a_new_cookie_for_each_visit_is_no_way_around",
-        "tests/flows/test_open_interactions.py::test_the_oldest_pushed_request_makes_room",
+        "tests/flows/test_open_interactions.py::test_anonymous_visits_do_not_block_others_behind_the_same_address",
+        "tests/flows/test_open_interactions.py::test_a_new_cookie_for_each_visit_does_not_avoid_the_limit",
+        "tests/flows/test_open_interactions.py::test_the_oldest_pushed_request_is_evicted",
     ),
     "parameters stored without a bound": (
         "tests/flows/test_open_interactions.py::test_only_known_parameters_are_stored",

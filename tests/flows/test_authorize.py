@@ -74,7 +74,7 @@ def check_page(answer: requests.Response, status: int, *words: str) -> None:
     assert not [word for word in words if word not in answer.text]
 
 
-def test_a_browser_gets_a_page_for_every_error_that_stays_here(platform: Platform) -> None:
+def test_a_browser_gets_an_error_page_for_errors_that_are_not_redirected(platform: Platform) -> None:
     url, evil = f"{platform.url}/oauth/authorize", "https://evil.example/<script>"
     wrong: list[tuple[dict[str, Any], str]] = [
         (platform.asking(redirect_uri=evil), "redirect_uri"),
@@ -160,7 +160,7 @@ def test_the_browser_goes_to_the_login_application(platform: Platform, method: s
     }
 
 
-def test_the_query_of_the_login_url_stays(sqlite_gatepost: Service) -> None:
+def test_the_query_of_the_login_url_is_preserved(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "authorize-query", "login_url=https://login.example/start?tenant=1")
     location = mine.authorize(Browser(), mine.asking()).headers["Location"]
     assert location.startswith("https://login.example/start?tenant=1&interaction=ey")
@@ -168,14 +168,14 @@ def test_the_query_of_the_login_url_stays(sqlite_gatepost: Service) -> None:
 
 
 @pytest.mark.parametrize("settings", [("login_url=", "login_jwks="), ("login_url=",), ("login_jwks=",)])
-def test_without_a_login_application_the_client_is_told(
+def test_without_a_login_application_the_client_gets_an_error(
     sqlite_gatepost: Service, account_name: str, settings: tuple[str, ...]
 ) -> None:
     mine = Platform(sqlite_gatepost, f"no-login-{account_name}", *settings)
     check_back(mine.authorize(Browser(), mine.asking()), mine, "server_error", "login_url", "login_jwks")
 
 
-def test_a_request_that_does_not_fit_into_an_interaction(platform: Platform) -> None:
+def test_a_request_that_is_too_large_for_an_interaction(platform: Platform) -> None:
     """Which goes through an address bar: 6 KiB at most."""
     wanted = {"userinfo": {f"a_claim_of_a_long_name_{n:03}" * 4: None for n in range(35)}}
     sent = platform.asking(claims=json.dumps(wanted), login_hint="a" * 512, acr_values="a" * 512, ui_locales="a" * 256)
@@ -215,7 +215,7 @@ def test_a_browser_has_one_cookie(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "short", "a" * 42, "a" * 44, "é" * 43, '"' + "a" * 41])
-def test_a_cookie_that_is_not_of_our_making_is_replaced(platform: Platform, value: str) -> None:
+def test_a_cookie_that_gatepost_did_not_set_is_replaced(platform: Platform, value: str) -> None:
     name = f"gatepost_{platform.url.rpartition(':')[2]}"
     headers = {"Cookie": f"{name}={value}".encode()}
     answer = Browser().open(f"{platform.url}/oauth/authorize", platform.asking(), headers=headers)
@@ -225,7 +225,7 @@ def test_a_cookie_that_is_not_of_our_making_is_replaced(platform: Platform, valu
 @pytest.mark.parametrize(
     "neighbour", ['prefs={"theme": "dark"}', "a[b]=c", 'broken="', "=", ";;", "ünï=cödé", "a=b=c", "expires=x"]
 )
-def test_cookies_of_others_on_the_host_are_not_in_the_way(platform: Platform, neighbour: str) -> None:
+def test_other_cookies_of_the_host_are_ignored(platform: Platform, neighbour: str) -> None:
     first = platform.authorize(Browser(), platform.asking())
     name, value, _ = cookie_of(first)
     interaction = opened(sent_to(first)[1]["interaction"])[1]
@@ -256,7 +256,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", [None, "", "x", "cli_", "cli_" + "0" * 26, "CLI", "é"])
-def test_an_unknown_client_is_sent_nowhere(platform: Platform, name: str | None, fault: str) -> None:
+def test_an_unknown_client_is_not_redirected(platform: Platform, name: str | None, fault: str) -> None:
     sent = platform.asking(client_id=name, **FAULTS[fault])
     check_nowhere(platform.authorize(Browser(), sent), "client_id")
     check_nowhere(Browser().send(f"{platform.url}/oauth/authorize", sent), "client_id")
@@ -272,20 +272,20 @@ def test_an_unknown_client_is_sent_nowhere(platform: Platform, name: str | None,
         "http://localhost:80@evil.example/", f"{CALLBACK}\r\nSet-Cookie: a=b",
     ],
 )  # fmt: skip
-def test_an_unknown_redirect_uri_is_sent_nowhere(platform: Platform, uri: str | None, fault: str) -> None:
+def test_an_unknown_redirect_uri_is_not_redirected_to(platform: Platform, uri: str | None, fault: str) -> None:
     """Whatever else is wrong."""
     sent = platform.asking(**(FAULTS[fault] | {"redirect_uri": uri}))
     check_nowhere(platform.authorize(Browser(), sent), "redirect_uri")
 
 
-def test_a_client_that_is_not_active_is_as_unknown(platform: Platform) -> None:
+def test_a_disabled_client_gets_the_response_of_an_unknown_one(platform: Platform) -> None:
     client = platform.define(status="disabled")
     answer = platform.authorize(Browser(), platform.asking(client))
     check_nowhere(answer, "client_id")
     assert answer.content == platform.authorize(Browser(), platform.asking(client_id="cli_" + "0" * 26)).content
 
 
-def test_nor_is_one_of_a_suspended_account(sqlite_gatepost: Service) -> None:
+def test_a_client_of_a_suspended_account_gets_the_response_of_an_unknown_one(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "authorize-suspended")
     assert mine.interaction(Browser(), mine.asking())
     sqlite_gatepost.cli("account", "suspend", mine.name)
@@ -294,7 +294,7 @@ def test_nor_is_one_of_a_suspended_account(sqlite_gatepost: Service) -> None:
 
 @pytest.mark.parametrize("name", ["client_id", "redirect_uri"])
 @pytest.mark.parametrize("second", ["the same", "another"])
-def test_who_asks_and_where_to_answer_are_sent_once(platform: Platform, name: str, second: str) -> None:
+def test_client_id_and_redirect_uri_must_be_sent_once(platform: Platform, name: str, second: str) -> None:
     sent = platform.asking()
     pairs = [*sent.items(), (name, sent[name] if second == "the same" else "x")]
     check_nowhere(platform.authorize(Browser(), pairs), name, "more than once")
@@ -312,7 +312,7 @@ def test_a_parameter_that_is_sent_twice(platform: Platform, name: str, second: s
     check_back(by_form, platform, "invalid_request", name, "more than once")
 
 
-def test_of_two_states_none_comes_back(platform: Platform) -> None:
+def test_a_repeated_state_is_not_returned(platform: Platform) -> None:
     _, told = sent_to(platform.authorize(Browser(), [*platform.asking().items(), ("state", "another")]))
     assert told["error"] == "invalid_request"
     assert "state" not in told
@@ -330,14 +330,14 @@ def test_a_resource_may_be_sent_more_than_once(platform: Platform) -> None:
         "&".join(f"a{n}=1" for n in range(101)), "client_id=" + "a" * 10_000, "handoff", "request_uri=x",
     ],
 )  # fmt: skip
-def test_what_is_no_request_at_all(platform: Platform, query: str) -> None:
+def test_malformed_requests(platform: Platform, query: str) -> None:
     answer = Browser().open(f"{platform.url}/oauth/authorize?{query}")
     check_nowhere(answer)
 
 
 @pytest.mark.parametrize("value", ["%00", "%ff", "a%00b"])
 @pytest.mark.parametrize("name", ["state", "nonce", "scope", "unknown"])
-def test_what_no_text_may_hold(platform: Platform, name: str, value: str) -> None:
+def test_characters_that_no_parameter_may_contain(platform: Platform, name: str, value: str) -> None:
     sent = urlencode(platform.asking(**{name: None}))
     check_nowhere(Browser().open(f"{platform.url}/oauth/authorize?{sent}&{name}={value}"))
 
@@ -353,7 +353,7 @@ def test_a_form_is_read_as_a_form(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_other_methods_and_other_sites(platform: Platform, method: str) -> None:
+def test_unsupported_methods_and_cross_origin_requests(platform: Platform, method: str) -> None:
     """No preflight is answered: a script has no business here."""
     headers = {"Origin": "https://app.example", "Access-Control-Request-Method": "GET"}
     answer = requests.request(method, f"{platform.url}/oauth/authorize", headers=headers)
@@ -391,7 +391,7 @@ BACK: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BACK)
-def test_other_errors_go_back_to_the_client(platform: Platform, name: str) -> None:
+def test_other_errors_are_redirected_to_the_client(platform: Platform, name: str) -> None:
     changes, error, words = BACK[name]
     check_back(platform.authorize(Browser(), platform.asking(**changes)), platform, error, *words)
 
@@ -407,7 +407,7 @@ def test_a_client_without_the_grant(platform: Platform) -> None:
     check_back(platform.authorize(Browser(), platform.asking(client)), platform, "unauthorized_client")
 
 
-def test_the_issuer_of_an_answer_is_that_of_the_metadata(platform: Platform) -> None:
+def test_the_issuer_of_a_response_is_that_of_the_metadata(platform: Platform) -> None:
     """Byte for byte, in success and error: RFC 9207, section 2.4."""
     issuer = platform.gatepost.session.get(f"{platform.url}/.well-known/oauth-authorization-server").json()["issuer"]
     browser = Browser()
@@ -418,7 +418,7 @@ def test_the_issuer_of_an_answer_is_that_of_the_metadata(platform: Platform) -> 
 
 
 @pytest.mark.parametrize("state", ["a", "a b&c=d", "é", "%41", "\r\nSet-Cookie: a=b", "#x", "a" * 2048, '"><script>'])
-def test_state_comes_back_as_it_was(platform: Platform, state: str) -> None:
+def test_state_is_returned_unchanged(platform: Platform, state: str) -> None:
     answer = platform.authorize(Browser(), platform.asking(scope=None, state=state))
     assert sent_to(answer)[1]["state"] == state
     assert "Set-Cookie" not in answer.headers
@@ -426,12 +426,12 @@ def test_state_comes_back_as_it_was(platform: Platform, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", [None, ""])
-def test_without_a_state_there_is_none(platform: Platform, state: str | None) -> None:
+def test_without_a_state_none_is_returned(platform: Platform, state: str | None) -> None:
     _, told = sent_to(platform.authorize(Browser(), platform.asking(scope=None, state=state)))
     assert "state" not in told
 
 
-def test_the_query_of_a_redirect_uri_stays(platform: Platform) -> None:
+def test_the_query_of_a_redirect_uri_is_preserved(platform: Platform) -> None:
     client = platform.define(redirect_uris=["https://app.example/callback?a=b"])
     sent = platform.asking(client, redirect_uri="https://app.example/callback?a=b", scope=None, state="s")
     location = platform.authorize(Browser(), sent).headers["Location"]
@@ -538,14 +538,14 @@ def id_token(platform: Platform, client: str, typ: str = "JWT", **changes: Any) 
     return made.ring.sign(key, json.dumps(claims).encode(), typ).decode()
 
 
-def test_an_id_token_names_the_person_though_it_has_expired(platform: Platform) -> None:
+def test_an_expired_id_token_is_accepted_as_hint(platform: Platform) -> None:
     browser = Browser()
     for hint in (platform.tokens()["id_token"], id_token(platform, platform.client.id)):
         assert platform.interaction(browser, platform.asking(id_token_hint=hint))["sub"] == "ada"
     assert "sub" not in platform.interaction(browser, platform.asking())
 
 
-def test_what_is_no_id_token_of_this_client(platform: Platform, other: Platform) -> None:
+def test_an_id_token_hint_that_is_not_an_id_token_of_this_client(platform: Platform, other: Platform) -> None:
     own, second = platform.client.id, platform.define().id
     wrong = {
         "of another client": id_token(platform, second),

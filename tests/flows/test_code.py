@@ -92,7 +92,7 @@ def test_a_code_is_redeemed(platform: Platform) -> None:
     assert "sub" not in entry["data"]
 
 
-def test_the_same_person_of_two_accounts_is_two(platform: Platform, other: Platform) -> None:
+def test_the_same_subject_in_two_accounts_gets_two_subs(platform: Platform, other: Platform) -> None:
     subjects = {opened(each.tokens(sub="ada")["id_token"])[1]["sub"] for each in (platform, other)}
     assert subjects == {f"{platform.account}.ada", f"{other.account}.ada"}
 
@@ -117,7 +117,7 @@ def test_the_audience(single: Platform, scope: str, audience: str | list[str]) -
     assert ("id_token" in found) == ("openid" in scope)
 
 
-def test_a_refresh_token_where_it_was_granted_and_the_client_may(single: Platform) -> None:
+def test_a_refresh_token_needs_offline_access_and_the_grant(single: Platform) -> None:
     assert "refresh_token" in single.tokens()
     assert "refresh_token" not in single.tokens(single.asking(scope="openid things:read"))
     assert "refresh_token" not in single.tokens(scope="openid things:read"), "asked for, and not granted"
@@ -146,7 +146,7 @@ def test_the_shortest_lifetime_wins(sqlite_gatepost: Service) -> None:
 # --- what it is bound to
 
 
-def test_a_code_is_of_one_client(platform: Platform, other: Platform) -> None:
+def test_a_code_is_bound_to_one_client(platform: Platform, other: Platform) -> None:
     code = platform.code()
     public = platform.define(token_endpoint_auth_method="none")
     for client in (platform.define(), public):
@@ -188,7 +188,7 @@ def test_a_redemption_matches_its_authorization(single: Platform, name: str) -> 
     assert given(single.redeem(code, client)), "a wrong try does not use it up"
 
 
-def test_a_short_verifier_is_none_though_it_fits(single: Platform) -> None:
+def test_a_verifier_that_is_too_short_is_refused_although_it_matches(single: Platform) -> None:
     """RFC 7636, section 4.1: 43 to 128 characters."""
     for verifier, status in (
         ("v" * 42, 400),
@@ -250,7 +250,7 @@ def test_a_key_that_was_not_named_may_be_shown_later(single: Platform) -> None:
     assert opened(found["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
 
 
-def test_what_is_no_code(single: Platform) -> None:
+def test_strings_that_are_not_codes(single: Platform) -> None:
     code = single.code()
     flipped = [code[:at] + chr(ord(code[at]) ^ 1) + code[at + 1 :] for at in range(len(code))]
     shorter = [code[:size] for size in range(1, len(code))]
@@ -265,7 +265,7 @@ def test_what_is_no_code(single: Platform) -> None:
 
 
 @pytest.mark.parametrize(("settings", "seconds"), [([], 60), (["authorization_code_lifetime=10s"], 10)])
-def test_how_long_a_code_lives(sqlite_gatepost: Service, account_name: str, settings: list[str], seconds: int) -> None:
+def test_the_lifetime_of_a_code(sqlite_gatepost: Service, account_name: str, settings: list[str], seconds: int) -> None:
     mine = Platform(sqlite_gatepost, f"code-life-{account_name}", *settings)
     code = mine.code()
     found = sqlite_gatepost.opened.store.read_now(lambda tx: codes.load(tx, mine.account, code_id(code)))
@@ -287,7 +287,7 @@ def test_an_expired_code(platform: Platform) -> None:
     refused(platform.redeem(code), "code: expired")
 
 
-def test_what_ended_meanwhile(platform: Platform) -> None:
+def test_a_code_after_its_client_or_consent_changed(platform: Platform) -> None:
     """The client's grant, the scope in it, or the consent itself; a client that is disabled is nobody."""
     client = platform.define(grant_types=["authorization_code"])
     codes = [platform.code(platform.asking(client)) for _ in range(3)]
@@ -302,7 +302,7 @@ def test_what_ended_meanwhile(platform: Platform) -> None:
     assert given(platform.redeem(codes[2], client))
 
 
-def test_a_consent_that_was_taken_back_before(platform: Platform) -> None:
+def test_a_consent_that_was_revoked_before_the_redemption(platform: Platform) -> None:
     code = platform.code(sub="leaver")
     now = int(time.time())
     claims = {"iss": platform.account, "aud": platform.url, "sub": "leaver", "iat": now, "exp": now + 60, "jti": "once"}
@@ -318,7 +318,7 @@ def of_consent(platform: Platform, consent: str, *types: str) -> list[dict[str, 
     return [each for each in platform.entries(*types) if each["subject"] == consent]
 
 
-def test_the_second_use_revokes_what_the_first_gave(platform: Platform) -> None:
+def test_reusing_a_code_revokes_its_tokens(platform: Platform) -> None:
     code = platform.code()
     first = platform.redeem(code)
     found = given(first)
@@ -339,7 +339,7 @@ def test_the_second_use_revokes_what_the_first_gave(platform: Platform) -> None:
     assert ended["data"] == {"client": platform.client.id, "reason": "code_reused"}
 
 
-def test_the_second_use_need_not_match(platform: Platform) -> None:
+def test_reusing_a_code_revokes_its_tokens_even_if_the_request_does_not_match(platform: Platform) -> None:
     """Whoever has the code and not the verifier stole it; the client cannot tell which of the two was first."""
     code = platform.code()
     found = given(platform.redeem(code))
@@ -347,7 +347,7 @@ def test_the_second_use_need_not_match(platform: Platform) -> None:
     assert platform.introspect(found["access_token"]) == {"active": False}
 
 
-def test_the_second_use_by_another_client_ends_nothing(platform: Platform, other: Platform) -> None:
+def test_reusing_a_code_of_another_client_revokes_nothing(platform: Platform, other: Platform) -> None:
     code = platform.code()
     found = given(platform.redeem(code))
     refused(platform.redeem(code, platform.define()), "issued to another client")
@@ -355,7 +355,7 @@ def test_the_second_use_by_another_client_ends_nothing(platform: Platform, other
     assert platform.introspect(found["access_token"])["active"]
 
 
-def test_of_fifty_parallel_redemptions_one_wins_and_loses_it_again(platform: Platform) -> None:
+def test_of_fifty_concurrent_redemptions_one_succeeds_and_is_revoked(platform: Platform) -> None:
     """Whoever does not win comes after the winner: it is a second use, and so nothing of the first lives on."""
     client = platform.define()
     code = platform.code(platform.asking(client))
@@ -390,7 +390,7 @@ def test_of_fifty_parallel_redemptions_one_wins_and_loses_it_again(platform: Pla
 # --- scopes and resources
 
 
-def test_less_may_be_asked_for_and_never_more(single: Platform) -> None:
+def test_the_scope_of_a_redemption_can_only_be_narrower(single: Platform) -> None:
     code = single.code(single.asking(scope="openid things:read things:write"), scope="openid things:read")
     for scope in ("things:write", "things:read things:write", "profile", "gatepost:clients", "nothing"):
         refused(single.redeem(code, scope=scope), "exceeds what was agreed to", error="invalid_scope")
@@ -447,7 +447,7 @@ def test_a_resource_that_was_named_is_the_only_one(single: Platform, wide: tuple
     refused(single.refresh(found["refresh_token"], client, resource=second), "resource", error="invalid_target")
 
 
-def test_a_sign_in_without_what_was_named_is_a_sign_in(single: Platform) -> None:
+def test_a_sign_in_without_the_scopes_of_its_resource(single: Platform) -> None:
     """A scope that only tells about the person goes with any resource, and needs none."""
     own = f"urn:gatepost:{single.account}"
     for resource, audience in ((single.api, single.url), (own, [own, single.url])):
@@ -512,14 +512,14 @@ def test_scope_claims_are_in_the_id_token_only_of_clients_that_want_them(platfor
     assert in_id_tokens() == set()
 
 
-def test_an_id_token_is_no_access_token(single: Platform) -> None:
+def test_an_id_token_is_not_accepted_as_access_token(single: Platform) -> None:
     found = single.tokens()
     assert single.introspect(found["id_token"]) == {"active": False}
     shown = {"Authorization": f"Bearer {found['id_token']}"}
     assert single.gatepost.session.get(f"{single.url}/oauth/userinfo", headers=shown).status_code == 401
 
 
-def test_an_id_token_says_no_more_than_was_asked_for(single: Platform) -> None:
+def test_an_id_token_contains_only_requested_claims(single: Platform) -> None:
     claims = opened(single.tokens(single.asking(nonce=None, scope="openid"))["id_token"])[1]
     assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "at_hash"}
     again = opened(given(single.refresh(single.tokens()["refresh_token"]))["id_token"])[1]
@@ -534,7 +534,7 @@ def test_claims_that_were_asked_for_by_name(single: Platform) -> None:
     assert not {"name", "unknown", "given_name"} & set(claims)
 
 
-def test_claims_the_handoff_did_not_say(single: Platform) -> None:
+def test_requested_claims_that_the_handoff_lacks(single: Platform) -> None:
     claims = opened(single.tokens(single.asking(scope="openid profile"), claims={"email": "x"})["id_token"])[1]
     assert not set(CLAIMS) & set(claims)
 
@@ -542,7 +542,7 @@ def test_claims_the_handoff_did_not_say(single: Platform) -> None:
 # --- what is kept
 
 
-def test_nothing_about_the_person_or_of_the_tokens_is_kept_in_clear(sqlite_gatepost: Service) -> None:
+def test_personal_data_and_tokens_are_not_stored_in_clear(sqlite_gatepost: Service) -> None:
     """Not in the store's files, nor in the log; the ledger names a consent where the person would stand."""
     mine = Platform(sqlite_gatepost, "code-private")
     person = "unmistakable-person"

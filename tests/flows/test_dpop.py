@@ -120,7 +120,7 @@ def test_a_wrong_proof_is_refused_and_recorded(holder: Holder, name: str) -> Non
     assert entry["data"]["error"] == "invalid_dpop_proof"
 
 
-def test_who_calls_is_asked_before_the_proof(holder: Holder) -> None:
+def test_the_client_is_authenticated_before_its_proof_is_checked(holder: Holder) -> None:
     """A stranger learns nothing about proofs, but gets a nonce."""
     stranger = Client(holder.client.id, "gps_wrong")
     with elsewhere() as session:
@@ -156,7 +156,7 @@ def test_two_proofs_are_refused(holder: Holder) -> None:
     )
 
 
-def test_a_client_whose_tokens_are_bound_must_show_a_key(platform: Platform) -> None:
+def test_a_client_with_bound_tokens_must_send_a_proof(platform: Platform) -> None:
     machine = platform.define(
         grant_types=["client_credentials"], redirect_uris=None, scope="things:read", dpop_bound_access_tokens=True
     )
@@ -277,7 +277,7 @@ def test_what_is_wrong_with_a_pushed_proof(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("jkt", ["short", "A" * 44, "A" * 42 + "=", "A" * 42 + " "])
-def test_a_thumbprint_that_is_none_goes_back_to_the_client(platform: Platform, jkt: str) -> None:
+def test_an_invalid_thumbprint_is_an_error_for_the_client(platform: Platform, jkt: str) -> None:
     answer = platform.authorize(Browser(), platform.asking(dpop_jkt=jkt))
     assert answer.headers["Location"].startswith(CALLBACK)
     assert "error=invalid_request" in answer.headers["Location"]

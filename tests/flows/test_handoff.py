@@ -108,7 +108,7 @@ def padded(platform: Platform, interaction: dict[str, Any], size: int) -> str:
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_right_handoff(platform: Platform, name: str) -> None:
+def test_a_valid_handoff(platform: Platform, name: str) -> None:
     browser, interaction = begun(platform)
     assert "code" in sent_to(platform.come_back(browser, RIGHT[name](platform, interaction)))[1]
 
@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[Make, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_handoff(platform: Platform, name: str) -> None:
+def test_an_invalid_handoff(platform: Platform, name: str) -> None:
     make, words = WRONG[name]
     browser, interaction = begun(platform)
     check_nowhere(platform.come_back(browser, make(platform, interaction)), words)
@@ -207,7 +207,7 @@ def test_a_wrong_handoff(platform: Platform, name: str) -> None:
 @pytest.mark.parametrize(
     "more", [{"client_id": "x"}, {"response_type": "token"}, {"state": "x"}, {"redirect_uri": "https://evil.example"}]
 )
-def test_a_handoff_comes_alone(platform: Platform, more: dict[str, str]) -> None:
+def test_a_handoff_must_be_the_only_parameter(platform: Platform, more: dict[str, str]) -> None:
     """So nobody can change a request on its way back."""
     browser, interaction = begun(platform)
     sent = more | {"handoff": platform.handoff(interaction)}
@@ -239,7 +239,7 @@ def test_the_key_of_another_account(platform: Platform, other: Platform) -> None
         assert "code" in sent_to(mine.come_back(browser, mine.handoff(told)))[1], "and both are still open"
 
 
-def test_another_browser(stored: Platform) -> None:
+def test_a_handoff_in_another_browser(stored: Platform) -> None:
     """Neither one that began nothing here, nor one that began something of its own."""
     browser, interaction = begun(stored)
     sent = stored.handoff(interaction)
@@ -252,7 +252,7 @@ def test_another_browser(stored: Platform) -> None:
     assert "code" in sent_to(stored.come_back(browser, sent))[1]
 
 
-def test_tabs_of_one_browser_do_not_disturb_each_other(stored: Platform) -> None:
+def test_interactions_of_one_browser_are_independent(stored: Platform) -> None:
     browser = Browser()
     told = {state: stored.interaction(browser, stored.asking(state=state)) for state in ("one", "two", "three")}
     for state in reversed(told):
@@ -274,7 +274,7 @@ def test_an_interaction_is_finished_once(stored: Platform) -> None:
     assert stored.redeem(told["code"]).status_code == 200, "nor does trying again spoil what was given"
 
 
-def test_a_denial_finishes_it_too(stored: Platform) -> None:
+def test_a_denial_finishes_the_interaction(stored: Platform) -> None:
     browser, interaction = begun(stored)
     denied = stored.handoff(interaction, sub=None, scope=None, error="access_denied", error_description='Nö, "no"')
     check_back(stored.come_back(browser, denied), stored, "access_denied", "N?, 'no'")
@@ -294,7 +294,7 @@ def test_an_expired_interaction(stored: Platform) -> None:
     check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "completed or has expired")
 
 
-def test_of_fifty_parallel_returns_one_gives_a_code(stored: Platform) -> None:
+def test_of_fifty_concurrent_handoffs_one_gives_a_code(stored: Platform) -> None:
     client = stored.define()
     browser = Browser()
     interaction = stored.interaction(browser, stored.asking(client))
@@ -329,7 +329,7 @@ UNMET: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", UNMET)
-def test_a_person_who_does_not_meet_it(platform: Platform, name: str) -> None:
+def test_an_authentication_that_does_not_meet_the_request(platform: Platform, name: str) -> None:
     asked, said, error = UNMET[name]
     browser, interaction = begun(platform, **asked)
     check_back(platform.come_back(browser, platform.handoff(interaction, **said)), platform, error)
@@ -337,7 +337,7 @@ def test_a_person_who_does_not_meet_it(platform: Platform, name: str) -> None:
     assert "code" in sent_to(platform.come_back(browser, platform.handoff(interaction, acr="gold")))[1]
 
 
-def test_another_person_than_the_one_hinted_at(platform: Platform) -> None:
+def test_a_person_other_than_the_hinted_one(platform: Platform) -> None:
     hint = platform.tokens(sub="ada")["id_token"]
     named = json.dumps({"id_token": {"sub": {"value": f"{platform.account}.ada"}}})
     for asked in ({"id_token_hint": hint}, {"claims": named}, {"id_token_hint": hint, "claims": named}):
@@ -369,7 +369,9 @@ def redefine(platform: Platform, client: str, **members: Any) -> None:
 @pytest.mark.parametrize(
     "change", [{"status": "disabled"}, {"redirect_uris": ["https://app.example/other"]}], ids=["client", "redirect_uri"]
 )
-def test_a_client_that_is_gone(stored: Platform, change: dict[str, Any], said: dict[str, Any]) -> None:
+def test_a_client_that_was_disabled_or_lost_its_redirect_uri(
+    stored: Platform, change: dict[str, Any], said: dict[str, Any]
+) -> None:
     """Nothing goes to an address that is no longer registered, be it a code or an error."""
     client = stored.define()
     browser = Browser()
@@ -378,7 +380,7 @@ def test_a_client_that_is_gone(stored: Platform, change: dict[str, Any], said: d
     check_nowhere(stored.come_back(browser, stored.handoff(interaction, **said)), "no longer")
 
 
-def test_there_is_one_way_back_whatever_the_client_is_said_to_be(stored: Platform) -> None:
+def test_only_codes_are_returned_whatever_the_stored_client_allows(stored: Platform) -> None:
     """Though somebody wrote into the store that it may have tokens at once, or give passwords."""
     client = stored.define()
     browser = Browser()
@@ -446,7 +448,7 @@ def test_an_account_that_was_suspended(sqlite_gatepost: Service) -> None:
     assert "code" in sent_to(mine.come_back(browser, mine.handoff(interaction)))[1]
 
 
-def test_a_key_that_was_taken_away(sqlite_gatepost: Service) -> None:
+def test_a_login_key_that_was_removed(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "handoff-rekeyed")
     browser, interaction = begun(mine)
     sqlite_gatepost.cli("account", "set", mine.name, f"login_jwks={key_set(KEY)}")
@@ -460,7 +462,7 @@ def test_a_key_that_was_taken_away(sqlite_gatepost: Service) -> None:
 # --- keys that are published
 
 
-def test_keys_at_an_address(gatepost: Service) -> None:
+def test_login_keys_that_are_fetched_from_a_url(gatepost: Service) -> None:
     published: Answer = (200, {"Content-Type": "application/json"}, key_set(KEY, KEYS["RS256"]).encode())
     with receiver(published) as keys:
         mine = Platform(gatepost, "handoff-published", f"login_jwks={keys.url}", key=KEY)
@@ -489,7 +491,7 @@ NOT_KEYS: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("name", NOT_KEYS)
-def test_no_keys_at_an_address(sqlite_gatepost: Service, account_name: str, name: str) -> None:
+def test_a_key_set_url_without_keys(sqlite_gatepost: Service, account_name: str, name: str) -> None:
     with receiver(NOT_KEYS[name]) as keys:
         mine = Platform(sqlite_gatepost, f"no-keys-{account_name}", f"login_jwks={keys.url}", key=KEY)
         browser, interaction = begun(mine)
@@ -497,7 +499,7 @@ def test_no_keys_at_an_address(sqlite_gatepost: Service, account_name: str, name
         assert len(keys.requests) == 1
 
 
-def test_nobody_at_an_address(sqlite_gatepost: Service) -> None:
+def test_a_key_set_url_that_is_unreachable(sqlite_gatepost: Service) -> None:
     with receiver() as keys:
         address = keys.url
     mine = Platform(sqlite_gatepost, "handoff-nobody", f"login_jwks={address}", key=KEY)

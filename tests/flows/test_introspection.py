@@ -71,7 +71,7 @@ def own(gatepost: Service, account_name: str) -> Setting:
 # --- who may
 
 
-def test_the_client_it_was_issued_to(setting: Setting) -> None:
+def test_the_client_that_a_token_was_issued_to(setting: Setting) -> None:
     token = setting.tokens()["access_token"]
     answer = setting.post("introspect", token=token)
     assert answer.headers["Cache-Control"] == "no-store"
@@ -89,7 +89,7 @@ def test_a_client_that_serves_the_audience(setting: Setting) -> None:
         assert setting.introspect(token, setting.server) == {"active": True, "token_type": "Bearer"} | opened(token)[1]
 
 
-def test_nobody_else_is_told_anything(setting: Setting) -> None:
+def test_other_clients_see_an_inactive_token(setting: Setting) -> None:
     setting.define_scope(name="orders:read", resource="https://orders.example/introspection")
     beside = setting.machine(serves=["https://orders.example/introspection"], scope="orders:read")
     told = setting.tokens()
@@ -101,7 +101,7 @@ def test_nobody_else_is_told_anything(setting: Setting) -> None:
     assert setting.introspect(admin, setting.server) == INACTIVE
 
 
-def test_another_account_is_told_nothing(setting: Setting, own: Setting) -> None:
+def test_clients_of_other_accounts_see_an_inactive_token(setting: Setting, own: Setting) -> None:
     token = setting.tokens()["access_token"]
     for other in (own.client, own.server, own.first):
         assert own.introspect(token, other) == INACTIVE
@@ -300,7 +300,7 @@ def test_garbage_is_inactive(setting: Setting, wrong: str) -> None:
     assert (answer.status_code, answer.json()) == (200, INACTIVE)
 
 
-def test_other_things_of_ours_are_inactive(setting: Setting) -> None:
+def test_other_values_that_gatepost_issued_are_inactive(setting: Setting) -> None:
     code = setting.code()
     told = setting.redeem(code).json()
     jti = opened(told["access_token"])[1]["jti"]
@@ -364,7 +364,7 @@ def test_it_is_asked_by_a_form(setting: Setting) -> None:
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST, OPTIONS")
 
 
-def test_who_does_not_authenticate_is_told_nothing(setting: Setting) -> None:
+def test_introspection_requires_authentication(setting: Setting) -> None:
     token = setting.tokens()["access_token"]
     url = f"{setting.url}/oauth/introspect"
     with elsewhere() as session:

@@ -43,7 +43,7 @@ def finishes(platform: Platform, browser: Browser, interaction: dict[str, Any]) 
 # --- interactions
 
 
-def test_anonymous_visits_stop_nobody_behind_the_same_address(platform: Platform) -> None:
+def test_anonymous_visits_do_not_block_others_behind_the_same_address(platform: Platform) -> None:
     client = platform.define()
     with elsewhere() as session:
         person = Browser(session)
@@ -100,7 +100,9 @@ def test_first_visits_of_a_client_and_address(platform: Platform, monkeypatch: p
     assert left(platform, returning, elsewhere_, of_another, *first) == expected
 
 
-def test_a_new_cookie_for_each_visit_is_no_way_around(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_cookie_for_each_visit_does_not_avoid_the_limit(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert flow.MAX_RETURNING == 10_000
     monkeypatch.setattr(flow, "MAX_RETURNING", 3)
     client = platform.define()
@@ -161,7 +163,7 @@ def test_only_known_parameters_are_stored(platform: Platform) -> None:
 @pytest.mark.parametrize(
     ("method", "limit"), [("none", "MAX_PUSHED"), ("client_secret_basic", "MAX_PUSHED_AUTHENTICATED")]
 )
-def test_the_oldest_pushed_request_makes_room(
+def test_the_oldest_pushed_request_is_evicted(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, method: str, limit: str
 ) -> None:
     """It is neither refused nor can it end an authorization that was opened: only what nobody opened yet is lost."""

@@ -69,7 +69,7 @@ def test_a_request_is_pushed_and_opened(platform: Platform) -> None:
     assert platform.redeem(told["code"]).status_code == 200
 
 
-def test_what_was_pushed_counts_and_not_what_is_sent_along(single: Platform) -> None:
+def test_pushed_parameters_override_those_of_the_request(single: Platform) -> None:
     """RFC 9101, section 6.3: parameters outside are not mixed in."""
     along: dict[str, Any] = {
         "scope": "openid things:write", "redirect_uri": "https://evil.example", "state": "x", "prompt": "none",
@@ -85,7 +85,7 @@ def test_what_was_pushed_counts_and_not_what_is_sent_along(single: Platform) -> 
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_it_is_opened_by_either_method(single: Platform, method: str) -> None:
+def test_a_pushed_request_is_opened_by_get_or_post(single: Platform, method: str) -> None:
     sent = opening(single, pushed(single))
     address, browser = f"{single.url}/oauth/authorize", Browser()
     answer = browser.open(address, sent) if method == "GET" else browser.send(address, sent)
@@ -93,7 +93,7 @@ def test_it_is_opened_by_either_method(single: Platform, method: str) -> None:
 
 
 @pytest.mark.parametrize("name", BACK)
-def test_a_wrong_request_is_refused_when_it_is_pushed(single: Platform, name: str) -> None:
+def test_an_invalid_request_is_refused_when_it_is_pushed(single: Platform, name: str) -> None:
     changes, error, words = BACK[name]
     answer = single.post("par", **single.asking(**changes))
     check_refusal(answer, "/oauth/par", error, *words)
@@ -104,7 +104,7 @@ def test_a_wrong_request_is_refused_when_it_is_pushed(single: Platform, name: st
 
 
 @pytest.mark.parametrize("uri", [None, "https://evil.example", f"{CALLBACK}?x=1"])
-def test_a_wrong_redirect_uri_is_refused_when_it_is_pushed(single: Platform, uri: str | None) -> None:
+def test_an_invalid_redirect_uri_is_refused_when_it_is_pushed(single: Platform, uri: str | None) -> None:
     answer = single.post("par", **single.asking(redirect_uri=uri))
     check_refusal(answer, "/oauth/par", "invalid_request", "redirect_uri")
 
@@ -155,7 +155,7 @@ def test_a_client_authenticates(single: Platform, sqlite_gatepost: Service) -> N
         refused_client(answer)
 
 
-def test_the_client_pushes_for_itself(single: Platform) -> None:
+def test_a_client_cannot_push_for_another(single: Platform) -> None:
     second = single.define()
     answer = single.post("par", **single.asking(second))
     check_refusal(answer, "/oauth/par", "invalid_request", "client_id")
@@ -223,13 +223,13 @@ def test_only_the_client_that_pushed_may_open(platform: Platform, other: Platfor
         "a" * 5000,
     ],
 )  # fmt: skip
-def test_what_was_never_pushed(single: Platform, request_uri: str) -> None:
+def test_a_request_uri_that_was_never_pushed(single: Platform, request_uri: str) -> None:
     """Nothing is fetched either; and though client and redirect URI are right, nothing is answered there."""
     check_nowhere(single.authorize(Browser(), opening(single, request_uri)), "request_uri")
     check_nowhere(single.authorize(Browser(), single.asking(request_uri=request_uri)), "request_uri")
 
 
-def test_the_name_alone_without_its_prefix(single: Platform) -> None:
+def test_a_request_uri_without_its_prefix(single: Platform) -> None:
     name = pushed(single).removeprefix(PREFIX)
     check_nowhere(single.authorize(Browser(), opening(single, name)), "request_uri")
 
@@ -251,7 +251,7 @@ def test_it_expires(platform: Platform) -> None:
     assert "code" in told, "what was opened in time may be completed"
 
 
-def test_what_changed_since_it_was_pushed(platform: Platform) -> None:
+def test_changes_since_the_request_was_pushed(platform: Platform) -> None:
     client = platform.define()
     request_uri = pushed(platform, client)
     members = {"client_id": client.id, "scope": "openid offline_access"}
@@ -282,7 +282,7 @@ def test_it_is_spent_when_its_authorization_completes_and_not_when_it_is_opened(
     assert platform.redeem(first["code"]).status_code == 200
 
 
-def test_a_denial_spends_it_too(platform: Platform) -> None:
+def test_a_denial_spends_the_pushed_request(platform: Platform) -> None:
     request_uri = pushed(platform)
     browser = Browser()
     interaction = platform.interaction(browser, opening(platform, request_uri))
@@ -291,7 +291,7 @@ def test_a_denial_spends_it_too(platform: Platform) -> None:
     check_nowhere(platform.authorize(browser, opening(platform, request_uri)), "request_uri")
 
 
-def test_a_wrong_handoff_does_not_spend_it(platform: Platform) -> None:
+def test_an_invalid_handoff_does_not_spend_the_pushed_request(platform: Platform) -> None:
     request_uri = pushed(platform)
     browser = Browser()
     interaction = platform.interaction(browser, opening(platform, request_uri))
@@ -299,7 +299,7 @@ def test_a_wrong_handoff_does_not_spend_it(platform: Platform) -> None:
     assert platform.interaction(browser, opening(platform, request_uri))
 
 
-def test_names_of_one_kind_are_not_of_another(platform: Platform) -> None:
+def test_request_uris_and_codes_are_not_interchangeable(platform: Platform) -> None:
     """A pushed request is no code, a code no pushed request, and neither is an interaction or a refresh token."""
     request_uri, code = pushed(platform), platform.code()
     name = request_uri.removeprefix(PREFIX)
@@ -317,7 +317,7 @@ def test_names_of_one_kind_are_not_of_another(platform: Platform) -> None:
     assert platform.redeem(code).status_code == 200, "and none of that used them up"
 
 
-def test_of_many_that_complete_at_once_one_gives_a_code(platform: Platform) -> None:
+def test_of_concurrent_completions_one_gives_a_code(platform: Platform) -> None:
     """Each is an authorization of its own, in a browser of its own; the request that they share is one."""
     client = platform.define()
     request_uri = pushed(platform, client)

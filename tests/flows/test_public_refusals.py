@@ -42,7 +42,7 @@ def refusals(platform: Platform, client: Client) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_ten_refusals_a_minute_are_ledgered(platform: Platform, name: str) -> None:
+def test_ten_refusals_a_minute_are_recorded_individually(platform: Platform, name: str) -> None:
     """The answers stay as they are: who calls by mistake learns what is wrong, whoever else uses the client."""
     path, error, _ = REFUSED[name]
     client = platform.define(token_endpoint_auth_method="none")
@@ -59,7 +59,7 @@ def test_ten_refusals_a_minute_are_ledgered(platform: Platform, name: str) -> No
         assert "Gatepost-Event" in send(platform, session, client, name).headers, "another address has its own count"
 
 
-def test_who_does_not_authenticate_does_not_silence_who_does(platform: Platform) -> None:
+def test_refusals_of_an_authenticated_client_are_all_recorded(platform: Platform) -> None:
     """The ledger of an authenticated client's refusals is whole, but what it repeats is cut."""
     client = platform.define()
     with elsewhere() as session:

@@ -284,7 +284,7 @@ def test_a_confidential_client_may_change_its_key(people: People) -> None:
     ["gpr_garbage", "x", "é", "gpr_" + "A" * 84, "gpr_" + "A" * 20_000, "%00"],
     ids=["short", "x", "not ASCII", "of the right length", "long", "percent"],
 )
-def test_what_is_no_refresh_token(people: People, wrong: str) -> None:
+def test_strings_that_are_not_refresh_tokens(people: People, wrong: str) -> None:
     assert people.refused(wrong) == "refresh_token: unknown, or issued to another client"
 
 
@@ -313,7 +313,7 @@ def test_it_must_be_sent_once(people: People, form: dict[str, Any]) -> None:
     check_refusal(answer, "/oauth/tokens", "invalid_request", "refresh_token: ")
 
 
-def test_who_gets_none(people: People) -> None:
+def test_clients_that_get_no_refresh_token(people: People) -> None:
     assert "refresh_token" not in people.tokens(people.asking(scope="openid things:read"))
     assert "refresh_token" not in people.tokens(scope="openid things:read")
     client = people.define(grant_types=["authorization_code"], scope=SCOPES)
@@ -463,7 +463,7 @@ CHANGES: dict[str, tuple[Callable[[People, Client], None], str, Callable[[People
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_holds_no_longer(own: People, name: str) -> None:
+def test_a_refresh_after_its_client_account_or_consent_has_ended(own: People, name: str) -> None:
     change, code, undo = CHANGES[name]
     client = own.define()
     told = own.tokens(own.asking(client), client)

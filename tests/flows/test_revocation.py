@@ -85,7 +85,7 @@ def own(gatepost: Service, account_name: str) -> Setting:
 # --- what ends with what
 
 
-def test_a_refresh_token_takes_its_family_and_the_access_tokens(setting: Setting) -> None:
+def test_revoking_a_refresh_token_ends_its_family_and_access_tokens(setting: Setting) -> None:
     first, other = setting.tokens(), setting.tokens()
     second = setting.refreshed(first["refresh_token"])
     third = setting.refreshed(second["refresh_token"])
@@ -99,7 +99,7 @@ def test_a_refresh_token_takes_its_family_and_the_access_tokens(setting: Setting
     assert setting.refresh(other["refresh_token"]).status_code == 200
 
 
-def test_one_that_was_replaced_takes_its_family_too(setting: Setting) -> None:
+def test_revoking_a_replaced_refresh_token_ends_its_family(setting: Setting) -> None:
     first = setting.tokens()
     second = setting.refreshed(first["refresh_token"])
     setting.give_back(first["refresh_token"])
@@ -107,7 +107,7 @@ def test_one_that_was_replaced_takes_its_family_too(setting: Setting) -> None:
     assert setting.refresh(second["refresh_token"]).status_code == 400
 
 
-def test_an_access_token_takes_its_family(setting: Setting) -> None:
+def test_revoking_an_access_token_ends_its_family(setting: Setting) -> None:
     first = setting.tokens()
     second = setting.refreshed(first["refresh_token"])
     setting.give_back(first["access_token"])
@@ -116,7 +116,7 @@ def test_an_access_token_takes_its_family(setting: Setting) -> None:
         assert setting.refresh(each["refresh_token"]).status_code == 400
 
 
-def test_an_access_token_without_a_family_goes_alone(setting: Setting) -> None:
+def test_revoking_an_access_token_without_a_family(setting: Setting) -> None:
     asked = setting.asking(scope="openid things:read")
     one, other = setting.tokens(asked)["access_token"], setting.tokens(asked)["access_token"]
     setting.give_back(one)
@@ -128,7 +128,7 @@ def test_an_access_token_without_a_family_goes_alone(setting: Setting) -> None:
     assert setting.gatepost.token_answer(machine, "things:read").status_code == 200
 
 
-def test_what_was_exchanged_goes_with_what_it_came_of(setting: Setting) -> None:
+def test_exchanged_tokens_end_with_their_subject_token(setting: Setting) -> None:
     exchanger = setting.gatepost.define_client(
         setting.admin, scope="things:read", grant_types=[TOKEN_EXCHANGE], serves=[setting.api]
     )
@@ -150,7 +150,7 @@ def test_what_was_exchanged_goes_with_what_it_came_of(setting: Setting) -> None:
     assert not setting.works(first["access_token"])
 
 
-def test_a_public_client_gives_back_its_own(setting: Setting) -> None:
+def test_a_public_client_revokes_its_own_token(setting: Setting) -> None:
     public, other = (setting.define(token_endpoint_auth_method="none") for _ in range(2))
     first, kept = (setting.redeem(setting.code(setting.asking(public)), public).json() for _ in range(2))
     setting.give_back(first["refresh_token"], other)
@@ -170,7 +170,7 @@ def test_a_hint_changes_nothing(setting: Setting, hint: str) -> None:
         assert not setting.works(first["access_token"])
 
 
-def test_the_ledger_says_it_once(setting: Setting) -> None:
+def test_a_revocation_is_recorded_once(setting: Setting) -> None:
     first = setting.tokens()
     jti = opened(first["access_token"])[1]["jti"]
     [issued] = setting.subject("oauth.token.issued", jti)
@@ -186,7 +186,7 @@ def test_the_ledger_says_it_once(setting: Setting) -> None:
 # --- one's own alone
 
 
-def test_nothing_of_another_client_ends_and_nothing_is_told(setting: Setting) -> None:
+def test_tokens_of_another_client_are_not_revoked(setting: Setting) -> None:
     first = setting.tokens()
     second = setting.refreshed(first["refresh_token"])
     stranger = setting.define()
@@ -200,7 +200,7 @@ def test_nothing_of_another_client_ends_and_nothing_is_told(setting: Setting) ->
     assert len(setting.entries("oauth.token.revoked", "oauth.consent.ended")) == count
 
 
-def test_nothing_of_another_account_ends(setting: Setting, own: Setting) -> None:
+def test_tokens_of_another_account_are_not_revoked(setting: Setting, own: Setting) -> None:
     first = setting.tokens()
     for token in (first["access_token"], first["refresh_token"]):
         for client in (own.client, own.server, own.first):
@@ -209,7 +209,7 @@ def test_nothing_of_another_account_ends(setting: Setting, own: Setting) -> None
     assert setting.refresh(first["refresh_token"]).status_code == 200
 
 
-def test_what_is_no_token_is_no_fault(setting: Setting) -> None:
+def test_revoking_an_unknown_token_is_not_an_error(setting: Setting) -> None:
     code = setting.code()
     first = setting.redeem(code).json()
     altered = [first[name][:-1] for name in ("access_token", "refresh_token")]
@@ -228,7 +228,7 @@ def test_one_token_must_be_sent(setting: Setting, form: dict[str, Any], words: s
     check_refusal(setting.post("revoke", **form), "/oauth/revoke", "invalid_request", words)
 
 
-def test_who_does_not_authenticate_ends_nothing(setting: Setting) -> None:
+def test_revocation_requires_authentication(setting: Setting) -> None:
     first = setting.tokens()
     with elsewhere() as session:
         for headers, form in (
@@ -364,7 +364,7 @@ def test_it_is_never_said_to_have_ended_when_it_has_not(own: Setting) -> None:
 # --- somebody leaves
 
 
-def test_all_that_a_person_allowed_ends(own: Setting) -> None:
+def test_the_login_application_ends_all_consents_of_a_person(own: Setting) -> None:
     second = own.define()
     name = "ada@example.com"
     asked = (own.asking(second), second), (own.asking(scope="things:read"), own.client)
@@ -387,7 +387,7 @@ def test_all_that_a_person_allowed_ends(own: Setting) -> None:
     assert own.works(own.tokens(sub=name)["access_token"]), "who comes back may allow it again"
 
 
-def test_at_one_client_only(own: Setting) -> None:
+def test_the_login_application_ends_the_consents_for_one_client(own: Setting) -> None:
     second = own.define()
     here, there = own.tokens(), own.tokens(own.asking(second), second)
     bob = own.tokens(sub="bob")
@@ -403,7 +403,7 @@ def test_a_client_that_is_not_there_ends_nothing(setting: Setting, client: str) 
     assert setting.works(told["access_token"])
 
 
-def test_said_twice_it_ends_nothing_new(own: Setting) -> None:
+def test_a_repeated_revocation_ends_nothing_more(own: Setting) -> None:
     told, said = own.tokens(), own.leaving()
     assert own.say(said).status_code == 200
     assert not own.works(told["access_token"])
@@ -479,7 +479,7 @@ WRONG: dict[str, tuple[Callable[[Setting, Setting], str], str]] = {
 
 @pytest.mark.parametrize("gatepost", ["sqlite"], indirect=True, scope="session")  # nothing is stored
 @pytest.mark.parametrize("name", WRONG)
-def test_what_ends_nothing(setting: Setting, own_beside: Setting, name: str) -> None:
+def test_revocations_that_end_nothing(setting: Setting, own_beside: Setting, name: str) -> None:
     make, words = WRONG[name]
     told = setting.tokens()
     check_refusal(setting.say(make(setting, own_beside)), "/oauth/revoke", "invalid_request", words)
@@ -500,7 +500,7 @@ def test_another_type_of_jwt_is_only_a_strange_token(setting: Setting, typ: str 
     assert setting.works(told["access_token"])
 
 
-def test_a_handoff_and_a_leaving_are_not_taken_for_each_other(setting: Setting) -> None:
+def test_handoffs_and_revocations_are_not_interchangeable(setting: Setting) -> None:
     told = setting.tokens()
     answer = setting.gatepost.session.get(
         f"{setting.url}/oauth/authorize", params={"handoff": setting.leaving()}, allow_redirects=False
@@ -509,7 +509,7 @@ def test_a_handoff_and_a_leaving_are_not_taken_for_each_other(setting: Setting) 
     assert setting.works(told["access_token"])
 
 
-def test_who_is_suspended_or_has_no_login_application_ends_nothing(own: Setting) -> None:
+def test_a_suspended_account_or_one_without_login_application_revokes_nothing(own: Setting) -> None:
     told = own.tokens()
     store, settings = own.gatepost.opened.store, own.gatepost.opened.service
     store.run_now(lambda tx: account_admin.suspend(tx, own.name, ""))

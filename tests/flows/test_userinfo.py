@@ -173,7 +173,7 @@ def test_no_token(single: Platform) -> None:
         assert "error=" not in answer.headers["WWW-Authenticate"], "RFC 6750, section 3.1: nothing was shown"
 
 
-def test_what_is_no_access_token_of_ours(single: Platform) -> None:
+def test_tokens_that_gatepost_did_not_issue(single: Platform) -> None:
     found = single.tokens()
     head, claims, signature = found["access_token"].split(".")
     now = int(time.time())
