@@ -79,13 +79,13 @@ def looks(answer: requests.Response) -> tuple[int, bytes, dict[str, str]]:
 
 
 @pytest.mark.parametrize("method", METHODS[:3])
-def test_the_way_it_is_registered_for(sqlite_setting: Setting, method: str) -> None:
+def test_a_client_authenticates_by_its_registered_method(sqlite_setting: Setting, method: str) -> None:
     answer = show(sqlite_setting, sqlite_setting.clients[method], method)
     assert answer.status_code == 200, answer.text
     assert answer.headers["Gatepost-Event"].startswith("evt_")
 
 
-def test_a_public_client_is_known_but_acts_for_nobody(setting: Setting) -> None:
+def test_a_public_client_gets_no_token_for_itself(setting: Setting) -> None:
     answer = show(setting, setting.clients["none"], "none")
     check_refusal(answer, "/oauth/tokens", "unauthorized_client")
     assert answer.headers["Gatepost-Event"].startswith("evt_")
@@ -95,7 +95,7 @@ OTHERS = [(registered, shown) for registered in METHODS for shown in METHODS if 
 
 
 @pytest.mark.parametrize(("registered", "shown"), OTHERS)
-def test_no_other_way(sqlite_setting: Setting, registered: str, shown: str) -> None:
+def test_other_authentication_methods_are_refused(sqlite_setting: Setting, registered: str, shown: str) -> None:
     with elsewhere() as session:
         answer = show(sqlite_setting, sqlite_setting.clients[registered], shown, session)
     check_refusal(answer, "/oauth/tokens", "invalid_client", "client authentication failed")
@@ -218,7 +218,7 @@ def test_the_eleventh_failure_in_a_minute_is_429(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS[:3])
-def test_the_right_credentials_pass_whatever_failed_before(setting: Setting, method: str) -> None:
+def test_correct_credentials_pass_after_failures(setting: Setting, method: str) -> None:
     """Nobody who guesses from the same address can lock a client out."""
     client = setting.define(token_endpoint_auth_method=method)
     wrong = Client(client.id, "gps_wrong")
@@ -250,7 +250,7 @@ def test_a_replayed_assertion_is_a_failure_like_any_other(setting: Setting) -> N
         assert show(setting, client, "private_key_jwt", here).status_code == 200
 
 
-def test_all_ways_to_fail_count_together(setting: Setting) -> None:
+def test_all_kinds_of_failures_count_together(setting: Setting) -> None:
     client = setting.define()
     wrong = Client(client.id, "gps_wrong")
     with elsewhere() as here:
@@ -259,7 +259,7 @@ def test_all_ways_to_fail_count_together(setting: Setting) -> None:
         assert show(setting, wrong, "client_secret_basic", here).status_code == 429
 
 
-def test_guessing_in_parallel_is_no_way_around(setting: Setting) -> None:
+def test_concurrent_failures_do_not_avoid_the_limit(setting: Setting) -> None:
     client = setting.define()
     with elsewhere() as here, ThreadPoolExecutor(25) as pool:
         wrong = Client(client.id, "gps_wrong")
@@ -270,7 +270,7 @@ def test_guessing_in_parallel_is_no_way_around(setting: Setting) -> None:
     assert len(setting.refusals(client)) == 10
 
 
-def test_a_claimed_address_is_not_believed(setting: Setting) -> None:
+def test_a_forwarded_address_is_not_trusted(setting: Setting) -> None:
     wrong = Client(setting.define().id, "gps_wrong")
     with elsewhere() as here:
         for number in range(10):

@@ -50,7 +50,7 @@ def setting(gatepost: Service, account_name: str) -> Setting:
     return Setting(gatepost, account_name)
 
 
-def test_an_answer_says_what_was_issued(setting: Setting) -> None:
+def test_a_response_describes_the_token(setting: Setting) -> None:
     answer = setting.gatepost.token_answer(setting.client, "read")
     assert answer.status_code == 200
     assert set(answer.json()) == {"access_token", "token_type", "expires_in", "scope"}
@@ -83,13 +83,13 @@ def test_there_is_no_default_scope(setting: Setting, scope: str | None) -> None:
 
 
 @pytest.mark.parametrize("scope", ["admin", "read admin", "*", "openid", "offline_access", "gatepost:clients", "READ"])
-def test_a_scope_beyond_the_grant_is_refused_whole(setting: Setting, scope: str) -> None:
+def test_a_scope_beyond_the_grant_refuses_the_request(setting: Setting, scope: str) -> None:
     status, error, description = setting.error(scope)
     assert (status, error) == (400, "invalid_scope")
     assert next(name for name in scope.split() if name != "read") in description
 
 
-def test_a_refusal_is_in_the_ledger_with_its_rule(setting: Setting) -> None:
+def test_a_refusal_is_recorded_with_its_rule(setting: Setting) -> None:
     answer = setting.gatepost.token_answer(setting.client, "admin")
     entry = setting.entry(answer.headers["Gatepost-Event"])
     assert entry["type"] == "oauth.token.refused"
@@ -201,7 +201,7 @@ class TestExplain:
         assert told["error"] == "invalid_scope"
         assert [each["rule"] for each in told["rules"] if not each["held"]] == ["scopes_are_granted"]
 
-    def test_the_explanation_is_what_happens(self, setting: Setting) -> None:
+    def test_the_explanation_matches_the_decision(self, setting: Setting) -> None:
         _, told = self.told(setting, "read")
         claims = setting.claims("read")
         moving = {"jti", "iat", "exp"}
@@ -209,7 +209,7 @@ class TestExplain:
             name: value for name, value in claims.items() if name not in moving
         }
 
-    def test_strangers_get_no_explanation(self, setting: Setting) -> None:
+    def test_an_unauthenticated_client_gets_no_explanation(self, setting: Setting) -> None:
         answer, _ = self.told(setting, "read", Client(setting.client.id, "wrong"))
         assert answer.status_code == 401
         assert "Preference-Applied" not in answer.headers

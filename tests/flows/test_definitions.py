@@ -108,7 +108,7 @@ class TestScopes:
     def test_without_a_resource_it_is_the_accounts_own(self, admin: Admin) -> None:
         assert admin.scopes({"name": "own"}).json()["resource"] == f"urn:gatepost:{admin.account}"
 
-    def test_a_resource_belongs_to_who_defined_it_first(self, admin: Admin, gatepost: Service) -> None:
+    def test_a_resource_belongs_to_the_account_that_defined_it_first(self, admin: Admin, gatepost: Service) -> None:
         resource = f"https://{admin.name}.taken.example"
         assert admin.scopes({"name": "read", "resource": resource}).status_code == 201
         other = Admin(gatepost, f"{admin.name}-other")

@@ -70,7 +70,9 @@ def sqlite_limited(sqlite_gatepost: Service) -> Limited:
         {"unknown": "member"},
     ],
 )
-def test_a_client_that_can_do_more(sqlite_limited: Limited, needed: str, change: dict[str, Any]) -> None:
+def test_reading_or_changing_a_client_with_more_scopes_than_the_caller(
+    sqlite_limited: Limited, needed: str, change: dict[str, Any]
+) -> None:
     holder = sqlite_limited.holders[needed]
     before = sqlite_limited.shown(holder)
     sqlite_limited.check_refused({"client_id": holder.id} | change, needed)
@@ -80,7 +82,7 @@ def test_a_client_that_can_do_more(sqlite_limited: Limited, needed: str, change:
 
 @pytest.mark.parametrize("needed", OTHERS)
 @pytest.mark.parametrize("by", ["scope", "grants", "both"])
-def test_a_new_client_that_could_do_more(sqlite_limited: Limited, needed: str, by: str) -> None:
+def test_creating_a_client_with_more_scopes_than_the_caller(sqlite_limited: Limited, needed: str, by: str) -> None:
     scope = f"gatepost:clients {needed}"
     grants: dict[str, Any] = {"grants": [CREDENTIALS | {"scopes": scope.split()}]}
     members = {"scope": {"scope": scope}, "grants": grants, "both": grants | {"scope": scope}}[by]
@@ -88,7 +90,7 @@ def test_a_new_client_that_could_do_more(sqlite_limited: Limited, needed: str, b
 
 
 @pytest.mark.parametrize("needed", OTHERS)
-def test_raising_oneself_or_a_client_of_ones_own(sqlite_limited: Limited, needed: str) -> None:
+def test_adding_scopes_to_the_calling_or_another_client(sqlite_limited: Limited, needed: str) -> None:
     own = sqlite_limited.gatepost.define_client(sqlite_limited.token, scope="")
     for client in (sqlite_limited.admin, own):
         sqlite_limited.check_refused({"client_id": client.id, "scope": f"gatepost:clients {needed}"}, needed)

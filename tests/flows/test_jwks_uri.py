@@ -97,7 +97,7 @@ def test_a_key_at_a_url(gatepost: Service, account_name: str) -> None:
         assert set(request.headers) == {":method", ":path", "host", "accept", "user-agent"}
 
 
-def test_a_key_that_is_not_there(sqlite_gatepost: Service, account_name: str) -> None:
+def test_a_key_that_is_not_in_the_key_set(sqlite_gatepost: Service, account_name: str) -> None:
     """Asked for once, and then not again for a while."""
     with published(sqlite_gatepost, account_name, jwks(NEW)) as there:
         for _ in range(5):
@@ -173,7 +173,7 @@ def test_many_at_once_fetch_once(sqlite_gatepost: Service, account_name: str) ->
         assert len(there.server.requests) == 1
 
 
-def test_strangers_do_not_make_us_fetch(sqlite_gatepost: Service, account_name: str) -> None:
+def test_unknown_clients_do_not_cause_a_fetch(sqlite_gatepost: Service, account_name: str) -> None:
     """Only a key set of a client's definition is fetched, whatever an assertion names."""
     with published(sqlite_gatepost, account_name, jwks(KEY)) as there, receiver(jwks(NEW)) as evil:
         claims = right_claims(there.client, sqlite_gatepost.url)
@@ -301,7 +301,7 @@ def test_keys_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         asyncio.run(story())
 
 
-def test_keys_serve_on_while_their_server_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_keys_are_used_while_their_server_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with inside(tmp_path, monkeypatch) as (there, here):
 
         async def story() -> None:

@@ -237,14 +237,14 @@ def test_a_wrong_assertion(workload: Workload, name: str) -> None:
     assert assertion not in json.dumps(entry), "no token is in the ledger"
 
 
-def test_a_key_by_address_is_never_fetched(workload: Workload) -> None:
+def test_a_key_url_in_an_assertion_is_never_fetched(workload: Workload) -> None:
     with receiver(jwks(STRANGER)) as evil:
         for header in ({"jku": evil.url}, {"x5u": evil.url}, {"jku": evil.url, "kid": "evil"}):
             workload.refused(workload.sign(STRANGER, header), "verified")
         assert evil.connections == 0
 
 
-def test_tokens_of_our_own_are_no_assertions(workload: Workload) -> None:
+def test_access_tokens_are_not_accepted_as_assertions(workload: Workload) -> None:
     token = workload.ask(workload.sign()).json()["access_token"]
     workload.refused(token, "trusted")
 
@@ -260,7 +260,7 @@ def test_no_scope_beyond_the_entry(workload: Workload, scope: str) -> None:
     workload.refused(workload.sign(), "scope", code="invalid_scope", scope=scope)
 
 
-def test_an_assertion_must_be_there(workload: Workload) -> None:
+def test_an_assertion_is_required(workload: Workload) -> None:
     for assertion in (None, ""):
         check_refusal(workload.ask(assertion), TOKENS, "invalid_request", "assertion")
 
@@ -321,7 +321,7 @@ def test_several_entries_of_one_issuer(sqlite_gatepost: Service, account_name: s
     assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
 
 
-def test_more_entries_than_anybody_needs(sqlite_gatepost: Service, account_name: str, stack: ExitStack) -> None:
+def test_a_large_number_of_issuer_entries(sqlite_gatepost: Service, account_name: str, stack: ExitStack) -> None:
     """Each with keys of its own that are not there: never a defect of ours, and in the end a plain refusal."""
     workload = Workload(sqlite_gatepost, account_name, stack)
     workload.server.behaviour = (404, {}, b"")
@@ -335,9 +335,7 @@ def test_more_entries_than_anybody_needs(sqlite_gatepost: Service, account_name:
 # --- the issuer's keys
 
 
-def test_an_unknown_key_is_asked_for_but_not_again_and_again(
-    sqlite_gatepost: Service, account_name: str, stack: ExitStack
-) -> None:
+def test_an_unknown_key_is_fetched_once(sqlite_gatepost: Service, account_name: str, stack: ExitStack) -> None:
     workload = Workload(sqlite_gatepost, account_name, stack)
     new = ECKey.generate_key("P-256", {"kid": "new"})
     for _ in range(5):
@@ -383,7 +381,7 @@ def test_keys_that_cannot_be_had(sqlite_gatepost: Service, account_name: str, st
 # --- proofs, and explaining
 
 
-def test_the_token_is_bound_to_a_key_that_is_shown(workload: Workload) -> None:
+def test_a_token_is_bound_to_the_key_of_the_proof(workload: Workload) -> None:
     prover = Prover(workload.url)
     answer = workload.ask(workload.sign(), headers=prover.headers())
     assert answer.json()["token_type"] == "DPoP"
@@ -436,7 +434,7 @@ def test_the_commands(gatepost: Service, account_name: str, stack: ExitStack) ->
     workload.refused(right, "trusted")
 
 
-def test_what_the_commands_say(workload: Workload, account_name: str) -> None:
+def test_the_output_of_the_issuer_commands(workload: Workload, account_name: str) -> None:
     _, first = workload.gatepost.account(account_name)
     name, cli = workload.name, workload.gatepost.cli
     assert SUBJECT in cli("issuer", "list", "--account", workload.account).stdout
@@ -504,7 +502,9 @@ def test_each_token_of_an_issuer_is_accepted_once(gatepost: Service, account_nam
     workload.refused(workload.sign(jti="two"), "used before")
 
 
-def test_of_many_who_show_it_at_once_one_is_served(gatepost: Service, account_name: str, stack: ExitStack) -> None:
+def test_of_concurrent_uses_of_an_assertion_one_succeeds(
+    gatepost: Service, account_name: str, stack: ExitStack
+) -> None:
     workload = Workload(gatepost, account_name, stack)
     store, account = gatepost.opened.store, account_name
     store.run_now(lambda tx: issuer_admin.remove(tx, lookup.named(tx, account), "ci"))

@@ -71,7 +71,7 @@ def store(tmp_path: Path) -> Alone:
     return found
 
 
-def test_rotate_is_refused_until_the_next_key_is_known(store: Alone) -> None:
+def test_rotate_is_refused_until_the_next_key_was_announced_long_enough(store: Alone) -> None:
     before = keys(store)
     ended = store.cli("key", "rotate", "--alg", "ES256", check=False)
     assert ended.returncode == 2
@@ -116,7 +116,7 @@ def test_rotate_all_once_the_next_keys_are_known(tmp_path: Path) -> None:
 # --- revoke
 
 
-def test_revoke_takes_the_key_away(own: Service) -> None:
+def test_revoke_removes_the_key(own: Service) -> None:
     token = own.token(first(own), SCOPE)
     assert verified(own, token)
     revoked = own.cli_json("key", "revoke", signer(token), "--yes", "--reason", "stolen")

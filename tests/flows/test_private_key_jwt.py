@@ -88,7 +88,7 @@ def test_a_right_assertion(sqlite_setting: Setting, name: str) -> None:
     assert answer.json()["scope"] == SCOPE
 
 
-def test_the_client_id_may_be_said_too(setting: Setting) -> None:
+def test_client_id_may_be_sent_with_an_assertion(setting: Setting) -> None:
     assert setting.ask(setting.sign(), client_id=setting.client).status_code == 200
     wrong = setting.ask(setting.sign(), client_id=setting.other)
     check_refusal(wrong, "/oauth/tokens", "invalid_request", "client_id")
@@ -181,7 +181,7 @@ def test_a_wrong_assertion(sqlite_setting: Setting, name: str) -> None:
     assert "Gatepost-Event" not in answer.headers
 
 
-def test_the_ledger_says_what_was_wrong(sqlite_setting: Setting) -> None:
+def test_the_ledger_records_why_an_assertion_failed(sqlite_setting: Setting) -> None:
     sent = {name: sqlite_setting.ask(make(sqlite_setting)).headers["X-Request-Id"] for name, (make, _) in WRONG.items()}
     asked = ("audit", "list", "--account", sqlite_setting.name, "--type", "oauth.token.refused", "--limit", "1000")
     entries = {entry["request"]: entry["data"] for entry in sqlite_setting.gatepost.cli_json(*asked)}
@@ -190,7 +190,7 @@ def test_the_ledger_says_what_was_wrong(sqlite_setting: Setting) -> None:
     assert {(data["error"], data["method"]) for data in entries.values()} == {("invalid_client", "private_key_jwt")}
 
 
-def test_a_subject_that_is_another_client_is_that_clients_failure(setting: Setting) -> None:
+def test_an_assertion_with_another_clients_subject_is_refused(setting: Setting) -> None:
     assert setting.ask(setting.sign(sub=setting.other)).status_code == 401
     assert setting.ask(setting.sign(sub=setting.other, iss=setting.other)).status_code == 401
 
@@ -204,12 +204,12 @@ def test_an_assertion_is_used_once(setting: Setting) -> None:
     assert setting.ask(signed(KEYS["rsa"], again | {"exp": now() + 90})).status_code == 401
 
 
-def test_the_id_of_an_assertion_is_of_one_client(setting: Setting) -> None:
+def test_assertion_ids_are_scoped_to_a_client(setting: Setting) -> None:
     for key, client in ((KEY, setting.client), (ATTACKER, setting.other)):
         assert setting.ask(assertion(key, client, setting.issuer, jti="of both")).status_code == 200
 
 
-def test_of_fifty_parallel_uses_one_succeeds(setting: Setting) -> None:
+def test_of_fifty_concurrent_uses_one_succeeds(setting: Setting) -> None:
     sent = setting.sign()
     with ThreadPoolExecutor(25) as pool:
         statuses = [answer.status_code for answer in pool.map(lambda _: setting.ask(sent), range(50))]
@@ -227,13 +227,13 @@ def test_another_process_refuses_a_replay(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "", "urn:ietf:params:oauth:client-assertion-type:saml2-bearer"])
-def test_the_type_of_the_assertion_is_said(sqlite_setting: Setting, kind: str | None) -> None:
+def test_client_assertion_type_is_required(sqlite_setting: Setting, kind: str | None) -> None:
     sent = form(SCOPE, sqlite_setting.sign()) | {"client_assertion_type": kind or ""}
     answer = sqlite_setting.gatepost.session.post(f"{sqlite_setting.issuer}/oauth/tokens", data=sent)
     check_refusal(answer, "/oauth/tokens", "invalid_request", "client_assertion_type", ASSERTION_TYPE)
 
 
-def test_a_key_that_was_taken_away_no_longer_works(setting: Setting) -> None:
+def test_a_key_that_was_removed_is_no_longer_accepted(setting: Setting) -> None:
     client = setting.define([KEY.as_dict(private=False)])
     assert setting.ask(assertion(KEY, client, setting.issuer)).status_code == 200
     members = {"client_id": client, "jwks": {"keys": [ATTACKER.as_dict(private=False)]}}

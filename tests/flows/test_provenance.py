@@ -196,7 +196,7 @@ def check_ended(estate: Estate, token: str) -> None:
 
 
 @pytest.mark.parametrize(("root", "end"), PAIRS)
-def test_what_was_exchanged_ends_with(estate: Estate, root: str, end: str) -> None:
+def test_an_exchanged_token_ends_with_what_it_depends_on(estate: Estate, root: str, end: str) -> None:
     ending, _, told = ENDS[end]
     found = ROOTS[root](estate, 2)
     assert estate.introspect(found.token, estate.second)["active"]
@@ -218,7 +218,7 @@ def test_a_workloads_token_ends_with_its_issuer_entry(estate: Estate, end: str) 
 
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("end", ["the first subject token", "the first subject token's client"])
-def test_the_end_reaches_the_end_of_the_longest_chain(sqlite_estate: Estate, root: str, end: str) -> None:
+def test_the_longest_chain_ends_with_its_first_token(sqlite_estate: Estate, root: str, end: str) -> None:
     found = ROOTS[root](sqlite_estate, LONGEST_CHAIN)
     assert len(found.chain) == LONGEST_CHAIN
     longer = sqlite_estate.exchange(found.token, by=sqlite_estate.posing)
@@ -229,7 +229,7 @@ def test_the_end_reaches_the_end_of_the_longest_chain(sqlite_estate: Estate, roo
         assert sqlite_estate.introspect(token, sqlite_estate.second) == {"active": False}
 
 
-def test_a_client_that_is_enabled_again_brings_its_tokens_back(estate: Estate) -> None:
+def test_tokens_are_active_again_when_a_client_is_enabled(estate: Estate) -> None:
     """As it does for the tokens of its own, but not for one that was given back meanwhile."""
     found, other = ROOTS["client credentials"](estate, 2), ROOTS["client credentials"](estate, 2)
     set_status(estate, estate.machine, "disabled")
@@ -240,7 +240,7 @@ def test_a_client_that_is_enabled_again_brings_its_tokens_back(estate: Estate) -
     assert estate.introspect(other.token, estate.second) == {"active": False}
 
 
-def test_the_operator_revokes_what_a_disabled_client_holds_back(sqlite_estate: Estate) -> None:
+def test_the_operator_revokes_tokens_that_a_disabled_client_blocks(sqlite_estate: Estate) -> None:
     found = ROOTS["client credentials"](sqlite_estate, 2)
     set_status(sqlite_estate, sqlite_estate.machine, "disabled")
     token = opened(found.token)[1]["jti"]
@@ -268,7 +268,7 @@ def test_the_record_and_the_command_show_the_chain(sqlite_estate: Estate) -> Non
     assert len(mentioned) == 3, "the token itself, and both that came of it"
 
 
-def test_what_reached_an_api_says_what_ended_it(sqlite_estate: Estate) -> None:
+def test_the_reach_report_shows_what_ended_a_token(sqlite_estate: Estate) -> None:
     """`audit reach`, for a token whose subject token was revoked."""
     found = ROOTS["client credentials"](sqlite_estate, 1)
     revoke_root(sqlite_estate, "client credentials", found)

@@ -48,13 +48,13 @@ def test_what_mentions_a_token_a_family_or_a_person(platform: Platform) -> None:
         (["--token", "tok_1", "--family", "fam_1"], "use one of them"),
     ],
 )
-def test_a_question_that_cannot_be_asked(platform: Platform, options: list[str], words: str) -> None:
+def test_filters_that_cannot_be_combined(platform: Platform, options: list[str], words: str) -> None:
     done = platform.gatepost.cli("audit", "list", "--account", platform.name, *options, check=False)
     assert done.returncode == 2
     assert words in done.stderr
 
 
-def test_what_could_reach_an_api(platform: Platform) -> None:
+def test_the_tokens_that_could_reach_an_api(platform: Platform) -> None:
     gatepost = platform.gatepost
     machine = gatepost.define_client(platform.admin, scope="things:read")
     token = opened(gatepost.token(machine, "things:read"))[1]["jti"]
@@ -74,7 +74,7 @@ def test_what_could_reach_an_api(platform: Platform) -> None:
     assert reached("2h") == {}
 
 
-def test_scopes_that_nobody_uses(platform: Platform) -> None:
+def test_the_report_of_unused_scopes(platform: Platform) -> None:
     gatepost = platform.gatepost
     machine = gatepost.define_client(platform.admin, client_name="Robot", scope="things:read things:write")
     gatepost.token(machine, "things:read")

@@ -75,7 +75,7 @@ def test_only_the_whole_secret_works(setting: Setting) -> None:
     assert setting.works(client)
 
 
-def test_what_is_stored_is_not_the_secret(setting: Setting) -> None:
+def test_secrets_are_stored_as_hashes(setting: Setting) -> None:
     client = setting.define()
     opened = app.open_for_use(settings.load({}, environment=setting.gatepost.environment))
     try:
@@ -136,7 +136,7 @@ def test_rotating_again_does_not_lengthen_an_overlap(setting: Setting) -> None:
     assert setting.shown(one)[0]["expires_at"] == ending["expires_at"]
 
 
-def test_the_ledger_says_that_it_changed_but_not_to_what(setting: Setting) -> None:
+def test_the_ledger_records_a_new_secret_without_its_value(setting: Setting) -> None:
     client = setting.rotate(setting.define())
     asked = ("audit", "list", "--account", "secrets", "--subject", client.id, "--type", "oauth.client.changed")
     [entry] = setting.gatepost.cli_json(*asked)

@@ -63,7 +63,7 @@ def test_a_client_is_granted_a_scope_of_a_shared_resource(tenant: Tenant) -> Non
     {"name": "admin", "resource": PLATFORM}, {"name": "admin", "resource": PLATFORM + "/"}, {"name": "use"},
     {"name": "use", "resource": PLATFORM}, {"name": "use", "resource": "https://api.elsewhere.example"},
 ])  # fmt: skip
-def test_an_account_defines_no_scope_of_it(tenant: Tenant, body: dict[str, str]) -> None:
+def test_an_account_cannot_define_scopes_of_a_shared_resource(tenant: Tenant, body: dict[str, str]) -> None:
     answer = tenant.gatepost.post("/oauth/scopes", tenant.admin, body)
     check_refusal(answer, "/oauth/scopes", "invalid_request", "shared")
 

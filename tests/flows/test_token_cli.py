@@ -142,7 +142,7 @@ def test_the_tokens_of_a_client_a_person_or_a_family(shop: Shop) -> None:
     assert table.splitlines()[0].split() == ["id", "state", "client", "grant", "scope", "expires"]
 
 
-def test_what_was_said_about_a_person_is_never_shown(shop: Shop) -> None:
+def test_claims_about_a_person_are_never_shown(shop: Shop) -> None:
     told = shop.tokens()
     said = "".join(
         shop.say(*command)
@@ -168,7 +168,7 @@ STATES: dict[str, Callable[[Shop, dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_it_says_whether_it_works_and_if_not_why(sqlite_shop: Shop, state: str) -> None:
+def test_token_show_prints_the_state(sqlite_shop: Shop, state: str) -> None:
     scope = "openid things:read" if state == "consent ended" else "openid offline_access things:read"
     told = sqlite_shop.tokens(sqlite_shop.asking(scope=scope))
     STATES[state](sqlite_shop, told)
@@ -176,7 +176,7 @@ def test_it_says_whether_it_works_and_if_not_why(sqlite_shop: Shop, state: str) 
     assert sqlite_shop.rows("token", "show", "--client", sqlite_shop.client.id)[0][1] == state
 
 
-def test_a_token_is_found_by_id_long_after_and_else_for_a_day(sqlite_shop: Shop) -> None:
+def test_tokens_are_found_by_id_at_any_time_and_otherwise_for_a_day(sqlite_shop: Shop) -> None:
     told = sqlite_shop.tokens()
     running = sqlite_shop.gatepost
 
@@ -278,7 +278,7 @@ def test_revoke_a_client(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("stopped", ["client", "account"])
-def test_what_is_revoked_while_all_is_stopped_does_not_come_back(sqlite_shop: Shop, stopped: str) -> None:
+def test_tokens_that_are_revoked_while_suspended_stay_revoked(sqlite_shop: Shop, stopped: str) -> None:
     """An operator stops a client that leaked, revokes what it had, gives it a new secret, and lets it go on."""
     shop, machine = sqlite_shop, sqlite_shop.machine()
     token = shop.gatepost.token(machine, "things:read")
@@ -294,7 +294,7 @@ def test_what_is_revoked_while_all_is_stopped_does_not_come_back(sqlite_shop: Sh
     assert not shop.works(token)
 
 
-def test_many_end_in_slices(sqlite_shop: Shop) -> None:
+def test_many_tokens_are_revoked_in_slices(sqlite_shop: Shop) -> None:
     shop, machine = sqlite_shop, sqlite_shop.machine()
     box, person = shop.gatepost.opened.service.keys.data, b"p" * 32
 
@@ -458,7 +458,7 @@ def test_consent_commands_say_what_to_do(two: tuple[Shop, Shop, dict[str, str], 
     assert (done.exit_code, "--account" in done.stderr) == (2, True)
 
 
-def test_a_person_of_many_consents_ends_beside_the_running_service(shop: Shop) -> None:
+def test_token_revoke_ends_consents_while_the_service_runs(shop: Shop) -> None:
     """The command's own process, on the store that is served."""
     told = [shop.tokens() for _ in range(3)]
     assert all(shop.works(each["access_token"]) for each in told)

@@ -66,7 +66,7 @@ def chain(sqlite_gatepost: Service) -> Chain:
     return Chain(sqlite_gatepost, "exchange")
 
 
-def test_a_person_is_served_by_the_next_service(gatepost: Service, account_name: str) -> None:
+def test_a_token_of_a_person_is_exchanged(gatepost: Service, account_name: str) -> None:
     chain = Chain(gatepost, account_name)
     token = chain.persons()["access_token"]
     answer = chain.exchange(token)
@@ -102,7 +102,7 @@ def test_a_machines_token(chain: Chain) -> None:
 # --- who may exchange what
 
 
-def test_only_who_serves_the_resource_or_got_the_token(chain: Chain) -> None:
+def test_only_the_client_or_a_server_of_the_audience_exchanges_a_token(chain: Chain) -> None:
     token = chain.persons()["access_token"]
     stranger = chain.exchanging("store:read", [chain.store])
     nobody = chain.exchanging("store:read", [])
@@ -211,7 +211,7 @@ def test_what_may_not_be_obtained(chain: Chain, name: str) -> None:
     check_refusal(chain.exchange(chain.persons()["access_token"], scope, **named(chain, sent)), TOKENS, code)
 
 
-def test_an_audience_is_repeated_only_here(chain: Chain) -> None:
+def test_audience_may_be_repeated_in_an_exchange(chain: Chain) -> None:
     form = {"grant_type": "client_credentials", "scope": "gatepost:scopes"}
     answer = chain.ask(chain.first, **form, audience=[chain.store, chain.store])
     check_refusal(answer, TOKENS, "invalid_request", "audience")
@@ -254,7 +254,7 @@ def test_wrong_parameters(chain: Chain, name: str) -> None:
     check_refusal(answer, TOKENS, "invalid_request", word)
 
 
-def test_without_a_subject_a_client_has_no_rights_of_its_own(chain: Chain) -> None:
+def test_an_exchange_without_a_subject_token_is_refused(chain: Chain) -> None:
     """Whatever else it may obtain for itself."""
     able = chain.define(
         grant_types=["client_credentials", TOKEN_EXCHANGE], redirect_uris=None, scope="store:read", serves=[chain.api]
@@ -265,7 +265,7 @@ def test_without_a_subject_a_client_has_no_rights_of_its_own(chain: Chain) -> No
 
 
 @pytest.mark.parametrize("kind", [ACCESS_TOKEN, JWT])
-def test_the_kind_that_was_asked_for_is_said(chain: Chain, kind: str) -> None:
+def test_the_requested_token_type_is_returned(chain: Chain, kind: str) -> None:
     token = chain.persons()["access_token"]
     answer = chain.exchange(token, requested_token_type=kind, subject_token_type=kind)
     assert answer.json()["issued_token_type"] == kind
@@ -322,7 +322,7 @@ NO_SUBJECT: dict[str, Callable[[Chain], str]] = {
 
 @pytest.mark.parametrize("name", NO_SUBJECT)
 @pytest.mark.parametrize("kind", [ACCESS_TOKEN, JWT])
-def test_what_is_no_subject_token(chain: Chain, name: str, kind: str) -> None:
+def test_tokens_that_are_not_accepted_as_subject_token(chain: Chain, name: str, kind: str) -> None:
     token = NO_SUBJECT[name](chain)
     answer = chain.exchange(token, subject_token_type=kind)
     check_refusal(answer, TOKENS, "invalid_request", "subject_token")
@@ -348,7 +348,7 @@ def test_an_expired_subject_token(chain: Chain) -> None:
 # --- delegation, impersonation, and how far a chain goes
 
 
-def test_the_actors_in_a_row(chain: Chain) -> None:
+def test_delegation_nests_the_actors(chain: Chain) -> None:
     second = chain.exchanging("files", [chain.store])
     first = chain.exchanged(chain.persons()["access_token"])
     claims = opened(chain.exchanged(first, "files", by=second))[1]
@@ -356,7 +356,7 @@ def test_the_actors_in_a_row(chain: Chain) -> None:
     assert claims["sub"] == f"{chain.account}.ada"
 
 
-def test_impersonation_says_nothing_of_who_acts(chain: Chain) -> None:
+def test_impersonation_does_not_name_the_actor(chain: Chain) -> None:
     posing = chain.exchanging("store:read", [chain.api], "impersonation")
     claims = opened(chain.exchanged(chain.persons()["access_token"], by=posing))[1]
     assert "act" not in claims
@@ -364,13 +364,13 @@ def test_impersonation_says_nothing_of_who_acts(chain: Chain) -> None:
     assert chain.entries("oauth.token.issued")[0]["data"]["mode"] == "impersonation"
 
 
-def test_impersonation_does_not_hide_who_acted_before(chain: Chain) -> None:
+def test_impersonation_keeps_earlier_actors(chain: Chain) -> None:
     posing = chain.exchanging("files", [chain.store], "impersonation")
     first = chain.exchanged(chain.persons()["access_token"])
     assert opened(chain.exchanged(first, "files", by=posing))[1]["act"] == {"sub": chain.service.id}
 
 
-def test_a_chain_ends_somewhere(chain: Chain) -> None:
+def test_a_chain_of_exchanges_has_a_maximum_length(chain: Chain) -> None:
     token = chain.persons()["access_token"]
     for _ in range(DEEPEST):
         token = chain.exchanged(token, "things:read")
@@ -435,7 +435,7 @@ def test_what_ends_an_exchanged_token(gatepost: Service, account_name: str, name
     check_refusal(chain.exchange(first, "files", by=second), TOKENS, "invalid_request", "subject_token")
 
 
-def test_giving_back_an_exchanged_token_ends_nothing_of_another_client(gatepost: Service, account_name: str) -> None:
+def test_revoking_an_exchanged_token_ends_no_family_of_another_client(gatepost: Service, account_name: str) -> None:
     """Neither the person's refresh token nor the tokens that it gave: those are not the service's to end."""
     chain = Chain(gatepost, account_name)
     found = chain.persons()
@@ -514,7 +514,7 @@ def test_explaining_what_would_be_refused(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("grant_type", ["client_credentials", TOKEN_EXCHANGE, JWT_BEARER])
-def test_nothing_is_explained_to_who_does_not_authenticate(chain: Chain, grant_type: str) -> None:
+def test_explanations_require_authentication(chain: Chain, grant_type: str) -> None:
     public = chain.define(token_endpoint_auth_method="none")
     form = {"subject_token": chain.persons()["access_token"], "subject_token_type": ACCESS_TOKEN, "assertion": "x"}
     answer = chain.ask(public, {"Prefer": "explain"}, grant_type=grant_type, scope="store:read", **form)
