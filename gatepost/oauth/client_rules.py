@@ -1,10 +1,11 @@
 """Defining a client: the client that a request describes, and the rules between its members. No I/O.
 
-A rule returns the member at fault and what is wrong, or None.
+A violation of a rule names the member at fault and what is wrong.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,8 +47,8 @@ def define(
     client = _with_grants(msgspec.structs.replace(base, **values), body, grants)
     if isinstance(client, Refusal):
         return client
-    rules = (*RULES, *FAPI2_RULES) if strict else RULES
-    violation = _serves_own_resources(client, base_url) or _first_violation(client, rules)
+    of_profile = _fapi2_violations(client) if strict else ()
+    violation = next(chain(_resource_violations(client, base_url), _violations(client), of_profile), None)
     if violation:
         return MEMBERS.refusal(*violation)
     if client.token_endpoint_auth_method not in SECRET_METHODS:
@@ -62,11 +63,7 @@ def define(
 
 def fapi2_violation(client: Client) -> Violation | None:
     """Why the client cannot be used under the FAPI 2.0 security profile."""
-    return _first_violation(client, FAPI2_RULES)
-
-
-def _first_violation(client: Client, rules: tuple[Callable[[Client], Violation | None], ...]) -> Violation | None:
-    return next((violation for rule in rules if (violation := rule(client))), None)
+    return next(_fapi2_violations(client), None)
 
 
 # --- grants
@@ -119,114 +116,54 @@ def _with_explicit_grants(client: Client) -> Client | Refusal:
 # --- rules between members
 
 
-def _public_clients_use_public_grant_types(client: Client) -> Violation | None:
-    for grant_type in client.grant_types:
-        if GRANT_TYPES[grant_type].confidential and client.public:
-            return "grant_types", f"{grant_type} needs a client that authenticates; token_endpoint_auth_method is none"
-    return None
-
-
-def _redirecting_grant_types_have_redirect_uris(client: Client) -> Violation | None:
-    for grant_type in client.grant_types:
-        if GRANT_TYPES[grant_type].redirects and not client.redirect_uris:
-            return "redirect_uris", f"required for {grant_type} (the default); for a machine send client_credentials"
-    return None
-
-
-def _keys_are_sent_or_published(client: Client) -> Violation | None:
-    both = client.jwks is not None and client.jwks_uri is not None
-    return ("jwks_uri", "send jwks or jwks_uri, not both") if both else None
-
-
-def _private_key_jwt_has_keys(client: Client) -> Violation | None:
-    without = client.jwks is None and client.jwks_uri is None
-    if client.token_endpoint_auth_method == "private_key_jwt" and without:  # noqa: S105 (a name, not a secret)
-        return "jwks", "required for private_key_jwt, unless jwks_uri is sent"
-    return None
-
-
-def _redirect_uris_fit_the_application_type(client: Client) -> Violation | None:
-    for uri in client.redirect_uris:
-        problem = redirect_uris.problem(uri, native=client.application_type == "native")
-        if problem:
-            return "redirect_uris", f"{uri[:200]!r} {problem}"
-    return None
-
-
-def _public_clients_use_pkce(client: Client) -> Violation | None:
-    if not client.require_pkce and client.public:
-        return "require_pkce", "may be false only for a client that authenticates"
-    return None
-
-
-def _pkce_or_nonce(client: Client) -> Violation | None:
-    if not client.require_nonce and client.require_pkce:
-        return "require_nonce", "may be false only if require_pkce is false; with PKCE no nonce is needed"
-    return None
-
-
-def _every_scope_has_a_grant(client: Client) -> Violation | None:
-    granted = {name for grant in client.grants for name in grant.scopes}
-    missing = [name for name in scopes.split(client.scope) if name not in granted]
-    return ("scope", f"{missing[0]} cannot be obtained by {', '.join(client.grant_types)}") if missing else None
-
-
-RULES = (
-    _public_clients_use_public_grant_types,
-    _redirecting_grant_types_have_redirect_uris,
-    _keys_are_sent_or_published,
-    _private_key_jwt_has_keys,
-    _redirect_uris_fit_the_application_type,
-    _public_clients_use_pkce,
-    _pkce_or_nonce,
-    _every_scope_has_a_grant,
-)
-
-
-def _serves_own_resources(client: Client, base_url: str) -> Violation | None:
+def _resource_violations(client: Client, base_url: str) -> Iterator[Violation]:
     own = scopes.default_resource(client.account)
     for resource in client.serves:
         is_another_default = resource.startswith(scopes.default_resource("")) and resource != own
         if is_another_default or resources.is_base_url(resource, base_url):
-            return "serves", "must not be Gatepost's own base URL or the default resource of another account"
-    return None
+            yield "serves", "must not be Gatepost's own base URL or the default resource of another account"
 
 
-# --- rules of the FAPI 2.0 security profile
+def _violations(client: Client) -> Iterator[Violation]:
+    for grant_type in client.grant_types:
+        if GRANT_TYPES[grant_type].confidential and client.public:
+            yield "grant_types", f"{grant_type} needs a client that authenticates; token_endpoint_auth_method is none"
+    for grant_type in client.grant_types:
+        if GRANT_TYPES[grant_type].redirects and not client.redirect_uris:
+            yield "redirect_uris", f"required for {grant_type} (the default); for a machine send client_credentials"
+    yield from _key_violations(client)
+    for uri in client.redirect_uris:
+        problem = redirect_uris.problem(uri, native=client.application_type == "native")
+        if problem:
+            yield "redirect_uris", f"{uri[:200]!r} {problem}"
+    if not client.require_pkce and client.public:
+        yield "require_pkce", "may be false only for a client that authenticates"
+    if not client.require_nonce and client.require_pkce:
+        yield "require_nonce", "may be false only if require_pkce is false; with PKCE no nonce is needed"
+    granted = {name for grant in client.grants for name in grant.scopes}
+    for name in scopes.split(client.scope):
+        if name not in granted:
+            yield "scope", f"{name} cannot be obtained by {', '.join(client.grant_types)}"
 
 
-def _fapi2_client_signs_assertions(client: Client) -> Violation | None:
+def _key_violations(client: Client) -> Iterator[Violation]:
+    if client.jwks is not None and client.jwks_uri is not None:
+        yield "jwks_uri", "send jwks or jwks_uri, not both"
+    without_keys = client.jwks is None and client.jwks_uri is None
+    if client.token_endpoint_auth_method == "private_key_jwt" and without_keys:  # noqa: S105 (a name, not a secret)
+        yield "jwks", "required for private_key_jwt, unless jwks_uri is sent"
+
+
+def _fapi2_violations(client: Client) -> Iterator[Violation]:
+    """The rules of the FAPI 2.0 security profile."""
     if client.token_endpoint_auth_method != "private_key_jwt":  # noqa: S105 (a name, not a secret)
-        return "token_endpoint_auth_method", "must be private_key_jwt: the account's profile is fapi2"
-    return None
-
-
-def _fapi2_id_tokens_are_not_rs256(client: Client) -> Violation | None:
+        yield "token_endpoint_auth_method", "must be private_key_jwt: the account's profile is fapi2"
     is_rs256 = client.id_token_signed_response_alg == "RS256"  # noqa: S105 (a name, not a secret)
     if "authorization_code" in client.grant_types and is_rs256:
-        return "id_token_signed_response_alg", "must be ES256 or EdDSA in fapi2"
-    return None
-
-
-def _fapi2_keys_are_not_rs256(client: Client) -> Violation | None:
+        yield "id_token_signed_response_alg", "must be ES256 or EdDSA in fapi2"
     if any(key.get("alg") == "RS256" for key in (client.jwks or {}).get("keys", [])):
-        return "jwks", "must have no key for RS256 in fapi2; use PS256, ES256 or EdDSA"
-    return None
-
-
-def _fapi2_client_uses_pkce(client: Client) -> Violation | None:
-    return None if client.require_pkce else ("require_pkce", "must be true in fapi2")
-
-
-def _fapi2_redirect_uris_are_https(client: Client) -> Violation | None:
-    is_http = any(uri.startswith("http:") for uri in client.redirect_uris)
-    return ("redirect_uris", "must be https in fapi2") if is_http else None
-
-
-FAPI2_RULES = (
-    _fapi2_client_signs_assertions,
-    _fapi2_id_tokens_are_not_rs256,
-    _fapi2_keys_are_not_rs256,
-    _fapi2_client_uses_pkce,
-    _fapi2_redirect_uris_are_https,
-)
+        yield "jwks", "must have no key for RS256 in fapi2; use PS256, ES256 or EdDSA"
+    if not client.require_pkce:
+        yield "require_pkce", "must be true in fapi2"
+    if any(uri.startswith("http:") for uri in client.redirect_uris):
+        yield "redirect_uris", "must be https in fapi2"
