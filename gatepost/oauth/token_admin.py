@@ -74,14 +74,12 @@ def account_of(store: Store, selector: TokenSelector, name: str) -> Account:
 
 
 def _owner(tx: Tx, selector: TokenSelector) -> str:
-    """The account that a client id or a `sub` belongs to. Other ids do not tell."""
+    """The account of a client, of a person (`acc_….SUB`) or of a workload (`acc_…:NAME:SUB`). Other ids do not tell."""
     if selector.client:
         return client_admin.named(tx, selector.client).account
-    return account_in(selector.subject) if selector.subject else ""
-
-
-def account_in(subject: str) -> str:
-    """The account that the `sub` of a person (`acc_….SUB`) or of a workload (`acc_…:NAME:SUB`) begins with."""
+    subject = selector.subject
+    if not subject:
+        return ""
     account = re.split("[.:]", subject, maxsplit=1)[0]
     if account == subject or ids.parse("acc", account) is None:
         how = "use --client" if ids.parse("cli", subject) else f"write it as `sub` in tokens, ACCOUNT_ID.{subject}"

@@ -23,7 +23,7 @@ from gatepost.oauth.signing_keys import SigningKey
 
 
 class Definitions(Protocol):
-    """What a rule may look up."""
+    """What a rule, or a check of an authorization request, may look up."""
 
     def scope(self, account: str, name: str) -> Scope | None: ...
     def fixed_claims(self, resource: str) -> dict[str, Any] | None: ...

@@ -5,7 +5,7 @@ Until `redirect_target` has accepted the redirect URI, errors go to the browser 
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import is_thumbprint
 from gatepost.oauth.pkce import CHALLENGE
 from gatepost.oauth.scopes import PROTOCOL_SCOPES, Scope
+from gatepost.oauth.token_rules import Definitions
 
 RESPONSE_MODES = ("query", "form_post")
 PROMPTS = ("none", "login", "consent", "select_account")
@@ -32,12 +33,6 @@ PARAMETERS = (
     "client_id", "redirect_uri", "response_type", "response_mode", "state", "scope", "code_challenge",
     "code_challenge_method", "nonce", "dpop_jkt", "prompt", "max_age", "display", "claims", "id_token_hint", *FORWARDED,
 )  # fmt: skip
-
-
-class Definitions(Protocol):
-    """What a check may look up."""
-
-    def scope(self, account: str, name: str) -> Scope | None: ...
 
 
 class AuthorizationRequest(NamedTuple):
