@@ -10,8 +10,6 @@ from gatepost.webhooks.decide import Receiver, Released, RetryAt
 from gatepost.webhooks.deliveries import Queued
 from gatepost.webhooks.plan import retry_schedule
 
-_SLICE = 100
-
 
 def receiver(tx: Tx, queued: Queued) -> Receiver:
     """The endpoint of a delivery as it is now."""
@@ -49,12 +47,12 @@ def requeued(
     )  # fmt: skip
 
 
-def rescue(tx: Tx, worker: bytes, keys: Iterable[Key] | None = None) -> int:
-    """Interrupt the open attempts of a dead worker: those with these keys, or some. Returns how many were still open.
+def rescue(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
+    """Interrupt open attempts of a dead worker. Returns how many were still open.
 
     Finding them means reading the whole queue, so the caller does that first, in a unit that only reads.
     """
-    return interrupt(tx, queue_rows.open_attempts(tx, worker, _SLICE) if keys is None else _locked(tx, worker, keys))
+    return interrupt(tx, _locked(tx, worker, keys))
 
 
 def release(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:

@@ -199,7 +199,8 @@ class Post:
         return claims
 
     def rescue(self, worker: bytes = WORKER) -> int:
-        return self.store.run_now(lambda tx: recover.rescue(tx, worker))
+        found = self.store.read_now(lambda tx: queue_rows.open_attempts(tx, worker, 100))
+        return self.store.run_now(lambda tx: recover.rescue(tx, worker, [each.key for each in found]))
 
     def sweep(self, endpoint: Endpoint) -> int:
         key = self.key(endpoint)
