@@ -337,12 +337,13 @@ class Schedule:
         room = min(share, self._slots.window(endpoint) - endpoint.in_flight, int(endpoint.allowed(batch.now)))
         if endpoint.window == 1:
             room = min(room, self._slots.free_for_slow(endpoint.key[0]))
-        taken = 0
+        taken, left_out = 0, False
         for number, lane in enumerate(endpoint.lanes):
             if lane.due is None or lane.due > batch.now:
                 continue
             count = min(room - taken, self._slots.free_in_lane(number))
             if count <= 0:
+                left_out = True
                 continue
             if batch.now - lane.read_at > _REREAD_AFTER:
                 lane.after, lane.read_at = _START, batch.now
@@ -351,8 +352,8 @@ class Schedule:
             lane.due = None
             self._slots.add(endpoint, number, count)
             taken += count
-        if taken:
-            endpoint.blocked = ""
+        if taken:  # a lane that is left out goes on waiting for the same, or for this turn's attempts
+            endpoint.blocked = endpoint.blocked or "window" if left_out else ""
         return taken
 
     # --- results
@@ -370,8 +371,6 @@ class Schedule:
         self._slots.add(endpoint, turn.lane.lane, count - turn.limit)
         if endpoint.rate_limit is not None:
             endpoint.allowance -= count
-        if not count and turn.waited_for != "plan":
-            endpoint.blocked = turn.waited_for  # nothing was claimed: the other lane waited just as long
         lane = endpoint.lanes[turn.lane.lane]
         lane.add(next_due)  # a delivery may have been created since the claim
         lane.after = last if last is not None and next_due is not None and next_due <= now else _START

@@ -96,6 +96,18 @@ class TestWindow:
         end(schedule, key())
         assert [(turn.limit, turn.waited_for) for turn in schedule.turns(NOW)] == [(1, "window")]
 
+    @pytest.mark.parametrize("claimed", [0, 1])
+    def test_a_lane_that_the_other_one_left_no_room_says_what_it_waited_for(self, claimed: int) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 2)
+        for lane in (0, 1):
+            wait_for(schedule, key(), lane=lane)
+        [turn] = schedule.turns(NOW)
+        assert (turn.lane.lane, turn.limit, turn.waited_for) == (0, 2, "plan")
+        claim(schedule, turn, claimed, None, NOW + 3000)  # fewer than it had room for
+        [turn] = schedule.turns(NOW + 3000)
+        assert (turn.lane.lane, turn.waited_for) == (1, "window")
+
     def test_a_definition_that_takes_less_counts_at_once(self) -> None:
         schedule = Schedule(16)
         warm(schedule, [key()], 4)
