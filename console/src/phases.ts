@@ -31,8 +31,8 @@ const RAN_OUT: [string, Phase][] = [
   ['connecting', 'connect'],
   ['TLS', 'tls'],
   ['sending', 'first byte'],
-  ['waiting for the answer', 'first byte'],
-  ["answer's body", 'body'],
+  ['waiting for the response', 'first byte'],
+  ['response body', 'body'],
 ]
 
 /** What did not happen is not there; on a kept connection that is looking up, connecting and TLS. */

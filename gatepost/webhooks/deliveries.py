@@ -53,24 +53,24 @@ def _recorded(status: Status) -> Status:
 
 # ended_reason → the status in which the delivery ends, and what the reason means.
 ENDS: dict[str, tuple[Status, str]] = {
-    "delivered": ("succeeded", "The receiver answered with 2xx."),
-    "attempts_exhausted": ("failed", "Every attempt of the schedule was made and failed."),
-    "endpoint_gone": ("failed", "The receiver answered 410: it wants no more."),
-    "held_too_long": ("failed", "The endpoint or the account stood still for longer than hold_limit."),
+    "delivered": ("succeeded", "The receiver responded with a 2xx status."),
+    "attempts_exhausted": ("failed", "All attempts of the schedule failed."),
+    "endpoint_gone": ("failed", "The receiver responded with 410 Gone."),
+    "held_too_long": ("failed", "The endpoint or the account was inactive for longer than hold_limit."),
     "endpoint_removed": ("cancelled", "The endpoint was removed."),
     "cancelled_by_operator": ("cancelled", "An operator cancelled it."),
 }
 
 # Why an attempt is planned for its time.
 BECAUSE = {
-    "event": "the first attempt, at once",
-    "schedule": "the next delay of the schedule",
-    "retry_after": "the receiver asked for it with Retry-After",
-    "interrupted": "the attempt before was interrupted: it is made again at once, or after three in a row as scheduled",
-    "connection_closed": "the receiver closed a kept connection without answering: made again at once on a new one",
-    "released": "the attempt before was never sent",
-    "shortage": "the attempt before was not sent, because the service ran out of a resource: made again after a pause",
-    "operator": "an operator asked for it",
+    "event": "the first attempt is made immediately",
+    "schedule": "the retry schedule plans it for this time",
+    "retry_after": "the receiver requested this time with Retry-After",
+    "interrupted": "the previous attempt was interrupted: repeated now, or by the schedule after three interruptions",
+    "connection_closed": "the receiver closed a reused connection without a response: repeated now on a new one",
+    "released": "the previous attempt was not sent",
+    "shortage": "the previous attempt was not sent because the service ran out of a resource",
+    "operator": "an operator requested it",
 }
 
 # The phases in which an attempt fails.

@@ -62,7 +62,7 @@ def test_attempts_made_and_planned(look: Opener, account: Account) -> None:
     assert coming.count() == len(record["retries"]["plan"]) == 8
     times = coming.locator("time").evaluate_all("all => all.map(each => each.dateTime)")
     assert times == [each["at"] for each in record["retries"]["plan"]]
-    assert "the next delay of the schedule" in coming.first.inner_text()
+    assert "the retry schedule plans it for this time" in coming.first.inner_text()
     assert seen.page.locator(".strip .point").count() == 10
 
 
@@ -159,7 +159,7 @@ def test_it_follows_what_happens(look: Opener, account: Account) -> None:
     platform.redefine(endpoint, status="active")
     seen.page.locator("h1 .status.is-succeeded").wait_for()
     wait_until(lambda: "delivered" in seen.page.locator(".facts").inner_text(), "the end and its reason")
-    seen.page.locator(".why").get_by_text("The receiver answered with 2xx.").wait_for()
+    seen.page.locator(".why").get_by_text("The receiver responded with a 2xx status.").wait_for()
 
 
 def test_times_in_utc_or_here(look: Opener, account: Account) -> None:

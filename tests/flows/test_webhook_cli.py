@@ -121,7 +121,9 @@ def test_the_story_of_one_that_succeeded(shop: Shop) -> None:
     assert f"{shop.receiver.url} ({shop.endpoint}), for {shop.subscription}" in story[0]
     assert story[1] == f"It was created at {record['created_at']} in the same commit as its event."
     assert re.search(r"^Attempt 1 started at \S+\. The receiver responded 200 after [\d.]+m?s\.$", story[2]), story[2]
-    assert story[3] == f"It ended at {record['ended_at']}: succeeded (delivered). The receiver answered with 2xx."
+    assert story[3] == (
+        f"It ended at {record['ended_at']}: succeeded (delivered). The receiver responded with a 2xx status."
+    )
     assert len(story) == 4
     told = shop.cli_json("delivery", "explain", delivery)
     assert told == {"id": delivery, "status": "succeeded", "story": story}
@@ -138,7 +140,7 @@ def test_the_story_of_one_that_is_tried_again(gatepost: Service, account_name: s
         assert "The receiver responded 503 after" in story[2]
         assert "with Retry-After: 3000" in story[2]
         assert story[3].startswith(f"Next, attempt 2 is planned for {record['retries']['next_at']}, in 49m ")
-        assert "the receiver asked for it with Retry-After" in story[3]
+        assert "the receiver requested this time with Retry-After" in story[3]
         assert f"there are 2 more, the last at {record['retries']['plan'][-1]['at']}" in story[3]
         said = shop.cli("delivery", "show", delivery).stdout
         assert record["retries"]["next_at"] in said

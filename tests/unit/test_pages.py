@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gatepost.egress.curl_errors import timed_out
 from gatepost.web.deliveries import PARAMETERS
 from gatepost.web.ops import pages
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES, TRANSITIONS
@@ -116,6 +117,15 @@ class TestWords:
         assert self.words["ends"] == {reason: meaning for reason, (_, meaning) in ENDS.items()}
         assert self.words["because"] == BECAUSE
         assert tuple(self.words["failures"]) == FAILURES
+
+    def test_phases_of_timeouts(self) -> None:
+        """The console finds the phase of a timeout by the words of its detail."""
+        listed = (SOURCES / "src" / "phases.ts").read_text().partition("RAN_OUT")[2].partition("\n]")[0]
+        phases = dict(re.findall(r"\['([^']+)', '([^']+)'\]", listed))
+        shown = {"send": "first byte", "first_byte": "first byte"}
+        for phase in ("dns", "connect", "tls", "send", "first_byte", "body"):
+            detail = timed_out(phase, 15.0)
+            assert [name for words, name in phases.items() if words in detail][:1] == [shown.get(phase, phase)], detail
 
     def test_classes(self) -> None:
         charted = (SOURCES / "src" / "charts.tsx").read_text().partition("const CLASSES")[2].partition("}")[0]
