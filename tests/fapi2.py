@@ -14,6 +14,7 @@ from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import right_claims, signed
 from tests.login import API, CALLBACK, LOGIN_URL, SCOPES, Browser, Platform, b64
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 ADMIN = "gatepost:clients gatepost:scopes gatepost:deliveries"
 NONCE_KEPT = 60  # seconds; ours live longer
@@ -47,7 +48,7 @@ class Holder:
     def nonce(self) -> str:
         """One that is fresh: any answer to a proof, even to a bad one, brings it."""
         if not self._nonce or time.monotonic() > self._got + NONCE_KEPT:
-            answer = requests.post(f"{self.url}/oauth/tokens", headers={"DPoP": "none yet"}, timeout=20)
+            answer = requests.post(f"{self.url}/oauth/tokens", headers={"DPoP": "none yet"}, timeout=LIMIT)
             self._nonce, self._got = answer.headers["DPoP-Nonce"], time.monotonic()
         return self._nonce
 

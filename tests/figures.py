@@ -1,11 +1,12 @@
 """What /metrics says, read as Prometheus reads it."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.waiting import LIMIT, wait_until
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -31,7 +32,7 @@ class Figures:
         self._url = f"{ops}/metrics"
 
     def text(self) -> str:
-        answer = requests.get(self._url, timeout=20)
+        answer = requests.get(self._url, timeout=LIMIT)
         assert answer.status_code == 200
         return answer.text
 
@@ -41,23 +42,26 @@ class Figures:
         return sum(value for (each, has), value in read(self.text()).items() if each == name and wanted <= set(has))
 
     @contextmanager
-    def growing(self, name: str) -> Iterator[dict[Labels, float]]:
-        """By how much the figures of this name grow: in the dictionary when the block is over."""
-        grown: dict[Labels, float] = {}
-        before = self._all(name)
-        yield grown
-        after = self._at_rest(name)
-        grown |= {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key)}
+    def growing(self, name: str, by: float, **labels: str) -> Iterator[dict[Labels, float]]:
+        """By how much the figures of this name grow: in the dictionary when the block is over.
 
-    def _at_rest(self, name: str) -> Mapping[Labels, float]:
-        """Once they are the same twice: a request is counted just after its answer."""
-        found = self._all(name)
-        for _ in range(100):
-            time.sleep(0.05)
-            last, found = found, self._all(name)
-            if last == found:
-                break
-        return found
+        A request is counted just after its answer. So this waits until the figures that have these labels have grown
+        by so much together, and then until two readings are the same.
+        """
+        grown: dict[Labels, float] = {}
+        before, wanted = self._all(name), set(labels.items())
+        yield grown
+        last: dict[Labels, float] = {}
+
+        def at_rest() -> bool:
+            last.clear()
+            last.update(grown)
+            grown.clear()
+            after = self._all(name)
+            grown.update({key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key)})
+            return grown == last and sum(value for key, value in grown.items() if wanted <= set(key)) >= by
+
+        wait_until(at_rest, f"{name} to grow by {by}")
 
     def _all(self, name: str) -> Mapping[Labels, float]:
         return {labels: value for (each, labels), value in read(self.text()).items() if each == name}

@@ -23,6 +23,7 @@ from gatepost.oauth import account_admin
 from gatepost.run import app
 from gatepost.settings import load
 from tests import inside
+from tests.waiting import LIMIT
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Service:
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=LIMIT)
 
 
 def _command_line(process: str) -> bytes:
@@ -199,7 +200,7 @@ def running(directory: Path, database: str = "", *, dev: bool = True, **settings
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(timeout=40)
+                process.wait(timeout=LIMIT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

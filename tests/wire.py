@@ -13,6 +13,7 @@ from requests.adapters import HTTPAdapter
 
 from gatepost.core.errors import ERRORS
 from gatepost.web.responses import VERSION
+from tests.waiting import LIMIT
 
 _addresses = itertools.count(2)
 _ASCII = re.compile(r"[ !#-\[\]-~]+")  # RFC 6749, section 5.2
@@ -29,7 +30,7 @@ class Answer(NamedTuple):
 def exchange(url: str, request: bytes) -> Answer:
     """Send these bytes and read one answer, though the server may answer before it has read them all."""
     parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port or 80), timeout=20) as connection:
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=LIMIT) as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(request)
         method = request.split(b" ", 1)[0].decode("ascii", "replace")

@@ -60,12 +60,14 @@ def account(sqlite_gatepost: Service) -> Iterator[Account]:
     ):
         endpoints = {
             "healthy": platform.connect(healthy.url, "order.paid", description="healthy", headers={"x-team": "a'b"}),
-            "failing": platform.connect(bad.url, "order.late", description="failing"),
+            "failing": platform.connect(bad.url, "order.late", retry_schedule=[1, *[86400] * 8], description="failing"),
             "given up": platform.connect(bad.url, "order.lost", retry_schedule=[], description="given up"),
             "silent": platform.connect(
                 mute.url, "order.slow", timeout=30, retry_schedule=[1] * 24, description="silent"
             ),
-            "timing out": platform.connect(mute.url, "order.out", timeout=1, retry_schedule=[600], description="late"),
+            "timing out": platform.connect(
+                mute.url, "order.out", timeout=1, retry_schedule=[86400], description="late"
+            ),
             "gone": platform.connect(gone.url, "order.gone", description="gone"),
             "paused": platform.connect(healthy.url, "order.held", description="paused", status="disabled"),
             "removed": platform.connect(bad.url, "order.removed", description="removed"),

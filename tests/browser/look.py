@@ -12,10 +12,10 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
 
 from tests.service import Client, Service
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_MS, wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDE = (1280, 860)
@@ -36,6 +36,7 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("BROWSER_TESTS") == "required":
             pytest.fail(f"{words}, and BROWSER_TESTS says that there must be one")
         pytest.skip(words)
+    expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield started
@@ -51,7 +52,7 @@ class Look:
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme, timezone_id="UTC",
             has_touch=size == PHONE, is_mobile=size == PHONE, reduced_motion="reduce",
         )  # fmt: skip
-        self.context.set_default_timeout(15_000)
+        self.context.set_default_timeout(LIMIT_MS)
         self.context.add_init_script(_TELL_VIOLATIONS)
         self.said: list[str] = []
         self.asked: list[Request] = []

@@ -10,6 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.look import PHONE, WIDE
 from tests.docs.pages import script
+from tests.waiting import LIMIT_MS
+
+pytestmark = pytest.mark.xdist_group("browser")
 
 NARROW_PAGES = ("index", "readme", "reference/http", "reference/api", "reference/cli", "tutorial/first-token")
 
@@ -34,7 +37,7 @@ def phone(chromium: Browser) -> Iterator[Page]:
 def _page(chromium: Browser, size: tuple[int, int], theme: Literal["light", "dark"] = "light") -> Iterator[Page]:
     """Open a page. It must report no error by the end of the test."""
     context = chromium.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(LIMIT_MS)
     page = context.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from tests.service import Service
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 def raw(service: Service, path: str) -> int:
     """The status of a request whose path nobody tidies."""
     host, port = service.ops.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as stream:
+    with socket.create_connection((host, int(port)), timeout=LIMIT) as stream:
         stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
         return int(stream.makefile("rb").readline().split()[1])
 

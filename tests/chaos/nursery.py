@@ -4,7 +4,6 @@ Everything is imported once; each line on standard input, a JSON order with an o
 then what `gatepost.run.delivery_process` is, and prints its id. When the input ends, processes still alive are killed.
 """
 
-import asyncio
 import contextlib
 import json
 import os
@@ -30,14 +29,6 @@ def _before_sending(self: Attempts, _claim: Any) -> None:
     die()
 
 
-def _sending(original: Any) -> Any:
-    def send(self: Attempts, claim: Any) -> None:
-        original(self, claim)
-        asyncio.get_running_loop().call_later(0.05, die)  # the receiver has the request and keeps its answer
-
-    return send
-
-
 def _cycling(original: Any, *, before: bool) -> Any:
     async def cycle(self: Worker, results: list[Any], turns: list[Any]) -> None:
         if results and before:
@@ -52,7 +43,6 @@ def _cycling(original: Any, *, before: bool) -> Any:
 # A name for each step, and what makes a process die there.
 STEPS: dict[str, Any] = {
     "claimed, not sent": lambda: setattr(Attempts, "send", _before_sending),
-    "sent, not answered": lambda: setattr(Attempts, "send", _sending(Attempts.send)),
     "answered, not settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=True)),
     "settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=False)),
 }

@@ -60,7 +60,7 @@ def test_a_web_process_is_started_again(gatepost: service.Service, flag: Path) -
     with pytest.raises(requests.ConnectionError):  # no answer at all: neither a token nor a refusal
         requests.post(
             f"{gatepost.url}/oauth/tokens", headers={"Authorization": gatepost.first.basic},
-            data={"grant_type": "client_credentials", "scope": "gatepost:clients"}, timeout=60,
+            data={"grant_type": "client_credentials", "scope": "gatepost:clients"}, timeout=LIMIT,
         )  # fmt: skip
     deadline = time.monotonic() + LIMIT
     while True:
@@ -80,7 +80,7 @@ def test_a_supervisor_ends_and_takes_its_children_along(gatepost: service.Servic
     children = [*gatepost.web_processes(), *gatepost.delivery_processes()]
     fail(flag, "supervisor")
     gatepost.token(gatepost.first, "gatepost:clients")  # the supervisor seals the entry
-    assert gatepost.process.wait(60) == LOST_CODE
+    assert gatepost.process.wait(LIMIT) == LOST_CODE
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), "the children to end")
 
 

@@ -19,6 +19,7 @@ from gatepost.web.tokens import ASSERTION_TYPE
 from tests.fapi2 import Holder, Strict, proof
 from tests.login import b64, opened
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.wire import Answer, check_refusal, elsewhere, exchange, request
 
 RESOURCE = "/webhooks/deliveries"
@@ -64,7 +65,7 @@ def plan(request: pytest.FixtureRequest, sqlite_gatepost: Service) -> Plan:
 
 def test_discovery_end_point_verification(sqlite_gatepost: Service) -> None:
     issuer = sqlite_gatepost.url
-    answer = requests.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=20)
+    answer = requests.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=LIMIT)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
     told = answer.json()
     assert told["issuer"] == issuer

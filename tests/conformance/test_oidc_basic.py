@@ -20,6 +20,7 @@ from joserfc.jwk import KeySet
 from tests.login import CALLBACK, VERIFIER, Browser, Platform, b64, challenge, opened, sent_to
 from tests.receiver import receiver
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.wire import check_refusal
 
 ADDRESS = {"formatted": "12 St James's Square, London", "country": "UK"}
@@ -110,7 +111,7 @@ class Plan(Platform):
 
     def check_id_token(self, tokens: dict[str, Any], client: Client, nonce: str | None) -> None:
         """OIDC Core 1.0, sections 2 and 3.1.3.7."""
-        keys = KeySet.import_key_set(requests.get(f"{self.url}/oauth/jwks", timeout=20).json())
+        keys = KeySet.import_key_set(requests.get(f"{self.url}/oauth/jwks", timeout=LIMIT).json())
         found = jwt.decode(tokens["id_token"], keys, algorithms=["RS256"])
         now = int(time.time())
         registry = jwt.JWTClaimsRegistry(
@@ -168,7 +169,7 @@ def test_oidcc_idtoken_signature(plan: Plan) -> None:
 
 
 def test_oidcc_idtoken_unsigned(plan: Plan) -> None:
-    told = requests.get(f"{plan.url}/.well-known/openid-configuration", timeout=20).json()
+    told = requests.get(f"{plan.url}/.well-known/openid-configuration", timeout=LIMIT).json()
     assert "none" not in told["id_token_signing_alg_values_supported"]
     body = {"redirect_uris": [CALLBACK], "scope": "openid", "id_token_signed_response_alg": "none"}
     answer = plan.gatepost.post("/oauth/clients", plan.admin, body)

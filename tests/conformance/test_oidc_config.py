@@ -13,6 +13,7 @@ from gatepost.oauth import discovery
 from gatepost.oauth.scopes import SCOPE_TOKEN
 from tests.login import Browser
 from tests.service import Service, running
+from tests.waiting import LIMIT
 
 ISSUER = "https://gatepost.example"
 REQUIRED = (
@@ -32,7 +33,7 @@ SAID = {  # where what the standard assumes of a server that says nothing would 
 
 
 def document(issuer: str) -> dict[str, Any]:
-    answer = requests.get(f"{issuer}/.well-known/openid-configuration", timeout=20)
+    answer = requests.get(f"{issuer}/.well-known/openid-configuration", timeout=LIMIT)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
     found: dict[str, Any] = answer.json()
     return found
@@ -62,7 +63,7 @@ def test_oidcc_discovery_endpoint_verification(sqlite_gatepost: Service) -> None
 
 def check_keys(url: str) -> None:
     """Public keys alone, each with an id of its own, that a verifier can use."""
-    answer = requests.get(url, timeout=20)
+    answer = requests.get(url, timeout=LIMIT)
     assert answer.headers["Content-Type"] == "application/jwk-set+json"
     keys = answer.json()["keys"]
     assert len({key["kid"] for key in keys}) == len(keys)

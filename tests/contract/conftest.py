@@ -1,6 +1,5 @@
 """Every test here runs on every store."""
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from gatepost.store.interface import Store
 from tests import postgres
 from tests.contract import things
 from tests.contract.backends import Backend, Postgres, Sqlite, Watch, closed_in_the_end
-
-_numbers = itertools.count()
+from tests.contract.schemas import Schemas
 
 
 @pytest.fixture
@@ -26,14 +24,21 @@ def shared_database(postgres_server: postgres.Server) -> str:
     return postgres_server.create_database("contract")
 
 
-@pytest.fixture
-def schema_url(shared_database: str) -> Iterator[str]:
-    """An empty schema, which costs a tenth of what an empty database does."""
-    name = f"test_{next(_numbers)}"
+@pytest.fixture(scope="session")
+def schemas(shared_database: str) -> Iterator[Schemas]:
     with psycopg.connect(shared_database, autocommit=True) as database:
-        database.execute(f"CREATE SCHEMA {name}".encode())
-        yield f"{shared_database}&options=-csearch_path%3D{name}"
-        database.execute(f"DROP SCHEMA {name} CASCADE".encode())
+        yield Schemas(shared_database, database)
+
+
+@pytest.fixture
+def schema_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str]:
+    """An empty schema; for a test that has a store, one without rows, since migrating each time takes long."""
+    if "store" in request.fixturenames:
+        yield schemas.url(schemas.migrated())
+    else:
+        name = schemas.create()
+        yield schemas.url(name)
+        schemas.drop(name)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

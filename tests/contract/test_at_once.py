@@ -23,6 +23,7 @@ from gatepost.store.work import Work
 from gatepost.webhooks import subscription_rows
 from gatepost.webhooks.fanout import create_deliveries
 from tests.contract import things
+from tests.waiting import LIMIT
 
 
 class Watched(SqliteStore):
@@ -117,21 +118,21 @@ class Frozen:
         self.thawed = threading.Event()
 
     def __call__(self, *_: object) -> None:
-        assert self.thawed.wait(60)
+        assert self.thawed.wait(LIMIT)
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_read_that_stands_still_stops_nobody_and_is_given_up(
     store: Watched, account: str, monkeypatch: pytest.MonkeyPatch, *, quick: bool
 ) -> None:
-    monkeypatch.setattr(work, "PATIENCE", 0.3)
     frozen = Frozen()
 
     async def story() -> None:
-        reading = [asyncio.create_task(store.read(frozen, hints=Hints(short=quick))) for _ in range(5)]
-        await asyncio.sleep(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(work, "PATIENCE", 0.3)
+            reading = [asyncio.create_task(store.read(frozen, hints=Hints(short=quick))) for _ in range(5)]
+            await asyncio.sleep(0)
         await store.run(recording(account), hints=APPEND_ONLY)  # the loop goes on, and so does the writer
-        assert not any(each.done() for each in reading)
         for each in reading:
             with pytest.raises(Unavailable):
                 await each
@@ -140,7 +141,6 @@ def test_a_read_that_stands_still_stops_nobody_and_is_given_up(
         asyncio.run(story())
     finally:
         frozen.thawed.set()
-    monkeypatch.undo()
     assert count(store, account) == 1  # readers are back
 
 
@@ -160,16 +160,16 @@ def test_a_commit_that_stands_still_stops_nobody_and_is_given_up(
     frozen = Frozen()
 
     async def story() -> None:
-        writing = asyncio.create_task(store.run(recording(account), hints=APPEND_ONLY))
-        await asyncio.sleep(0)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(work, "PATIENCE", 0.3)
+            writing = asyncio.create_task(store.run(recording(account), hints=APPEND_ONLY))
+            await asyncio.sleep(0)
         assert await store.read(lambda tx: entry_rows.count(tx, account), hints=SHORT) in (0, 1)
-        assert not writing.done()
         with pytest.raises(Unavailable):
             await writing
 
     with monkeypatch.context() as patched:
         patched.setattr(sqlite_log, "_sync", frozen)
-        patched.setattr(work, "PATIENCE", 0.3)
         try:
             asyncio.run(story())
         finally:

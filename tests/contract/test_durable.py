@@ -21,8 +21,9 @@ from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.fanout import create_deliveries
 from tests.contract import things
+from tests.waiting import LIMIT
 
-PATIENCE = 20.0
+PATIENCE = LIMIT
 
 
 class Two(NamedTuple):
@@ -135,7 +136,7 @@ def test_a_failed_sync_ends_the_process_and_answers_nobody(two: Two, tmp_path: P
         target=_fail_to_sync, args=(tmp_path / "gatepost.db", two.account, answered, statement)
     )  # fmt: skip
     process.start()
-    process.join(60)
+    process.join(LIMIT)
     assert process.exitcode == LOST_CODE
     assert not answered.exists()
     two.one.run_now(lambda tx: things.record(tx, two.account, "sure"))  # other processes go on

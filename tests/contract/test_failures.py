@@ -36,6 +36,8 @@ from tests.contract import things, together
 from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
 from tests.waiting import LIMIT
 
+pytestmark = pytest.mark.xdist_group("failures")
+
 SOON = timedelta(milliseconds=200)
 
 
@@ -296,7 +298,7 @@ def test_a_file_that_may_only_be_read(watch: Watch, monkeypatch: pytest.MonkeyPa
 def in_another_process(function: Callable[..., None], *arguments: Any) -> None:
     """For what would disturb everybody else in this one."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(function, *arguments).result(timeout=60)
+        pool.submit(function, *arguments).result(timeout=LIMIT)
 
 
 def _limited(path: Path) -> None:

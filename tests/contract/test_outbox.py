@@ -31,6 +31,7 @@ from gatepost.webhooks.publish import SLICE, OutboxSlice
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import together
 from tests.contract.backends import Postgres, Watch, closed_in_the_end
+from tests.waiting import LIMIT
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
@@ -159,7 +160,7 @@ def test_a_role_that_listens_learns_no_ids(store: Store, account: str, role: Dat
     gatepost.publish(database, account="acme", type="a.b", data=1)
     database.commit()
     move(store)
-    heard = next(role.notifies(timeout=30))
+    heard = next(role.notifies(timeout=LIMIT))
     assert ids.raw(account).hex() not in heard.payload
     assert len(heard.payload) > 64
 

@@ -25,6 +25,7 @@ from tests.assertions import right_claims, signed
 from tests.differential import PROVIDER
 from tests.login import CALLBACK, LOGIN_URL, SCOPES, VERIFIER, Browser, Platform, challenge, opened, sent_to
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.wire import elsewhere
 
 LOOPBACK = "http://127.0.0.1/back?from=login"
@@ -153,7 +154,7 @@ class Side:
         url = urlsplit(self.url)
         number = next(_sources)
         source = f"127.9.{number // 250}.{1 + number % 250}"
-        connection = HTTPConnection(url.hostname or "", url.port, timeout=30, source_address=(source, 0))
+        connection = HTTPConnection(url.hostname or "", url.port, timeout=LIMIT, source_address=(source, 0))
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)
             for name, value in headers:

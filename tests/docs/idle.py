@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 120.0  # seconds
 _LEFT = """
 SELECT (SELECT count(*) FROM queue q JOIN endpoints e ON e.account = q.account AND e.id = q.endpoint
     WHERE e.status = 'active' AND (q.number = 0 OR q.worker IS NOT NULL OR q.because IN ('operator', 'event')))

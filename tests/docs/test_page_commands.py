@@ -29,6 +29,7 @@ from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, ROOT, blocks,
 from tests.docs.reader import RECEIVER, Reader
 from tests.receiver import receiver
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 JOSE = "jose@6.2.17"
 SHOP = "--account shop"
@@ -305,7 +306,12 @@ def test_the_node_example_verifies_tokens(reader: Reader, tmp_path: Path) -> Non
     token, other = tokens_to_verify(reader.service, "verify-node")
     tried = [(token, "read"), (token, "delete"), (other, "read"), (token[:-8] + "AAAAAAAA", "read")]
     done = subprocess.run(
-        ["node", "verify.mjs", json.dumps(tried)], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+        ["node", "verify.mjs", json.dumps(tried)],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
     )
     assert done.stdout.splitlines() == ["read write", "refused", "refused", "refused"]
 

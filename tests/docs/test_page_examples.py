@@ -20,6 +20,7 @@ from tests.docs.reader import Reader
 from tests.login import Browser, Platform, sent_to
 from tests.receiver import Answer, receiver
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 HTTP, WEBHOOKS, EVENTS = (REFERENCE / f"{name}.md" for name in ("http", "webhooks", "events"))
 
@@ -71,7 +72,7 @@ def seen(reader: Reader) -> Seen:
     explained = running.token_answer(shown, "read", {"Prefer": "explain"}).json()
     assert running.post("/oauth/clients", admin, {"client_id": shown.id, "status": "disabled"}).ok
     refused = {path: str(without_scope(running, path, admin)) for path in ROUTES if path.startswith("/webhooks/")}
-    event = requests.post(f"{running.ops}/events", headers={"Authorization": f"Bearer {admin}"}, json={}, timeout=10)
+    event = requests.post(f"{running.ops}/events", headers={"Authorization": f"Bearer {admin}"}, json={}, timeout=LIMIT)
     refused["/events"] = event.headers["Gatepost-Event"]
     webhooks = deliver(reader, first)
     people = sign_in(reader)
@@ -139,13 +140,13 @@ def deliver(reader: Reader, client: Client) -> Webhooks:
 
     def look(query: str) -> dict[str, Any]:
         found: dict[str, Any] = requests.get(
-            f"{running.url}/webhooks/deliveries?{query}", headers=bearer, timeout=10
+            f"{running.url}/webhooks/deliveries?{query}", headers=bearer, timeout=LIMIT
         ).json()
         return found
 
     def publish(type_: str) -> dict[str, Any]:
         event = {"specversion": "1.0", "source": "/seen", "id": type_, "type": type_, "data": {}}
-        answer = requests.post(f"{running.ops}/events", headers=bearer, json=event, timeout=10)
+        answer = requests.post(f"{running.ops}/events", headers=bearer, json=event, timeout=LIMIT)
         assert answer.status_code == 200, answer.text
         reader.wait()
         found: dict[str, Any] = answer.json()
@@ -177,7 +178,7 @@ def without_scope(running: Service, path: str, token: str) -> str | None:
     """Return the entry that records a call without the required scope."""
     method = next(iter(ROUTES[path].methods))
     answer = requests.request(
-        method, running.url + path, headers={"Authorization": f"Bearer {token}"}, json={}, timeout=10
+        method, running.url + path, headers={"Authorization": f"Bearer {token}"}, json={}, timeout=LIMIT
     )
     assert answer.status_code == 403
     return answer.headers.get("Gatepost-Event")
@@ -287,12 +288,12 @@ def test_responses_match_the_examples(seen: Seen) -> None:
 def test_metrics_match_the_table(reader: Reader, seen: Seen) -> None:
     """Every metric that is served has a row, and every row names such a metric."""
     assert seen.entries, "something was counted"
-    served = requests.get(f"{reader.service.ops}/metrics", timeout=10).text
+    served = requests.get(f"{reader.service.ops}/metrics", timeout=LIMIT).text
     found = set(re.findall(r"^# TYPE (gatepost_\w+)", served, re.MULTILINE))
     told = re.findall(r"^\| `(gatepost_\w+)", prose(REFERENCE / "metrics.md"), re.MULTILINE)
     assert {name for name in found if not name.endswith("_created")} == set(told)
 
 
 def test_the_operations_plane_requires_its_own_host(reader: Reader) -> None:
-    elsewhere = requests.get(f"{reader.service.ops}/metrics", headers={"Host": "gatepost.example"}, timeout=10)
+    elsewhere = requests.get(f"{reader.service.ops}/metrics", headers={"Host": "gatepost.example"}, timeout=LIMIT)
     assert elsewhere.status_code == ERRORS["misdirected_request"].status

@@ -17,6 +17,7 @@ from tests.examples.programs import EXAMPLES, LOGIN_PORT, PASSWORD, STARTED, tak
 from tests.login import Browser, Platform
 from tests.receiver import receiver
 from tests.service import free_ports
+from tests.waiting import LIMIT
 
 HTTP = REFERENCE / "http.md"
 TUTORIAL = DOCS / "tutorial" / "first-sign-in.md"
@@ -107,7 +108,7 @@ def answers(reader: Reader) -> Answers:
     machine = platform.define(grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
     own = reader.service.token(machine, "things:read")
     told = requests.get(
-        f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {tokens['access_token']}"}, timeout=10
+        f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {tokens['access_token']}"}, timeout=LIMIT
     )
     return Answers(
         tokens,

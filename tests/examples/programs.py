@@ -18,6 +18,7 @@ from joserfc.jwk import ECKey
 from tests.docs.pages import ROOT
 from tests.login import Platform, sent_to
 from tests.service import Service, free_ports
+from tests.waiting import LIMIT
 
 EXAMPLES = ROOT / "examples"
 PASSWORD = "correct horse"
@@ -34,7 +35,7 @@ def run(name: str, *arguments: str, **environment: str) -> subprocess.CompletedP
     """An example that ends by itself."""
     return subprocess.run(
         command(name, *arguments), env=_environment(environment), check=False, capture_output=True, text=True,
-        timeout=60,
+        timeout=LIMIT,
     )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def running(name: str, *arguments: str, **environment: str) -> Iterator[subproce
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=LIMIT)
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
@@ -138,7 +139,7 @@ class Person:
         self.session = requests.Session()
 
     def goes_to(self, url: str, parameters: Any = None) -> requests.Response:
-        return self._follow(self.session.get(url, params=parameters, allow_redirects=False, timeout=20))
+        return self._follow(self.session.get(url, params=parameters, allow_redirects=False, timeout=LIMIT))
 
     def presses(self, page: requests.Response, button: str, *without: str, **filled: str) -> requests.Response:
         """Fill in the form of a page, less some of its scopes, and press a button."""
@@ -151,7 +152,7 @@ class Person:
         origin = "{0.scheme}://{0.netloc}".format(urlsplit(page.url))
         headers = {"Origin": origin, "Referer": page.url}
         return self._follow(
-            self.session.post(form.action, data=sent, headers=headers, allow_redirects=False, timeout=20)
+            self.session.post(form.action, data=sent, headers=headers, allow_redirects=False, timeout=LIMIT)
         )
 
     def signs_in(self, page: requests.Response, name: str = "ada", password: str = PASSWORD) -> requests.Response:
@@ -160,7 +161,7 @@ class Person:
     def _follow(self, answer: requests.Response) -> requests.Response:
         """Up to a page, or to a place that is not on this machine."""
         while answer.status_code == 303 and urlsplit(answer.headers["location"]).hostname == "127.0.0.1":
-            answer = self.session.get(answer.headers["location"], allow_redirects=False, timeout=20)
+            answer = self.session.get(answer.headers["location"], allow_redirects=False, timeout=LIMIT)
         return answer
 
 

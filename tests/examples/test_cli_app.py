@@ -12,6 +12,7 @@ import requests
 
 from tests.examples.programs import LoginApplication, Person, command, login_application, run, running
 from tests.service import Client, Service, free_ports
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.xdist_group("example-cli")
 
@@ -63,7 +64,7 @@ class Setting:
             page = person.goes_to(url)
             assert "The command asks for access" in page.text
             assert person.signs_in(page, name).text == "Done. You may close this window."
-            printed, said = process.communicate(timeout=20)
+            printed, said = process.communicate(timeout=LIMIT)
         assert process.returncode == 0, said
         return printed.splitlines()
 
@@ -138,7 +139,7 @@ def test_a_person_says_no(setting: Setting) -> None:
     with setting.started() as (url, process):
         person = Person()
         assert person.presses(person.goes_to(url), "deny").text.startswith("Done.")
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     assert said == "not signed in: access_denied: the person said no\n"
     assert not setting.keep.exists()
@@ -155,7 +156,7 @@ def test_answers_that_are_not_to_its_question(setting: Setting) -> None:
         assert requests.get(back.replace("callback", "favicon.ico"), params=right).status_code == 400
         person = Person()
         assert person.signs_in(person.goes_to(url)).text.startswith("Done.")
-        assert process.communicate(timeout=20)[0].splitlines()[-1].startswith("200 ")
+        assert process.communicate(timeout=LIMIT)[0].splitlines()[-1].startswith("200 ")
 
 
 @pytest.mark.parametrize("issuer", [None, "https://evil.example"])
@@ -164,7 +165,7 @@ def test_an_answer_of_another_server(setting: Setting, issuer: str | None) -> No
     with setting.started() as (url, process):
         [back], [state] = (parse_qs(urlsplit(url).query)[name] for name in ("redirect_uri", "state"))
         requests.get(back, params={"state": state, "code": "x"} | ({"iss": issuer} if issuer else {}))
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     assert "of another server" in said
 

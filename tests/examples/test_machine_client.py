@@ -14,6 +14,7 @@ from tests.examples.programs import run, running
 from tests.login import Platform
 from tests.receiver import receiver
 from tests.service import Client, Service, free_ports
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.xdist_group("example-machine")
 
@@ -116,7 +117,7 @@ def test_many_threads_ask_once(setting: Setting) -> None:
     kept, barrier = tokens(setting, client, Clock()), threading.Barrier(8)
 
     def get(_: int) -> str:
-        barrier.wait(10)
+        barrier.wait(LIMIT)
         return kept.get()
 
     with ThreadPoolExecutor(8) as pool:

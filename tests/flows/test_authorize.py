@@ -17,6 +17,7 @@ from joserfc.jwk import KeySet
 from tests import service
 from tests.login import CALLBACK, LOGIN_URL, Browser, Platform, opened, sent_to
 from tests.service import Service
+from tests.waiting import LIMIT
 from tests.wire import exchange, request
 
 PLAIN = "default-src 'none'; frame-ancestors 'none'"
@@ -87,20 +88,20 @@ def test_a_browser_gets_an_error_page_for_errors_that_are_not_redirected(platfor
     ]
     for parameters, word in wrong:
         answers = [
-            requests.get(url, parameters, headers=HTML, allow_redirects=False, timeout=20),
-            requests.post(url, parameters, headers=HTML, allow_redirects=False, timeout=20),
+            requests.get(url, parameters, headers=HTML, allow_redirects=False, timeout=LIMIT),
+            requests.post(url, parameters, headers=HTML, allow_redirects=False, timeout=LIMIT),
         ]
         for answer in answers:
             check_page(answer, 400, word, "invalid_request")
             assert "<b>" not in answer.text
             assert "evil" not in answer.text
-        check_nowhere(requests.get(url, parameters, timeout=20), word)
-    put = requests.put(url, headers=HTML, timeout=20)
+        check_nowhere(requests.get(url, parameters, timeout=LIMIT), word)
+    put = requests.put(url, headers=HTML, timeout=LIMIT)
     check_page(put, 405, "method_not_allowed")
     assert put.headers["Allow"] == "GET, POST, HEAD"
-    check_page(requests.post(url, "x" * 70_000, headers=HTML, timeout=20), 413, "request_too_large")
-    check_page(requests.get(url, headers=HTML | {"Gatepost-Version": "1"}, timeout=20), 400, "unsupported_version")
-    elsewhere = requests.get(f"{platform.url}/oauth/userinfo", headers=HTML, timeout=20)
+    check_page(requests.post(url, "x" * 70_000, headers=HTML, timeout=LIMIT), 413, "request_too_large")
+    check_page(requests.get(url, headers=HTML | {"Gatepost-Version": "1"}, timeout=LIMIT), 400, "unsupported_version")
+    elsewhere = requests.get(f"{platform.url}/oauth/userinfo", headers=HTML, timeout=LIMIT)
     assert elsewhere.headers["Content-Type"] == "application/json"
 
 

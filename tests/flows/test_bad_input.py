@@ -12,6 +12,7 @@ from gatepost.core import ids
 from gatepost.ledger.operations import OPERATIONS
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.wire import check_refusal, elsewhere, exchange, request
 
 FORM = "application/x-www-form-urlencoded"
@@ -284,7 +285,7 @@ def test_headers_that_may_not_repeat(caller: Caller, path: str, fields: list[str
 @pytest.mark.parametrize("authorization", [None, "Bearer", "Bearer ", "Basic abc", "Token abc", "\xe9"])
 def test_an_operation_without_a_token(caller: Caller, path: str, authorization: str | None) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
-    answer = requests.post(f"{caller.url}{path}", json={}, headers=headers, timeout=20)
+    answer = requests.post(f"{caller.url}{path}", json={}, headers=headers, timeout=LIMIT)
     check_refusal(answer, path, "invalid_token", "Bearer")
     challenge = answer.headers["WWW-Authenticate"]
     assert challenge.startswith("Bearer resource_metadata=")  # RFC 6750, section 3.1: no error where nothing was shown
@@ -305,7 +306,7 @@ def jwt(header: bytes, claims: bytes = b"{}") -> str:
 )  # fmt: skip
 def test_what_is_no_token(caller: Caller, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}".encode()}
-    answer = requests.post(f"{caller.url}/oauth/clients", json={}, headers=headers, timeout=20)
+    answer = requests.post(f"{caller.url}/oauth/clients", json={}, headers=headers, timeout=LIMIT)
     check_refusal(answer, "/oauth/clients", "invalid_token", "cannot be verified")
     assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
 

@@ -7,6 +7,7 @@ import requests
 from gatepost.core.errors import ERRORS
 from tests.docs.pages import DOCS, anchors
 from tests.service import running
+from tests.waiting import LIMIT
 
 
 def test_errors_link_to_the_documentation(tmp_path: Path) -> None:
@@ -17,15 +18,15 @@ def test_errors_link_to_the_documentation(tmp_path: Path) -> None:
             f"{gatepost.ops}/nothing": "type",
         }
         for url, member in refused.items():
-            answer = requests.get(url, timeout=20)
+            answer = requests.get(url, timeout=LIMIT)
             link, _, anchor = answer.json()[member].partition("#")
             assert link == "https://docs.example.com/gatepost/reference/errors.html"
             assert anchor in anchors(DOCS / "reference" / "errors.md")
             assert int(answer.headers["Content-Length"]) == len(answer.content)
         browser = {"Accept": "text/html"}
-        page = requests.get(f"{gatepost.url}/oauth/authorize", headers=browser, timeout=20)
+        page = requests.get(f"{gatepost.url}/oauth/authorize", headers=browser, timeout=LIMIT)
         assert (page.status_code, page.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
-        assert "error_uri" not in requests.get(f"{gatepost.url}/oauth/jwks", timeout=20).json()
+        assert "error_uri" not in requests.get(f"{gatepost.url}/oauth/jwks", timeout=LIMIT).json()
 
 
 def test_every_code_has_its_row() -> None:

@@ -16,7 +16,7 @@ from tests import postgres, service
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
-from tests.waiting import wait_until
+from tests.waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.xdist_group("drain")
 
@@ -89,7 +89,7 @@ def test_attempts_under_way_are_finished_before_the_end(directory: Path, databas
             assert Path(f"/proc/{process}").exists(), "it waits for its receivers"
             assert len(found.requests) == 3, "and takes up nothing new"
             go.set()
-            assert running.process.wait(30) == 0
+            assert running.process.wait(LIMIT) == 0
         with service.running(directory, database) as running:
             again = Again(running, platform)
             records = [again.once(each, "succeeded") for each in first["deliveries"] + second["deliveries"]]
@@ -100,7 +100,7 @@ def test_attempts_under_way_are_finished_before_the_end(directory: Path, databas
 
 def answers(running: Service) -> bool:
     try:
-        return requests.get(f"{running.url}/oauth/jwks", timeout=5).ok
+        return requests.get(f"{running.url}/oauth/jwks", timeout=LIMIT).ok
     except requests.ConnectionError:
         return False
 
@@ -155,7 +155,7 @@ def test_a_delivery_process_that_is_killed_is_started_again(directory: Path, dat
         for delivery in platform.publish(2)["deliveries"]:
             platform.once(delivery, "succeeded")
         assert len(found.requests) == 6
-        assert requests.get(f"{running.ops}/readyz", timeout=5).status_code == 200
+        assert requests.get(f"{running.ops}/readyz", timeout=LIMIT).status_code == 200
 
 
 class Publishing:
@@ -176,7 +176,7 @@ class Publishing:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(40)
+            thread.join(LIMIT)
 
     def wait_for(self, more: int) -> None:
         wanted = len(self.accepted) + more
@@ -189,7 +189,7 @@ class Publishing:
             while not self._stop.is_set():
                 event = {"specversion": "1.0", "id": str(number), "source": f"/{thread}", "type": "invoice.paid"}
                 url = f"{self._platform.gatepost.ops}/events"
-                answer = session.post(url, json=event, headers=headers, timeout=40)
+                answer = session.post(url, json=event, headers=headers, timeout=LIMIT)
                 if answer.status_code == 200:
                     self.accepted.append(answer.json())
                     number += 1

@@ -16,7 +16,7 @@ from gatepost.webhooks import define_endpoint
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
-from tests.waiting import wait_until
+from tests.waiting import LIMIT, wait_until
 from tests.wire import check_refusal
 
 NOWHERE = "http://127.0.0.1:9999/hooks"
@@ -39,7 +39,7 @@ def thoughtful() -> Iterator[tuple[Receiver, threading.Event]]:
     go = threading.Event()
 
     def answer(_request: Request) -> Answer:
-        go.wait(20)
+        go.wait(LIMIT)
         return OK
 
     with receiver(answer) as found:

@@ -14,6 +14,7 @@ from gatepost.core.errors import ERRORS
 from gatepost.web.responses import VERSION
 from tests import service, wire
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 SINGLE = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
@@ -194,9 +195,9 @@ def test_many_at_once_with_one_id_make_one_event(gatepost: Service, caller: tupl
     together = threading.Barrier(8)
 
     def one(_number: int) -> requests.Response:
-        together.wait(20)
+        together.wait(LIMIT)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": SINGLE}
-        return requests.post(f"{gatepost.ops}/events", data=json.dumps(cloud_event()), headers=headers, timeout=20)
+        return requests.post(f"{gatepost.ops}/events", data=json.dumps(cloud_event()), headers=headers, timeout=LIMIT)
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(one, range(8)))

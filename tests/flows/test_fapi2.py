@@ -24,6 +24,7 @@ from tests.fapi2 import Holder, Strict, key_set
 from tests.login import CALLBACK, VERIFIER, Browser, opened, sent_to
 from tests.receiver import receiver
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.wire import check_refusal, elsewhere
 
 KEYS: dict[str, Key] = {
@@ -105,7 +106,7 @@ def test_an_account_is_made_with_a_key_in_place_of_a_secret(
         "client_assertion": signed(KEYS["EC"], right_claims(made["client_id"], sqlite_gatepost.url)),
     }  # fmt: skip
     holder = Holder(sqlite_gatepost.url)
-    answer = requests.post(url, data=sent, headers={"DPoP": holder.proof("POST", url)}, timeout=20)
+    answer = requests.post(url, data=sent, headers={"DPoP": holder.proof("POST", url)}, timeout=LIMIT)
     assert (answer.status_code, answer.json()["token_type"]) == (200, "DPoP")
 
 

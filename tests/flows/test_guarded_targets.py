@@ -14,6 +14,8 @@ from tests.flows.test_delivery import Platform
 from tests.receiver import Authority, Receiver, receiver
 from tests.service import Service
 
+pytestmark = pytest.mark.xdist_group("guarded")
+
 ALLOWED = ("allowed", "itself", "certified")  # accounts that the operator allows this machine to
 INSIDE = "inside.example.com"  # leads to this machine
 

@@ -25,6 +25,7 @@ from tests.assertions import assertion, signed
 from tests.login import Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.web_beside import web_beside
 from tests.wire import check_refusal, elsewhere
 
@@ -142,7 +143,7 @@ def test_a_client_with_a_key(setting: Setting) -> None:
     url = f"{setting.url}/oauth/introspect"
     for audience in (setting.url, url):
         form = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion(key, client.id, audience)}
-        first, again = (requests.post(url, data=form | {"token": token}, timeout=20) for _ in range(2))
+        first, again = (requests.post(url, data=form | {"token": token}, timeout=LIMIT) for _ in range(2))
         assert first.json()["active"]
         check_refusal(again, "/oauth/introspect", "invalid_client")
 

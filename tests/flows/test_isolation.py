@@ -18,6 +18,7 @@ from gatepost.web.app import ROUTES
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.wire import check_refusal, elsewhere
 
 SIX = [path for path, route in ROUTES.items() if route.kind == "operation"]
@@ -225,7 +226,7 @@ def test_of_two_accounts_that_define_a_resource_at_once_one_wins(two: Two) -> No
 
 def post_alone(body: dict[str, Any], tenant: Tenant) -> tuple[str, int]:
     headers = {"Authorization": f"Bearer {tenant.token}"}
-    answer = requests.post(f"{tenant.gatepost.url}/oauth/scopes", json=body, headers=headers, timeout=20)
+    answer = requests.post(f"{tenant.gatepost.url}/oauth/scopes", json=body, headers=headers, timeout=LIMIT)
     return tenant.account, answer.status_code
 
 

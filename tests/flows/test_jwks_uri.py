@@ -165,6 +165,8 @@ def test_many_at_once_fetch_once(sqlite_gatepost: Service, account_name: str) ->
         forms = [urlencode(form(SCOPE, assertion(KEY, there.client, sqlite_gatepost.url))) for _ in range(20)]
         host = urlsplit(sqlite_gatepost.url)
         connections = [stack.enter_context(closing(HTTPConnection(host.netloc, timeout=LIMIT))) for _ in forms]
+        for connection in connections:
+            connection.connect()
         for connection, body in zip(connections, forms, strict=True):
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
             connection.request("POST", "/oauth/tokens", body, headers)

@@ -27,7 +27,7 @@ from tests.figures import Figures, labels, read
 from tests.flows.test_delivery import Platform
 from tests.receiver import OK, Raw, hangs_up, receiver, silent
 from tests.service import Client, Service
-from tests.waiting import LIMIT_MS, wait_until
+from tests.waiting import LIMIT, LIMIT_MS, wait_until
 
 STORES = [pytest.param(each, marks=pytest.mark.xdist_group(f"metrics-{each}")) for each in ("sqlite", "postgres")]
 
@@ -92,7 +92,10 @@ def test_tokens_by_grant_and_outcome(busy: Service, account_name: str) -> None:
     people = login.Platform(busy, account_name)
     figures = Figures(busy.ops)
     machine, stranger = busy.define_client(people.admin, scope="things:read"), Client("cli_nobody", "x")
-    with figures.growing("gatepost_token_requests_total") as grown, figures.growing("gatepost_requests_total") as asked:
+    with (
+        figures.growing("gatepost_token_requests_total", by=10) as grown,
+        figures.growing("gatepost_requests_total", by=11, path="/oauth/tokens") as asked,
+    ):
         given = people.tokens()
         people.refresh(given["refresh_token"])
         for _ in range(3):
@@ -124,7 +127,7 @@ def test_tokens_by_grant_and_outcome(busy: Service, account_name: str) -> None:
 
 def test_who_is_unknown_is_counted(busy: Service) -> None:
     figures = Figures(busy.ops)
-    with figures.growing("gatepost_unknown_client_total") as grown:
+    with figures.growing("gatepost_unknown_client_total", by=5) as grown:
         busy.token_answer(Client("cli_nobody", "x"), "read")
         for path in ("par", "introspect", "revoke"):
             headers = {"Authorization": Client("cli_nobody", "x").basic}
@@ -138,7 +141,7 @@ def test_who_is_unknown_is_counted(busy: Service) -> None:
 def test_strangers_do_not_make_labels(busy: Service) -> None:
     figures = Figures(busy.ops)
     count, seconds = "gatepost_requests_total", "gatepost_request_seconds_count"
-    with figures.growing(count) as grown, figures.growing(seconds) as timed:
+    with figures.growing(count, by=4) as grown, figures.growing(seconds, by=4) as timed:
         for path in ("/secret", "/oauth/tokens/x", "/%00"):
             busy.session.get(f"{busy.url}{path}")
         busy.session.request("BREW", f"{busy.url}/oauth/tokens")
@@ -151,7 +154,7 @@ def test_entries_by_type(busy: Service, account_name: str) -> None:
     platform = Platform(busy, account_name)
     figures = Figures(busy.ops)
     before = Counter(each["type"] for each in busy.entries(platform.account))
-    with figures.growing("gatepost_ledger_entries_total") as grown:
+    with figures.growing("gatepost_ledger_entries_total", by=1, type="oauth.token.refused") as grown:
         with receiver((500, {}, b"")) as found:
             platform.connect(found.url, "invoice.paid", retry_schedule=[])
             platform.once(platform.send(1), "failed")
@@ -177,7 +180,7 @@ def test_commits_and_the_units_that_share_them(busy: Service, account_name: str)
         for _ in range(10):
             answer = requests.post(
                 f"{busy.url}/oauth/tokens", data={"grant_type": "client_credentials", "scope": "gatepost:clients"},
-                headers={"Authorization": client.basic}, timeout=30,
+                headers={"Authorization": client.basic}, timeout=LIMIT,
             )  # fmt: skip
             assert answer.status_code == 200
 
@@ -201,7 +204,7 @@ def test_attempts_by_outcome_and_phase(busy: Service, account_name: str) -> None
     platform = Platform(busy, account_name)
     figures = Figures(busy.ops)
     attempts, lateness = "gatepost_attempts_total", "gatepost_attempt_lateness_seconds_count"
-    with figures.growing(attempts) as grown, figures.growing(lateness) as late:
+    with figures.growing(attempts, by=4) as grown, figures.growing(lateness, by=4) as late:
         with receiver([(503, {}, b""), OK]) as found, receiver(Raw(hangs_up)) as rude:
             platform.connect(found.url, "a.b", retry_schedule=[1])
             platform.connect(rude.url, "c.d", retry_schedule=[])
@@ -226,7 +229,7 @@ def test_what_attempts_waited_for(busy: Service, account_name: str) -> None:
     with receiver() as found:
         platform.connect(found.url, "slow.a", rate_limit=5)
         platform.connect(found.url, "quick.a", max_in_flight=64)
-        with figures.growing("gatepost_attempt_lateness_seconds_count") as grown:
+        with figures.growing("gatepost_attempt_lateness_seconds_count", by=208) as grown:
             platform.send_many(8, "slow.a")
             platform.send_many(200, "quick.a")
             wait_until(platform.is_quiet, "all to be delivered")
@@ -245,7 +248,7 @@ def test_attempts_under_way_and_those_of_a_process_that_died(busy: Service, acco
         wait_until(lambda: figures("gatepost_attempts_in_flight") == 1, "it to be under way")
         wait_until(lambda: figures("gatepost_deliveries", state="in_flight") == 1, "it to be in flight")
         [process] = busy.delivery_processes()
-        with figures.growing("gatepost_attempts_total") as grown:
+        with figures.growing("gatepost_attempts_total", by=1) as grown:
             os.kill(process, signal.SIGKILL)
             platform.once(sent, "in_flight", attempts=2)
             found.wait_for(2)
@@ -264,7 +267,7 @@ def test_attempts_under_way_and_those_of_a_process_that_died(busy: Service, acco
 def test_deliveries_by_state(still: Service, account_name: str) -> None:
     platform, other = Platform(still, account_name), Platform(still, f"{account_name}-held")
     figures = Figures(still.ops)
-    with figures.growing("gatepost_deliveries") as grown:
+    with figures.growing("gatepost_deliveries", by=6) as grown:
         held = platform.connect("http://127.0.0.1:9999/held", "held.a")
         platform.connect("http://127.0.0.1:9999/sent", "sent.a")
         other.connect("http://127.0.0.1:9999/other", "other.a")
@@ -306,7 +309,7 @@ def test_the_progress_of_replays(still: Service, account_name: str) -> None:
     endpoint = platform.endpoint("http://127.0.0.1:9999/replayed")
     platform.send_many(250)
     names = ("gatepost_replays_running", "gatepost_replay_events")
-    with figures.growing(names[0]) as running, figures.growing(names[1]) as dealt_with:
+    with figures.growing(names[0], by=1) as running, figures.growing(names[1], by=1) as dealt_with:
         since = clock.rfc3339(clock.now() - timedelta(hours=1))
         subscription = platform.subscription(endpoint, "invoice.paid", replay={"from": since})
         store = still.opened.store

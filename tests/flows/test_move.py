@@ -12,6 +12,7 @@ from gatepost.settings import load
 from tests import service
 from tests.login import Platform
 from tests.service import Service
+from tests.waiting import LIMIT
 
 NOWHERE = "http://127.0.0.1:65000/hooks"
 
@@ -26,7 +27,7 @@ def filled(gatepost: Service) -> tuple[Platform, dict[str, str]]:
 def move(directory: Path, target: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gatepost", "store", "move", "--to", target, "--json"],
-        env=service.environment(directory, "", dev="true"), capture_output=True, text=True, timeout=60, check=False,
+        env=service.environment(directory, "", dev="true"), capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tests import command, service
 from tests.login import SCOPES, Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 from tests.web_beside import web_beside
 from tests.wire import check_refusal
 
@@ -485,7 +486,10 @@ def test_what_is_left_of_the_scope_can_still_be_had(own: People) -> None:
 # --- many at once, of a service with several processes
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+CROWDS = [pytest.param(store, marks=pytest.mark.xdist_group(f"crowd-{store}")) for store in ("sqlite", "postgres")]
+
+
+@pytest.fixture(scope="module", params=CROWDS)
 def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
     database = ""
     if request.param == "postgres":
@@ -496,7 +500,7 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def at_once(*calls: Callable[[], requests.Response]) -> list[requests.Response]:
     """Each from a connection of its own, none before all are ready."""
-    ready = threading.Barrier(len(calls), timeout=30)
+    ready = threading.Barrier(len(calls), timeout=LIMIT)
 
     def go(call: Callable[[], requests.Response]) -> requests.Response:
         ready.wait()
@@ -508,7 +512,7 @@ def at_once(*calls: Callable[[], requests.Response]) -> list[requests.Response]:
 
 def sending(people: People, path: str, **form: str) -> Callable[[], requests.Response]:
     headers = {"Authorization": people.client.basic}
-    return lambda: requests.post(f"{people.url}/oauth/{path}", data=form, headers=headers, timeout=30)
+    return lambda: requests.post(f"{people.url}/oauth/{path}", data=form, headers=headers, timeout=LIMIT)
 
 
 def refreshing(people: People, token: str) -> Callable[[], requests.Response]:

@@ -17,6 +17,7 @@ from tests import service
 from tests.flows.test_delivery import Json, Platform, arrived, instant
 from tests.receiver import OK, Answer, Behaviour, Connection, Raw, receiver, silent
 from tests.service import Service
+from tests.waiting import LIMIT
 
 SOON = timedelta(seconds=10)  # for a busy machine: what comes by the plan comes within this
 
@@ -300,7 +301,7 @@ def test_an_attempt_is_on_record_while_it_is_under_way(platform: Platform) -> No
     go = threading.Event()
 
     def answer(_request: Any) -> Answer:
-        go.wait(20)
+        go.wait(LIMIT)
         return OK
 
     with receiver(answer) as found:

@@ -23,7 +23,7 @@ from tests.assertions import b64, signed
 from tests.login import Platform, opened
 from tests.proofs import Prover
 from tests.service import Client, Service
-from tests.waiting import LIMIT_MS
+from tests.waiting import LIMIT, LIMIT_MS
 from tests.wire import check_refusal, elsewhere
 
 INACTIVE = {"active": False}
@@ -311,7 +311,7 @@ def test_every_process_refuses_it_at_once(
         def asks(token: str) -> set[int]:
             headers = {"Authorization": f"Bearer {token}"}
             url = f"{running.url}/oauth/userinfo"
-            return {requests.get(url, headers=headers, timeout=20).status_code for _ in range(12)}
+            return {requests.get(url, headers=headers, timeout=LIMIT).status_code for _ in range(12)}
 
         for name in ("access_token", "refresh_token", "access_token"):
             told = setting.tokens()
@@ -348,7 +348,7 @@ def test_it_is_never_said_to_have_ended_when_it_has_not(own: Setting) -> None:
     ]
 
     def send(form: dict[str, str], headers: dict[str, str]) -> requests.Response:
-        return requests.post(f"{own.url}/oauth/revoke", data=form, headers=headers, timeout=40)
+        return requests.post(f"{own.url}/oauth/revoke", data=form, headers=headers, timeout=LIMIT)
 
     with kept_from_writing(own.gatepost), ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(send, *zip(*sent, strict=True)))
@@ -416,11 +416,11 @@ def test_a_repeated_revocation_ends_nothing_more(own: Setting) -> None:
 
 def test_many_at_once_end_it_once(own: Setting) -> None:
     told, said = own.tokens(), [own.leaving() for _ in range(10)]
-    ready = threading.Barrier(20, timeout=30)
+    ready = threading.Barrier(20, timeout=LIMIT)
 
     def send(token: str) -> int:
         ready.wait()
-        return requests.post(f"{own.url}/oauth/revoke", data={"token": token}, timeout=30).status_code
+        return requests.post(f"{own.url}/oauth/revoke", data={"token": token}, timeout=LIMIT).status_code
 
     with ThreadPoolExecutor(20) as pool:
         assert set(pool.map(send, said * 2)) == {200}

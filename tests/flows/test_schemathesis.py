@@ -124,7 +124,7 @@ def _subscribe(service: Service, token: str, endpoint: dict[str, Any]) -> tuple[
 
 
 AS_FAR = settings(
-    max_examples=30,
+    max_examples=15,
     derandomize=True,
     deadline=None,
     database=None,

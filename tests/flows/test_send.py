@@ -290,7 +290,7 @@ class TestAnswers:
             results = run(story())
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(LIMIT)
         assert {(sent.code, sent.failure, sent.response) for sent in results} == {(202, None, b"2")}
         assert sum("tls_ms" in sent.timings for sent in results) < 10, "streams share connections"
 

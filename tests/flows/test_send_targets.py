@@ -23,7 +23,7 @@ from gatepost.egress.senders import Senders
 from gatepost.egress.transfer import Outgoing, SendResult
 from tests.flows.test_send import BODY, DEV, HEADERS, HERE, ORDER, at, free_port, post, posting, run, until
 from tests.receiver import OK, Answer, Authority, Connection, Raw, Request, receiver, silent
-from tests.waiting import wait_until
+from tests.waiting import LIMIT, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ class TestNames:
 
         def look_up(name: str, _port: int) -> list[str]:
             if name.startswith("slow"):
-                never.wait(60)
+                never.wait(LIMIT)
             return ["127.0.0.1"]
 
         async def story(port: int) -> list[SendResult]:
@@ -337,7 +337,7 @@ class TestNames:
         def look_up(name: str, _port: int) -> list[str]:
             asked[name[0]] += 1
             if name.startswith("s"):
-                go.wait(60)
+                go.wait(LIMIT)
             return ["127.0.0.1"]
 
         async def story(port: int) -> list[SendResult]:
@@ -402,7 +402,7 @@ class TestLife:
                 closed.set()
 
         def look_up(_name: str, _port: int) -> list[str]:
-            never.wait(60)
+            never.wait(LIMIT)
             return ["127.0.0.1"]
 
         async def story(held: str, good: str) -> None:
@@ -454,7 +454,7 @@ class TestLife:
         def leaves(connection: Connection) -> None:
             connection.read()
             connection.answer(OK)
-            leave.wait(20)
+            leave.wait(LIMIT)
 
         async def story(url: str) -> None:
             async with posting() as to:

@@ -15,6 +15,8 @@ from tests.login import opened
 from tests.service import Client, Service
 from tests.wire import check_refusal
 
+pytestmark = pytest.mark.xdist_group("shared-resources")
+
 PLATFORM = "https://platform.example"
 SETTING = msgspec.json.encode({PLATFORM: {"scopes": ["use", "taken"], "claims": {"plan": "platform"}}}).decode()
 

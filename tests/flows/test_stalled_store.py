@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.service import Service, running
-from tests.waiting import LIMIT_MS, wait_until
+from tests.waiting import LIMIT, LIMIT_MS, wait_until
 
 DOCUMENTS = (
     "/oauth/jwks",
@@ -104,13 +104,13 @@ def _set_read_only(url: str, value: str) -> None:
 def test_the_key_set_and_discovery_are_served_from_memory(new: Service) -> None:
     with gone(new):
         for path in DOCUMENTS:
-            answer = requests.get(f"{new.url}{path}", timeout=20)
+            answer = requests.get(f"{new.url}{path}", timeout=LIMIT)
             assert answer.status_code == 200, answer.text
-        assert len(requests.get(f"{new.url}/oauth/jwks", timeout=20).json()["keys"]) == 6
+        assert len(requests.get(f"{new.url}/oauth/jwks", timeout=LIMIT).json()["keys"]) == 6
 
 
 def readiness(own: Service) -> tuple[int, dict[str, Any]]:
-    answer = requests.get(f"{own.ops}/readyz", timeout=30)
+    answer = requests.get(f"{own.ops}/readyz", timeout=LIMIT)
     return answer.status_code, answer.json()
 
 
@@ -127,13 +127,13 @@ def test_a_service_that_cannot_write_is_not_ready(own: Service, fault: Any) -> N
         found = until(own, 503)
         assert found["status"] == "not ready"
         assert "the store" in found["because"]
-        assert requests.get(f"{own.ops}/healthz", timeout=20).status_code == 200
+        assert requests.get(f"{own.ops}/healthz", timeout=LIMIT).status_code == 200
     assert until(own, 200) == {"status": "ready"}
 
 
 def test_a_changed_key_set_is_served_soon(own: Service) -> None:
     def kids() -> set[str]:
-        return {key["kid"] for key in requests.get(f"{own.url}/oauth/jwks", timeout=20).json()["keys"]}
+        return {key["kid"] for key in requests.get(f"{own.url}/oauth/jwks", timeout=LIMIT).json()["keys"]}
 
     before = kids()
     own.cli("key", "rotate", "--now", "--alg", "ES256")

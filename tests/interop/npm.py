@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import LIMIT
+
 PACKAGES = ("jose@6.2.17", "oauth4webapi@3.8.8", "openid-client@6.8.9")
 SCRIPTS = Path(__file__).parent
 CACHE = SCRIPTS.parents[1] / ".cache"
@@ -32,7 +34,7 @@ def told_by(script: str, asked: dict[str, Any], browse: Browse | None = None) ->
     with subprocess.Popen(node(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        deadline = Timer(60, process.kill)
+        deadline = Timer(LIMIT, process.kill)
         deadline.start()
         try:
             said: dict[str, Any] = {}

@@ -20,6 +20,7 @@ from joserfc.jwk import ECKey, Key, KeySet, RSAKey
 from tests.interop.person import altered, sign_in
 from tests.login import CALLBACK, Platform, opened
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 SCOPE = "openid offline_access things:read"
 
@@ -55,7 +56,7 @@ def signed_in(platform: Platform, one: Any, **changes: str | None) -> tuple[dict
 
 
 def session(platform: Platform, client: Client, **more: Any) -> Any:
-    metadata = requests.get(f"{platform.url}/.well-known/oauth-authorization-server", timeout=20).json()
+    metadata = requests.get(f"{platform.url}/.well-known/oauth-authorization-server", timeout=LIMIT).json()
     return OAuth2Session(client.id, client.secret or None, **(metadata | more))
 
 
@@ -151,8 +152,8 @@ class Guard(JWTBearerTokenValidator):
     """An API's check of access tokens, RFC 9068 section 4, as Authlib has it."""
 
     def get_jwks(self) -> Any:
-        metadata = requests.get(f"{self.issuer}/.well-known/oauth-authorization-server", timeout=20).json()
-        return KeySet.import_key_set(requests.get(metadata["jwks_uri"], timeout=20).json())
+        metadata = requests.get(f"{self.issuer}/.well-known/oauth-authorization-server", timeout=LIMIT).json()
+        return KeySet.import_key_set(requests.get(metadata["jwks_uri"], timeout=LIMIT).json())
 
 
 def test_an_api_that_it_guards_takes_our_token(platform: Platform) -> None:
@@ -201,6 +202,6 @@ def test_a_wrong_secret_is_its_own_error(platform: Platform) -> None:
 )
 def test_its_checks_of_metadata_find_nothing(sqlite_gatepost: Service, path: str, metadata: Any) -> None:
     """They ask for https, which an issuer on loopback has not: so it is read as if it had."""
-    answer = requests.get(f"{sqlite_gatepost.url}{path}", timeout=20)
+    answer = requests.get(f"{sqlite_gatepost.url}{path}", timeout=LIMIT)
     told = answer.text.replace(sqlite_gatepost.url, "https://auth.example")
     metadata(json.loads(told)).validate()

@@ -14,6 +14,7 @@ from requests_oauthlib import OAuth2Session
 from tests.interop.person import altered, sign_in
 from tests.login import CALLBACK, Platform
 from tests.service import Client, Service
+from tests.waiting import LIMIT
 
 SCOPE = ["openid", "offline_access", "things:read"]
 METHODS = ["client_secret_basic", "client_secret_post", "none"]
@@ -33,7 +34,7 @@ def platform(sqlite_gatepost: Service, account_name: str) -> Platform:
 @pytest.fixture
 def found(sqlite_gatepost: Service) -> dict[str, str]:
     """What discovery says: the library leaves it to the application to ask."""
-    answer = requests.get(f"{sqlite_gatepost.url}/.well-known/openid-configuration", timeout=20)
+    answer = requests.get(f"{sqlite_gatepost.url}/.well-known/openid-configuration", timeout=LIMIT)
     metadata: dict[str, str] = answer.json()
     return metadata
 

@@ -15,6 +15,7 @@ from joserfc.jwk import KeySet
 
 from tests.interop import npm
 from tests.service import Service
+from tests.waiting import LIMIT
 
 ALGORITHMS = ["ES256", "RS256", "EdDSA"]
 AUDIENCE = "https://api.interop.example/{alg}"
@@ -43,7 +44,7 @@ def with_pyjwt(issuer: str, audience: str, token: str) -> dict[str, Any] | None:
 
 def with_joserfc(issuer: str, audience: str, token: str) -> dict[str, Any] | None:
     """What Authlib verifies with since its 1.7."""
-    keys = KeySet.import_key_set(requests.get(f"{issuer}/oauth/jwks", timeout=10).json())
+    keys = KeySet.import_key_set(requests.get(f"{issuer}/oauth/jwks", timeout=LIMIT).json())
     claims = jose_jwt.JWTClaimsRegistry(
         iss={"essential": True, "value": issuer}, aud={"essential": True, "value": audience}, exp={"essential": True}
     )
@@ -57,7 +58,7 @@ def with_joserfc(issuer: str, audience: str, token: str) -> dict[str, Any] | Non
 
 def with_node_jose(issuer: str, audience: str, token: str) -> dict[str, Any] | None:
     command = [*npm.node("jose.mjs"), issuer, audience, token]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT)
     told = json.loads(done.stdout)
     return told["payload"] if told["verified"] else None
 

@@ -14,6 +14,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from gatepost.core import ids
 from gatepost.core.webhook_signature import NewSecret, new_secret, signature, signer
 from gatepost.verify import VerificationError, verify
+from tests.waiting import LIMIT
 
 Headers = dict[str, str]
 Verifier = Callable[[str, bytes, Headers], bool]
@@ -149,5 +150,5 @@ from gatepost.verify import verify
 verify({secret.shown!r}, {signed(b"{}", secret)!r}, b"{{}}")
 print(*sorted(name for name in sys.modules if name.split(".")[0] in ("gatepost", "cryptography", "msgspec", "joserfc")))
 """
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout.split() == ["gatepost", "gatepost.core", "gatepost.core.clock", "gatepost.verify"]

@@ -24,9 +24,10 @@ def histories(*arguments: str) -> str:
 
 
 def test_no_invariant_is_violated_on_sqlite() -> None:
-    printed = histories("--seed", "1", "--days", "20", "--history", "10")
+    """For as long as it takes to find the planted defect that is found last; `make simulate` goes on."""
+    printed = histories("--seed", "1", "--days", "10")
     found = re.findall(r"(\d+) days, (\d+) deliveries, (\d+) token requests, (\d+) faults", printed)
-    assert sum(int(each[0]) for each in found) == 20
+    assert sum(int(each[0]) for each in found) == 10
     for days, deliveries, tokens, faults in (tuple(int(figure) for figure in each) for each in found):
         assert deliveries >= 20 * days
         assert tokens >= 20 * days
@@ -38,7 +39,7 @@ def test_no_invariant_is_violated_on_postgresql(postgres_url: str) -> None:
 
 
 def test_a_day_has_enough_of_everything() -> None:
-    printed = histories("--seed", "5", "--days", "3")
+    printed = histories("--seed", "5", "--days", "2")
     found = re.search(r"at least (\d+) deliveries, (\d+) token requests, (\d+) faults", printed)
     assert found is not None
     assert all(int(each) >= least for each, least in zip(found.groups(), LEAST, strict=True))
@@ -53,7 +54,7 @@ def test_a_seed_decides_every_operation_and_fault() -> None:
 
 
 def test_one_seed_is_one_history() -> None:
-    first, again, other = (histories("--seed", seed, "--days", "2") for seed in ("7", "7", "8"))
+    first, again, other = (histories("--seed", seed, "--days", "1") for seed in ("7", "7", "8"))
     digests = [re.findall(r"digest (\w+)", printed) for printed in (first, again, other)]
     assert digests[0] == digests[1]
     assert digests[0] != digests[2]
@@ -61,9 +62,11 @@ def test_one_seed_is_one_history() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.name for each in MUTATIONS])
 def test_a_planted_defect_is_found(mutation: Mutation) -> None:
+    """The exit status says so too: a run that finds something cannot look like one that found nothing."""
     found = run(mutation)
     assert found.returncode == 1, f"not found: {found.stdout[-500:]}{found.stderr[-2000:]}"
-    assert "to see it again: make simulate" in found.stdout, found.stdout[-500:]
+    assert re.search(r"^seed \d+, day \d+\.\d+: ", found.stdout, re.MULTILINE), found.stdout[-500:]
+    assert "to see it again: make simulate" in found.stdout
 
 
 def test_there_are_enough_planted_defects() -> None:
@@ -73,14 +76,6 @@ def test_there_are_enough_planted_defects() -> None:
 def test_a_mutation_that_does_not_apply_is_an_error() -> None:
     with pytest.raises(LookupError, match="occurs 0 times"):
         mutated("some text", Mutation("x", "x.py", "other text", ""))
-
-
-def test_a_violation_is_reported_with_its_seed() -> None:
-    """The exit status says so too: a run that finds something cannot look like one that found nothing."""
-    planted = next(each for each in MUTATIONS if each.name == "an entry loses one of its deliveries")
-    found = run(planted, days=1)
-    assert found.returncode == 1
-    assert re.search(r"^seed \d+, day \d+\.\d+: ", found.stdout, re.MULTILINE)
 
 
 class TestLoop:
