@@ -38,7 +38,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip(words)
     expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
         yield started
         started.close()
 

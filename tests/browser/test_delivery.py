@@ -24,11 +24,13 @@ _TOLD = """() => [...document.querySelectorAll('.why li')].map((line) => {
 })"""
 
 
-def opened(look: Opener, account: Account, which: str) -> Look:
-    seen = look()
-    seen.enter(account.platform.client, f"#/delivery?id={account.deliveries[which]}")
-    seen.heading("Explanation").wait_for()
-    return seen
+def opened(inside: Look, account: Account, which: str) -> Look:
+    """Come from elsewhere, so that nothing of another delivery is seen."""
+    inside.go("#/health")
+    inside.heading("Health").wait_for()
+    inside.go(f"#/delivery?id={account.deliveries[which]}")
+    inside.heading("Explanation").wait_for()
+    return inside
 
 
 def alike(sentence: str) -> str:
@@ -41,9 +43,9 @@ def alike(sentence: str) -> str:
     "which",
     ["succeeded", "pending", "failed", "in_flight", "timed out", "gone", "held", "cancelled", "removed"],
 )
-def test_it_says_what_the_command_says(look: Opener, account: Account, which: str) -> None:
+def test_it_says_what_the_command_says(inside: Look, account: Account, which: str) -> None:
     platform, delivery = account.platform, account.deliveries[which]
-    seen = opened(look, account, which)
+    seen = opened(inside, account, which)
 
     def told() -> list[str]:
         return [alike(each) for each in seen.page.evaluate(_TOLD)]
@@ -59,8 +61,8 @@ def test_it_says_what_the_command_says(look: Opener, account: Account, which: st
         assert told() == wanted()
 
 
-def test_attempts_made_and_planned(look: Opener, account: Account) -> None:
-    seen = opened(look, account, "pending")
+def test_attempts_made_and_planned(inside: Look, account: Account) -> None:
+    seen = opened(inside, account, "pending")
     record = account.platform.record(account.deliveries["pending"])
     made, coming = seen.page.locator(".timeline .made"), seen.page.locator(".timeline .coming")
     assert made.count() == len(record["attempts"]) == 2
@@ -101,16 +103,16 @@ def test_where_the_time_went(look: Opener, account: Account) -> None:
     assert min(widths) >= 2
 
 
-def test_a_timeout_shows_where_it_ran_out(look: Opener, account: Account) -> None:
-    seen = opened(look, account, "timed out")
+def test_a_timeout_shows_where_it_ran_out(inside: Look, account: Account) -> None:
+    seen = opened(inside, account, "timed out")
     attempt = seen.page.locator(".timeline .made").first
     assert "failed in first byte" in attempt.inner_text()
     assert attempt.locator(".phase.broken").count() == 1
 
 
-def test_what_was_sent_and_came_back(look: Opener, account: Account) -> None:
+def test_what_was_sent_and_came_back(inside: Look, account: Account) -> None:
     """Digits stay as they are, and nothing that somebody else wrote is more than text."""
-    seen = opened(look, account, "succeeded")
+    seen = opened(inside, account, "succeeded")
     assert "9007199254740993" in seen.page.locator(".json").inner_text()
     assert json.dumps(HOSTILE) in seen.page.locator(".json").inner_text()
     cells = seen.page.locator(".headers code").all_inner_texts()
@@ -127,9 +129,9 @@ def test_what_was_sent_and_came_back(look: Opener, account: Account) -> None:
     assert seen.page.title() == "Delivery · Gatepost"
 
 
-def test_the_same_by_curl(look: Opener, account: Account) -> None:
+def test_the_same_by_curl(inside: Look, account: Account) -> None:
     """What is copied runs in a shell, and the receiver verifies it."""
-    seen = opened(look, account, "succeeded")
+    seen = opened(inside, account, "succeeded")
     seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
     seen.page.get_by_role("button", name="Copy as curl").click()
     seen.page.get_by_text("Copied").wait_for()
@@ -172,9 +174,9 @@ def test_it_follows_what_happens(look: Opener, account: Account) -> None:
     seen.page.locator(".why").get_by_text("The receiver responded with a 2xx status.").wait_for()
 
 
-def test_times_in_utc_or_here(look: Opener, account: Account) -> None:
+def test_times_in_utc_or_here(inside: Look, account: Account) -> None:
     record = account.platform.record(account.deliveries["failed"])
-    seen = opened(look, account, "failed")
+    seen = opened(inside, account, "failed")
     shown = seen.page.locator(".facts time").first.inner_text()
     assert datetime.fromisoformat(f"{shown}+00:00") == datetime.fromisoformat(record["created_at"])
 

@@ -185,15 +185,14 @@ def test_filters_and_the_address(look: Opener, account: Account) -> None:
     ],
     ids=lambda query: "-".join(query.values()),
 )  # fmt: skip
-def test_a_shared_address(look: Opener, account: Account, query: dict[str, str]) -> None:
-    seen = look()
+def test_a_shared_address(inside: Look, account: Account, query: dict[str, str]) -> None:
     place = "#/deliveries?" + "&".join(f"{name}={value}" for name, value in query.items())
-    seen.enter(account.platform.client, place)
+    inside.go(place)
 
     def answered() -> list[str]:
         return [each["id"] for each in account.platform.read(**query).json()["data"]]
 
-    wait_until(lambda: seen.rows() == answered(), "the rows that the operation answers")
+    wait_until(lambda: inside.rows() == answered(), "the rows that the operation answers")
 
 
 def test_what_is_half_typed_stays(look: Opener, account: Account) -> None:

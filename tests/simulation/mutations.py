@@ -37,6 +37,7 @@ MUTATIONS = [
         "webhooks/health_rows.sql",
         "UPDATE health SET failures = 0, failing_since = NULL",
         "UPDATE health SET failures = 0, failing_since = NULL, not_before = 0",
+        seed=6,
     ),
     Mutation(
         "a redefinition as active keeps Retry-After",
@@ -61,6 +62,7 @@ MUTATIONS = [
         "webhooks/worker.py",
         "self._claims_unknown = self._claims_unknown or bool(turns)",
         "pass",
+        seed=2,
     ),
     Mutation(
         "an entry loses one of its deliveries",
@@ -124,6 +126,7 @@ MUTATIONS = [
         "webhooks/endpoint_rows.py",
         '    tx.change(f"endpoint {endpoint.account} {endpoint.id}")\n',
         "",
+        seed=5,
     ),
     Mutation(
         "a restarted worker does not find retries",
@@ -148,6 +151,7 @@ MUTATIONS = [
         "oauth/client_authentication.py",
         'return "" if account.active else "account_suspended"',
         'return ""',
+        seed=3,
     ),
     Mutation(
         "a claim ignores Retry-After",
@@ -162,6 +166,7 @@ MUTATIONS = [
         "webhooks/queue_rows.sql",
         "queue.id = given.id AND queue.number = given.number\n    AND /*python: MAY_BE_REQUEUED */",
         "queue.id = given.id\n    AND /*python: MAY_BE_REQUEUED */",
+        seed=2,
     ),
     Mutation(
         "an attempt uses up nothing",
