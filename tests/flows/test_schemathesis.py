@@ -51,6 +51,9 @@ def described() -> dict[str, Any]:
     # application. tests/unit/test_openapi.py compares the whole schema with the rules.
     rules = document["components"]["schemas"]["ClientRegistration"]["allOf"]
     [rules[0]] = [each for each in rules[0]["anyOf"] if "redirect_uris" in each["properties"]]
+    # Making an event type that is too long takes it ten seconds; tests/unit/test_subscriptions.py has one.
+    for name in ("SubscriptionCreation", "SubscriptionRedefinition"):
+        del document["components"]["schemas"][name]["properties"]["events"]["items"]["maxLength"]
     found = schemathesis.openapi.from_dict(document)
     found.config.generation.update(with_security_parameters=False, allow_x00=False)
     found.config.checks.negative_data_rejection.expected_statuses = ["4xx"]

@@ -3,6 +3,7 @@
 A script is told what to do, asks for a browser where it needs one, and says what came of it: see talk.mjs.
 """
 
+import atexit
 import hashlib
 import json
 import shutil
@@ -29,29 +30,48 @@ def node(script: str) -> list[str]:
     return ["node", "--preserve-symlinks", "--preserve-symlinks-main", str(_installed() / "scripts" / script)]
 
 
+_idle: dict[str, subprocess.Popen[str]] = {}  # by script: starting one takes longer than most of what is asked of it
+
+
 def told_by(script: str, asked: dict[str, Any], browse: Browse | None = None) -> dict[str, Any]:
     """Have a script do what is asked, and be its browser."""
-    with subprocess.Popen(node(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        deadline = Timer(LIMIT, process.kill)
-        deadline.start()
-        try:
-            said: dict[str, Any] = {}
-            answer = asked
-            while "done" not in said:
-                process.stdin.write(json.dumps(answer) + "\n")
-                process.stdin.flush()
-                said = json.loads(process.stdout.readline() or '{"failed": "it ended without a word, or was too slow"}')
-                assert "failed" not in said, said["failed"]
-                if "open" in said:
-                    assert browse is not None, "this test has no browser"
-                    answer = browse(said["open"])
-        finally:
-            deadline.cancel()
-            process.kill()
+    process = _idle.pop(script, None) or subprocess.Popen(
+        node(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    deadline = Timer(LIMIT, process.kill)
+    deadline.start()
+    try:
+        said: dict[str, Any] = {}
+        answer = asked
+        while "done" not in said:
+            process.stdin.write(json.dumps(answer) + "\n")
+            process.stdin.flush()
+            said = json.loads(process.stdout.readline() or '{"failed": "it ended without a word, or was too slow"}')
+            assert "failed" not in said, said["failed"]
+            if "open" in said:
+                assert browse is not None, "this test has no browser"
+                answer = browse(said["open"])
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        deadline.cancel()
+    _idle[script] = process
     found: dict[str, Any] = said["done"]
     return found
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in _idle.values():
+        _end(process)
 
 
 def _installed() -> Path:

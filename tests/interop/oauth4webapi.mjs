@@ -1,16 +1,15 @@
 // What an application that uses oauth4webapi does, through discovery alone.
 // What must come of it is in every_client.py.
 import * as oauth from "oauth4webapi";
-import { authentication, browse, header, refusal, run } from "./talk.mjs";
+import { authentication, browse, header, kept, refusal, run } from "./talk.mjs";
 
 const insecure = { [oauth.allowInsecureRequests]: true }; // the issuer of a test is http on loopback
 
 // One key for all; a new handle of it knows no nonce of the server yet.
-let pair;
 async function proofs(client, asked) {
   if (!asked.dpop) return insecure;
-  pair ??= await oauth.generateKeyPair(asked.dpop);
-  return { ...insecure, DPoP: oauth.DPoP(client, pair) };
+  kept.pair ??= await oauth.generateKeyPair(asked.dpop);
+  return { ...insecure, DPoP: oauth.DPoP(client, kept.pair) };
 }
 
 async function configured(asked) {

@@ -1,7 +1,7 @@
 // What an application that uses openid-client does, through discovery alone.
 // What must come of it is in every_client.py.
 import * as client from "openid-client";
-import { authentication, browse, header, refusal, run } from "./talk.mjs";
+import { authentication, browse, header, kept, refusal, run } from "./talk.mjs";
 
 // The issuer of a test is http on loopback. Signatures of ID tokens are verified too, which is not the default.
 const execute = [client.allowInsecureRequests, client.enableNonRepudiationChecks];
@@ -13,11 +13,10 @@ async function configured(asked) {
 }
 
 // One key for all; a new handle of it knows no nonce of the server yet.
-let pair;
 async function proofs(config, asked) {
   if (!asked.dpop) return {};
-  pair ??= await client.randomDPoPKeyPair(asked.dpop);
-  return { DPoP: client.getDPoPHandle(config, pair) };
+  kept.pair ??= await client.randomDPoPKeyPair(asked.dpop);
+  return { DPoP: client.getDPoPHandle(config, kept.pair) };
 }
 
 // Sends the browser off, and gives the request it comes back with and what must hold for it.

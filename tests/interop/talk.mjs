@@ -4,18 +4,27 @@
 import { createInterface } from "node:readline";
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-const heard = async () => JSON.parse((await lines.next()).value);
+const heard = async () => {
+  const { value, done } = await lines.next();
+  if (done) process.exit();
+  return JSON.parse(value);
+};
 const say = (what) => process.stdout.write(`${JSON.stringify(what)}\n`);
 
-// Does what the test asks by name, once.
+// What a scenario keeps from one of its steps to the next.
+export const kept = {};
+
+// Does what tests ask by name, one after the other.
 export async function run(scenarios) {
-  const asked = await heard();
-  try {
-    say({ done: await scenarios[asked.scenario](asked) });
-  } catch (error) {
-    say({ failed: `${error.stack} ${JSON.stringify(described(error))}` });
+  for (;;) {
+    const asked = await heard();
+    for (const name of Object.keys(kept)) delete kept[name];
+    try {
+      say({ done: await scenarios[asked.scenario](asked) });
+    } catch (error) {
+      say({ failed: `${error.stack} ${JSON.stringify(described(error))}` });
+    }
   }
-  lines.return();
 }
 
 // Sends the browser somewhere, and gives the request with which it comes back to the client's redirect URI.
