@@ -350,7 +350,7 @@ def _returned(members: MemberTable) -> Callable[[str], str]:
 
 
 def _member_value(schema: dict[str, Any]) -> str:
-    text = _names(schema["enum"]) if "enum" in schema else json_schema.words(schema)
+    text = _names(schema["enum"]) if "enum" in schema else json_schema.expectation(schema)
     return text.replace("|", "\\|")
 
 

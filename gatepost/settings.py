@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -129,12 +129,8 @@ def _from_file(path: str) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name in NAMES:
-        text = environment.get(PREFIX + name.upper())
-        if text is not None:
-            values[name] = _from_text(name, text)
-    return values
+    variables = {name: PREFIX + name.upper() for name in NAMES}
+    return {name: _from_text(name, environment[key]) for name, key in variables.items() if key in environment}
 
 
 def _from_text(name: str, text: str) -> Any:
@@ -142,11 +138,11 @@ def _from_text(name: str, text: str) -> Any:
         return _networks_by_account(text)
     if name == "shared_resources":
         return _object(text)
-    return [part for part in text.replace(",", " ").split() if part] if name in _LISTS else text
+    return text.replace(",", " ").split() if name in _LISTS else text
 
 
 def _object(text: str) -> Any:
-    """A JSON value, {} for an empty text, or None if the text is not JSON."""
+    """Parse a JSON value: {} for an empty text, None if the text is not JSON."""
     try:
         return msgspec.json.decode(text or "{}")
     except msgspec.DecodeError:
@@ -154,26 +150,24 @@ def _object(text: str) -> Any:
 
 
 def _networks_by_account(text: str) -> dict[str, list[str]]:
-    """`acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16`"""
-    networks_of: dict[str, list[str]] = {}
+    """Parse `acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16`."""
+    by_account: dict[str, list[str]] = {}
     for part in text.split():
         account, equals, networks = part.partition("=")
         if not equals:
             raise BadSetting(_ALLOW_NETWORKS_FORM)
-        if account in networks_of:
+        if account in by_account:
             raise BadSetting(f"allow_networks: the account {account!r} is repeated; separate its networks by commas")
-        networks_of[account] = networks.split(",")
-    return networks_of
+        by_account[account] = networks.split(",")
+    return by_account
 
 
 def _check(settings: Settings) -> None:
-    for name in ("port", "ops_port"):
-        if not 1 <= getattr(settings, name) <= 65535:
-            raise BadSetting(f"{name}: must be from 1 to 65535")
+    for name, most in (("port", 65535), ("ops_port", 65535), ("workers", 64)):
+        if not 1 <= getattr(settings, name) <= most:
+            raise BadSetting(f"{name}: must be from 1 to {most}")
     if settings.port == settings.ops_port and settings.host == settings.ops_host:
         raise BadSetting("ops_port: must differ from port")
-    if not 1 <= settings.workers <= 64:
-        raise BadSetting("workers: must be from 1 to 64")
     _check_listeners(settings)
     if settings.database and not settings.database.startswith(("postgresql://", "postgres://")):
         raise BadSetting("database: must be a postgresql:// URL; omit it to use SQLite in the data directory")
@@ -237,22 +231,24 @@ def _check_nats(settings: Settings) -> None:
 
 
 def _is_nats(server: str) -> bool:
+    url = _split(server)
+    has_host = url is not None and not (url.path or url.query or url.fragment)
+    return has_host and re.fullmatch(r"(nats|tls)://[!-~]+", server) is not None
+
+
+def _split(text: str) -> SplitResult | None:
+    """Return the parts of a URL that has a host, or None. A port must be a number."""
     try:
-        url = urlsplit(server)
+        url = urlsplit(text)
         _ = url.port
     except ValueError:
-        return False
-    plain = not (url.path or url.query or url.fragment)
-    return bool(re.fullmatch(r"(nats|tls)://[!-~]+", server)) and bool(url.hostname) and plain
+        return None
+    return url if url.hostname else None
 
 
 def _check_base_url(base_url: str) -> None:
-    try:
-        url = urlsplit(base_url)
-        _ = url.port
-    except ValueError:
-        raise BadSetting("base_url: must be https://host or https://host:port") from None
-    if url.scheme not in ("https", "http") or not url.hostname:
+    url = _split(base_url)
+    if url is None or url.scheme not in ("https", "http"):
         raise BadSetting("base_url: must be https://host or https://host:port")
     if url.path or url.query or url.fragment or url.username is not None or base_url.endswith(("?", "#")):
         raise BadSetting("base_url: must have no path, query, user or trailing slash")

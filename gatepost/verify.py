@@ -10,7 +10,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from gatepost.core import clock
 
@@ -22,9 +22,7 @@ class VerificationError(ValueError):
     """The request cannot be trusted. The message says why."""
 
 
-class _Check(NamedTuple):
-    version: str
-    signed: Callable[[bytes, str], bool]
+_Verifier = Callable[[bytes, str], bool]  # whether a signature of the content is valid
 
 
 def verify(
@@ -40,8 +38,8 @@ def verify(
     `secret` is a `whsec_…`, a `whpk_…` (the public key of an endpoint with `signing: v1a`), or several of them during a
     rotation. `body` must be the received bytes. JSON that was parsed and serialized again does not verify.
     """
-    checks = [_check(one) for one in ([secret] if isinstance(secret, str) else secret)]
-    if not checks:
+    verifiers = [_verifier(text) for text in ([secret] if isinstance(secret, str) else secret)]
+    if not verifiers:
         raise VerificationError("no secret was given")
     lowercase = {name.lower(): value for name, value in headers.items()}
     event_id, timestamp, signatures = (_header(lowercase, name) for name in ("id", "timestamp", "signature"))
@@ -54,11 +52,11 @@ def verify(
         raise VerificationError(f"webhook-timestamp is too {'old' if age > 0 else 'new'}")
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     content = b"%b.%b.%b" % (event_id.encode("utf-8", "surrogatepass"), timestamp.encode(), raw)
-    given = [signature.partition(",") for signature in signatures.split(" ")]
+    received = [signature.partition(",") for signature in signatures.split(" ")]
     if not any(
-        check.version == version and check.signed(content, signature)
-        for check in checks
-        for version, _, signature in given
+        version == received_version and is_valid(content, signature)
+        for version, is_valid in verifiers
+        for received_version, _, signature in received
     ):
         raise VerificationError("no signature matches a secret")
     try:
@@ -74,25 +72,26 @@ def _header(headers: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _check(secret: str) -> _Check:
+def _verifier(secret: str) -> tuple[str, _Verifier]:
+    """Return the version of the signatures that a secret verifies, and the function that verifies them."""
     for prefix, version in (("whsec_", "v1"), ("whpk_", "v1a")):
         if secret.startswith(prefix):
-            key = _decoded(secret.removeprefix(prefix))
+            key = _decode(secret.removeprefix(prefix))
             if not key:
                 raise VerificationError(f"the secret is empty or not base64 after {prefix}")
-            return _Check(version, _hmac(key) if version == "v1" else _ed25519(key))
+            return version, _hmac(key) if version == "v1" else _ed25519(key)
     raise VerificationError("the secret is empty, or does not begin with whsec_ or whpk_")
 
 
-def _hmac(key: bytes) -> Callable[[bytes, str], bool]:
-    def signed(content: bytes, signature: str) -> bool:
+def _hmac(key: bytes) -> _Verifier:
+    def is_valid(content: bytes, signature: str) -> bool:
         expected = b64encode(hmac.digest(key, content, "sha256"))
         return hmac.compare_digest(expected, signature.encode("utf-8", "surrogatepass"))
 
-    return signed
+    return is_valid
 
 
-def _ed25519(key: bytes) -> Callable[[bytes, str], bool]:
+def _ed25519(key: bytes) -> _Verifier:
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 (heavy, and only v1a needs it)
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
@@ -101,18 +100,18 @@ def _ed25519(key: bytes) -> Callable[[bytes, str], bool]:
     except ValueError:
         raise VerificationError("the key after whpk_ is not an Ed25519 public key") from None
 
-    def signed(content: bytes, signature: str) -> bool:
+    def is_valid(content: bytes, signature: str) -> bool:
         try:
-            public.verify(_decoded(signature), content)
+            public.verify(_decode(signature), content)
         except InvalidSignature:
             return False
         return True
 
-    return signed
+    return is_valid
 
 
-def _decoded(text: str) -> bytes:
-    """The bytes of base64 text, padded or not, or b"" if it is not base64."""
+def _decode(text: str) -> bytes:
+    """Decode base64 text, padded or not. Return b"" if it is not base64."""
     try:
         return b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:

@@ -31,8 +31,8 @@ def create(runtime: Runtime, name: str, settings: tuple[str, ...], jwks: str | N
     changes, keys = pairs(settings), _key_set(jwks)
     created = runtime.store.run_now(lambda tx: account_admin.create(tx, runtime.service, name, changes, keys))
     secret = created.secret.reveal() if created.secret else None
-    shown = created.account.render() if as_json else created.account.id
-    show.record({"account": shown, "client_id": created.client, "client_secret": secret}, as_json=as_json)
+    account = created.account.render() if as_json else created.account.id
+    show.record({"account": account, "client_id": created.client, "client_secret": secret}, as_json=as_json)
     if secret and not as_json:
         print("This secret is shown only once.")
 
@@ -91,12 +91,12 @@ def resume(runtime: Runtime, name: str, as_json: bool) -> None:
 
 
 def _show(account: Account, as_json: bool) -> None:
-    shown = account.render()
+    members = account.render()
     if as_json:
-        show.document(shown)
+        show.document(members)
         return
-    settings = shown.pop("settings")
-    show.record(shown)
+    settings = members.pop("settings")
+    show.record(members)
     print()
     rows = [(name, value, "set" if name in account.settings else "default") for name, value in settings.items()]
     show.table(("setting", "value", "source"), rows)

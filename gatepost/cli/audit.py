@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -83,8 +84,8 @@ def list_entries(
         if not mentions:
             raise BadSetting(f"--person: {account.name} has no consent of {person}; see `gatepost consent list`")
     wanted = EntryFilter(types, client, subject, since, until, frozenset(mentions))
-    shown = [entries.render(entry) for entry in search.newest(runtime.store, account.id, wanted, limit)]
-    show.listing(shown, show.headings("at", "id", "type", "actor", "subject", "data"), as_json=as_json)
+    rendered = [entries.render(entry) for entry in search.newest(runtime.store, account.id, wanted, limit)]
+    show.listing(rendered, show.headings("at", "id", "type", "actor", "subject", "data"), as_json=as_json)
 
 
 @audit.command()
@@ -113,11 +114,11 @@ def reach(runtime: Runtime, name: str, audience: str, at: datetime, as_json: boo
 @click.option("--account", "name", metavar="NAME", help="Name or id of the account. The default is all accounts.")
 @click.option("--head", metavar="SEAL:MAC", help="The head of an export: detects a chain that was cut or rewritten.")
 @click.option(
-    "--checkpoint", "kept", type=click.File("r", encoding="utf-8"), metavar="FILE",
+    "--checkpoint", "saved", type=click.File("r", encoding="utf-8"), metavar="FILE",
     help="A saved checkpoint: checks that the ledger still extends it.",
 )  # fmt: skip
 @with_store
-def verify(runtime: Runtime, name: str | None, head: str | None, kept: TextIO | None, as_json: bool) -> None:
+def verify(runtime: Runtime, name: str | None, head: str | None, saved: TextIO | None, as_json: bool) -> None:
     """Recompute every seal, and report the first entry that differs.
 
     Save the printed head elsewhere. With --head, a later run detects whether entries were removed.
@@ -125,15 +126,15 @@ def verify(runtime: Runtime, name: str | None, head: str | None, kept: TextIO | 
     expected = seal.parse_head(head) if head is not None else None
     if head is not None and (expected is None or name is None):
         raise BadSetting("--head needs SEAL:MAC, as export and verify print it, and --account")
-    if kept is not None and name is None:
+    if saved is not None and name is None:
         raise BadSetting("--checkpoint needs --account, the account that it belongs to")
     accounts = [account_named(runtime, name)] if name else list(lookup.every(runtime.store))
     problems = heads_problems(runtime, accounts[0] if name else None)
     results = []
     for account in accounts:
-        verdict = check(runtime, account, expected, _saved_checkpoint(runtime, account, kept))
+        verdict = verify_ledger(runtime, account, expected, _saved_checkpoint(runtime, account, saved))
         verdict = verdict._replace(problem=verdict.problem or problems.pop(account.id, ""))
-        results.append(_shown(account, verdict))
+        results.append(_render(account, verdict))
         if not as_json:
             _print(account, verdict)
     for account_id, problem in problems.items() if not name else ():
@@ -147,7 +148,7 @@ def verify(runtime: Runtime, name: str | None, head: str | None, kept: TextIO | 
 
 
 def heads_problems(runtime: Runtime, only: Account | None = None) -> dict[str, str]:
-    """Problems that the heads in the operator's ledger show, by account. For one account, also verify that ledger."""
+    """Return the problems that the heads in the operator's ledger show. For one account, also verify that ledger."""
     store, key = runtime.store, runtime.service.keys.seal
     problems = heads.check_heads(store, key, only.id if only else None)
     operator = store.read_now(lambda tx: account_rows.load_named(tx, OPERATOR))
@@ -159,19 +160,22 @@ def heads_problems(runtime: Runtime, only: Account | None = None) -> dict[str, s
     return problems
 
 
-def _saved_checkpoint(runtime: Runtime, account: Account, kept: TextIO | None) -> Checkpoint | None:
-    """The checkpoint in the file, verified with this service's key for this account."""
+def _saved_checkpoint(runtime: Runtime, account: Account, saved: TextIO | None) -> Checkpoint | None:
+    """Return the checkpoint in the file, verified with this service's key for this account."""
     origin = checkpoint.origin(runtime.service.base_url, account.id)
-    return open_note(kept.read(), runtime.service.signer.verifier(origin)) if kept is not None else None
+    return open_note(saved.read(), runtime.service.signer.verifier(origin)) if saved is not None else None
 
 
-def check(runtime: Runtime, account: Account, expected: Head | None = None, kept: Checkpoint | None = None) -> Verdict:
+def verify_ledger(
+    runtime: Runtime, account: Account, expected: Head | None = None, saved: Checkpoint | None = None
+) -> Verdict:
+    """Verify the ledger of an account, with a progress bar."""
     total = runtime.store.read_now(lambda tx: entry_rows.count(tx, account.id))
-    with show.progress(account.name, total) as passed:
-        return verification.verify(runtime.store, runtime.service.keys.seal, account.id, expected, passed, kept)
+    with show.progress(account.name, total) as advance:
+        return verification.verify(runtime.store, runtime.service.keys.seal, account.id, expected, advance, saved)
 
 
-def _shown(account: Account, verdict: Verdict) -> dict[str, Any]:
+def _render(account: Account, verdict: Verdict) -> dict[str, Any]:
     members = verdict._asdict() | {"head": str(verdict.head), "problem": verdict.problem or None}
     return {"account": account.id, "name": account.name} | members
 
@@ -191,11 +195,9 @@ def _print(account: Account, verdict: Verdict) -> None:
 @since_option
 @until_option
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write. The default is standard output.",
-)
+)  # fmt: skip
 @with_runtime
 def export(runtime: Runtime, name: str, since: datetime | None, until: datetime | None, output: Path | None) -> None:
     """Write every entry as a line of JSON, oldest first, and the head of the chain as the last line.
@@ -205,18 +207,18 @@ def export(runtime: Runtime, name: str, since: datetime | None, until: datetime 
     account = account_named(runtime, name)
     total = runtime.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     last: Entry | None = None
-    with _open_output(output) as file, show.progress(account.name, total) as passed:
+    with _open_output(output) as file, show.progress(account.name, total) as advance:
         for entry in search.oldest(runtime.store, account.id, EntryFilter(since=since, until=until)):
             file.write(msgspec.json.encode(entries.render(entry)) + b"\n")
-            passed(1)
+            advance(1)
             last = entry
         head = _seal_up_to(runtime, account.id, last)
-        shown = {"account": account.id, "seal": head.number, "mac": head.mac.hex(), "text": str(head)}
-        file.write(msgspec.json.encode({"head": shown}) + b"\n")
+        members = {"account": account.id, "seal": head.number, "mac": head.mac.hex(), "text": str(head)}
+        file.write(msgspec.json.encode({"head": members}) + b"\n")
 
 
 def _seal_up_to(runtime: Runtime, account: str, last: Entry | None) -> Head:
-    """The head after every entry up to `last` is sealed. Newer entries may stay unsealed."""
+    """Return the head after every entry up to `last` is sealed. Newer entries may stay unsealed."""
 
     def unit(tx: Tx) -> Head | None:
         waiting = seal_rows.unsealed(tx, account, 1)
@@ -232,7 +234,7 @@ def _seal_up_to(runtime: Runtime, account: str, last: Entry | None) -> Head:
 
 @contextmanager
 def _open_output(output: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or the file, which gets its name when it is complete."""
+    """Open standard output, or the file, which gets its name when it is complete."""
     if output is None:
         yield sys.stdout.buffer
         return
@@ -253,21 +255,15 @@ def key(runtime: Runtime, name: str, as_json: bool) -> None:
     """Print the public key of an account's checkpoints, as a signed-note verifier key."""
     origin = checkpoint.origin(runtime.service.base_url, account_named(runtime, name).id)
     verifier = str(runtime.service.signer.verifier(origin))
-    if as_json:
-        show.document({"origin": origin, "key": verifier})
-        return
-    print(verifier)
+    show.message({"origin": origin, "key": verifier}, verifier, as_json=as_json)
 
 
 @audit.command()
 @click.argument("event")
 @click.option(
-    "--account",
-    "name",
-    default="",
-    metavar="NAME",
+    "--account", "name", default="", metavar="NAME",
     help="Name or id of the account. The default is the account of EVENT.",
-)
+)  # fmt: skip
 @with_runtime
 def prove(runtime: Runtime, event: str, name: str) -> None:
     """Print a proof that an entry is in its account's ledger, for `audit check-proof`.
@@ -290,19 +286,20 @@ def prove(runtime: Runtime, event: str, name: str) -> None:
 
 
 def _account_with(runtime: Runtime, raw_id: bytes) -> Account:
-    for found in lookup.every(runtime.store):
-        if runtime.store.read_now(lambda tx, account=found.id: entry_rows.load(tx, account, raw_id)) is not None:  # type: ignore[misc]
-            return found
+    for account in lookup.every(runtime.store):
+        if runtime.store.read_now(partial(entry_rows.load, account=account.id, raw_id=raw_id)) is not None:
+            return account
     raise BadSetting(f"no account has an entry {ids.text('evt', raw_id)}; it may have been pruned")
 
 
 def _record_heads(runtime: Runtime) -> None:
     service, after = runtime.service, ""
+    key = service.keys.seal
     while True:
         due = runtime.store.read_now(
-            lambda tx, after=after: heads.due(tx, service.keys.seal, service.signer, service.base_url, after)  # type: ignore[misc]
+            partial(heads.due, key=key, signer=service.signer, base_url=service.base_url, after=after)
         )
-        runtime.store.run_now(lambda tx, due=due: heads.record_heads(tx, service.keys.seal, due.chains))  # type: ignore[misc]
+        runtime.store.run_now(partial(heads.record_heads, key=key, moved=due.chains))
         after = due.next
         if not after:
             return
@@ -315,12 +312,12 @@ def _record_heads(runtime: Runtime) -> None:
 def check_proof(file: TextIO, public: str, as_json: bool) -> None:
     """Check a proof that `audit prove` printed. Needs only the public key: no store and no settings."""
     proof = receipt.check(file.read(), parse_verifier(public))
-    shown = {
+    members = {
         "entry": entries.render(proof.entry), "leaf": proof.number, "size": proof.checkpoint.size,
         "origin": proof.checkpoint.origin,
     }  # fmt: skip
     if as_json:
-        show.document(shown)
+        show.document(members)
         return
     click.echo(f"{proof.entry.name} is leaf {proof.number} of {proof.checkpoint.size} in {proof.checkpoint.origin}")
-    show.document(shown["entry"])
+    show.document(members["entry"])

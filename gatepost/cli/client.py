@@ -26,7 +26,7 @@ def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
     """List the clients of an account, oldest first."""
     clients = list(client_rows.every(runtime.store, account_named(runtime, name).id))
     if as_json:
-        show.document(runtime.store.read_now(lambda tx: [define_client.render(tx, each) for each in clients]))
+        show.document(runtime.store.read_now(lambda tx: [define_client.render(tx, client) for client in clients]))
         return
     rows = [
         (client.id, client.client_name, client.status, client.token_endpoint_auth_method, " ".join(client.grant_types))
@@ -40,8 +40,8 @@ def list_clients(runtime: Runtime, name: str, as_json: bool) -> None:
 @with_store
 def show_client(runtime: Runtime, client_id: str, as_json: bool) -> None:
     """Show the definition of a client. Of its secrets, only the times are shown."""
-    shown = runtime.store.read_now(lambda tx: define_client.render(tx, client_admin.named(tx, client_id)))
-    show.record(shown, as_json=as_json)
+    definition = runtime.store.read_now(lambda tx: define_client.render(tx, client_admin.named(tx, client_id)))
+    show.record(definition, as_json=as_json)
 
 
 @client.command()
@@ -73,12 +73,12 @@ def rotate_secret(runtime: Runtime, client_id: str, overlap: timedelta, as_json:
     """Create a new secret for a client and print it. It is shown only once."""
     if overlap > MAX_OVERLAP:
         raise BadSetting(f"--overlap: at most {MAX_OVERLAP.days}d; the default is {OVERLAP // timedelta(hours=1)}h")
-    shown = _redefine(runtime, client_id, rotate_secret={"overlap": int(overlap.total_seconds())})
+    definition = _redefine(runtime, client_id, rotate_secret={"overlap": int(overlap.total_seconds())})
     if as_json:
-        show.document(shown)
+        show.document(definition)
         return
-    show.record({"client_id": client_id, "client_secret": shown["client_secret"]})
-    ends = [secret["expires_at"] for secret in shown["secrets"] if secret["expires_at"]]
+    show.record({"client_id": client_id, "client_secret": definition["client_secret"]})
+    ends = [secret["expires_at"] for secret in definition["secrets"] if secret["expires_at"]]
     validity = f"is valid until {ends[-1]}" if ends else "is not valid any more"
     print(f"This secret is shown only once. The previous one {validity}.")
 

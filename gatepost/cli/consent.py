@@ -33,9 +33,9 @@ def list_consents(
 ) -> None:
     """List the consents of an account, oldest first. Claims about the person are not shown."""
     account = account_named(runtime, name)
-    for which in (TokenSelector(client=client), TokenSelector(subject=subject)):
-        if any(which):
-            token_admin.account_of(runtime.store, which, account.id)
+    for selector in (TokenSelector(client=client), TokenSelector(subject=subject)):
+        if any(selector):
+            token_admin.account_of(runtime.store, selector, account.id)
     matching = (
         consents.render(consent)
         for consent in consent_rows.every(runtime.store, account.id, runtime.service.keys.data)
@@ -68,7 +68,5 @@ def revoke(runtime: Runtime, consent_id: str, name: str, as_json: bool) -> None:
         return revocation.end_consent(tx, account, consent_id, token_admin.REASON, Origin(OPERATOR))
 
     ended = runtime.store.run_now(unit)
-    if as_json:
-        show.document({"id": consent_id, "ended": ended})
-    else:
-        print(f"{consent_id} was revoked." if ended else f"{consent_id} had already ended.")
+    text = f"{consent_id} was revoked." if ended else f"{consent_id} had already ended."
+    show.message({"id": consent_id, "ended": ended}, text, as_json=as_json)

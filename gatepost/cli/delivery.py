@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -13,12 +14,12 @@ from rich.live import Live
 from gatepost.accounts import Account, account_rows, lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, since_option, until_option, with_store
-from gatepost.cli.show import plain
-from gatepost.cli.simulate import span
+from gatepost.cli.show import printable
+from gatepost.cli.simulate import format_duration
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.run.app import Runtime
-from gatepost.store.transaction import Tx, Unit
+from gatepost.store.transaction import Tx
 from gatepost.webhooks import define_endpoint, listing, operator_actions
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, TRANSITIONS
 from gatepost.webhooks.endpoints import Endpoint
@@ -79,23 +80,21 @@ def _raw_id(prefix: str, option: str, text: str | None) -> bytes | None:
 
 
 def _deliveries(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: int) -> Iterator[Record]:
-    """Page by page, in the form that GET /webhooks/deliveries returns."""
+    """Yield the deliveries page by page, in the form that GET /webhooks/deliveries returns."""
     query: Query | None = Query(filters)
     while query is not None and limit > 0:
-        page = runtime.store.read_now(_page(runtime, account, query._replace(limit=min(limit, listing.MAX_LIMIT))))
+        limited = query._replace(limit=min(limit, listing.MAX_LIMIT))
+        page = runtime.store.read_now(partial(_page, runtime=runtime, account=account, query=limited))
         yield from page["data"]
         limit -= len(page["data"])
         query = query._replace(cursor=page["next_cursor"]) if page["next_cursor"] else None
 
 
-def _page(runtime: Runtime, account: Account, query: Query) -> Unit[dict[str, Any]]:
-    def unit(tx: Tx) -> dict[str, Any]:
-        found = listing.page(tx, runtime.service, account_rows.load(tx, account.id) or account, query)
-        if isinstance(found, Refusal):
-            raise BadSetting(found.detail)
-        return found.body
-
-    return unit
+def _page(tx: Tx, runtime: Runtime, account: Account, query: Query) -> dict[str, Any]:
+    page = listing.page(tx, runtime.service, account_rows.load(tx, account.id) or account, query)
+    if isinstance(page, Refusal):
+        raise BadSetting(page.detail)
+    return page.body
 
 
 def _row(record: Record) -> tuple[Any, ...]:
@@ -114,7 +113,7 @@ def _watch(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: i
         try:
             while True:
                 rows = map(_row, _deliveries(runtime, account, filters, limit))
-                live.update(show.grid_of(_COLUMNS, rows), refresh=True)
+                live.update(show.build_table(_COLUMNS, rows), refresh=True)
                 time.sleep(REDRAW_EVERY)
         except KeyboardInterrupt:
             return
@@ -136,11 +135,9 @@ def show_delivery(runtime: Runtime, delivery_id: str, name: str, as_json: bool) 
 def explain(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Explain a delivery in sentences: every attempt, what comes next and why, and what to do."""
     details = runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id))
-    sentences = [plain(sentence) for sentence in story(details, clock.now())]
-    if as_json:
-        show.document({"id": delivery_id, "status": details.record["status"], "story": sentences})
-    else:
-        click.echo("\n".join(sentences))
+    sentences = [printable(sentence) for sentence in explanation(details, clock.now())]
+    value = {"id": delivery_id, "status": details.record["status"], "story": sentences}
+    show.message(value, "\n".join(sentences), as_json=as_json)
 
 
 @delivery.command()
@@ -176,7 +173,7 @@ def _details(tx: Tx, runtime: Runtime, name: str, delivery_id: str) -> Details:
     raw = ids.parse("dlv", delivery_id)
     records: list[Record] = []
     if raw is not None:
-        records = _page(runtime, account, Query(DeliveryFilter(id=raw)))(tx)["data"]
+        records = _page(tx, runtime, account, Query(DeliveryFilter(id=raw)))["data"]
     if not records:
         command = f"`gatepost delivery list --account {account.name}`"
         raise BadSetting(f"{account.name} has no delivery {delivery_id}; see {command}")
@@ -202,8 +199,8 @@ def _show(record: Record, as_json: bool) -> None:
 # --- the explanation
 
 
-def story(details: Details, now: datetime) -> list[str]:
-    """What happened, with one or two sentences for each step, the oldest first."""
+def explanation(details: Details, now: datetime) -> list[str]:
+    """Return what happened, with one or two sentences for each step, the oldest first."""
     record = details.record
     event, endpoint = record["event"], record["endpoint"]
     what = f"the event {event['type']} ({event['id']}) of {event['at']}"
@@ -211,8 +208,8 @@ def story(details: Details, now: datetime) -> list[str]:
     return [
         f"{record['id']} delivers {what} to {where}, for {record['subscription_id']}.",
         f"It was created at {record['created_at']} {_TRIGGERS[record['trigger']]}.",
-        *(_attempt(attempt) for attempt in record["attempts"]),
-        *(_end(details) if record["ended_reason"] else _next(details, now)),
+        *(_explain_attempt(attempt) for attempt in record["attempts"]),
+        *(_explain_end(details) if record["ended_reason"] else _explain_next(details, now)),
     ]
 
 
@@ -229,17 +226,19 @@ _WAITED = {
 }
 
 
-def _attempt(attempt: Record) -> str:
+def _explain_attempt(attempt: Record) -> str:
     sentence = f"Attempt {attempt['number']} started at {attempt['started_at']}"
     waited = attempt["waited"]
     if waited["for"] in _WAITED and waited["ms"]:
-        sentence += f", after waiting {span(waited['ms'])} for {_WAITED[waited['for']]}"
-    return f"{sentence}. {_outcome(attempt)}"
+        sentence += f", after waiting {format_duration(waited['ms'])} for {_WAITED[waited['for']]}"
+    return f"{sentence}. {_explain_outcome(attempt)}"
 
 
-def _outcome(attempt: Record) -> str:
+def _explain_outcome(attempt: Record) -> str:
     code, failure, detail = attempt["response_code"], attempt["failure"], attempt["detail"]
-    duration = f"after {span(int(attempt['duration_ms'] + 0.5))}" if attempt["duration_ms"] is not None else ""
+    duration = (
+        f"after {format_duration(int(attempt['duration_ms'] + 0.5))}" if attempt["duration_ms"] is not None else ""
+    )
     wait = f" with Retry-After: {attempt['retry_after']}" if attempt.get("retry_after") else ""
     match attempt["outcome"]:
         case None:
@@ -253,20 +252,22 @@ def _outcome(attempt: Record) -> str:
     return f"{' '.join(sentence.split())}{': ' + detail if detail else ''}."
 
 
-def _next(details: Details, now: datetime) -> Iterator[str]:
+def _explain_next(details: Details, now: datetime) -> Iterator[str]:
     record, plan = details.record, details.record["retries"]["plan"]
     match record["status"]:
         case "held":
-            yield from _held(details)
+            yield from _explain_hold(details)
         case "in_flight":
-            yield "If it fails, " + (_planned(plan, now) if plan else "the delivery fails: it is the last attempt.")
+            yield "If it fails, " + (
+                _explain_plan(plan, now) if plan else "the delivery fails: it is the last attempt."
+            )
         case _:
-            yield f"Next, {_planned(plan, now)}"
+            yield f"Next, {_explain_plan(plan, now)}"
 
 
-def _planned(plan: Sequence[Record], now: datetime) -> str:
+def _explain_plan(plan: Sequence[Record], now: datetime) -> str:
     first, at = plan[0], clock.parse_rfc3339(plan[0]["at"]) or now
-    when = f"in {span(clock.milliseconds(at) - clock.milliseconds(now))}" if at > now else "which is due now"
+    when = f"in {format_duration(clock.milliseconds(at) - clock.milliseconds(now))}" if at > now else "which is due now"
     sentence = f"attempt {first['number']} is planned for {first['at']}, {when}: {BECAUSE[first['because']]}."
     if len(plan) > 1:
         more = "is one more" if len(plan) == 2 else f"are {len(plan) - 1} more, the last"
@@ -274,7 +275,7 @@ def _planned(plan: Sequence[Record], now: datetime) -> str:
     return sentence
 
 
-def _held(details: Details) -> Iterator[str]:
+def _explain_hold(details: Details) -> Iterator[str]:
     account, endpoint = details.account, details.endpoint
     if not account.active:
         yield f"It is held, because the account is suspended. To continue: `gatepost account resume {account.name}`."
@@ -284,10 +285,11 @@ def _held(details: Details) -> Iterator[str]:
             f"It is held, because the endpoint is {endpoint.status} ({endpoint.disabled_reason or 'removed'}){since}. "
             f"To continue: `{_command('endpoint enable', endpoint.id, account)}`."
         )
-    yield f"It fails when it has been held for longer than {span(account.seconds('hold_limit') * 1000)} (hold_limit)."
+    limit = format_duration(account.seconds("hold_limit") * 1000)
+    yield f"It fails when it has been held for longer than {limit} (hold_limit)."
 
 
-def _end(details: Details) -> Iterator[str]:
+def _explain_end(details: Details) -> Iterator[str]:
     record, account, endpoint = details.record, details.account, details.endpoint
     reason = record["ended_reason"]
     yield f"It ended at {record['ended_at']}: {record['status']} ({reason}). {ENDS[reason][1]}"

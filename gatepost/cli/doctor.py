@@ -4,7 +4,9 @@ import http.client
 import resource
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ import msgspec
 from gatepost.accounts import account_rows, lookup, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import json_option, load_settings, settings_options
-from gatepost.cli.show import Check
+from gatepost.cli.show import Check, Status
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.core.secrets import Box
@@ -54,12 +56,8 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
     yield _check_files()
     yield from _check_store(settings)
     own = _identity(settings)
-    yield _check_port(
-        "public port", settings.host, settings.port, lambda get: _has_key_of(get("/oauth/jwks"), own), own
-    )
-    check = _check_port(
-        "operations port", settings.ops_host, settings.ops_port, lambda get: _is_instance(get("/healthz"), own), own
-    )
+    yield _check_port("public port", settings.host, settings.port, own, "/oauth/jwks", _has_key_of)
+    check = _check_port("operations port", settings.ops_host, settings.ops_port, own, "/healthz", _is_instance)
     yield check if check.status != "ok" else _check_ready(settings, check)
 
 
@@ -75,9 +73,8 @@ def _check_files() -> Check:
 def _check_base_url(settings: Settings) -> Check:
     name, issuer = "base URL", settings.issuer
     if settings.dev and (issuer.startswith("https:") or settings.host not in LOOPBACK):
-        return Check(
-            name, "warning", f"{issuer}, with dev on: http and private receivers are allowed", "serve without --dev"
-        )
+        found = f"{issuer}, with dev on: http and private receivers are allowed"
+        return Check(name, "warning", found, "serve without --dev")
     if issuer.startswith("http:") and not settings.dev:
         do = "set GATEPOST_BASE_URL to the https:// URL that clients use"
         return Check(name, "warning", f"{issuer} can be used on this machine only", do)
@@ -111,9 +108,8 @@ def _check_disk(directory: Path) -> Check:
     found = f"{free // 1024**2} MiB free in {existing}"
     if free >= LOW_DISK:
         return Check("disk", "ok", found)
-    return Check(
-        "disk", "problem" if free < NO_DISK else "warning", found, "free disk space, or move the data directory"
-    )
+    status: Status = "problem" if free < NO_DISK else "warning"
+    return Check("disk", status, found, "free disk space, or move the data directory")
 
 
 # --- the store
@@ -131,8 +127,8 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         return
     try:
         yield from _check_database(store)
-        yield _check_schema(store)
-        yield _check_opens(settings, store)
+        yield check_schema(store)
+        yield _check_server_keys(settings, store)
         yield _check_hidden_headers(store)
         yield from _check_allowed_networks(settings, store)
         yield from _check_scopes(settings, store)
@@ -145,37 +141,34 @@ def _check_store(settings: Settings) -> Iterator[Check]:
 
 def _check_database(store: Store) -> Iterator[Check]:
     before = clock.now()
-    condition = store.info()
+    info = store.info()
     after = clock.now()
-    yield Check("store", "ok", f"{condition.engine} responds")
-    if condition.dangers:
-        do = (
-            "change it back"
-            if condition.clock
-            else "start the service, which sets it; network shares do not support it"
-        )
-        yield Check("durability", "problem", f"{', '.join(condition.dangers)}: a commit can be lost", do)
+    yield Check("store", "ok", f"{info.engine} responds")
+    if info.dangers:
+        do = "change it back" if info.clock else "start the service, which sets it; network shares do not support it"
+        yield Check("durability", "problem", f"{', '.join(info.dangers)}: a commit can be lost", do)
     else:
         yield Check("durability", "ok", "commits are written to the disk")
-    if condition.clock:
-        yield _check_clock(condition.clock, before, after)
+    if info.clock:
+        yield _check_clock(info.clock, before, after)
 
 
 def _check_clock(database: datetime, before: datetime, after: datetime) -> Check:
     skew = max(before - database, database - after, timedelta())
     if skew <= SKEW:
         return Check("clock", "ok", "agrees with the database's clock")
-    status: Any = "problem" if skew > MAX_SKEW else "warning"
+    status: Status = "problem" if skew > MAX_SKEW else "warning"
     return Check("clock", status, f"{skew} off the database's clock", "synchronize both machines with NTP")
 
 
-def _check_schema(store: Store) -> Check:
+def check_schema(store: Store) -> Check:
+    """Check that the schema is the one of this release."""
     applied = store.applied()
     problem = schema_problem(store.dialect, applied)
     return Check("schema", "problem" if problem else "ok", problem or f"at {max(applied)}, the newest")
 
 
-def _check_opens(settings: Settings, store: Store) -> Check:
+def _check_server_keys(settings: Settings, store: Store) -> Check:
     name = "server keys"
     try:
         master = Box(app.master_keys(settings))
@@ -187,10 +180,10 @@ def _check_opens(settings: Settings, store: Store) -> Check:
         return {master.closed_by(wrapped) for wrapped in server_keys.load(tx).values()}
 
     try:
-        under = store.read_now(unit)
+        key_ids = store.read_now(unit)
     except BadSetting as error:
         return Check(name, "problem", str(error))
-    if under != {master.first}:
+    if key_ids != {master.first}:
         return Check(name, "warning", "some are not encrypted with the first master key", "run: gatepost key rewrap")
     return Check(name, "ok", "encrypted with the first master key")
 
@@ -205,7 +198,7 @@ def _check_hidden_headers(store: Store) -> Check:
 
 def _check_allowed_networks(settings: Settings, store: Store) -> Iterator[Check]:
     for name, networks in settings.allow_networks.items():
-        if store.read_now(lambda tx, name=name: account_rows.load_named(tx, name)) is None:  # type: ignore[misc]
+        if store.read_now(partial(account_rows.load_named, name=name)) is None:
             do = "use a name that `gatepost account list` shows"
             yield Check("allow_networks", "warning", f"there is no account {name}", do)
         else:
@@ -239,45 +232,39 @@ class Identity(NamedTuple):
 
 
 Response = dict[str, Any]
-Get = Callable[[str], Response]
 
 
 def _identity(settings: Settings) -> Identity | None:
-    """None if the store cannot be read."""
-    try:
+    """Return the identity of a service on this store, or None if the store cannot be read."""
+    with suppress(GatepostError, OSError):
         runtime = app.open_for_use(settings)
-    except (GatepostError, OSError):
-        return None
-    try:
-        keys = runtime.store.read_now(lambda tx: frozenset(wrapped.key.id for wrapped in key_rows.load(tx)))
+        with closing(runtime.store) as store:
+            keys = store.read_now(lambda tx: frozenset(wrapped.key.id for wrapped in key_rows.load(tx)))
         return Identity(runtime.service.keys.instance, keys)
-    except GatepostError:
-        return None
-    finally:
-        runtime.store.close()
+    return None
 
 
-def _is_instance(response: Response, own: Identity | None) -> bool:
-    return own is not None and response.get("instance") == own.instance
+def _is_instance(response: Response, own: Identity) -> bool:
+    return bool(response.get("instance") == own.instance)
 
 
-def _has_key_of(response: Response, own: Identity | None) -> bool:
+def _has_key_of(response: Response, own: Identity) -> bool:
     keys = response.get("keys")
     kids = [key.get("kid") for key in keys if isinstance(key, dict)] if isinstance(keys, list) else []
-    return own is not None and any(kid in own.keys for kid in kids if isinstance(kid, str))
+    return any(kid in own.keys for kid in kids if isinstance(kid, str))
 
 
-def _check_port(name: str, host: str, port: int, is_own: Callable[[Get], bool], own: Identity | None) -> Check:
+def _check_port(
+    name: str, host: str, port: int, own: Identity | None, path: str, is_own: Callable[[Response, Identity], bool]
+) -> Check:
     problem = app.bind_problem(host, port)
     if not problem:
         return Check(name, "ok", f"{host}:{port} is free")
-    if is_own(lambda path: _get(host, port, path)):
-        return Check(name, "ok", f"{host}:{port} is in use by this service")
     if own is None:
-        do = "make the store readable, or choose another port"
-        return Check(
-            name, "warning", f"{host}:{port} is in use; whether by this service is unknown without the store", do
-        )
+        found = f"{host}:{port} is in use; whether by this service is unknown without the store"
+        return Check(name, "warning", found, "make the store readable, or choose another port")
+    if is_own(_get(host, port, path), own):
+        return Check(name, "ok", f"{host}:{port} is in use by this service")
     return Check(
         name, "problem", f"cannot listen on {host}:{port}: {problem}; another program or store uses it",
         "choose another port, or stop the program that uses it",
@@ -285,18 +272,17 @@ def _check_port(name: str, host: str, port: int, is_own: Callable[[Get], bool], 
 
 
 def _check_ready(settings: Settings, check: Check) -> Check:
-    """Whether the service is ready, if it uses the operations port."""
+    """Check whether the service is ready, if it uses the operations port."""
     host, port = settings.ops_host, settings.ops_port
     response = _get(host, port, "/readyz") if "in use" in check.found else {}
     if response.get("status") != "not ready":
         return check
-    return Check(
-        check.check, "warning", f"the service on {host}:{port} is not ready: {response.get('because')}", "wait"
-    )
+    found = f"the service on {host}:{port} is not ready: {response.get('because')}"
+    return Check(check.check, "warning", found, "wait")
 
 
 def _get(host: str, port: int, path: str) -> Response:
-    """The JSON response of whatever listens there, or an empty one."""
+    """Return the JSON response of the listener, or an empty one."""
     target = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (only compared with)
     connection = http.client.HTTPConnection(target, port, timeout=_TIMEOUT)
     try:

@@ -40,7 +40,7 @@ def list_endpoints(runtime: Runtime, name: str, as_json: bool) -> None:
 
 
 def _endpoints(runtime: Runtime, account: Account) -> Iterator[dict[str, Any]]:
-    """Page by page, in the form that POST /webhooks/endpoints returns."""
+    """Yield the endpoints page by page, in the form that POST /webhooks/endpoints returns."""
     after = LOWEST
 
     def unit(tx: Tx) -> list[tuple[Endpoint, dict[str, Any]]]:
@@ -48,7 +48,7 @@ def _endpoints(runtime: Runtime, account: Account) -> Iterator[dict[str, Any]]:
         return [(endpoint, define_endpoint.render(tx, account, endpoint)) for endpoint in page]
 
     while page := runtime.store.read_now(unit):
-        yield from (shown for endpoint, shown in page if endpoint.status != "removed")
+        yield from (rendered for endpoint, rendered in page if endpoint.status != "removed")
         after = ids.raw(page[-1][0].id)
 
 
@@ -61,10 +61,12 @@ def show_endpoint(runtime: Runtime, endpoint_id: str, name: str, as_json: bool) 
 
     def unit(tx: Tx) -> dict[str, Any]:
         account = lookup.named(tx, name)
-        found = define_endpoint.load_named(tx, account, endpoint_id)
-        subscriptions = subscription_rows.of_endpoint(tx, account.id, found.id)
-        shown = [define_subscription.render(tx, subscription) for subscription in subscriptions]
-        return define_endpoint.render(tx, account, found) | {"subscriptions": shown}
+        endpoint = define_endpoint.load_named(tx, account, endpoint_id)
+        subscriptions = [
+            define_subscription.render(tx, subscription)
+            for subscription in subscription_rows.of_endpoint(tx, account.id, endpoint.id)
+        ]
+        return define_endpoint.render(tx, account, endpoint) | {"subscriptions": subscriptions}
 
     endpoint = runtime.store.read_now(unit)
     if as_json:

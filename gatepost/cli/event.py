@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,7 +17,7 @@ import msgspec
 from gatepost.accounts import Account
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, contents, json_option, load_settings, with_store
-from gatepost.cli.show import plain
+from gatepost.cli.show import printable
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
 from gatepost.core.strict_json import read_json
@@ -80,28 +81,30 @@ def _publish_one(
 ) -> None:
     if text is None:
         raise BadSetting("--type needs --data, for example --data '{\"amount\": 1}'")
-    checked = _checked({"type": type_, "data": _parsed(text), "id": given_id})
-    outcome = checked if isinstance(checked, Refusal) else _publish(runtime, account, [checked])[0]
+    event = _check({"type": type_, "data": _parse_data(text), "id": given_id})
+    outcome = event if isinstance(event, Refusal) else _publish(runtime, account, [event])[0]
     if isinstance(outcome, Refusal):
         raise BadSetting(f"--{outcome.detail}")
-    show.record(shown(outcome), as_json=as_json)
+    show.record(render(outcome), as_json=as_json)
 
 
-def _parsed(data: str) -> Any:
+def _parse_data(data: str) -> Any:
     parsed = read_json(contents(data))
     if isinstance(parsed, Refusal):
         raise BadSetting(f"--data: {parsed.detail.replace('the body', 'it', 1)}")
     return parsed.value
 
 
-def _checked(sent: Any) -> Event | Refusal:
+def _check(sent: Any) -> Event | Refusal:
     """Check an event that a caller wrote."""
     if not isinstance(sent, dict):
         return Refusal("invalid_request", 'must be an object, such as {"type": "invoice.paid", "data": {"amount": 1}}')
     for member in (*sent, "type", "data"):
         if member not in _MEMBERS or member not in sent:
             problem = "is missing" if member in _MEMBERS else "is not a member of an event"
-            return Refusal("invalid_request", f"{plain(member)[:64]} {problem}; write type, data, and optionally id")
+            return Refusal(
+                "invalid_request", f"{printable(member)[:64]} {problem}; write type, data, and optionally id"
+            )
     return rules.event(sent["type"], sent["data"], sent.get("id"))
 
 
@@ -120,7 +123,8 @@ def _publish(runtime: Runtime, account: Account, events: list[Event]) -> list[Pu
     return runtime.store.run_now(unit)
 
 
-def shown(published: Published) -> dict[str, Any]:
+def render(published: Published) -> dict[str, Any]:
+    """Return a published event as JSON, with the ids of its deliveries."""
     return entries.render(published.entry) | {"deliveries": published.deliveries, "again": published.again}
 
 
@@ -128,6 +132,8 @@ def shown(published: Published) -> dict[str, Any]:
 
 
 class Line(NamedTuple):
+    """A line of the input: its number, its size in bytes, and its event."""
+
     number: int
     size: int
     event: Event | Refusal
@@ -139,23 +145,19 @@ def _lines(stream: Iterable[bytes]) -> Iterator[Line]:
         if not text.strip():
             continue
         parsed = read_json(text)
-        event = parsed if isinstance(parsed, Refusal) else _checked(parsed.value)
+        event = parsed if isinstance(parsed, Refusal) else _check(parsed.value)
         yield Line(number, len(text), event)
         if isinstance(event, Refusal):
             return
-
-
-def _chunks(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    while chunk := list(islice(lines, CHUNK)):
-        yield chunk
 
 
 def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json: bool) -> None:
     published = again = deliveries = 0
     problem = ""
     try:
-        with _progress(stream) as passed:
-            for chunk in _chunks(_lines(stream)):
+        with _progress(stream) as advance:
+            lines = _lines(stream)
+            while chunk := list(islice(lines, CHUNK)):
                 outcomes = _publish(runtime, account, [line.event for line in chunk if isinstance(line.event, Event)])
                 if isinstance(chunk[-1].event, Refusal) and len(outcomes) == len(chunk) - 1:
                     outcomes.append(chunk[-1].event)
@@ -167,8 +169,8 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
                     again += outcome.again
                     deliveries += 0 if outcome.again else len(outcome.deliveries)
                     if as_json:
-                        click.echo(msgspec.json.encode(shown(outcome)))
-                passed(chunk)
+                        click.echo(msgspec.json.encode(render(outcome)))
+                advance(chunk)
                 if problem:
                     break
     except GatepostError as error:
@@ -186,7 +188,7 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
 
 @contextmanager
 def _progress(stream: BinaryIO) -> Iterator[Callable[[list[Line]], None]]:
-    """Progress by the bytes of a file, or by events if the input is a pipe of unknown length."""
+    """Show progress by the bytes of a file, or by events if the input is a pipe of unknown length."""
     about = os.fstat(stream.fileno())
     by_size = stat.S_ISREG(about.st_mode)
     with show.progress("bytes" if by_size else "events", about.st_size if by_size else None) as advance:
@@ -207,13 +209,13 @@ def tail(runtime: Runtime, name: str, types: tuple[str, ...], as_json: bool) -> 
     try:
         for entry in _follow(runtime, account):
             if wanted.matches(entry):
-                click.echo(msgspec.json.encode(entries.render(entry)) if as_json else line_of(entry))
+                click.echo(msgspec.json.encode(entries.render(entry)) if as_json else format_line(entry))
     except KeyboardInterrupt:
         return
 
 
 def _follow(runtime: Runtime, account: Account) -> Iterator[Entry]:
-    """New entries, without end. Ids are created before the commit, so a new entry may have a lower id than known ones.
+    """Yield new entries, without end. Ids are created before the commit, so a new one may be lower than known ones.
     So each poll goes back by as long as a commit can take, and skips the entries that were seen before.
     """
     polled = clock.now()
@@ -223,33 +225,30 @@ def _follow(runtime: Runtime, account: Account) -> Iterator[Entry]:
         time.sleep(POLL_EVERY)
         at = clock.now()
         try:
-            new = runtime.store.read_now(_unseen(account.id, polled, seen))
+            new = runtime.store.read_now(partial(unseen, account=account.id, polled=polled, seen=seen))
         except Unavailable as error:
             click.echo(f"gatepost: {error}; retrying", err=True)
             continue
         yield from new
         polled = at
-        seen = {raw_id for raw_id in (*seen, *(entry.id for entry in new)) if raw_id >= _back(polled)}
-
-
-def _unseen(account: str, polled: datetime, seen: set[bytes]) -> Callable[[Tx], list[Entry]]:
-    return lambda tx: unseen(tx, account, polled, seen)
+        seen = {raw_id for raw_id in (*seen, *(entry.id for entry in new)) if raw_id >= _poll_start(polled)}
 
 
 def unseen(tx: Tx, account: str, polled: datetime, seen: set[bytes]) -> list[Entry]:
-    """Entries that were not there at the last poll, oldest first."""
-    after, fresh = _back(polled), list[bytes]()
+    """Return the entries that were not there at the last poll, oldest first."""
+    after, new = _poll_start(polled), list[bytes]()
     while page := entry_rows.retention_page(tx, account, after, HIGHEST, _PAGE):
-        fresh += [raw_id for raw_id, _ in page if raw_id not in seen]
+        new += [raw_id for raw_id, _ in page if raw_id not in seen]
         after = page[-1][0]
-    found = entry_rows.load_many(tx, ((ids.raw(account), raw_id) for raw_id in fresh))
-    return sorted(found.values(), key=lambda entry: entry.id)
+    loaded = entry_rows.load_many(tx, ((ids.raw(account), raw_id) for raw_id in new))
+    return sorted(loaded.values(), key=lambda entry: entry.id)
 
 
-def _back(at: datetime) -> bytes:
+def _poll_start(at: datetime) -> bytes:
     return ids.lowest_at(clock.milliseconds(at - MAX_COMMIT_DELAY))
 
 
-def line_of(entry: Entry) -> str:
+def format_line(entry: Entry) -> str:
+    """Format an entry for people."""
     at = clock.rfc3339(clock.from_milliseconds(entry.at))
-    return plain("  ".join((at, entry.type, entry.name, entry.actor, entry.subject or "–", entry.data or "–")))
+    return printable("  ".join((at, entry.type, entry.name, entry.actor, entry.subject or "–", entry.data or "–")))

@@ -70,7 +70,4 @@ def show_issuer(runtime: Runtime, name: str, account: str, as_json: bool) -> Non
 def remove(runtime: Runtime, name: str, account: str, as_json: bool) -> None:
     """Stop trusting an issuer. All tokens that its workloads obtained end, including exchanged ones."""
     runtime.store.run_now(lambda tx: issuer_admin.remove(tx, lookup.named(tx, account), name))
-    if as_json:
-        show.document({"name": name, "removed": True})
-    else:
-        print(f"{name} is no longer trusted.")
+    show.message({"name": name, "removed": True}, f"{name} is no longer trusted.", as_json=as_json)

@@ -2,13 +2,13 @@
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import click
 
-from gatepost.accounts import account_rows, server_keys
+from gatepost.accounts import lookup, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.core.errors import BadSetting
@@ -19,7 +19,7 @@ from gatepost.oauth.signing_keys import KeyChange, SigningKey
 from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.settings import PREFIX, Settings
-from gatepost.store.transaction import LOWEST, Tx
+from gatepost.store.transaction import LOWEST
 from gatepost.webhooks import endpoint_headers
 
 _ORIGIN = Origin(OPERATOR)
@@ -35,7 +35,7 @@ def key() -> None:
 @with_store
 def list_keys(runtime: Runtime, as_json: bool) -> None:
     """List all signing keys, oldest first: announced, active, retired, revoked, purged."""
-    _show(_stored(runtime), as_json)
+    _show(_load_keys(runtime), as_json)
 
 
 @key.command()
@@ -49,7 +49,7 @@ def rotate(runtime: Runtime, algs: tuple[str, ...], now: bool, as_json: bool) ->
     """
     wanted = frozenset(algs or signing_keys.ALGORITHMS)
     changes = runtime.store.run_now(lambda tx: key_rotation.rotate(tx, runtime.service, _ORIGIN, wanted, now=now))
-    _show(_after(changes), as_json)
+    _show(_changed_keys(changes), as_json)
     if now:
         click.echo(
             f"Verifiers that cached the key set see an unknown kid until they fetch it again ({_JWKS_AGE} at most).",
@@ -64,7 +64,7 @@ def rotate(runtime: Runtime, algs: tuple[str, ...], now: bool, as_json: bool) ->
 @with_store
 def revoke(runtime: Runtime, key_id: str, reason: str, yes: bool, as_json: bool) -> None:
     """Remove a compromised key from the key set at once. Tokens that it signed are no longer valid."""
-    published = {key.id: key for key in _stored(runtime) if key.status in signing_keys.PUBLISHED}
+    published = {key.id: key for key in _load_keys(runtime) if key.status in signing_keys.PUBLISHED}
     if key_id not in published:
         raise BadSetting(f"no key {key_id} is in use; see `gatepost key list`")
     key = published[key_id]
@@ -76,7 +76,7 @@ def revoke(runtime: Runtime, key_id: str, reason: str, yes: bool, as_json: bool)
     if not yes:
         click.confirm("Revoke it?", abort=True, err=True)
     changes = runtime.store.run_now(lambda tx: key_rotation.revoke(tx, runtime.service, key_id, reason, _ORIGIN))
-    _show(_after(changes), as_json)
+    _show(_changed_keys(changes), as_json)
 
 
 @key.command()
@@ -96,46 +96,35 @@ def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
             f"{settings.master_key_file or PREFIX + 'MASTER_KEY'} (new,old), and run rewrap without --new"
         )
     runtime = app.open_for_use(settings)
-    try:
-        with _alone(settings.key_file) if own_file else nullcontext():
+    with closing(runtime.store):
+        with _rewrap_lock(settings.key_file) if own_file else nullcontext():
             count, removed = _rewrap(settings, runtime, new=new, own_file=own_file)
         encrypted = _encrypt_headers(runtime)
-    finally:
-        runtime.store.close()
     if as_json:
         show.document({"rewrapped": count, "keys_left_out": removed, "endpoints_encrypted": encrypted})
         return
-    print(
-        f"{count} server keys rewrapped."
-        if count
-        else "The server keys are already encrypted with the first master key."
-    )
+    rewrapped = f"{count} server keys rewrapped." if count else ""
+    print(rewrapped or "The server keys are already encrypted with the first master key.")
     if encrypted:
-        print(
-            f"Encrypted the hidden header values of {encrypted} endpoints, which an earlier release stored unencrypted."
-        )
+        values = f"the hidden header values of {encrypted} endpoints"
+        print(f"Encrypted {values}, which an earlier release stored unencrypted.")
     print(_next_step(settings, removed, own_file=own_file))
 
 
 def _encrypt_headers(runtime: Runtime) -> int:
     """Encrypt what an earlier release stored unencrypted. Everything else depends only on the server keys."""
-    count, name, box = 0, "", runtime.service.keys.data
-    while page := runtime.store.read_now(lambda tx, name=name: account_rows.page(tx, name, 100)):  # type: ignore[misc]
-        name = page[-1].name
-        for account in page:
-            after: bytes | None = LOWEST
-            while after is not None:
-                encrypted, after = runtime.store.run_now(partial(_encrypt_some, box, account.id, after))
-                count += encrypted
+    count, box = 0, runtime.service.keys.data
+    for account in lookup.every(runtime.store):
+        after: bytes | None = LOWEST
+        while after is not None:
+            unit = partial(endpoint_headers.encrypt_slice, box=box, account=account.id, after=after)
+            encrypted, after = runtime.store.run_now(unit)
+            count += encrypted
     return count
 
 
-def _encrypt_some(box: Box, account: str, after: bytes, tx: Tx) -> tuple[int, bytes | None]:
-    return endpoint_headers.encrypt_slice(tx, box, account, after)
-
-
 @contextmanager
-def _alone(key_file: Path) -> Iterator[None]:
+def _rewrap_lock(key_file: Path) -> Iterator[None]:
     """Prevent a second rewrap, which could remove the new key of this one from the file."""
     with key_file.with_suffix(".lock").open("w") as lock:
         try:
@@ -149,17 +138,17 @@ def _rewrap(settings: Settings, runtime: Runtime, *, new: bool, own_file: bool) 
     """The keys in the file open the store at every step, so that an interruption does no harm."""
     path = settings.key_file
     if new:
-        app.write_key_file(path, "\n".join([new_master_key(), *_words(path)]))
+        app.write_key_file(path, "\n".join([new_master_key(), *_keys_in(path)]))
     master = app.master_keys(settings)
     count = runtime.store.run_now(lambda tx: server_keys.rewrap(tx, Box(master)))
     if not own_file or len(master) == 1:
         return count, 0
     runtime.store.read_now(lambda tx: server_keys.open_keys(tx, Box(master[:1]), make=False))
-    app.write_key_file(path, _words(path)[0])
+    app.write_key_file(path, _keys_in(path)[0])
     return count, len(master) - 1
 
 
-def _words(path: Path) -> list[str]:
+def _keys_in(path: Path) -> list[str]:
     return path.read_text("ascii").replace(",", "\n").split()
 
 
@@ -175,12 +164,12 @@ def _next_step(settings: Settings, removed: int, *, own_file: bool) -> str:
     return f"To change the master key, put a new one before the old one in {where} (new,old), restart, and rewrap."
 
 
-def _stored(runtime: Runtime) -> list[SigningKey]:
+def _load_keys(runtime: Runtime) -> list[SigningKey]:
     return [stored.key for stored in runtime.store.read_now(key_rows.load_uncached)]
 
 
-def _after(changes: list[KeyChange]) -> list[SigningKey]:
-    """The keys that changed, in their final state."""
+def _changed_keys(changes: list[KeyChange]) -> list[SigningKey]:
+    """Return the keys that changed, in their final state."""
     return list({change.key.id: change.key for change in changes}.values())
 
 

@@ -53,7 +53,7 @@ def serve(config: str, **flags: Any) -> None:
 
 
 def all_commands() -> click.Group:
-    """The group with every noun loaded, for documentation and tests."""
+    """Return the group with every noun loaded, for documentation and tests."""
     context = click.Context(commands)
     for noun in NOUNS:
         commands.get_command(context, noun)
@@ -61,6 +61,7 @@ def all_commands() -> click.Group:
 
 
 def main() -> None:
+    """Run the command. An expected error is printed without a traceback, and the exit code is 2."""
     os.umask(0o077)  # only the service's user may read what it writes
     try:
         commands()

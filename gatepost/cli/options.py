@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ account_option = click.option("--account", "name", required=True, metavar="NAME"
 
 
 def settings_options(function: Command) -> Command:
-    """--data, --database and --config: the store that a command works on."""
+    """Add --data, --database and --config: the store that a command works on."""
     for option in (
         click.option("--data", metavar="DIR", help="Directory of the SQLite file and the master key."),
         click.option("--database", metavar="URL", help="PostgreSQL database to use instead of SQLite."),
@@ -32,6 +33,7 @@ def settings_options(function: Command) -> Command:
 
 
 def load_settings(config: str, data: str | None, database: str | None) -> Settings:
+    """Load the settings with the values of the settings options."""
     return load({"data": data, "database": database}, config=config)
 
 
@@ -53,20 +55,19 @@ def with_runtime(function: Command) -> Command:
     @functools.wraps(function)
     def command(settings: Settings, /, **rest: Any) -> None:
         runtime = open_for_use(settings)
-        try:
+        with closing(runtime.store):
             function(runtime, **rest)
-        finally:
-            runtime.store.close()
 
     return command
 
 
 def with_store(function: Command) -> Command:
-    """The same, and --json."""
+    """Do the same as `with_runtime`, and add --json."""
     return with_runtime(json_option(function))
 
 
 def account_named(runtime: Runtime, name: str) -> Account:
+    """Return the account with this name or id."""
     return runtime.store.read_now(lambda tx: lookup.named(tx, name))
 
 
@@ -74,6 +75,7 @@ def account_named(runtime: Runtime, name: str) -> Account:
 
 
 def duration(text: str) -> timedelta:
+    """Parse a duration, such as 24h."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -81,7 +83,7 @@ def duration(text: str) -> timedelta:
 
 
 def instant(text: str) -> datetime:
-    """RFC 3339, or a duration before now."""
+    """Parse an RFC 3339 timestamp, or a duration before now."""
     parsed = clock.parse_rfc3339(text)
     if parsed is not None:
         return parsed
@@ -100,7 +102,7 @@ until_option = click.option("--until", type=instant, metavar="TIME", help="Befor
 
 
 def contents(text: str) -> str:
-    """The text itself, or the content of a file if the text is @ and the name of the file."""
+    """Return the text itself, or the content of a file if the text is @ and the name of the file."""
     if not text.startswith("@"):
         return text
     try:
@@ -115,7 +117,7 @@ def contents(text: str) -> str:
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
-    """`key=value` and `key=@file`, each key once."""
+    """Parse `key=value` and `key=@file`. Each key may be given once."""
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")

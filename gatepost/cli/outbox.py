@@ -1,5 +1,7 @@
 """`gatepost outbox`: the database roles that may publish through the outbox, and their accounts."""
 
+from contextlib import closing
+
 import click
 
 from gatepost.accounts import lookup
@@ -8,8 +10,8 @@ from gatepost.cli.options import json_option, with_settings
 from gatepost.core.errors import BadSetting
 from gatepost.ledger.outbox import grant_statements, revoke_statements
 from gatepost.run import app
-from gatepost.run.app import Runtime
 from gatepost.settings import Settings
+from gatepost.store.interface import Store
 
 
 @click.group()
@@ -30,11 +32,8 @@ def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: boo
 
     This replaces what ROLE was granted on the outbox before.
     """
-    runtime = _open(settings)
-    try:
-        accounts = [runtime.store.read_now(lambda tx, name=name: lookup.named(tx, name)) for name in names]  # type: ignore[misc]
-    finally:
-        runtime.store.close()
+    with closing(_open(settings)) as store:
+        accounts = store.read_now(lambda tx: [lookup.named(tx, name) for name in names])
     statements = grant_statements(role, [text for account in accounts for text in (account.name, account.id)])
     _run(settings, statements, only_print=only_print, as_json=as_json)
 
@@ -46,21 +45,18 @@ def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: boo
 @json_option
 def revoke(settings: Settings, role: str, only_print: bool, as_json: bool) -> None:
     """Revoke everything that ROLE was granted on the outbox."""
-    _open(settings).store.close()
+    _open(settings).close()
     _run(settings, revoke_statements(role), only_print=only_print, as_json=as_json)
 
 
-def _open(settings: Settings) -> Runtime:
+def _open(settings: Settings) -> Store:
     if not settings.database:
         raise BadSetting("the outbox needs PostgreSQL; set --database or GATEPOST_DATABASE")
-    return app.open_for_use(settings)
+    return app.open_for_use(settings).store
 
 
 def _run(settings: Settings, statements: list[str], *, only_print: bool, as_json: bool) -> None:
     if not only_print:
         app.run_statements(settings.database, statements)
-    if as_json:
-        show.document({"statements": statements, "run": not only_print})
-        return
-    for statement in statements:
-        print(f"{statement};")
+    text = "\n".join(f"{statement};" for statement in statements)
+    show.message({"statements": statements, "run": not only_print}, text, as_json=as_json)

@@ -17,11 +17,20 @@ _WIDTH = 100_000  # columns: the terminal wraps long lines, so that an id can be
 
 
 def document(value: Any) -> None:
+    """Print a value as JSON."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def message(value: Any, text: str, *, as_json: bool) -> None:
+    """Print a value as JSON, or what it means as text."""
+    if as_json:
+        document(value)
+    else:
+        click.echo(text)
+
+
 def record(values: Mapping[str, Any], *, as_json: bool = False) -> None:
-    """One object: a line for each member."""
+    """Print one object, with a line for each member."""
     if as_json:
         document(values)
         return
@@ -34,7 +43,7 @@ def record(values: Mapping[str, Any], *, as_json: bool = False) -> None:
 
 
 def listing(items: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool = False) -> None:
-    """Objects: all members as JSON, or a table. `columns` maps each heading to a member."""
+    """Print objects: all members as JSON, or a table. `columns` maps each heading to a member."""
     if as_json:
         document(items)
     else:
@@ -42,15 +51,17 @@ def listing(items: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, a
 
 
 def headings(*members: str) -> dict[str, str]:
-    """Columns whose headings are the names of the members."""
+    """Return columns whose headings are the names of the members."""
     return {member.replace("_", " "): member for member in members}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    _print(grid_of(columns, rows))
+    """Print a table."""
+    _print(build_table(columns, rows))
 
 
-def grid_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+def build_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return a table without lines."""
     grid = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         grid.add_row(*(_cell(value) for value in row))
@@ -62,11 +73,11 @@ def _cell(value: Any) -> Text:
         value = "–"
     elif not isinstance(value, str):
         value = msgspec.json.encode(value).decode()
-    return Text(plain(value))
+    return Text(printable(value))
 
 
-def plain(text: str) -> str:
-    """Text from others, without control characters that would reach the terminal."""
+def printable(text: str) -> str:
+    """Return text from others without control characters, which must not reach the terminal."""
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
@@ -80,11 +91,14 @@ def _print(grid: Table) -> None:
 # --- checks
 
 
+Status = Literal["ok", "warning", "problem"]
+
+
 class Check(NamedTuple):
     """The result of one check and, unless it is ok, what to do."""
 
     check: str
-    status: Literal["ok", "warning", "problem"]
+    status: Status
     found: str
     do: str = ""
 
@@ -111,7 +125,7 @@ def checks(results: Iterable[Check], *, as_json: bool) -> None:
 
 @contextmanager
 def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A progress bar, if standard error is a terminal. The function that it yields advances the bar."""
+    """Show a progress bar, if standard error is a terminal. The function that it yields advances the bar."""
     if not sys.stderr.isatty():
         yield lambda _count: None
         return

@@ -38,6 +38,8 @@ class Step(NamedTuple):
 
 
 class Simulation(NamedTuple):
+    """What happens to a delivery."""
+
     steps: list[Step]
     rest: list[Planned]  # the remaining plan if every further attempt fails at once
     unused: list[Outcome]  # outcomes for attempts that are never made
@@ -48,14 +50,13 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
     receiver = Receiver(_URL, "active", schedule)
     steps: list[Step] = []
     number, at, because, used, interrupted, not_before = 1, 0, "event", 0, 0, 0
-    for place, outcome in enumerate(outcomes):
+    for index, outcome in enumerate(outcomes):
         if outcome.failure == INTERRUPTED:
             decision: Decision = decide.after_interruption(delivery, number, used, interrupted, at, receiver)
         else:
             attempted = Attempted(
-                delivery, number, used, interrupted, _URL, outcome.code, outcome.failure, outcome.retry_after,
-                at,
-            )  # fmt: skip
+                delivery, number, used, interrupted, _URL, outcome.code, outcome.failure, outcome.retry_after, at
+            )
             decision = decide.after_attempt(attempted, receiver)
         if isinstance(decision, RetryAt):
             not_before = max(not_before, decision.not_before)
@@ -63,7 +64,7 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
             decision = decision._replace(at=next_at, because=because)
         steps.append(Step(number, at, outcome, decision))
         if not isinstance(decision, RetryAt):
-            return Simulation(steps, [], list(outcomes[place + 1 :]))
+            return Simulation(steps, [], list(outcomes[index + 1 :]))
         number, at, because = number + 1, decision.at, decision.because
         used, interrupted = decision.used, decision.interrupted
     return Simulation(steps, plan.remaining(schedule, used, delivery, Planned(number, at, because)), [])
@@ -86,7 +87,7 @@ def simulate(texts: tuple[str, ...], schedule: str | None, delivery: str | None,
     delays, raw = _schedule(schedule), _delivery(delivery)
     result = simulation(delays, raw, [parse(text) for text in texts])
     if as_json:
-        show.document({"delivery": ids.text("dlv", raw), "schedule": list(delays)} | shown(result))
+        show.document({"delivery": ids.text("dlv", raw), "schedule": list(delays)} | render(result))
     else:
         _show(result)
 
@@ -102,7 +103,7 @@ def _schedule(text: str | None) -> list[int]:
 
 
 def _delivery(text: str | None) -> bytes:
-    """Without an id, a fixed one, so that the same outcomes always give the same plan."""
+    """Parse the id, or return a fixed one, so that the same outcomes always give the same plan."""
     if text is None:
         return b"\0" * 16
     raw = ids.parse("dlv", text)
@@ -112,6 +113,7 @@ def _delivery(text: str | None) -> bytes:
 
 
 def parse(text: str) -> Outcome:
+    """Parse an outcome as a user writes it."""
     if text in (INTERRUPTED, *FAILURES):
         return Outcome(text, failure=text)
     code, colon, seconds = text.partition(":")
@@ -122,11 +124,12 @@ def parse(text: str) -> Outcome:
     return Outcome(text, int(code), None, seconds if colon else None)
 
 
-def shown(result: Simulation) -> dict[str, Any]:
+def render(result: Simulation) -> dict[str, Any]:
+    """Return the result as JSON."""
     last = result.steps[-1].decision if result.steps else None
     reason = _reason(last) if last is not None else None
     return {
-        "attempts": [_shown_step(step) for step in result.steps],
+        "attempts": [_render_step(step) for step in result.steps],
         "plan": [
             {"number": planned.number, "after_ms": planned.at, "because": planned.because} for planned in result.rest
         ],
@@ -136,7 +139,7 @@ def shown(result: Simulation) -> dict[str, Any]:
     }
 
 
-def _shown_step(step: Step) -> dict[str, Any]:
+def _render_step(step: Step) -> dict[str, Any]:
     retry = step.decision if isinstance(step.decision, RetryAt) else None
     return {
         "number": step.number,
@@ -154,29 +157,33 @@ def _reason(decision: Decision) -> str | None:
 
 def _show(result: Simulation) -> None:
     rows: list[tuple[Any, ...]] = [
-        (step.number, span(step.at), step.outcome.text, *_words(step.decision, step.at)) for step in result.steps
+        (step.number, format_duration(step.at), step.outcome.text, *_describe(step.decision, step.at))
+        for step in result.steps
     ]
-    rows += [(planned.number, span(planned.at), None, "planned", BECAUSE[planned.because]) for planned in result.rest]
+    rows += [
+        (planned.number, format_duration(planned.at), None, "planned", BECAUSE[planned.because])
+        for planned in result.rest
+    ]
     show.table(("attempt", "after", "outcome", "decision", "because"), rows)
     if result.unused:
         print(f"Not used: {' '.join(outcome.text for outcome in result.unused)}.")
 
 
-def _words(decision: Decision, at: int) -> tuple[str, str]:
+def _describe(decision: Decision, at: int) -> tuple[str, str]:
     if isinstance(decision, RetryAt):
-        wait = f"retry in {span(decision.at - at)}" if decision.at > at else "retry at once"
+        wait = f"retry in {format_duration(decision.at - at)}" if decision.at > at else "retry at once"
         return wait, BECAUSE[decision.because]
     reason = _reason(decision) or ""
     return f"{ENDS[reason][0]}: {reason}", ENDS[reason][1]
 
 
-def span(milliseconds: int) -> str:
-    """A duration in its two largest units: below a minute in seconds, below a second in milliseconds."""
+def format_duration(milliseconds: int) -> str:
+    """Format a duration in its two largest units: below a minute in seconds, below a second in milliseconds."""
     if milliseconds < 1000:
         return f"{milliseconds}ms" if milliseconds else "0s"
     if milliseconds < 59_950:
         return f"{milliseconds / 1000:.1f}s"
     seconds = max(60, milliseconds // 1000)
     parts = [("d", seconds // 86400), ("h", seconds // 3600 % 24), ("m", seconds // 60 % 60), ("s", seconds % 60)]
-    first = next(place for place, (_, count) in enumerate(parts) if count)
+    first = next(index for index, (_, count) in enumerate(parts) if count)
     return " ".join(f"{count}{unit}" for unit, count in parts[first : first + 2] if count)

@@ -11,8 +11,8 @@ import click
 
 from gatepost.accounts import Account, lookup
 from gatepost.cli import show
-from gatepost.cli.audit import check as verify_ledger
-from gatepost.cli.audit import heads_problems
+from gatepost.cli.audit import heads_problems, verify_ledger
+from gatepost.cli.doctor import check_schema
 from gatepost.cli.options import json_option, with_settings, with_store
 from gatepost.cli.show import Check
 from gatepost.core import clock
@@ -23,7 +23,6 @@ from gatepost.run.app import Runtime
 from gatepost.run.restore import Restored, finish_restore, restore_backup
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
-from gatepost.store.schema_check import schema_problem
 from gatepost.webhooks import pruning
 from gatepost.webhooks.pruning import PruningPosition, Recount
 
@@ -83,9 +82,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
 
 
 def _check_database(store: Store) -> Iterator[Check]:
-    applied = store.applied()
-    problem = schema_problem(store.dialect, applied)
-    yield Check("schema", "problem" if problem else "ok", problem or f"at {max(applied)}, the newest")
+    yield check_schema(store)
     broken = store.integrity()
     if broken:
         yield Check("integrity", "problem", "; ".join(broken), "restore a backup")
@@ -151,13 +148,13 @@ def backup(settings: Settings, file: Path, as_json: bool) -> None:
     with show.progress("pages") as advance:
         made = backups.create(settings, file.absolute(), advance)
     at = clock.rfc3339(made.at)
-    if as_json:
-        members = {"file": str(made.file), "at": at, "bytes": made.bytes, "unfinished_deliveries": made.unfinished}
-        show.document(members)
-        return
-    print(f"Backed up to {made.file} ({made.bytes} bytes), as of {at}. The copy was verified.")
-    print(f"A restore sends its {made.unfinished} unfinished deliveries again.")
-    print("The backup does not contain the master key. Store the key separately: the backup is useless without it.")
+    members = {"file": str(made.file), "at": at, "bytes": made.bytes, "unfinished_deliveries": made.unfinished}
+    text = (
+        f"Backed up to {made.file} ({made.bytes} bytes), as of {at}. The copy was verified.\n"
+        f"A restore sends its {made.unfinished} unfinished deliveries again.\n"
+        "The backup does not contain the master key. Store the key separately: the backup is useless without it."
+    )
+    show.message(members, text, as_json=as_json)
 
 
 @store.command()
@@ -231,11 +228,11 @@ def move(settings: Settings, target: str, as_json: bool) -> None:
         raise BadSetting("--to: must be a postgresql:// URL")
     app.open_for_use(settings).store.close()  # checks the schema and the master key
     moved = app.move(settings, target, show.progress)
-    if as_json:
-        show.document({"rows": moved.rows, "aside": moved.aside.name})
-        return
-    print(f"Moved {sum(moved.rows.values())} rows. The SQLite file is now {moved.aside.name}.")
-    print("Start the service with GATEPOST_DATABASE set to that URL, and with the master key of this store.")
+    text = (
+        f"Moved {sum(moved.rows.values())} rows. The SQLite file is now {moved.aside.name}.\n"
+        "Start the service with GATEPOST_DATABASE set to that URL, and with the master key of this store."
+    )
+    show.message({"rows": moved.rows, "aside": moved.aside.name}, text, as_json=as_json)
 
 
 @store.command()

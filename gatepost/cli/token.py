@@ -18,7 +18,7 @@ def token() -> None:
     """Show and revoke issued tokens: by their id, client, person or family."""
 
 
-def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
+def _selector_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--account", default="", metavar="NAME", help="The account; by default it is searched for."),
         click.option("--family", default="", metavar="FAM", help="Tokens of a refresh token and its descendants."),
@@ -30,14 +30,14 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _which(**given: str) -> TokenSelector:
-    if sum(bool(value) for value in given.values()) != 1:
+def _selector(**criteria: str) -> TokenSelector:
+    if sum(bool(value) for value in criteria.values()) != 1:
         raise BadSetting("select tokens with one of --id, --client, --subject or --family")
-    return TokenSelector(**given)
+    return TokenSelector(**criteria)
 
 
 @token.command("show")
-@_selection
+@_selector_options
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of tokens.")
 @with_store
 def show_tokens(
@@ -47,10 +47,10 @@ def show_tokens(
 
     Tokens of the last day are shown. With --id, any token is shown.
     """
-    which = _which(id=token_id, client=client, subject=subject, family=family)
-    where = token_admin.account_of(runtime.store, which, account)
-    tokens = list(token_admin.find(runtime.store, runtime.service, where, which, limit))
-    if which.id and not as_json:
+    selector = _selector(id=token_id, client=client, subject=subject, family=family)
+    owner = token_admin.account_of(runtime.store, selector, account)
+    tokens = list(token_admin.find(runtime.store, runtime.service, owner, selector, limit))
+    if selector.id and not as_json:
         show.record(tokens[0])
         return
     columns = {
@@ -61,7 +61,7 @@ def show_tokens(
 
 
 @token.command()
-@_selection
+@_selector_options
 @with_store
 def revoke(
     runtime: Runtime, token_id: str, client: str, subject: str, family: str, account: str, as_json: bool
@@ -70,14 +70,12 @@ def revoke(
 
     Verifiers that only check signatures accept access tokens until they expire.
     """
-    which = _which(id=token_id, client=client, subject=subject, family=family)
-    where = token_admin.account_of(runtime.store, which, account)
-    ended = token_admin.revoke(runtime.store, runtime.service, where, which)
-    if as_json:
-        show.document(ended._asdict())
-        return
+    selector = _selector(id=token_id, client=client, subject=subject, family=family)
+    owner = token_admin.account_of(runtime.store, selector, account)
+    ended = token_admin.revoke(runtime.store, runtime.service, owner, selector)
     counts = ", ".join(f"{count} {_WORDS[name][count != 1]}" for name, count in ended._asdict().items() if count)
-    print(f"Revoked: {counts}." if counts else "There was nothing to revoke.")
+    text = f"Revoked: {counts}." if counts else "There was nothing to revoke."
+    show.message(ended._asdict(), text, as_json=as_json)
 
 
 _WORDS = {

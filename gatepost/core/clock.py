@@ -11,6 +11,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def now() -> datetime:
+    """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -19,30 +20,32 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> float:
-    """Seconds of a clock that is never set. Only differences between two values have a meaning."""
+    """Return the seconds of a clock that is never set. Only differences between two values have a meaning."""
     return time.clock_gettime(_STEADY)
 
 
 def milliseconds(instant: datetime) -> int:
-    """The stored form of an instant."""
+    """Return the stored form of an instant."""
     return (instant - EPOCH) // _MILLISECOND
 
 
 def from_milliseconds(stored: int) -> datetime:
+    """Return the instant of a stored value."""
     return EPOCH + timedelta(milliseconds=stored)
 
 
 def seconds(instant: datetime) -> int:
-    """NumericDate of RFC 7519, section 2."""
+    """Return the NumericDate of an instant (RFC 7519, section 2)."""
     return int(instant.timestamp())
 
 
 def rfc3339(instant: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds, the form of every timestamp in output."""
+    """Format an instant as RFC 3339 in UTC with milliseconds, the form of every timestamp in output."""
     return instant.isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime | None:
+    """Return the instant, or None if the text is not a timestamp with an offset."""
     try:
         instant = datetime.fromisoformat(text)
         return instant.astimezone(UTC) if instant.tzinfo else None
@@ -51,4 +54,5 @@ def parse_rfc3339(text: str) -> datetime | None:
 
 
 def optional_from_milliseconds(stored: int | None) -> datetime | None:
+    """Return the instant of a stored value that may be NULL."""
     return None if stored is None else from_milliseconds(stored)

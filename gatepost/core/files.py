@@ -7,7 +7,7 @@ from pathlib import Path
 def replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Write a file and give it its name when it is on the disk. Readers see the old content or the new, never a part.
 
-    `mode` is the mode of the new file, of which the umask is subtracted. By default, only the owner can read it.
+    `mode` is the mode of the new file, less the bits of the umask. By default, only the owner can read the file.
     """
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ _TO_DIGITS = _DIGITS + bytes(256 - len(_DIGITS))
 
 
 def _steps() -> Iterator[tuple[int, int, int]]:
-    """How to spread 32 digits of 5 bits over 32 bytes: the bits that stay, the bits that move, and by how much.
+    """Yield the steps that spread 32 digits of 5 bits over 32 bytes: the bits that stay, those that move, and how far.
 
     Each step halves the groups and gives each half the space of its bytes: 80 bits in 128, 40 in 64, …, 5 in 8.
     """
@@ -29,20 +29,22 @@ _STEPS = tuple(_steps())
 
 
 def fresh() -> bytes:
+    """Return the 16 bytes of a new id."""
     return uuid7().bytes
 
 
 def slot() -> int:
-    """A random number by which a process chooses its own row among the rows of one counter."""
+    """Return a random number by which a process chooses its own row among the rows of one counter."""
     return int.from_bytes(uuid7().bytes[-4:], "big") >> 1
 
 
 def new(prefix: str) -> str:
+    """Return a new id as text."""
     return text(prefix, uuid7().bytes)
 
 
 def text(prefix: str, raw: bytes) -> str:
-    """Base32hex, by arithmetic. A look-up table would not stay in the CPU cache of a busy service."""
+    """Encode an id by arithmetic. A look-up table would not stay in the CPU cache of a busy service."""
     number = int.from_bytes(raw, "big") << 2
     for stay, go, by in _STEPS:
         number = number & stay | (number & go) << by
@@ -51,12 +53,12 @@ def text(prefix: str, raw: bytes) -> str:
 
 @lru_cache(4096)
 def raw(identifier: str) -> bytes:
-    """The 16 bytes of a well-formed id. Cached, because most calls are for the same few accounts."""
+    """Return the 16 bytes of a well-formed id. Cached, because most calls are for the same few accounts."""
     return (int(identifier[-_LENGTH:], 32) >> 2).to_bytes(16, "big")
 
 
 def parse(prefix: str, identifier: str) -> bytes | None:
-    """The 16 bytes of an id that a caller sent, or None if it is not the canonical form of such an id."""
+    """Return the 16 bytes of an id that a caller sent, or None if it is not the canonical form of such an id."""
     body = identifier.removeprefix(f"{prefix}_")
     if len(body) != _LENGTH or len(identifier) != len(prefix) + 1 + _LENGTH or not _ALPHABET.issuperset(body):
         return None
@@ -65,15 +67,15 @@ def parse(prefix: str, identifier: str) -> bytes | None:
 
 
 def with_prefix(prefix: str, identifier: str) -> str:
-    """The same id with another prefix: a token has the id of the entry that records it."""
+    """Return the same id with another prefix: a token has the id of the entry that records it."""
     return f"{prefix}_{identifier[-_LENGTH:]}"
 
 
 def made_at(raw_id: bytes) -> datetime:
-    """The instant inside a UUIDv7 (RFC 9562, section 5.7)."""
+    """Return the instant inside a UUIDv7 (RFC 9562, section 5.7)."""
     return clock.from_milliseconds(int.from_bytes(raw_id[:6], "big"))
 
 
 def lowest_at(at: int) -> bytes:
-    """The lowest id of a stored instant. An instant out of range counts as the nearest one in range."""
+    """Return the lowest id of a stored instant. An instant out of range counts as the nearest one in range."""
     return min(max(at, 0), (1 << 48) - 1).to_bytes(6, "big") + b"\0" * 10

@@ -18,9 +18,9 @@ warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
 
 MAX_BYTES = 16 * 1024
 MAX_BRACKETS = 500  # bounds the nesting depth, independent of the interpreter
+_MAX_PEEK_BRACKETS = 1000  # more, so that verification reports claims that are nested too deeply
 PRIVATE_PARTS = ("d", "k", "p", "q", "dp", "dq", "qi", "oth")  # members of a JWK that no public key has; RFC 7518
 RSA_BITS = (2048, 8192)  # of the modulus: shorter keys are weak, longer keys cost too much to verify with
-RSA_EXPONENTS = (3, 2**32)
 RSA_KEYS = "RSA of 2048 to 8192 bits with an odd exponent from 3 to 2^32"
 CLOCK_SKEW = timedelta(seconds=10)  # how far `iat` and `nbf` of a foreign token may lie in the future
 
@@ -29,12 +29,12 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def b64(raw: bytes) -> bytes:
-    """Base64url without padding. Faster than the standard library; every token needs it twice."""
+    """Encode as base64url without padding. Faster than the standard library; every token needs it twice."""
     return b2a_base64(raw, newline=False).rstrip(b"=").translate(_URL_SAFE)
 
 
 def unb64(text: str) -> bytes:
-    """The bytes of canonical base64url without padding."""
+    """Decode canonical base64url without padding."""
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if b64(raw).decode() != text:
         raise ValueError("not base64url")
@@ -46,15 +46,14 @@ class Unreadable(ValueError):
 
 
 def is_rsa_key(key: Mapping[str, Any]) -> bool:
-    """Whether this JWK is an RSA key within the bounds: modulus and exponent determine the cost of verification."""
+    """Return whether a JWK is an RSA key within the bounds: modulus and exponent determine the cost of verification."""
     modulus, exponent = _number(key.get("n")), _number(key.get("e"))
-    least, most = RSA_EXPONENTS
     sized = RSA_BITS[0] <= modulus.bit_length() <= RSA_BITS[1] and modulus % 2 == 1
-    return key.get("kty") == "RSA" and sized and least <= exponent <= most and exponent % 2 == 1
+    return key.get("kty") == "RSA" and sized and 3 <= exponent <= 2**32 and exponent % 2 == 1
 
 
 def _number(text: Any) -> int:
-    """The value of a Base64urlUInt, also with leading zeros; 0 if it is invalid or too long."""
+    """Return the value of a Base64urlUInt, also with leading zeros; 0 if it is invalid or too long."""
     if not isinstance(text, str) or len(text) > _MAX_NUMBER:
         return 0
     try:
@@ -75,7 +74,7 @@ class _Registry(JWSRegistry):
 def read(
     token: str, keys: dict[str, Any], *, algorithms: tuple[str, ...], typ: tuple[str | None, ...]
 ) -> dict[str, Any]:
-    """The claims of a token that is signed by one of `keys` and has one of the given `alg` and `typ` values.
+    """Return the claims of a token that one of `keys` signed and that has one of the given `alg` and `typ` values.
 
     `jwk`, `jku`, `x5u` and `x5c` headers are ignored; any `crit` is refused (RFC 8725, sections 3.1 to 3.11).
     Unknown header parameters are ignored (RFC 7515, section 4). So are RSA keys out of bounds: they may have been
@@ -92,9 +91,7 @@ def read(
         header = parsed.headers()
         if "crit" in header or "b64" in header or header.get("typ", None) not in typ:
             raise Unreadable("typ or crit is not acceptable")
-        if parsed.payload.count(b"[") + parsed.payload.count(b"{") > MAX_BRACKETS:
-            raise Unreadable("the claims are nested too deeply")
-        claims = msgspec.json.decode(parsed.payload)
+        claims = _decode(parsed.payload, MAX_BRACKETS)
     except Unreadable:
         raise
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
@@ -104,20 +101,26 @@ def read(
     return claims
 
 
+def _decode(text: bytes, max_brackets: int) -> Any:
+    if text.count(b"[") + text.count(b"{") > max_brackets:
+        raise Unreadable("the claims are nested too deeply")
+    return msgspec.json.decode(text)
+
+
 def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Unverified header and claims of a token: only to find the keys that verify it."""
+    """Return the unverified header and claims of a token: only to find the keys that verify it."""
     parts = token.split(".")
     if len(token) > MAX_BYTES or len(parts) != 3 or not token.isascii():
         return {}, {}
     try:
-        head, claims = (msgspec.json.decode(unb64(part)) for part in parts[:2])
+        head, claims = (_decode(unb64(part), _MAX_PEEK_BRACKETS) for part in parts[:2])
     except (ValueError, RecursionError):
         return {}, {}
     return (head, claims) if isinstance(head, dict) and isinstance(claims, dict) else ({}, {})
 
 
 def instant(claims: dict[str, Any], name: str) -> float | None:
-    """A NumericDate claim, or None if it is missing. RFC 7519, section 2."""
+    """Return a NumericDate claim (RFC 7519, section 2), or None if it is missing."""
     value = claims.get(name)
     if value is None:
         return None
@@ -127,7 +130,7 @@ def instant(claims: dict[str, Any], name: str) -> float | None:
 
 
 def is_live(claims: dict[str, Any], at: datetime) -> bool:
-    """Whether `exp` is in the future, and `nbf` and `iat` are at most CLOCK_SKEW in the future."""
+    """Return whether `exp` is in the future, and `nbf` and `iat` are at most CLOCK_SKEW in the future."""
     expires = instant(claims, "exp")
     latest = (at + CLOCK_SKEW).timestamp()
     started = [instant(claims, name) or 0.0 for name in ("nbf", "iat")]
@@ -135,5 +138,6 @@ def is_live(claims: dict[str, Any], at: datetime) -> bool:
 
 
 def audiences(claims: dict[str, Any]) -> list[Any]:
+    """Return the `aud` claim as a list (RFC 7519, section 4.1.3)."""
     audience = claims.get("aud")
     return audience if isinstance(audience, list) else [audience]

@@ -20,6 +20,7 @@ PATH_AND_QUERY = r"(?:[/?][!-\"$-\[\]-~]*)?"  # printable ASCII without fragment
 
 
 def string(least: int, most: int, *, expects: str = "", **keywords: Any) -> Json:
+    """A string of `least` to `most` characters."""
     size = {"minLength": least, "maxLength": most} if least else {"maxLength": most}
     return {"type": "string", **size, **_expecting(expects), **keywords}
 
@@ -30,23 +31,28 @@ def matching(pattern: str, *, expects: str, **keywords: Any) -> Json:
 
 
 def integer(least: int, most: int, *, unit: str = "", **keywords: Any) -> Json:
+    """A whole number from `least` to `most`."""
     expects = f"a whole number{f' of {unit}' if unit else ''} from {least} to {most}"
     return {"type": "integer", "minimum": least, "maximum": most, EXPECTS: expects, **keywords}
 
 
 def count(**keywords: Any) -> Json:
+    """A whole number that is not negative."""
     return {"type": "integer", "minimum": 0, **keywords}
 
 
 def boolean(**keywords: Any) -> Json:
+    """True or false."""
     return {"type": "boolean", **keywords}
 
 
 def one_of(choices: Iterable[str], **keywords: Any) -> Json:
+    """One of these strings."""
     return {"type": "string", "enum": list(choices), **keywords}
 
 
 def array(items: Json, *, expects: str = "", **keywords: Any) -> Json:
+    """A list of such items."""
     return {"type": "array", "items": items, **_expecting(expects), **keywords}
 
 
@@ -67,13 +73,8 @@ def identifier(prefix: str, **keywords: Any) -> Json:
 
 def request_object(members: dict[str, Json], *required: str, **keywords: Any) -> Json:
     """An object in a request: only the required members must be present, and no other member is allowed."""
-    return {
-        "type": "object",
-        "required": list(required),
-        "properties": members,
-        "additionalProperties": False,
-        **keywords,
-    }
+    body = {"required": list(required), "properties": members, "additionalProperties": False}
+    return {"type": "object", **body, **keywords}
 
 
 def response_object(members: dict[str, Json], *optional: str, **keywords: Any) -> Json:
@@ -83,17 +84,19 @@ def response_object(members: dict[str, Json], *optional: str, **keywords: Any) -
 
 
 def nullable(schema: Json) -> Json:
+    """A value of this schema, or null."""
     if "type" not in schema:
         return {"anyOf": [schema, {"type": "null"}]}
     return schema | {"type": [schema["type"], "null"]} | ({"enum": [*schema["enum"], None]} if "enum" in schema else {})
 
 
 def ref(schema: str) -> Json:
+    """A reference to a schema of the OpenAPI document."""
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
 def published(schema: Json) -> Json:
-    """The schema without the words for error messages."""
+    """Return the schema without the words for error messages."""
     return {name: _published(value) for name, value in schema.items() if name != EXPECTS}
 
 
@@ -110,28 +113,27 @@ def _published(value: Any) -> Any:
 
 
 def problem(schema: Json, value: Any) -> str:
-    """What is wrong with the value, worded to follow its name; empty if nothing is.
+    """Return what is wrong with the value, worded to follow its name, or "" if nothing is.
 
     The cost is linear in the size of the value: lengths are checked before patterns and parts.
     """
     if not all(holds(schema[keyword], value) for keyword, holds in _KEYWORDS.items() if keyword in schema):
-        return f"must be {words(schema)}"
+        return f"must be {expectation(schema)}"
     missing = [name for name in schema.get("required", ()) if isinstance(value, dict) and name not in value]
     if missing:
         return f"must have the member {missing[0]}"
     for name, part, inner in _parts(schema, value):
-        found = problem(part, inner)
-        if found:
-            return f"{name} {found}"
+        if inner_problem := problem(part, inner):
+            return f"{name} {inner_problem}"
     if schema.get("uniqueItems") and isinstance(value, list) and len(set(value)) != len(value):
         return "must not contain an item twice"
     if "anyOf" in schema and all(problem(alternative, value) for alternative in schema["anyOf"]):
-        return f"must be {words(schema)}"
+        return f"must be {expectation(schema)}"
     return ""
 
 
-def words(schema: Json) -> str:
-    """What a value must be."""
+def expectation(schema: Json) -> str:
+    """Return in words what a value must be."""
     if EXPECTS in schema:
         return str(schema[EXPECTS])
     if "enum" in schema:
@@ -146,7 +148,7 @@ def words(schema: Json) -> str:
         case "object":
             return "an object" + _size(None, schema.get("maxProperties"), "members")
         case [kind, "null"]:
-            return f"{words(schema | {'type': kind})}, or null"
+            return f"{expectation(schema | {'type': kind})}, or null"
     return "of another type"
 
 
@@ -157,7 +159,7 @@ def _size(least: int | None, most: int | None, unit: str) -> str:
 
 
 def _parts(schema: Json, value: Any) -> Iterator[tuple[str, Json, Any]]:
-    """The items, names and members of a value, each with the schema for it."""
+    """Yield the items, names and members of a value, each with the schema for it."""
     if isinstance(value, list) and "items" in schema:
         for number, item in enumerate(value, 1):
             yield f"item {number}", schema["items"], item
@@ -171,13 +173,8 @@ def _parts(schema: Json, value: Any) -> Iterator[tuple[str, Json, Any]]:
 
 _UNKNOWN: Json = {"not": {}, EXPECTS: "left out: it is unknown here"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "array": list,
-    "object": dict,
-    "null": NoneType,
-}
+    "string": str, "integer": int, "number": (int, float), "array": list, "object": dict, "null": NoneType,
+}  # fmt: skip
 
 
 def _is_type(kinds: str | list[str], value: Any) -> bool:
@@ -189,7 +186,7 @@ def _is_type(kinds: str | list[str], value: Any) -> bool:
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    r"""In Python `$` also matches before a line break at the end; `\Z` does not."""
+    r"""Compile a pattern of JSON Schema. In Python, `$` also matches before a line break at the end; `\Z` does not."""
     return re.compile(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern)
 
 

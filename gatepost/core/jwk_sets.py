@@ -1,4 +1,4 @@
-"""Sets of public keys of others (JWK sets, RFC 7517): which we accept, and which of their keys we can use."""
+"""JWK sets of other parties (RFC 7517): which sets are accepted, and which of their keys can be used."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ KEYS = f"EC P-256, OKP Ed25519 or {RSA_KEYS}"
 
 
 def jwks_problem(value: Any) -> str:
-    """What is wrong with a set of public keys. Empty if nothing is."""
+    """Return what is wrong with a set of public keys, or "" if nothing is."""
     keys = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(keys, list) or not 1 <= len(keys) <= 20 or not all(isinstance(key, dict) for key in keys):
         return "must be a JWK set with 1 to 20 keys"
@@ -37,7 +37,7 @@ def jwks_problem(value: Any) -> str:
 
 
 def usable_keys(jwks: Any) -> list[dict[str, Any]] | None:
-    """The keys of a published set (RFC 7517, section 5) that we can verify with. None if it is not a key set."""
+    """Return the keys of a published set that can verify (RFC 7517, section 5), or None if it is not a key set."""
     keys = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(keys, list):
         return None
@@ -46,7 +46,7 @@ def usable_keys(jwks: Any) -> list[dict[str, Any]] | None:
 
 
 def jwks_schema() -> Json:
-    """What JSON Schema can express of the rules above."""
+    """Return the part of the rules above that JSON Schema can express."""
     part = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
     modulus = part | {"minLength": 342, "maxLength": 1366}
     kinds = [

@@ -42,7 +42,7 @@ class MemberTable(NamedTuple):
         return {member.name: member for member in self.members if member.direction != "request"}
 
     def problem(self, name: str, value: Any) -> str:
-        """What is wrong with the value of a member; empty if nothing is."""
+        """Return what is wrong with the value of a member, or "" if nothing is."""
         member = self.request[name]
         return problem(member.schema, value) or (member.rule(value) if member.rule else "")
 
@@ -53,22 +53,20 @@ class MemberTable(NamedTuple):
 
 
 def table(noun: str, struct: type[msgspec.Struct], *members: Member, error: str = "invalid_request") -> MemberTable:
-    """The table of a resource, with the defaults of the struct that stores it."""
-    blank = {field.name: field for field in msgspec.structs.fields(struct)}
+    """Return the table of a resource, with the defaults of the struct that stores it."""
+    names = {member.name for member in members}
     defaults = {}
-    for name in (member.name for member in members if member.name in blank):
-        field = blank[name]
-        if field.default_factory is not msgspec.NODEFAULT:
-            defaults[name] = field.default_factory()
-        elif field.default is not msgspec.NODEFAULT:
-            defaults[name] = field.default
+    for field in msgspec.structs.fields(struct):
+        if field.name in names and not field.required:
+            made = field.default_factory is not msgspec.NODEFAULT
+            defaults[field.name] = field.default_factory() if made else field.default
     return MemberTable(noun, members, defaults, error)
 
 
 def read(
     table: MemberTable, body: Mapping[str, Any], *, creating: bool, ignore_unknown: bool = False
 ) -> dict[str, Any] | Refusal:
-    """The values of the members sent, each checked by itself. Null becomes the default."""
+    """Return the values of the members that were sent, each checked by itself. Null becomes the default."""
     members = table.request
     unknown = [name for name in body if name not in members]
     if unknown and not ignore_unknown:
@@ -83,31 +81,30 @@ def read(
         if value is None and member.null:
             values[name] = table.defaults.get(name)
         elif not member.is_reference:
-            wrong = table.problem(name, value)
-            if wrong:
-                return table.refusal(name, wrong)
+            if problem := table.problem(name, value):
+                return table.refusal(name, problem)
             values[name] = value
     return values
 
 
 def request_schemas(table: MemberTable, occasion: Literal["any", "create", "change"] = "any") -> dict[str, Json]:
-    """The schema of each member in a request that creates, changes, or does either."""
-    found = {}
+    """Return the schema of each member in a request that creates, changes, or does either."""
+    schemas = {}
     for name, member in table.request.items():
         if "any" in (occasion, member.occasion) or occasion == member.occasion:
             default = default_text(table, member)
-            about = f"{member.description} Default: {default}." if default else member.description
-            found[name] = _described(nullable(member.schema) if member.null else member.schema, about.strip())
-    return found
+            description = f"{member.description} Default: {default}." if default else member.description
+            schemas[name] = _described(nullable(member.schema) if member.null else member.schema, description.strip())
+    return schemas
 
 
 def response_schemas(table: MemberTable, *, omits_none: bool = False) -> dict[str, Json]:
-    """The schema of each member in a response, where a member that is None is null unless it is omitted."""
-    found = {}
+    """Return the schema of each member in a response, where a member that is None is null unless it is omitted."""
+    schemas = {}
     for name, member in table.response.items():
         may_be_null = table.defaults.get(name, ...) is None and not omits_none
-        found[name] = _described(nullable(member.schema) if may_be_null else member.schema, member.description)
-    return found
+        schemas[name] = _described(nullable(member.schema) if may_be_null else member.schema, member.description)
+    return schemas
 
 
 def _described(schema: Json, description: str) -> Json:
@@ -115,7 +112,7 @@ def _described(schema: Json, description: str) -> Json:
 
 
 def default_text(table: MemberTable, member: Member) -> str:
-    """The default in words; empty if the member is required or has none."""
+    """Return the default in words, or "" if the member is required or has none."""
     if member.default_text or member.required:
         return member.default_text
     default = table.defaults.get(member.name)
@@ -127,10 +124,8 @@ def default_text(table: MemberTable, member: Member) -> str:
 METADATA = Member(
     "metadata",
     mapping(
-        string(1, 64),
-        string(0, 512),
-        50,
+        string(1, 64), string(0, 512), 50,
         expects="an object of at most 50 strings: names of 1 to 64 characters, values of at most 512",
     ),
     "Data of your own. Gatepost stores and returns it.",
-)
+)  # fmt: skip

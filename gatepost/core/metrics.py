@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from itertools import chain
 from math import inf
-from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram, Metric, disable_created_metrics
 from prometheus_client.core import HistogramMetricFamily
@@ -52,15 +51,15 @@ class BatchHistogram(Collector):
         return child
 
     def collect(self) -> Iterator[Metric]:
-        """What this process observed."""
+        """Return what this process observed."""
         yield self.build(chain(self._buckets.collect(), self._sums.collect()))
 
     def owns(self, family: Metric) -> bool:
-        """Whether a family is one of the two counters, as the files of another process have them."""
+        """Return whether a family is one of the two counters, as the files of another process have them."""
         return family.name in (f"{self.name}_bucket", f"{self.name}_sum")
 
     def build(self, counters: Iterable[Metric]) -> HistogramMetricFamily:
-        """The histogram that these counters amount to."""
+        """Build the histogram from the values of the counters."""
         buckets: defaultdict[str, dict[str, float]] = defaultdict(dict)
         sums: dict[str, float] = {}
         for sample in chain.from_iterable(family.samples for family in counters):
@@ -123,6 +122,11 @@ OF_EVERY_PROCESS = (
     COMMIT_UNITS,
 )  # fmt: skip
 
+# The counters for given labels. The look-up by labels is slow.
+token_counter, attempt_counter, request_counter, _entry_counter = (
+    cache(counter.labels) for counter in (TOKENS, ATTEMPTS, REQUESTS, ENTRIES)
+)
+
 
 def start_at_zero(types: Iterable[str], failures: Iterable[str]) -> None:
     """Export the known label values from the start, so that an alert on an increase sees the first one too."""
@@ -134,29 +138,8 @@ def start_at_zero(types: Iterable[str], failures: Iterable[str]) -> None:
         attempt_counter("failed", failure)
 
 
-@cache
-def token_counter(grant_type: str, outcome: str) -> Any:
-    """The counter for one outcome. The look-up by labels is cached."""
-    return TOKENS.labels(grant_type, outcome)
-
-
-@cache
-def attempt_counter(outcome: str, failure: str) -> Any:
-    return ATTEMPTS.labels(outcome, failure)
-
-
-@cache
-def request_counter(path: str, status: int) -> Any:
-    return REQUESTS.labels(path, str(status))
-
-
-@cache
-def _entry_counter(type_: str) -> Any:
-    return ENTRIES.labels(type_)
-
-
 def observe_commit(units: int, seconds: float, types: Iterable[str], *, known: Container[str]) -> None:
-    """A store committed entries of these types. Types that are not known count as the platform's."""
+    """Count a commit of a store, with the types of its entries. Types that are not known count as the platform's."""
     COMMIT_SECONDS.observe(seconds)
     COMMIT_UNITS.observe(units)
     for type_, count in CountOf(type_ if type_ in known else "platform" for type_ in types).items():
@@ -164,7 +147,7 @@ def observe_commit(units: int, seconds: float, types: Iterable[str], *, known: C
 
 
 def observe_claims(waited: Iterable[tuple[str, int]]) -> None:
-    """Attempts were claimed: the reason why each one waited, and for how many milliseconds beyond its plan."""
+    """Count claimed attempts: the reason why each one waited, and for how many milliseconds beyond its plan."""
     by_reason: dict[str, list[float]] = {}
     for waited_for, milliseconds in waited:
         by_reason.setdefault(waited_for, []).append(milliseconds / 1000)

@@ -18,7 +18,7 @@ _current: ContextVar["Chore | None"] = ContextVar("chore", default=None)
 
 
 def pause(every: float, took: float, *, failed: bool, share: float) -> float:
-    """Seconds until the next run. With `share`, the pause is that many times as long as the run took.
+    """Return the seconds until the next run. With `share`, the pause is that many times as long as the run took.
 
     The duration of a failed run says nothing about the next one: the store stalled, and may be available again.
     """
@@ -74,7 +74,7 @@ class Chore:
         return False
 
     def idle(self, now: float) -> float:
-        """Seconds since the chore last finished or made progress."""
+        """Return the seconds since the chore last finished or made progress."""
         return now - self.progress_at
 
     def stuck(self, now: float) -> bool:

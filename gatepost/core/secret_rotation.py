@@ -24,19 +24,19 @@ S = TypeVar("S", bound=Expiring)
 
 
 def rotate_secret_schema(longest: timedelta) -> Json:
-    """The schema of the member `rotate_secret`."""
+    """Return the schema of the member `rotate_secret`."""
     most = int(longest.total_seconds())
     overlap = request_object({"overlap": integer(0, most, unit="seconds")}, "overlap")
     return {"anyOf": [boolean(), overlap], EXPECTS: f'true, false or {{"overlap": seconds}} from 0 to {most}'}
 
 
 def overlap_of(rotate_secret: Any) -> timedelta:
-    """The overlap that a checked `rotate_secret` asks for."""
+    """Return the overlap that a checked `rotate_secret` requests."""
     return timedelta(seconds=rotate_secret["overlap"]) if isinstance(rotate_secret, dict) else OVERLAP
 
 
 def rotated(secrets: Sequence[S], new: S, overlap: timedelta, at: datetime) -> list[S]:
-    """The new secret, preceded by the latest one if that stays valid for the overlap. An older one ends now."""
+    """Return the new secret, preceded by the latest one if that stays valid for the overlap. Older ones end now."""
     latest = [secret for secret in secrets if secret.live(at)][-1:] if overlap else []
     end = at + overlap
     return [*(_replace(secret, expires_at=min(secret.expires_at or end, end)) for secret in latest), new]

@@ -53,25 +53,27 @@ _SECRETS = re.compile(r"(gps_|gpr_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # eyJ: a
 
 
 def masked(text: str) -> str:
-    """Text from a caller, for the ledger, with all secrets and tokens in it replaced."""
+    """Return text from a caller, for the ledger, with all secrets and tokens in it replaced."""
     return _SECRETS.sub(r"\1***", text)
 
 
 def random_bytes(count: int) -> bytes:
+    """Return this many random bytes."""
     return secrets.token_bytes(count)
 
 
 def random_text() -> str:
-    """256 random bits for a URL or a cookie."""
+    """Return 256 random bits for a URL or a cookie."""
     return secrets.token_urlsafe(_KEY_BYTES)
 
 
 def new_client_secret() -> Secret:
+    """Generate a client secret."""
     return Secret("gps_" + secrets.token_urlsafe(_KEY_BYTES))
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256. Not `hmac.digest`: it releases the interpreter lock, and under load waits long to get it back."""
+    """Return the HMAC-SHA256. `hmac.digest` releases the interpreter lock, and under load waits long to get it back."""
     code = _keyed(key).copy()
     code.update(message)
     return code.digest()
@@ -83,48 +85,45 @@ def _keyed(key: bytes) -> hmac.HMAC:
 
 
 def digest(key: bytes, value: str) -> bytes:
-    """HMAC-SHA256, the stored form of a secret. It is useless without the server key."""
+    """Return the stored form of a secret: its HMAC-SHA256, which is useless without the server key."""
     return mac(key, value.encode("utf-8", "surrogatepass"))
 
 
 def same(one: bytes, other: bytes) -> bool:
+    """Compare in constant time."""
     return hmac.compare_digest(one, other)
 
 
 class Box:
-    """Encrypts values with AES-256-GCM. A sealed value names its key, and the name of its row is associated data.
+    """Encrypts values with AES-256-GCM. A ciphertext names its key, and the name of its row is associated data.
 
-    A sealed value that is altered or moved to another row cannot be decrypted.
+    A ciphertext that is altered or moved to another row cannot be decrypted.
     """
 
-    __slots__ = ("_ciphers", "_first")
+    __slots__ = ("_ciphers", "first")
 
     def __init__(self, keys: list[bytes]) -> None:
         self._ciphers = {key_id(key): AESGCM(key) for key in keys}
-        self._first = key_id(keys[0])
-
-    @property
-    def first(self) -> bytes:
-        """The id of the key that new values are encrypted with."""
-        return self._first
+        self.first = key_id(keys[0])  # the id of the key that new values are encrypted with
 
     def close(self, value: bytes, row: str) -> bytes:
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        head = _FORMAT + self._first
-        return head + nonce + self._ciphers[self._first].encrypt(nonce, value, head + row.encode())
+        head = _FORMAT + self.first
+        return head + nonce + self._ciphers[self.first].encrypt(nonce, value, head + row.encode())
 
-    def open(self, sealed: bytes, row: str) -> bytes:
-        head, nonce = sealed[:5], sealed[5:17]
+    def open(self, ciphertext: bytes, row: str) -> bytes:
+        head, nonce = ciphertext[:5], ciphertext[5:17]
         cipher = self._ciphers.get(head[1:])
         if head[:1] != _FORMAT or cipher is None:
             raise WrongKey(f"{row} is encrypted under key {head[1:].hex()}, which is not among the keys given")
         try:
-            return cipher.decrypt(nonce, sealed[17:], head + row.encode())
+            return cipher.decrypt(nonce, ciphertext[17:], head + row.encode())
         except (InvalidTag, ValueError):  # ValueError: truncated inside the nonce
             raise WrongKey(f"{row} does not decrypt: it was altered or moved") from None
 
-    def closed_by(self, sealed: bytes) -> bytes:
-        return sealed[1 : 1 + _KEY_ID_BYTES]
+    def closed_by(self, ciphertext: bytes) -> bytes:
+        """Return the id of the key that a value is encrypted with."""
+        return ciphertext[1 : 1 + _KEY_ID_BYTES]
 
 
 class WrongKey(BadSetting):
@@ -132,15 +131,17 @@ class WrongKey(BadSetting):
 
 
 def key_id(key: bytes) -> bytes:
+    """Return the id of a key, which reveals nothing about it."""
     return hashlib.sha256(b"gatepost key id" + key).digest()[:_KEY_ID_BYTES]
 
 
 def new_master_key() -> str:
+    """Generate a master key, as base64."""
     return base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 
 def parse_master_keys(text: str) -> list[bytes]:
-    """One key, or several separated by commas or lines. The first key encrypts; all of them decrypt."""
+    """Parse one key, or several separated by commas or lines. The first key encrypts; all of them decrypt."""
     words = text.replace(",", "\n").split()
     if not words:
         raise BadSetting("the master key is empty; create one with: openssl rand -base64 32")

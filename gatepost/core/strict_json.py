@@ -20,6 +20,7 @@ class Json(NamedTuple):
 
 
 def read_json(text: str | bytes) -> Json | Refusal:
+    """Parse a text that a caller sent."""
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8")
@@ -35,14 +36,14 @@ def read_json(text: str | bytes) -> Json | Refusal:
     if duplicate:
         name = duplicate[0][:64].encode("utf-8", "replace").decode()
         return Refusal("invalid_request", f"{name!a}: the member is repeated", f"/{name}")
-    fault = _fault(value, 0)
-    if fault is not None:
-        return Refusal("invalid_request", f"{fault[0] or 'the body'} {fault[1]}", fault[0])
+    problem = _problem(value, 0)
+    if problem is not None:
+        return Refusal("invalid_request", f"{problem[0] or 'the body'} {problem[1]}", problem[0])
     return Json(value)
 
 
 def _strict_json(text: str, duplicate: list[str]) -> Any:
-    def members_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) != len(pairs) and not duplicate:
             duplicate.append(_first_repeated(name for name, _ in pairs))
@@ -52,11 +53,9 @@ def _strict_json(text: str, duplicate: list[str]) -> Any:
         raise ValueError(f"{name} is not JSON")
 
     def integer(digits: str) -> int:
-        return int(
-            digits[:25]
-        )  # enough to detect a number that is too large; Python refuses to parse thousands of digits
+        return int(digits[:25])  # enough to detect a number that is too large; Python refuses thousands of digits
 
-    return json.loads(text, object_pairs_hook=members_of, parse_constant=no_constant, parse_int=integer)
+    return json.loads(text, object_pairs_hook=collect, parse_constant=no_constant, parse_int=integer)
 
 
 def _first_repeated(names: Iterable[str]) -> str:
@@ -68,10 +67,10 @@ def _first_repeated(names: Iterable[str]) -> str:
     return ""
 
 
-def _fault(value: Any, depth: int) -> tuple[str, str] | None:
-    """A JSON pointer to a value that a database or a JSON parser would not return as sent, and what is wrong with it.
+def _problem(value: Any, depth: int) -> tuple[str, str] | None:
+    """Return a JSON pointer to a value that a database or a JSON parser would not return as sent, and what is wrong.
 
-    The pointer (RFC 6901, section 3) is built only when there is a fault.
+    The pointer (RFC 6901, section 3) is built only when there is a problem.
     """
     match value:
         case str():
@@ -86,14 +85,14 @@ def _fault(value: Any, depth: int) -> tuple[str, str] | None:
             for name, inner in value.items():
                 if not _storable(name):
                     return "", _UNSTORABLE
-                fault = _fault(inner, depth + 1)
-                if fault is not None:
-                    return f"/{name[:64].replace('~', '~0').replace('/', '~1')}{fault[0]}", fault[1]
+                problem = _problem(inner, depth + 1)
+                if problem is not None:
+                    return f"/{name[:64].replace('~', '~0').replace('/', '~1')}{problem[0]}", problem[1]
         case list():
             for index, inner in enumerate(value):
-                fault = _fault(inner, depth + 1)
-                if fault is not None:
-                    return f"/{index}{fault[0]}", fault[1]
+                problem = _problem(inner, depth + 1)
+                if problem is not None:
+                    return f"/{index}{problem[0]}", problem[1]
     return None
 
 

@@ -29,16 +29,17 @@ _WARN_EVERY = 60.0  # seconds
 
 
 def trace_of(event: str) -> int:
-    """The trace id of all attempts for an event. A hash: samplers expect every bit of a trace id to be random."""
+    """Return the trace id of all attempts for an event: a hash, as samplers expect every bit of it to be random."""
     return int.from_bytes(hashlib.blake2b(event.encode(), digest_size=16).digest(), "big")
 
 
 def span_of(delivery: str, attempt: int) -> int:
+    """Return the span id of an attempt."""
     return int.from_bytes(hashlib.blake2b(f"{delivery} {attempt}".encode(), digest_size=8).digest(), "big")
 
 
 def exporting() -> SpanProcessor:
-    """A processor that exports to the collector named by the OTEL_EXPORTER_… environment variables."""
+    """Return a processor that exports to the collector named by the OTEL_EXPORTER_… environment variables."""
     logger = logging.getLogger("opentelemetry")
     logger.handlers, logger.propagate = [_Warnings(logging.WARNING)], False
     return BatchSpanProcessor(OTLPSpanExporter())

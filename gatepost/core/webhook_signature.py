@@ -31,6 +31,7 @@ class NewSecret(NamedTuple):
 
 
 def new_secret(kind: Kind) -> NewSecret:
+    """Generate the secret of an endpoint."""
     raw = random_bytes(_BYTES)
     match kind:
         case "v1":
@@ -44,7 +45,7 @@ def new_secret(kind: Kind) -> NewSecret:
 
 
 def parse_secret(text: str) -> bytes:
-    """The bytes of a `whsec_` secret. The ValueError says what is required, and never contains the secret."""
+    """Return the bytes of a `whsec_` secret. The ValueError says what is required, and never contains the secret."""
     encoded = text.removeprefix(SECRET)
     try:
         raw = b64decode(encoded + "=" * (-len(encoded) % 4), validate=True) if text.startswith(SECRET) else b""
@@ -56,7 +57,7 @@ def parse_secret(text: str) -> bytes:
 
 
 def signer(kind: Kind, raw: bytes) -> Signer:
-    """A function that signs with one secret. It is created once per secret, because it prepares the key."""
+    """Return a function that signs with one secret. It is created once per secret, because it prepares the key."""
     match kind:
         case "v1":
             return lambda content: "v1," + b64encode(mac(raw, content)).decode()
@@ -68,6 +69,6 @@ def signer(kind: Kind, raw: bytes) -> Signer:
 
 
 def signature(signers: Iterable[Signer], event_id: str, timestamp: int, body: bytes) -> str:
-    """The value of the `webhook-signature` header: one signature for each secret, in the given order."""
+    """Return the value of the `webhook-signature` header: one signature for each secret, in the given order."""
     content = b"%b.%d.%b" % (event_id.encode(), timestamp, body)
     return " ".join([sign(content) for sign in signers])

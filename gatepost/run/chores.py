@@ -119,7 +119,7 @@ async def _write_checkpoints(store: Store, path: Path) -> None:
 def _replace(path: Path, content: bytes) -> None:
     try:
         if not path.exists() or path.read_bytes() != content:
-            files.replace(path, content, mode=0o666)  # others compare checkpoints, so they may read them
+            files.replace(path, content, mode=0o666)  # the umask decides who can read it
     except OSError as error:
         log.error("checkpoints not written", file=str(path), error=str(error))
 

@@ -32,7 +32,7 @@ def database(migrated: SqliteStore) -> Iterator[apsw.Connection]:
         yield opened
 
 
-def execute(database: apsw.Connection, statement: str, value: object) -> None:
+def execute(database: apsw.Connection, statement: str, value: "apsw.SQLiteValue") -> None:
     """With one value for all parameters: what no table takes is refused, but only when it is run."""
     database.execute("BEGIN IMMEDIATE")
     try:

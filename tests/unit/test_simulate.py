@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gatepost.accounts import SETTINGS
-from gatepost.cli.simulate import parse, simulate, simulation, span
+from gatepost.cli.simulate import format_duration, parse, simulate, simulation
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.webhooks import decide, plan
@@ -155,4 +155,4 @@ def test_other_values_are_refused_with_words(arguments: list[str]) -> None:
     ],
 )
 def test_durations_in_words(milliseconds: int, text: str) -> None:
-    assert span(milliseconds) == text
+    assert format_duration(milliseconds) == text
