@@ -223,7 +223,7 @@ def _seal_up_to(runtime: Runtime, account: str, last: Entry | None) -> Head:
     def unit(tx: Tx) -> Head | None:
         waiting = seal_rows.unsealed(tx, account, 1)
         if waiting and last is not None and waiting[0].id <= last.id:
-            sealing.seal_some(tx, runtime.service.keys.seal, account)
+            sealing.seal_batch(tx, runtime.service.keys.seal, account)
             return None
         return seal_rows.last(tx, account) or Head(0, seal.START)
 

@@ -1,25 +1,14 @@
 """The chain of each account: how it begins, how it follows the seals, and how its Merkle tree grows."""
 
-from typing import TypeVar
-
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows
-from gatepost.ledger import (
-    chain,
-    chain_rows,
-    checkpoint_rows,
-    entry_rows,
-    seal,
-    seal_rows,
-    tree_rows,
-)
+from gatepost.ledger import chain, chain_rows, checkpoint_rows, entry_rows, seal, seal_rows, tree_rows
 from gatepost.ledger.chain import BrokenChain, Chain
 from gatepost.ledger.heads import HEADS, heads_in
 from gatepost.ledger.seal import Head
 from gatepost.store.pending import Again
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 
-T = TypeVar("T")
 _SEALS = 4  # in one unit: a commit of a few milliseconds
 _PAGE = 500
 
@@ -27,71 +16,63 @@ _PAGE = 500
 # --- the start of a chain
 
 
-def begin(tx: Tx, key: bytes, account: str) -> None:
-    """Start the chain of a new account, in the commit that creates it."""
+def create(tx: Tx, key: bytes, account: str) -> None:
+    """Create the chain of a new account, in the commit that creates the account."""
     chain_rows.add(tx, key, account, Chain())
 
 
-def adopt(tx: Tx, key: bytes) -> list[str]:
-    """Start the chains of accounts that an earlier release created. Returns the accounts for which it must not.
+def create_missing(tx: Tx, key: bytes) -> list[str]:
+    """Create the chains of accounts that an earlier release created. Returns the accounts whose chains were removed.
 
-    The operator's ledger names every account that ever had a chain. The chain of such an account was removed.
+    The operator's ledger names every account that ever had a chain. The chain of such an account is not created again.
     """
-    missing = chain_rows.accounts_without(tx)
+    missing = chain_rows.accounts_without_chain(tx)
     if not missing:
         return []
     operator = account_rows.load_named(tx, accounts.OPERATOR)
     if operator is not None and operator.id in missing and chain_rows.exists(tx):
         return missing  # the operator's chain is always the first
-    known = _accounts_with_heads(tx, operator) if operator is not None else set()
-    for account in sorted(missing, key=lambda each: operator is None or each != operator.id):
-        if account not in known and not checkpoint_rows.exists(tx, account):
-            _adopt(tx, key, account)
-    return [account for account in missing if account in known or checkpoint_rows.exists(tx, account)]
-
-
-def _adopt(tx: Tx, key: bytes, account: str) -> None:
-    anchor = seal_rows.anchor(tx, account)
-    pruned = chain.at_anchor(anchor)
-    if chain_rows.add(
-        tx, key, account, Chain(seal_rows.last(tx, account) or Head(0, seal.START), pruned.number, pruned.tree)
-    ):
-        tree_rows.save_pruned(tx, key, account, pruned)
+    recorded = _accounts_with_heads(tx, operator) if operator is not None else set()
+    removed = [account for account in missing if account in recorded or checkpoint_rows.exists(tx, account)]
+    for account in missing:
+        if account not in removed:
+            pruned = chain.tree_at_anchor(seal_rows.anchor(tx, account))
+            head = seal_rows.last(tx, account) or Head(0, seal.START)
+            if chain_rows.add(tx, key, account, Chain(head, pruned.number, pruned.tree)):
+                tree_rows.save_pruned(tx, key, account, pruned)
+    return removed
 
 
 def _accounts_with_heads(tx: Tx, operator: Account) -> set[str]:
-    found: set[str] = set()
+    named: set[str] = set()
     after = LOWEST
     while page := entry_rows.oldest(tx, operator.id, after, HIGHEST, _PAGE):
         for entry in page:
             if entry.type == HEADS:
-                found.update(heads_in(entry).heads)
+                named.update(heads_in(entry).heads)
         after = page[-1].id
-    return found
+    return named
 
 
 # --- following the seals
 
 
 def current(tx: Tx, key: bytes, account: str) -> Chain:
-    """The present chain, including genuine seals that an earlier release added without moving it."""
-    found = chain_rows.load(tx, key, account)
-    if found is None:
-        raise BrokenChain(f"{account} has no chain record: it was removed, or the account was made by another release")
-    last = seal_rows.last(tx, account)
-    while last is not None and last.number > found.head.number:
-        page = seal_rows.page(tx, account, found.head.number, _PAGE)
-        for each in page:
-            right = seal.mac(key, account, found.head.mac, each.number, each.at, each.leaves)
-            if each.number != found.head.number + 1 or right != each.mac:
-                raise BrokenChain(f"seal {each.number} of {account} does not follow the last one that the service made")
-            linked = chain.linked(each.leaves)
-            found = found._replace(
-                head=Head(each.number, each.mac), linked=max(found.linked, linked.number if linked else 0)
+    """The present chain, including valid seals that an earlier release added without updating the chain record."""
+    present = chain_rows.load(tx, key, account)
+    if present is None:
+        raise BrokenChain(
+            f"{account} has no chain record: it was removed, or another release of the service created the account"
+        )
+    while page := seal_rows.page(tx, account, present.head.number, _PAGE):
+        for added in page:
+            if not seal.follows(key, account, present.head, added):
+                raise BrokenChain(f"seal {added.number} of {account} does not follow the last seal of the service")
+            linked = chain.linked_head(added.leaves)
+            present = present._replace(
+                head=Head(added.number, added.mac), linked=max(present.linked, linked.number if linked else 0)
             )
-        if not page:
-            break
-    return found
+    return present
 
 
 def operator_head(tx: Tx, key: bytes, account: str) -> Head | None:
@@ -100,32 +81,40 @@ def operator_head(tx: Tx, key: bytes, account: str) -> Head | None:
     if operator is None or operator.id == account:
         return None
     try:
-        found = chain_rows.load(tx, key, operator.id)
+        operator_chain = chain_rows.load(tx, key, operator.id)
     except BrokenChain:
         return None
-    return found.head if found else None
+    return operator_chain.head if operator_chain else None
 
 
-def grow_some(tx: Tx, key: bytes, account: str) -> bool:
-    """Add some seals to a tree that is behind. False if nothing is left to do."""
+def grow_tree(tx: Tx, key: bytes, account: str) -> bool:
+    """Add a few seals to a tree that is behind its chain. False if nothing is left to do."""
     stored = chain_rows.load(tx, key, account)
     if stored is None or stored.grown >= stored.head.number:
         return False
-    anchor = seal_rows.anchor(tx, account)
-    before = seal_rows.macs(tx, [(account, stored.grown)]).get((account, stored.grown))
-    if before is None:
-        before = seal.START if not stored.grown else anchor.mac if anchor and anchor.number == stored.grown else None
-    tree, grown = stored.tree, stored.grown
-    for each in seal_rows.page(tx, account, grown, _SEALS):
-        right = seal.mac(key, account, before, each.number, each.at, each.leaves) if before is not None else None
-        if each.number != grown + 1 or right != each.mac:
+    last, tree = _last_grown(tx, account, stored.grown), stored.tree
+    for added in seal_rows.page(tx, account, stored.grown, _SEALS):
+        if last is None or not seal.follows(key, account, last, added):
             break
-        first = tree.size
-        tree, nodes = chain.grow(key, tree, each)
-        tree_rows.add_seal(tx, account, each.number, first, nodes)
-        grown, before = each.number, each.mac
-    if grown == stored.grown:
-        raise BrokenChain(f"seal {grown + 1} of {account} is missing or was altered: the tree cannot grow over it")
-    if not chain_rows.move(tx, key, account, stored, stored._replace(grown=grown, tree=tree)):
-        raise Again("the chain moved on meanwhile")
-    return grown < stored.head.number
+        first_leaf = tree.size
+        tree, nodes = chain.grow(key, tree, added)
+        tree_rows.add_seal(tx, account, added.number, first_leaf, nodes)
+        last = Head(added.number, added.mac)
+    if last is None or last.number == stored.grown:
+        raise BrokenChain(
+            f"seal {stored.grown + 1} of {account} is missing or was altered: the tree cannot grow over it"
+        )
+    if not chain_rows.update(tx, key, account, stored, stored._replace(grown=last.number, tree=tree)):
+        raise Again("another process updated the chain")
+    return last.number < stored.head.number
+
+
+def _last_grown(tx: Tx, account: str, number: int) -> Head | None:
+    """The head at the last seal whose entries are in the tree. None if that seal is missing."""
+    if not number:
+        return Head(0, seal.START)
+    mac = seal_rows.macs(tx, [(account, number)]).get((account, number))
+    anchor = seal_rows.anchor(tx, account)
+    if mac is None and anchor and anchor.number == number:
+        mac = anchor.mac
+    return Head(number, mac) if mac is not None else None

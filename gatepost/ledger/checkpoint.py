@@ -16,9 +16,9 @@ from gatepost.core.errors import BadSetting
 from gatepost.ledger.merkle import HASH
 
 ED25519 = b"\x01"
-MOST = 64 * 1024  # bytes of a note, with room for countersignatures
+MAX_NOTE = 64 * 1024  # bytes, with room for countersignatures
 PROOF = "c2sp.org/tlog-proof@v1"
-_SIGNED = re.compile(r"— ([^\s+]+) ([A-Za-z0-9+/]+={0,2})")
+_SIGNATURE_LINE = re.compile(r"— ([^\s+]+) ([A-Za-z0-9+/]+={0,2})")
 
 
 class Checkpoint(NamedTuple):
@@ -74,60 +74,60 @@ def origin(base_url: str, account: str) -> str:
 
 
 def parse_verifier(text: str) -> Verifier:
-    """A verifier key in signed-note's form: NAME+ID+KEY."""
+    """Parse a verifier key in the format of signed-note: NAME+ID+KEY."""
     name, _, rest = text.strip().partition("+")
     key_id, _, encoded = rest.partition("+")
     key = _decoded(encoded)
     if not name or key is None or key[:1] != ED25519 or len(key) != 33:
-        raise BadSetting("the key must be a verifier key of Ed25519, NAME+ID+KEY; `gatepost audit key` prints it")
-    found = Verifier(name, key[1:])
-    if found.id.hex() != key_id:
-        raise BadSetting("the key's id does not fit its name and value: it was not copied whole")
-    return found
+        raise BadSetting("the key must be an Ed25519 verifier key, NAME+ID+KEY; `gatepost audit key` prints it")
+    verifier = Verifier(name, key[1:])
+    if verifier.id.hex() != key_id:
+        raise BadSetting("the key's id does not match its name and value: copy the whole key")
+    return verifier
 
 
 def open_note(note: str, key: Verifier) -> Checkpoint:
-    """The checkpoint in a note that this key has signed. Signatures of other keys are ignored."""
-    if len(note) > MOST or re.search(r"[\x00-\x09\x0b-\x1f]", note):
-        raise BadSetting("this is no checkpoint: it is too long, or has control characters")
+    """The checkpoint in a note that this key has signed. Signatures of other keys are ignored. Raises `BadSetting`."""
+    if len(note) > MAX_NOTE or re.search(r"[\x00-\x09\x0b-\x1f]", note):
+        raise BadSetting("this is not a checkpoint: it is too long, or has control characters")
     text, blank, signatures = note.rpartition("\n\n")
     if not blank or not signatures.endswith("\n"):
-        raise BadSetting("this is no checkpoint: the blank line before the signatures is missing")
+        raise BadSetting("this is not a checkpoint: the blank line before the signatures is missing")
     text += "\n"
     if True not in [_is_signed(text, line, key) for line in signatures[:-1].split("\n")]:
         raise BadSetting(f"the checkpoint is not signed by {key.name} with the key {key.id.hex()}")
-    found = _parse(text)
-    if found.origin != key.name:
-        raise BadSetting(f"the checkpoint is of {found.origin}, the key is for {key.name}")
-    return found
+    checkpoint = _parse(text)
+    if checkpoint.origin != key.name:
+        raise BadSetting(f"the checkpoint belongs to {checkpoint.origin}, but the key to {key.name}")
+    return checkpoint
 
 
-def unverified(note: str) -> Checkpoint:
-    """The checkpoint in a note whose signature does not matter, because the note is authenticated otherwise."""
+def parse_unverified(note: str) -> Checkpoint:
+    """The checkpoint in a note whose signature is not verified, because an HMAC authenticates the stored note."""
     return _parse(note.partition("\n\n")[0] + "\n")
 
 
 def _is_signed(text: str, line: str, key: Verifier) -> bool:
-    found = _SIGNED.fullmatch(line)
-    signature = _decoded(found[2]) if found else None
-    if found is None or signature is None:
-        raise BadSetting("this is no checkpoint: a signature line is malformed")
-    if found[1] != key.name or signature[:4] != key.id:
+    match = _SIGNATURE_LINE.fullmatch(line)
+    signature = _decoded(match[2]) if match else None
+    if match is None or signature is None:
+        raise BadSetting("this is not a checkpoint: a signature line is malformed")
+    if match[1] != key.name or signature[:4] != key.id:
         return False
     try:
         Ed25519PublicKey.from_public_bytes(key.public).verify(signature[4:], text.encode())
     except InvalidSignature:
-        raise BadSetting(f"the signature of {key.name} is not right: the checkpoint was altered") from None
+        raise BadSetting(f"the signature of {key.name} is invalid: the checkpoint was altered") from None
     return True
 
 
 def _parse(text: str) -> Checkpoint:
     lines = text.split("\n")[:-1]
     if len(lines) < 3 or not all(lines) or not re.fullmatch(r"0|[1-9][0-9]{0,17}", lines[1]):
-        raise BadSetting("this is no checkpoint: it must have an origin, a tree size and a root hash")
+        raise BadSetting("this is not a checkpoint: it must have an origin, a tree size and a root hash")
     root = _decoded(lines[2])
     if root is None or len(root) != HASH:
-        raise BadSetting("this is no checkpoint: the root hash is not 32 bytes of base64")
+        raise BadSetting("this is not a checkpoint: the root hash is not 32 bytes of base64")
     return Checkpoint(lines[0], int(lines[1]), root)
 
 
@@ -140,14 +140,15 @@ class Proof(NamedTuple):
     note: str
 
     def text(self) -> str:
-        hashes = "".join(f"{_base64(each)}\n" for each in self.path)
+        hashes = "".join(f"{_base64(node)}\n" for node in self.path)
         return f"{PROOF}\nextra {_base64(self.extra)}\nindex {self.leaf}\n{hashes}\n{self.note}"
 
 
 def parse_proof(text: str) -> Proof:
+    """Parse a proof in the format of tlog-proof. Raises `BadSetting` if it is malformed."""
     head, blank, note = text.partition("\n\n")
     lines = head.split("\n")
-    wrong = BadSetting(f"this is no proof: it must begin with {PROOF}, extra and index")
+    wrong = BadSetting(f"this is not a proof: it must begin with {PROOF}, extra and index")
     if not blank or len(lines) < 3 or lines[0] != PROOF:
         raise wrong
     extra = _decoded(lines[1].removeprefix("extra ")) if lines[1].startswith("extra ") else None
@@ -155,9 +156,9 @@ def parse_proof(text: str) -> Proof:
     path = [_decoded(line) for line in lines[3:]]
     if extra is None or index is None or len(path) > 64:
         raise wrong
-    hashes = [each for each in path if each is not None and len(each) == HASH]
+    hashes = [node for node in path if node is not None and len(node) == HASH]
     if len(hashes) != len(path):
-        raise BadSetting("this is no proof: a hash is not 32 bytes of base64")
+        raise BadSetting("this is not a proof: a hash is not 32 bytes of base64")
     return Proof(extra, int(index[1]), hashes, note)
 
 

@@ -1,56 +1,63 @@
 """The rows of checkpoints: what was last recorded of each chain. A row whose proof is wrong is never returned."""
 
+import hmac
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from gatepost.core import ids
 from gatepost.ledger import chain
-from gatepost.ledger.chain import Chain, Recorded
+from gatepost.ledger.chain import Chain, RecordedHead
 from gatepost.ledger.chain_rows import chain_of
 from gatepost.store.transaction import Tx
 
 
-class Changed(NamedTuple):
-    """A chain, and what was last recorded of it. None stands for a row that was altered."""
+class ChainAndRecord(NamedTuple):
+    """A chain, and the head that was last recorded of it. None stands for a row that was altered."""
 
     account: str
     chain: Chain | None
-    recorded: Recorded | None
+    recorded: RecordedHead | None
 
 
-def load(tx: Tx, key: bytes, account: str) -> Recorded | None:
-    rows = tx.rows("checkpoint", account=ids.raw(account))
-    return _recorded(key, account, rows[0]) if rows else None
+def load(tx: Tx, key: bytes, account: str) -> RecordedHead | None:
+    """The last recorded head of an account. None if there is none, or its row was altered."""
+    row = tx.one("checkpoint", account=ids.raw(account))
+    return _recorded_head(key, account, row) if row else None
 
 
 def exists(tx: Tx, account: str) -> bool:
-    return bool(tx.rows("checkpoint", account=ids.raw(account)))
+    """Whether the account has a row, even one that was altered."""
+    return tx.one("checkpoint", account=ids.raw(account)) is not None
 
 
-def save(tx: Tx, key: bytes, those: Iterable[tuple[str, Recorded]]) -> None:
-    rows = [(ids.raw(account), *found, chain.recorded_proof(key, account, found)) for account, found in sorted(those)]
+def save(tx: Tx, key: bytes, heads: Iterable[tuple[str, RecordedHead]]) -> None:
+    """Insert or replace the recorded heads of these accounts."""
+    rows = [(ids.raw(account), *head, chain.recorded_proof(key, account, head)) for account, head in sorted(heads)]
     if rows:
         tx.write_given("put_checkpoints", rows)
 
 
-def page(tx: Tx, key: bytes, after: str, limit: int) -> list[Changed]:
-    """Chains by account, each with what was last recorded of it."""
-    asked = {"after": ids.raw(after) if after else b"", "limit": limit}
-    found = []
-    for row in tx.rows("chains_to_record", **asked):
-        account = ids.text("acc", row[0])
-        recorded = _recorded(key, account, row[8:]) if row[8] is not None else None
-        found.append(Changed(account, chain_of(key, account, row[1:8]), recorded))
-    return found
+def page(tx: Tx, key: bytes, after: str, limit: int) -> list[ChainAndRecord]:
+    """Chains by account, each with the head that was last recorded of it."""
+    rows = tx.rows("chains_to_record", after=ids.raw(after) if after else b"", limit=limit)
+    accounts = [ids.text("acc", row[0]) for row in rows]
+    return [
+        ChainAndRecord(
+            account,
+            chain_of(key, account, row[1:8]),
+            _recorded_head(key, account, row[8:]) if row[8] is not None else None,
+        )
+        for account, row in zip(accounts, rows, strict=True)
+    ]
 
 
 def notes(tx: Tx, after: str, limit: int) -> list[tuple[str, int, str]]:
     """Account, size of the tree, and signed checkpoint."""
-    asked = {"after": ids.raw(after) if after else b"", "limit": limit}
-    return [(ids.text("acc", raw), size, note) for raw, size, note in tx.rows("checkpoints_after", **asked)]
+    rows = tx.rows("checkpoints_after", after=ids.raw(after) if after else b"", limit=limit)
+    return [(ids.text("acc", raw), size, note) for raw, size, note in rows]
 
 
-def _recorded(key: bytes, account: str, row: tuple[Any, ...]) -> Recorded | None:
+def _recorded_head(key: bytes, account: str, row: tuple[Any, ...]) -> RecordedHead | None:
     *fields, proof = row
-    found = Recorded(*fields)
-    return found if chain.same(proof, chain.recorded_proof(key, account, found)) else None
+    head = RecordedHead(*fields)
+    return head if hmac.compare_digest(proof, chain.recorded_proof(key, account, head)) else None

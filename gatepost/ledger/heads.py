@@ -2,32 +2,23 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
-from gatepost.ledger import (
-    chain_rows,
-    checkpoint,
-    checkpoint_rows,
-    entries,
-    entry_rows,
-    seal,
-    seal_rows,
-)
-from gatepost.ledger.chain import Chain, Recorded
+from gatepost.ledger import chain_rows, checkpoint, checkpoint_rows, entry_rows, seal, seal_rows
+from gatepost.ledger.chain import Chain, RecordedHead
 from gatepost.ledger.checkpoint import Checkpoint, Signer
 from gatepost.ledger.entries import SERVICE, Entry, Origin
-from gatepost.ledger.record import append_entry
+from gatepost.ledger.record import record
 from gatepost.store.interface import Reader
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 
-T = TypeVar("T")
 HEADS = "account.heads.recorded"
-MOST_HEADS = 1000  # heads in one entry
+MAX_HEADS = 1000  # in one entry
 _PAGE = 500
 
 
@@ -42,12 +33,13 @@ class Heads(NamedTuple):
 
 
 def heads_in(entry: Entry) -> Heads:
-    found = msgspec.json.decode(entry.data or "{}")
-    return Heads(found.get("heads", {}), found.get("previous"))
+    """The heads that an entry of the operator's ledger records."""
+    data = msgspec.json.decode(entry.data or "{}")
+    return Heads(data.get("heads", {}), data.get("previous"))
 
 
 class DueHeads(NamedTuple):
-    """Chains that have moved since they were recorded, with their signed checkpoints."""
+    """Chains that have grown since their heads were recorded, with their signed checkpoints."""
 
     chains: list[tuple[str, Chain, str]]
     next: str  # the account after which the next page starts; empty at the end
@@ -55,50 +47,46 @@ class DueHeads(NamedTuple):
 
 def due(tx: Tx, key: bytes, signer: Signer, base_url: str, after: str = "") -> DueHeads:
     """A page of heads to record. This signs checkpoints, so it runs in a unit that only reads."""
-    page = checkpoint_rows.page(tx, key, after, MOST_HEADS)
-    found = []
-    for each in page:
-        if each.chain is None or (each.recorded is not None and each.recorded.number >= each.chain.head.number):
+    page = checkpoint_rows.page(tx, key, after, MAX_HEADS)
+    grown = []
+    for account, chain, recorded in page:
+        if chain is None or (recorded is not None and recorded.number >= chain.head.number):
             continue
-        if each.chain.grown < each.chain.head.number:
+        if chain.grown < chain.head.number:
             continue  # its tree is still being built
-        tree = each.chain.tree
-        note = signer.sign(Checkpoint(checkpoint.origin(base_url, each.account), tree.size, tree.root()))
-        found.append((each.account, each.chain, note))
-    return DueHeads(found, page[-1].account if len(page) == MOST_HEADS else "")
+        root = Checkpoint(checkpoint.origin(base_url, account), chain.tree.size, chain.tree.root())
+        grown.append((account, chain, signer.sign(root)))
+    return DueHeads(grown, page[-1].account if len(page) == MAX_HEADS else "")
 
 
-def record_heads(tx: Tx, key: bytes, moved: Iterable[tuple[str, Chain, str]]) -> int:
+def record_heads(tx: Tx, key: bytes, grown: Iterable[tuple[str, Chain, str]]) -> int:
     """Record these heads with one entry in the operator's ledger. Returns how many were recorded.
 
-    The operator's own head is not recorded there, since the entry moves it. The seals of other accounts name it.
+    The operator's own head is not recorded there, since the entry changes it. The seals of other accounts name it.
     """
     named = account_rows.load_named(tx, accounts.OPERATOR)
     operator = account_rows.lock(tx, named.id) if named else None
     if operator is None:
         return 0
     last = checkpoint_rows.load(tx, key, operator.id)
-    those = [(account, found, note) for account, found, note in moved if not _is_recorded(tx, key, account, found)]
+    new = {}
+    for account, chain, note in grown:
+        recorded = checkpoint_rows.load(tx, key, account)
+        if recorded is None or recorded.number < chain.head.number:
+            new[account] = (chain, note)
     entry_id = last.entry if last else LOWEST
-    others = {account: str(found.head) for account, found, _ in those if account != operator.id}
-    if others:
-        data = {"heads": others, "previous": ids.text("evt", last.entry) if last and last.entry != LOWEST else None}
-        entry = entries.new(
-            HEADS, account=operator.id, origin=Origin(SERVICE), subject=operator.id, data=data, at=tx.at,
-            keep_days=operator.seconds("audit_retention") // 86400,
-        )  # fmt: skip
-        entry_id = append_entry(tx, entry).entry.id
-    rows = [(account, Recorded(found.head.number, found.tree.size, note, entry_id)) for account, found, note in those]
-    if others and operator.id not in {account for account, _ in rows}:
-        known = last or Recorded(-1, 0, "", entry_id)
-        rows.append((operator.id, known._replace(entry=entry_id)))
-    checkpoint_rows.save(tx, key, rows)
-    return len(those)
-
-
-def _is_recorded(tx: Tx, key: bytes, account: str, found: Chain) -> bool:
-    known = checkpoint_rows.load(tx, key, account)
-    return known is not None and known.number >= found.head.number
+    heads = {account: str(chain.head) for account, (chain, _) in new.items() if account != operator.id}
+    if heads:
+        data = {"heads": heads, "previous": ids.text("evt", last.entry) if last and last.entry != LOWEST else None}
+        entry_id = record(tx, operator, HEADS, Origin(SERVICE), operator.id, data).id
+    rows = {
+        account: RecordedHead(chain.head.number, chain.tree.size, note, entry_id)
+        for account, (chain, note) in new.items()
+    }
+    if heads and operator.id not in rows:
+        rows[operator.id] = (last or RecordedHead(-1, 0, "", entry_id))._replace(entry=entry_id)
+    checkpoint_rows.save(tx, key, rows.items())
+    return len(new)
 
 
 # --- checking the heads
@@ -119,27 +107,29 @@ def check_heads(store: Reader, key: bytes, only: str | None = None) -> dict[str,
     after = LOWEST
     while page := store.read_now(lambda tx, after=after: entry_rows.oldest(tx, operator.id, after, HIGHEST, _PAGE)):  # type: ignore[misc]
         after = page[-1].id
-        told = [(entry, heads_in(entry)) for entry in page if entry.type == HEADS]
-        seen.update(entry.id for entry, _ in told)
-        named.update(ids.raw(found.previous) for _, found in told if found.previous)
-        for account, problem in store.read_now(lambda tx, told=told: _differing(tx, key, told, only)).items():  # type: ignore[misc]
+        recorded = [(entry, heads_in(entry)) for entry in page if entry.type == HEADS]
+        seen.update(entry.id for entry, _ in recorded)
+        named.update(ids.raw(heads.previous) for _, heads in recorded if heads.previous)
+        found = store.read_now(lambda tx, recorded=recorded: _head_problems(tx, key, recorded, only))  # type: ignore[misc]
+        for account, problem in found.items():
             problems.setdefault(account, problem)
-    lost = store.read_now(lambda tx: _lost(tx, operator, named - seen))
-    if lost is not None:
-        problems.setdefault(operator.id, f"entry {ids.text('evt', lost)}, which recorded heads, is missing")
-    for account in store.read_now(chain_rows.without_account):
-        problems.setdefault(account, "the account was removed; its chain record is still there")
+    missing = store.read_now(lambda tx: _missing_entry(tx, operator, named - seen))
+    if missing is not None:
+        problems.setdefault(operator.id, f"entry {ids.text('evt', missing)}, which recorded heads, is missing")
+    for account in store.read_now(chain_rows.removed_accounts):
+        problems.setdefault(account, "the account was removed, but its chain record still exists")
     return {account: problem for account, problem in problems.items() if only in (None, account, operator.id)}
 
 
-def _differing(tx: Tx, key: bytes, told: list[tuple[Entry, Heads]], only: str | None) -> dict[str, str]:
+def _head_problems(tx: Tx, key: bytes, recorded: list[tuple[Entry, Heads]], only: str | None) -> dict[str, str]:
+    """The accounts whose chain no longer has a recorded head."""
     heads = [
         (account, head, entry)
-        for entry, found in told
-        for account, text in found.heads.items()
+        for entry, data in recorded
+        for account, text in data.heads.items()
         if only in (None, account) and (head := seal.parse_head(text)) is not None
     ]
-    there = seal_rows.macs(tx, ((account, head.number) for account, head, _ in heads))
+    macs = seal_rows.macs(tx, ((account, head.number) for account, head, _ in heads))
     anchors = seal_rows.anchors(tx, (account for account, _, _ in heads))
     existing = seal_rows.accounts_given(tx, (account for account, _, _ in heads))
     problems: dict[str, str] = {}
@@ -147,19 +137,19 @@ def _differing(tx: Tx, key: bytes, told: list[tuple[Entry, Heads]], only: str | 
         if account in problems:
             continue
         if account not in existing:
-            problems[account] = f"the account was removed; entry {entry.name} of the operator's ledger holds its head"
-        elif head.number and there.get((account, head.number)) != head.mac:
+            problems[account] = f"the account was removed; entry {entry.name} of the operator's ledger has its head"
+        elif head.number and macs.get((account, head.number)) != head.mac:
             anchor = anchors.get(account)
             if anchor is None or not seal.is_pruned(key, account, anchor, head):
                 problems[account] = (
-                    f"seal {head.number} is missing or is not the one in the operator's ledger (entry {entry.name}): "
+                    f"seal {head.number} is missing or differs from the operator's ledger (entry {entry.name}): "
                     "the chain was cut off or rewritten"
                 )
     return problems
 
 
-def _lost(tx: Tx, operator: Account, those: set[bytes]) -> bytes | None:
+def _missing_entry(tx: Tx, operator: Account, raw_ids: set[bytes]) -> bytes | None:
     """The first of these entries that is missing although it must still be kept."""
     kept = timedelta(days=operator.seconds("audit_retention") // 86400)
-    recent = [raw_id for raw_id in sorted(those) if ids.made_at(raw_id) > tx.at - min(kept, timedelta(days=30))]
+    recent = [raw_id for raw_id in sorted(raw_ids) if ids.made_at(raw_id) > tx.at - min(kept, timedelta(days=30))]
     return next((raw_id for raw_id in recent if entry_rows.load(tx, operator.id, raw_id) is None), None)

@@ -1,4 +1,4 @@
-"""Proofs that an entry is in its account's tree, from seals, stored subtrees, and the tree that pruning keeps."""
+"""Proofs that an entry is in its account's tree, computed from seals, stored subtrees and the tree at the anchor."""
 
 from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting
@@ -13,45 +13,45 @@ _SEALS = 20
 
 
 def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
-    """The proof of an entry for the last checkpoint. None if the entry is newer."""
+    """The proof that an entry is in the tree of the last checkpoint. None if the entry is newer than the checkpoint."""
     entry = entry_rows.load(tx, account, raw_id)
     if entry is None:
         raise BadSetting(
             f"there is no entry {ids.text('evt', raw_id)} in this account; `gatepost audit list` shows them"
         )
     recorded = checkpoint_rows.load(tx, key, account)
-    found = _find(tx, account, raw_id)
-    if recorded is None or found is None:
+    sealed = _find_seal(tx, account, raw_id)
+    if recorded is None or sealed is None:
         return None
-    of, offset = found
-    first = tree_rows.first_leaf(tx, account, of.number)
+    seal, offset = sealed
+    first = tree_rows.first_leaf(tx, account, seal.number)
     if first is None or first + offset >= recorded.size:
         return None
     index = first + offset
     tree = _StoredTree(tx, key, account)
     path = merkle.inclusion(index, recorded.size, tree.subtree)
-    leaf = chain.tree_leaves(key, chain.entry_leaves(of.leaves))[offset]
-    root = checkpoint.unverified(recorded.note).root
+    leaf = chain.tree_leaves(key, chain.entry_leaves(seal.leaves))[offset]
+    root = checkpoint.parse_unverified(recorded.note).root
     if merkle.root_of(index, recorded.size, leaf, path) != root:
-        raise BadSetting("the stored tree does not lead to the checkpoint: run `gatepost audit verify`")
-    return Proof(receipt.describe(key, entry), index, path, recorded.note)
+        raise BadSetting("the stored tree does not have the root of the checkpoint; run `gatepost audit verify`")
+    return Proof(receipt.extra_data(key, entry), index, path, recorded.note)
 
 
-def _find(tx: Tx, account: str, raw_id: bytes) -> tuple[Seal, int] | None:
+def _find_seal(tx: Tx, account: str, raw_id: bytes) -> tuple[Seal, int] | None:
     """The seal of an entry, and its position in the seal."""
     since = seal_rows.first_since(tx, account, clock.milliseconds(ids.made_at(raw_id) - CLOCK_TOLERANCE))
     after = (since or 1) - 1
     while page := seal_rows.page(tx, account, after, _SEALS):
-        for each in page:
-            for place, leaf in enumerate(chain.entry_leaves(each.leaves)):
+        for seal in page:
+            for offset, leaf in enumerate(chain.entry_leaves(seal.leaves)):
                 if leaf.id == raw_id:
-                    return each, place
+                    return seal, offset
         after = page[-1].number
     return None
 
 
 class _StoredTree:
-    """Hashes of ranges of leaves, each read once."""
+    """The hashes of ranges of leaves. Each stored leaf is read once."""
 
     def __init__(self, tx: Tx, key: bytes, account: str) -> None:
         self._tx, self._key, self._account = tx, key, account
@@ -60,8 +60,8 @@ class _StoredTree:
         self._before: dict[tuple[int, int], bytes] = {}
         start, size = 0, self._pruned.tree.size
         levels = [level for level in range(size.bit_length(), -1, -1) if size >> level & 1]
-        for level, found in zip(levels, self._pruned.tree.edge, strict=True):
-            self._before[level, start >> level] = found
+        for level, node in zip(levels, self._pruned.tree.edge, strict=True):
+            self._before[level, start >> level] = node
             start += 1 << level
 
     def subtree(self, start: int, end: int) -> bytes:
@@ -76,9 +76,10 @@ class _StoredTree:
         return self._leaf(start) if level == 0 else None
 
     def _leaf(self, index: int) -> bytes | None:
-        if index not in self._leaves:
-            where = tree_rows.seal_with(self._tx, self._account, index)
-            for of in seal_rows.page(self._tx, self._account, where[0] - 1, 1) if where else ():
-                hashes = chain.tree_leaves(self._key, chain.entry_leaves(of.leaves))
-                self._leaves |= {(where[1] if where else 0) + place: found for place, found in enumerate(hashes)}
+        position = None if index in self._leaves else tree_rows.seal_with(self._tx, self._account, index)
+        if position is not None:
+            number, first = position
+            for seal in seal_rows.page(self._tx, self._account, number - 1, 1):
+                hashes = chain.tree_leaves(self._key, chain.entry_leaves(seal.leaves))
+                self._leaves |= dict(enumerate(hashes, first))
         return self._leaves.get(index)

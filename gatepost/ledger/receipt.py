@@ -1,4 +1,4 @@
-"""Receipts: proofs that an entry is in a ledger, which are checked with a public key alone. No I/O."""
+"""Receipts: proofs that an entry is in a ledger. Checking one needs only the public key. No I/O."""
 
 from typing import Any
 
@@ -12,45 +12,48 @@ from gatepost.ledger.entries import Entry
 
 
 class _Extra(msgspec.Struct, forbid_unknown_fields=True):
-    """What a leaf is computed from. With `blinding`, nobody can guess the contents of a leaf from its hash."""
+    """What the hash of a leaf is computed from."""
 
     entry: dict[str, Any]
     blinding: str
 
 
-def describe(key: bytes, entry: Entry) -> bytes:
+def extra_data(key: bytes, entry: Entry) -> bytes:
+    """The extra data of a proof: everything that the hash of the entry's leaf is computed from."""
     fields = entry._asdict() | {"id": entry.name, "data_hash": entry.data_hash.hex() if entry.data_hash else None}
-    return msgspec.json.encode(_Extra(fields, chain.blind(key, entry.id).hex()))
+    return msgspec.json.encode(_Extra(fields, chain.blinding(key, entry.id).hex()))
 
 
 class Receipt(msgspec.Struct, frozen=True):
+    """An entry that was proved to be in a ledger, the index of its leaf, and the checkpoint that proves it."""
+
     entry: Entry
-    number: int  # of the leaf
+    number: int
     checkpoint: Checkpoint
 
 
 def check(text: str, key: Verifier) -> Receipt:
-    """The entry of a proof. Raises unless the proof is valid."""
+    """The receipt that a proof stands for. Raises `BadSetting` unless the proof is valid."""
     proof = parse_proof(text)
-    found = open_note(proof.note, key)
-    entry, blinding = _read(proof.extra)
-    if not found.origin.endswith(f"/accounts/{entry.account}"):
-        raise BadSetting(f"the entry is of {entry.account}, the checkpoint of {found.origin}")
-    leaf = chain.tree_leaf(blinding, seal.leaf(entry).hash)
-    if merkle.root_of(proof.leaf, found.size, leaf, proof.path) != found.root:
+    checkpoint = open_note(proof.note, key)
+    entry, blinding = _parse_extra_data(proof.extra)
+    if not checkpoint.origin.endswith(f"/accounts/{entry.account}"):
+        raise BadSetting(f"the entry belongs to {entry.account}, but the checkpoint to {checkpoint.origin}")
+    leaf = merkle.leaf_hash(blinding + seal.leaf(entry).hash)
+    if merkle.root_of(proof.leaf, checkpoint.size, leaf, proof.path) != checkpoint.root:
         raise BadSetting("the proof does not lead to the checkpoint's root: the entry or the proof was altered")
-    return Receipt(entry, proof.leaf, found)
+    return Receipt(entry, proof.leaf, checkpoint)
 
 
-def _read(text: bytes) -> tuple[Entry, bytes]:
+def _parse_extra_data(text: bytes) -> tuple[Entry, bytes]:
     try:
-        found = msgspec.json.decode(text, type=_Extra)
-        fields = dict(found.entry)
+        extra = msgspec.json.decode(text, type=_Extra)
+        fields = dict(extra.entry)
         raw_id = ids.parse("evt", fields.pop("id"))
         data_hash = fields.pop("data_hash")
         if raw_id is None or set(fields) != set(Entry._fields) - {"id", "data_hash"}:
             raise ValueError
         entry = Entry(id=raw_id, data_hash=bytes.fromhex(data_hash) if data_hash else None, **fields)
-        return entry, bytes.fromhex(found.blinding)
+        return entry, bytes.fromhex(extra.blinding)
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError):
-        raise BadSetting("this is no proof of a ledger entry: what it says about the entry is malformed") from None
+        raise BadSetting("this is not a proof of a ledger entry: its description of the entry is malformed") from None

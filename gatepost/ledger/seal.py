@@ -1,7 +1,7 @@
 """Seals: a chain of HMACs over batches of entries, one chain per account, that shows any later change.
 
-A seal keeps for each of its entries a *leaf*: the id, the days it is kept, and a hash of the entry and of its data.
-So entries can be pruned and their data erased without breaking the chain, but not early without being noticed.
+A seal has a *leaf* for each of its entries: the id, the days for which the entry is kept, and a hash of the entry and
+of its data. So entries can be pruned and their data erased without breaking the chain, and early pruning is detected.
 """
 
 import hashlib
@@ -22,6 +22,8 @@ LEAF = 50  # bytes
 
 
 class Leaf(NamedTuple):
+    """What a seal contains of one entry."""
+
     id: bytes
     keep_days: int
     hash: bytes
@@ -32,6 +34,8 @@ class Leaf(NamedTuple):
 
 
 class Seal(NamedTuple):
+    """One link of a chain: its packed leaves, and an HMAC over them and the previous seal."""
+
     number: int
     at: int
     leaves: bytes
@@ -57,12 +61,13 @@ class Head(NamedTuple):
 
 
 def parse_head(text: str) -> Head | None:
-    found = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text.strip().lower(), re.ASCII)
-    return Head(int(found[1]), bytes.fromhex(found[2])) if found else None
+    """Parse an exported head. None if it is malformed."""
+    match = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text.strip().lower(), re.ASCII)
+    return Head(int(match[1]), bytes.fromhex(match[2])) if match else None
 
 
 def leaf(entry: Entry) -> Leaf:
-    """The hash covers every column of the entry, but not its deliveries, which have their own records."""
+    """The leaf of an entry. Its hash covers every column of the entry, but not the entry's deliveries."""
     fields = (
         entry.account, entry.id.hex(), entry.type, entry.at, entry.actor, entry.subject, entry.matched,
         entry.keep_days, entry.request, entry.source, data_hash(entry).hex(),
@@ -71,34 +76,43 @@ def leaf(entry: Entry) -> Leaf:
 
 
 def pack(leaves: Iterable[Leaf]) -> bytes:
-    return b"".join(each.id + each.keep_days.to_bytes(2, "big") + each.hash for each in leaves)
+    """The leaves as they are stored in a seal."""
+    return b"".join(leaf.id + leaf.keep_days.to_bytes(2, "big") + leaf.hash for leaf in leaves)
 
 
 def unpack(leaves: bytes) -> Iterator[Leaf]:
+    """The leaves of a seal."""
     for start in range(0, len(leaves), LEAF):
         part = leaves[start : start + LEAF]
         yield Leaf(part[:16], int.from_bytes(part[16:18], "big"), part[18:])
 
 
 def mac(key: bytes, account: str, previous: bytes, number: int, at: int, leaves: bytes) -> bytes:
+    """The HMAC of a seal, over the HMAC of the previous seal and everything in this one."""
     head = msgspec.json.encode((account, number, at))
     return hmac.digest(key, previous + hashlib.sha256(head).digest() + hashlib.sha256(leaves).digest(), "sha256")
 
 
 def anchor(key: bytes, account: str, last: Seal | Anchor) -> Anchor:
-    told = msgspec.json.encode(("anchor", account, last.number, last.mac.hex()))
-    return Anchor(last.number, last.mac, hmac.digest(key, told, "sha256"))
+    """The anchor for the last seal that was pruned."""
+    fields = msgspec.json.encode(("anchor", account, last.number, last.mac.hex()))
+    return Anchor(last.number, last.mac, hmac.digest(key, fields, "sha256"))
 
 
-def is_pruned(key: bytes, account: str, found: Anchor, head: Head) -> bool:
+def is_pruned(key: bytes, account: str, stored: Anchor, head: Head) -> bool:
     """Whether the service itself pruned the seal of this head."""
-    if found != anchor(key, account, found) or head.number > found.number:
+    if stored != anchor(key, account, stored) or head.number > stored.number:
         return False
-    return head.number < found.number or head.mac == found.mac
+    return head.number < stored.number or head.mac == stored.mac
 
 
-def follow(key: bytes, account: str, previous: Head, entries: list[Entry], at: int) -> Seal:
-    """The seal that comes after `previous` and covers `entries`."""
-    leaves = pack(leaf(entry) for entry in entries)
-    number = previous.number + 1
-    return Seal(number, at, leaves, mac(key, account, previous.mac, number, at, leaves))
+def new(key: bytes, account: str, previous: Head, leaves: Iterable[Leaf], at: int) -> Seal:
+    """The seal that follows `previous` and has these leaves."""
+    number, packed = previous.number + 1, pack(leaves)
+    return Seal(number, at, packed, mac(key, account, previous.mac, number, at, packed))
+
+
+def follows(key: bytes, account: str, previous: Head, seal: Seal) -> bool:
+    """Whether the seal is valid and follows `previous`."""
+    expected = mac(key, account, previous.mac, seal.number, seal.at, seal.leaves)
+    return seal.number == previous.number + 1 and seal.mac == expected

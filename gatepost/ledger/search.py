@@ -1,16 +1,14 @@
 """Reading the entries of an account that match a filter, a page at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gatepost.core import clock, ids
-from gatepost.ledger import (
-    entry_rows,
-)
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Entry
 from gatepost.store.interface import Reader
-from gatepost.store.transaction import HIGHEST, LOWEST, Tx
+from gatepost.store.transaction import HIGHEST, LOWEST
 
 # The most by which the times of an entry, in its id and of its seal may differ: the clocks of machines differ, and a
 # commit may have to wait.
@@ -29,16 +27,15 @@ class EntryFilter(NamedTuple):
     mentions: frozenset[str] = frozenset()  # ids of which the entry contains at least one
 
     def matches(self, entry: Entry) -> bool:
-        right_type = not self.types or any(_type_matches(entry.type, each) for each in self.types)
+        right_type = not self.types or any(_type_matches(entry.type, pattern) for pattern in self.types)
         if not right_type or self.actor not in ("", entry.actor) or self.subject not in ("", entry.subject):
             return False
-        return self._is_within(entry.at) and (not self.mentions or self._mentioned(entry))
-
-    def _is_within(self, at: int) -> bool:
-        """By the time of the entry, which is the database's. The time in its id is the machine's."""
-        if self.since is not None and at < clock.milliseconds(self.since):
+        # The time of the entry is the database's. The time in its id is the machine's.
+        if self.since is not None and entry.at < clock.milliseconds(self.since):
             return False
-        return self.until is None or at < clock.milliseconds(self.until)
+        if self.until is not None and entry.at >= clock.milliseconds(self.until):
+            return False
+        return not self.mentions or self._mentioned(entry)
 
     def id_range(self) -> tuple[bytes, bytes]:
         """The range of ids that entries within these times can have."""
@@ -48,7 +45,7 @@ class EntryFilter(NamedTuple):
 
     def _mentioned(self, entry: Entry) -> bool:
         own = {entry.name, ids.with_prefix("tok", entry.name), entry.actor, entry.subject}
-        return not own.isdisjoint(self.mentions) or any(each in (entry.data or "") for each in self.mentions)
+        return not own.isdisjoint(self.mentions) or any(mention in (entry.data or "") for mention in self.mentions)
 
 
 def _type_matches(type_: str, pattern: str) -> bool:
@@ -58,34 +55,21 @@ def _type_matches(type_: str, pattern: str) -> bool:
 def newest(store: Reader, account: str, wanted: EntryFilter, limit: int) -> Iterator[Entry]:
     """The newest entries first. Each page is a transaction of its own."""
     since, before = wanted.id_range()
-    found = 0
-    while found < limit:
-        page = store.read_now(_newest_page(account, before, since))
-        for entry in page:
-            if wanted.matches(entry):
-                yield entry
-                found += 1
-                if found == limit:
-                    return
+    while limit > 0:
+        page = store.read_now(lambda tx, before=before: entry_rows.newest(tx, account, before, since, _PAGE))  # type: ignore[misc]
+        matching = [entry for entry in page if wanted.matches(entry)][:limit]
+        yield from matching
+        limit -= len(matching)
         if len(page) < _PAGE:
             return
         before = page[-1].id
 
 
-def _newest_page(account: str, before: bytes, since: bytes) -> Callable[[Tx], list[Entry]]:
-    return lambda tx: entry_rows.newest(tx, account, before, since, _PAGE)
-
-
 def oldest(store: Reader, account: str, wanted: EntryFilter) -> Iterator[Entry]:
-    """All entries that match, the oldest first."""
+    """All entries that match, the oldest first. Each page is a transaction of its own."""
     after, before = wanted.id_range()
-    while True:
-        page = store.read_now(_oldest_page(account, after, before))
+    while page := store.read_now(lambda tx, after=after: entry_rows.oldest(tx, account, after, before, _PAGE)):  # type: ignore[misc]
         yield from (entry for entry in page if wanted.matches(entry))
         if len(page) < _PAGE:
             return
         after = page[-1].id
-
-
-def _oldest_page(account: str, after: bytes, before: bytes) -> Callable[[Tx], list[Entry]]:
-    return lambda tx: entry_rows.oldest(tx, account, after, before, _PAGE)

@@ -1,5 +1,6 @@
 """The rows of Merkle trees."""
 
+import hmac
 from collections.abc import Iterable
 
 from gatepost.core import ids
@@ -10,55 +11,58 @@ from gatepost.ledger.seal import Anchor
 from gatepost.store.transaction import Tx
 
 
-def add_seal(tx: Tx, account: str, number: int, first: int, nodes: Iterable[Node]) -> None:
-    whose = ids.raw(account)
-    tx.write("insert_tree_seal", account=whose, number=number, first=first)
-    rows = [(whose, *node) for node in nodes]
+def add_seal(tx: Tx, account: str, number: int, first_leaf: int, nodes: Iterable[Node]) -> None:
+    """Insert the position of a seal in the tree, and the subtrees that it completes."""
+    raw_account = ids.raw(account)
+    tx.write("insert_tree_seal", account=raw_account, number=number, first=first_leaf)
+    rows = [(raw_account, *node) for node in nodes]
     if rows:
         tx.write_given("insert_tree_nodes", rows)
 
 
 def first_leaf(tx: Tx, account: str, number: int) -> int | None:
-    rows = tx.rows("tree_seal", account=ids.raw(account), number=number)
-    return int(rows[0][0]) if rows else None
+    """The index of the first leaf of a seal."""
+    row = tx.one("tree_seal", account=ids.raw(account), number=number)
+    return row[0] if row else None
 
 
 def seal_with(tx: Tx, account: str, leaf: int) -> tuple[int, int] | None:
     """The seal that contains this leaf, and the first leaf of the seal."""
-    rows = tx.rows("tree_seal_with", account=ids.raw(account), leaf=leaf)
-    return (rows[0][0], rows[0][1]) if rows else None
+    row = tx.one("tree_seal_with", account=ids.raw(account), leaf=leaf)
+    return (row[0], row[1]) if row else None
 
 
 def node(tx: Tx, account: str, level: int, position: int) -> bytes | None:
-    parameters = {"account": ids.raw(account), "level": level, "position": position}
-    rows = tx.rows("tree_node", **parameters)
-    return rows[0][0] if rows else None
+    """The hash of a stored subtree."""
+    row = tx.one("tree_node", account=ids.raw(account), level=level, position=position)
+    return row[0] if row else None
 
 
 def nodes_at(tx: Tx, account: str, nodes: Iterable[Node]) -> dict[tuple[int, int], bytes]:
-    """The stored hashes at the places of these nodes."""
-    asked = [(ids.raw(account), node.level, node.position) for node in nodes]
-    rows = tx.rows_given("tree_nodes_given", asked) if asked else []
+    """The stored hashes at the positions of these nodes, by level and position."""
+    keys = [(ids.raw(account), node.level, node.position) for node in nodes]
+    rows = tx.rows_given("tree_nodes_given", keys) if keys else []
     return {(level, position): hash_ for level, position, hash_ in rows}
 
 
 def load_pruned(tx: Tx, key: bytes, account: str, anchor: Anchor | None) -> PrunedTree | None:
     """The tree at the anchor. None if it is not known, or its row was altered."""
-    rows = tx.rows("pruned_tree", account=ids.raw(account))
-    if not rows:
+    row = tx.one("pruned_tree", account=ids.raw(account))
+    if row is None:
         return PrunedTree() if anchor is None else None
-    number, size, edge, proof = rows[0]
+    number, size, edge, proof = row
     tree = merkle.unpack(size, edge)
-    found = PrunedTree(number, tree) if tree is not None else None
-    if found is None or not chain.same(proof, chain.pruned_proof(key, account, found)):
+    if tree is None or number != (anchor.number if anchor else 0):
         return None
-    return found if number == (anchor.number if anchor else 0) else None
+    pruned = PrunedTree(number, tree)
+    return pruned if hmac.compare_digest(proof, chain.pruned_proof(key, account, pruned)) else None
 
 
 def save_pruned(tx: Tx, key: bytes, account: str, pruned: PrunedTree) -> None:
-    parameters = {
-        "account": ids.raw(account), "number": pruned.number, "size": pruned.tree.size,
-        "edge": pruned.tree.packed(), "proof": chain.pruned_proof(key, account, pruned),
-    }  # fmt: skip
-    tx.write("put_pruned_tree", **parameters)
-    tx.write("delete_tree_seals", account=ids.raw(account), number=pruned.number)
+    """Replace the tree at the anchor, and delete the positions of the seals before it."""
+    raw_account = ids.raw(account)
+    tx.write(
+        "put_pruned_tree", account=raw_account, number=pruned.number, size=pruned.tree.size,
+        edge=pruned.tree.packed(), proof=chain.pruned_proof(key, account, pruned),
+    )  # fmt: skip
+    tx.write("delete_tree_seals", account=raw_account, number=pruned.number)

@@ -18,7 +18,7 @@ from gatepost.ledger import (
     seal_rows,
     tree_rows,
 )
-from gatepost.ledger.chain import BrokenChain, Chain, PrunedTree, Recorded
+from gatepost.ledger.chain import BrokenChain, Chain, PrunedTree, RecordedHead
 from gatepost.ledger.checkpoint import Checkpoint
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.merkle import Tree
@@ -47,35 +47,36 @@ def verify(
     account: str,
     expected: Head | None = None,
     passed: Callable[[int], None] = lambda _entries: None,
-    kept: Checkpoint | None = None,
+    saved: Checkpoint | None = None,
 ) -> Verdict:
-    """Follow the chain from its anchor to its present end, and recompute everything.
+    """Follow the chain from its anchor to the end that it had when the verification started, and recompute everything.
 
-    `passed` is called with the number of entries of each seal. A busy service may seal faster than this verifies.
+    `passed` is called with the number of entries of each seal. A `saved` checkpoint must still be one of this tree.
     """
-    walk = _Walk(store, key, account, expected, passed, kept)
-    problem = walk.run()
+    verification = _Verification(store, key, account, expected, passed, saved)
+    problem = verification.run()
     unsealed = store.read_now(lambda tx: seal_rows.count_unsealed(tx, account))
-    return Verdict(walk.seals, walk.entries, walk.pruned, unsealed, walk.head, problem)
+    return Verdict(
+        verification.seals, verification.entries, verification.pruned, unsealed, verification.head, problem,
+    )  # fmt: skip
 
 
-class _Start(NamedTuple):
+class _Records(NamedTuple):
     """The service's own records when the verification started."""
 
-    at: int
     chain: Chain | None
     broken: str
     last: Head | None
-    recorded: Recorded | None
+    recorded: RecordedHead | None
     operator: str | None
     problem: str
 
 
-def _start(tx: Tx, key: bytes, account: str) -> _Start:
-    found, broken = None, ""
+def _load_records(tx: Tx, key: bytes, account: str) -> _Records:
+    stored, broken = None, ""
     try:
-        found = chain_rows.load(tx, key, account)
-        if found is None:
+        stored = chain_rows.load(tx, key, account)
+        if stored is None:
             broken = "there is no chain record: it was removed, or the service has not started since the upgrade"
     except BrokenChain as error:
         broken = str(error)
@@ -85,34 +86,34 @@ def _start(tx: Tx, key: bytes, account: str) -> _Start:
         problem = "the checkpoint record was altered"
     for days, mark in entry_rows.pruned_marks(tx, account):
         if ids.made_at(mark) + timedelta(days=days) > tx.at + CLOCK_TOLERANCE:
-            problem = problem or f"the mark of pruning after {days} days is ahead of its time"
+            problem = problem or f"the mark of pruning after {days} days is too recent"
     operator = account_rows.load_named(tx, accounts.OPERATOR)
-    return _Start(
-        tx.now, found, broken, seal_rows.last(tx, account), recorded, operator.id if operator else None, problem,
+    return _Records(
+        stored, broken, seal_rows.last(tx, account), recorded, operator.id if operator else None, problem,
     )  # fmt: skip
 
 
-class _Walk:
-    """One verification. The service may seal and prune at the same time."""
+class _Verification:
+    """One verification. The service may seal and prune at the same time. Each check returns a problem, or ""."""
 
     def __init__(
         self, store: Reader, key: bytes, account: str, expected: Head | None, passed: Callable[[int], None],
-        kept: Checkpoint | None,
+        saved: Checkpoint | None,
     ) -> None:  # fmt: skip
         self._store, self._key, self._account = store, key, account
-        self._expected, self._passed, self._kept = expected, passed, kept
+        self._expected, self._passed, self._saved = expected, passed, saved
         self.seals = self.entries = self.pruned = 0
         self.head = Head(0, seal.START)
-        self._start = store.read_now(lambda tx: _start(tx, key, account))
+        self._records = store.read_now(lambda tx: _load_records(tx, key, account))
         self._tree: Tree | None = Tree()
-        self._roots: dict[int, bytes] = {}  # of the sizes that are compared
-        self._kept_is_pruned = False
-        self._caught_up_at: int | None = None  # the time of the last seal that left no entry waiting
+        self._root_at_saved: bytes | None = None  # of the tree with the size of the saved checkpoint
+        self._saved_is_pruned = False
+        self._caught_up_at: int | None = None  # the time of the last seal that left no entry unsealed
         self._recent: set[bytes] = set()
-        self._misfits: list[str] = []
+        self._time_problems: list[str] = []
 
     def run(self) -> str:
-        end = self._start.last or self.head
+        end = self._records.last or self.head
         problem = self._follow(end.number) or self._check_end()
         if problem:
             return problem
@@ -120,9 +121,10 @@ class _Walk:
         if counts.lost is not None:
             return f"entry {ids.text('evt', counts.lost)} was removed before it was sealed"
         if counts.not_waiting > self.entries + counts.sealed_since:
-            problem = self._find_stray()
-        more = f" (and {len(self._misfits) - 1} more)" if len(self._misfits) > 1 else ""
-        return problem or (f"{self._misfits[0]}{more}" if self._misfits else self._start.problem)
+            problem = self._find_unsealed()
+        times = self._time_problems
+        more = f" (and {len(times) - 1} more)" if len(times) > 1 else ""
+        return problem or (f"{times[0]}{more}" if times else self._records.problem)
 
     def _check_end(self) -> str:
         """Check that the chain and the tree end where the service's own records say."""
@@ -131,27 +133,24 @@ class _Walk:
                 f"the chain ends at seal {self.head.number}, before the exported head {self._expected.number}: "
                 "its tail was cut off"
             )
-        stored, recorded = self._start.chain, self._start.recorded
+        stored, recorded = self._records.chain, self._records.recorded
         if stored is None:
-            return self._start.broken
+            return self._records.broken
         number = max(stored.head.number, recorded.number if recorded else 0)
         if number > self.head.number:
             return f"the chain ends at seal {self.head.number}, but the service made {number}: its tail was cut off"
-        return self._check_kept() if self._kept else ""
-
-    def _check_kept(self) -> str:
-        kept = self._kept
-        if kept is None or kept.size == 0:
+        saved = self._saved
+        if saved is None or saved.size == 0:
             return ""
-        if self._kept_is_pruned:
+        if self._saved_is_pruned:
             return (
-                f"the checkpoint of {kept.size} entries cannot be compared: entries after it are pruned by now; "
-                "keep a newer one"
+                f"the checkpoint of {saved.size} entries cannot be compared, because entries after it were pruned; "
+                "save a newer one"
             )
-        if self._tree is not None and kept.size > self._tree.size:
-            return f"the tree has {self._tree.size} entries, the checkpoint {kept.size}: its tail was cut off"
-        if self._roots.get(kept.size) != kept.root:
-            return f"the tree of the first {kept.size} entries is not that of the checkpoint: it was rewritten"
+        if self._tree is not None and saved.size > self._tree.size:
+            return f"the tree has {self._tree.size} entries, the checkpoint {saved.size}: its tail was cut off"
+        if self._root_at_saved != saved.root:
+            return f"the tree of the first {saved.size} entries differs from that of the checkpoint: it was rewritten"
         return ""
 
     def _follow(self, end: int) -> str:
@@ -162,8 +161,8 @@ class _Walk:
                 problem = self._start_from(anchor, pruned)
                 if problem:
                     return problem
-            for each in page:
-                problem = self._check_seal(each) if each.number > self.head.number else ""
+            for following in page:
+                problem = self._check_seal(following) if following.number > self.head.number else ""
                 if problem:
                     return problem
             if self.head.number == after:
@@ -181,131 +180,125 @@ class _Walk:
     def _start_from(self, anchor: Anchor, pruned: PrunedTree | None) -> str:
         if anchor != seal.anchor(self._key, self._account, anchor):
             return f"the seals up to {anchor.number} were removed, but not by pruning"
-        if pruned is None and self._start.chain is not None:
+        if pruned is None and self._records.chain is not None:
             return f"the tree of what was pruned up to seal {anchor.number} is not known: its record was altered"
         self._tree = pruned.tree if pruned else None
-        self._kept_is_pruned = bool(self._kept and self._tree and self._kept.size < self._tree.size)
-        if self._kept and self._tree and self._kept.size == self._tree.size:
-            self._roots[self._tree.size] = self._tree.root()
+        self._saved_is_pruned = bool(self._saved and self._tree and self._saved.size < self._tree.size)
         self._caught_up_at = None
-        return self._reach(Head(anchor.number, anchor.mac))
+        return self._check_head(Head(anchor.number, anchor.mac))
 
-    def _reach(self, head: Head) -> str:
+    def _check_head(self, head: Head) -> str:
         if self._expected and head.number == self._expected.number and head != self._expected:
             return f"seal {head.number} is not the one that was exported: the chain was rewritten"
         self.head = head
-        stored, recorded, tree = self._start.chain, self._start.recorded, self._tree
+        stored, recorded, tree = self._records.chain, self._records.recorded, self._tree
+        if self._saved and tree is not None and self._saved.size == tree.size:
+            self._root_at_saved = tree.root()
         if stored and head.number == stored.head.number and head != stored.head:
             return f"seal {head.number} is not the one that the service made last: the chain was rewritten"
         if stored and tree is not None and head.number == stored.grown and tree != stored.tree:
             return f"the tree at seal {head.number} is not the one that the service grew"
         if recorded and recorded.note and tree is not None and head.number == recorded.number:
-            told = checkpoint.unverified(recorded.note)
-            if (told.size, told.root) != (tree.size, tree.root()):
-                return f"the checkpoint at seal {head.number} is not of this tree: the chain was rewritten"
+            last = checkpoint.parse_unverified(recorded.note)
+            if (last.size, last.root) != (tree.size, tree.root()):
+                return f"the checkpoint at seal {head.number} does not belong to this tree: the chain was rewritten"
         return ""
 
-    def _check_seal(self, each: Seal) -> str:
-        if each.number != self.head.number + 1:
+    def _check_seal(self, sealed: Seal) -> str:
+        if sealed.number != self.head.number + 1:
             return f"seal {self.head.number + 1} is missing"
-        expected = seal.mac(self._key, self._account, self.head.mac, each.number, each.at, each.leaves)
-        if expected != each.mac:
-            return f"seal {each.number} was altered, or the chain before it was"
-        leaves = chain.entry_leaves(each.leaves)
-        at, found = self._store.read_now(
+        if not seal.follows(self._key, self._account, self.head, sealed):
+            return f"seal {sealed.number} was altered, or the chain before it was"
+        leaves = chain.entry_leaves(sealed.leaves)
+        at, entries = self._store.read_now(
             lambda tx: (tx.at, {leaf.id: entry_rows.load(tx, self._account, leaf.id) for leaf in leaves})
         )
         for leaf in leaves:
-            entry = found[leaf.id]
-            name = ids.text("evt", leaf.id)
+            entry = entries[leaf.id]
+            name = f"entry {ids.text('evt', leaf.id)} (seal {sealed.number})"
             if entry is None:
                 if leaf.kept_until() > clock.milliseconds(at):
-                    return f"entry {name} (seal {each.number}) is missing before its time"
+                    return f"{name} is missing before its retention ended"
                 self.pruned += 1
             elif seal.leaf(entry) != leaf:
-                return f"entry {name} (seal {each.number}) differs from what was sealed"
+                return f"{name} differs from what was sealed"
             else:
                 self.entries += 1
-            self._check_time(each, leaf, entry)
-        problem = self._check_link(each) or self._check_tree(each, leaves)
+            self._check_time(name, sealed, leaf, entry)
+        problem = self._check_link(sealed) or self._check_tree(sealed, leaves)
         if problem:
             return problem
         if len(leaves) < seal.BATCH:
-            self._caught_up_at = each.at
+            self._caught_up_at = sealed.at
         self.seals += 1
         self._passed(len(leaves))
-        return self._reach(Head(each.number, each.mac))
+        return self._check_head(Head(sealed.number, sealed.mac))
 
-    def _check_time(self, each: Seal, leaf: Leaf, entry: Entry | None) -> None:
-        """An entry is created after the last seal that left none waiting, and before its own seal, and sealed once.
+    def _check_time(self, name: str, sealed: Seal, leaf: Leaf, entry: Entry | None) -> None:
+        """An entry is created after the last seal that left no entry unsealed, before its own seal, and is sealed once.
 
         A service that was stopped seals the remaining entries when it starts again, so a late seal is not a problem.
         """
         slack = CLOCK_TOLERANCE // timedelta(milliseconds=1)
         made = clock.milliseconds(ids.made_at(leaf.id))
         early = self._caught_up_at is not None and made < self._caught_up_at - slack
-        name = f"entry {ids.text('evt', leaf.id)} (seal {each.number})"
-        if early or made > each.at + slack or (entry is not None and abs(entry.at - made) > slack):
-            self._misfits.append(
+        if early or made > sealed.at + slack or (entry is not None and abs(entry.at - made) > slack):
+            self._time_problems.append(
                 f"{name} has a time that does not fit its seal: it was inserted later, or a clock was wrong"
             )
         elif leaf.id in self._recent:
-            self._misfits.append(f"{name} was sealed twice: it was inserted again to be sealed again")
+            self._time_problems.append(f"{name} was sealed twice: it was inserted again to be sealed again")
         if len(self._recent) > 20_000:
-            first = ids.lowest_at(each.at - 2 * slack)
+            first = ids.lowest_at(sealed.at - 2 * slack)
             self._recent = {raw_id for raw_id in self._recent if raw_id >= first}
         self._recent.add(leaf.id)
 
-    def _check_link(self, each: Seal) -> str:
+    def _check_link(self, sealed: Seal) -> str:
         """Check that the operator's chain still has the head that this seal names."""
-        named, operator = chain.linked(each.leaves), self._start.operator
+        named, operator = chain.linked_head(sealed.leaves), self._records.operator
         if named is None:
             return ""
+        problem = f"seal {sealed.number} names the operator's seal {named.number}"
         if operator is None:
-            return f"seal {each.number} names the operator's seal {named.number}, but there is no operator's account"
-        there, anchor = self._store.read_now(
+            return f"{problem}, but there is no operator's account"
+        macs, anchor = self._store.read_now(
             lambda tx: (seal_rows.macs(tx, [(operator, named.number)]), seal_rows.anchor(tx, operator))
         )
-        if there.get((operator, named.number)) == named.mac or (
-            anchor and seal.is_pruned(self._key, operator, anchor, named)
-        ):
+        if macs.get((operator, named.number)) == named.mac:
             return ""
-        return (
-            f"seal {each.number} names the operator's seal {named.number}, which is no longer in the operator's chain"
-        )
+        if anchor and seal.is_pruned(self._key, operator, anchor, named):
+            return ""
+        return f"{problem}, which is no longer in the operator's chain"
 
-    def _check_tree(self, each: Seal, leaves: list[Leaf]) -> str:
-        stored = self._start.chain
-        if self._tree is None or stored is None or each.number > stored.grown:
-            if self._tree is not None:
-                self._tree, _ = chain.grow(self._key, self._tree, each)
+    def _check_tree(self, sealed: Seal, leaves: list[Leaf]) -> str:
+        stored = self._records.chain
+        if self._tree is None:
             return ""
         first = self._tree.size
         self._tree, nodes = merkle.append(self._tree, chain.tree_leaves(self._key, leaves), chain.STORED)
-        if self._kept and self._kept.size == self._tree.size:
-            self._roots[self._tree.size] = self._tree.root()
-        known, there = self._store.read_now(
+        if stored is None or sealed.number > stored.grown:
+            return ""
+        stored_first, stored_nodes, is_stored = self._store.read_now(
             lambda tx: (
-                tree_rows.first_leaf(tx, self._account, each.number),
+                tree_rows.first_leaf(tx, self._account, sealed.number),
                 tree_rows.nodes_at(tx, self._account, nodes),
+                bool(seal_rows.macs(tx, [(self._account, sealed.number)])),
             )
         )
-        if known != first and self._is_there(each.number):
-            return f"the place of seal {each.number} in the tree was altered"
-        if any(there.get((node.level, node.position)) != node.hash for node in nodes):
-            return f"a subtree of seal {each.number} was altered or removed"
+        if stored_first != first and is_stored:  # pruning deletes a seal together with its position in the tree
+            return f"the position of seal {sealed.number} in the tree was altered"
+        if any(stored_nodes.get((node.level, node.position)) != node.hash for node in nodes):
+            return f"a subtree of seal {sealed.number} was altered or removed"
         return ""
 
-    def _is_there(self, number: int) -> bool:
-        """Whether a seal is still stored. Pruning deletes its place in the tree together with it."""
-        return bool(self._store.read_now(lambda tx: seal_rows.macs(tx, [(self._account, number)])))
-
-    def _find_stray(self) -> str:
+    def _find_unsealed(self) -> str:
         """Find an entry that is neither sealed nor waiting for a seal: the service did not write it."""
         sealed: set[bytes] = set()
         after = self._collect(sealed, 0)
         for entry in oldest(self._store, self._account, EntryFilter()):
-            if entry.id in sealed or self._store.read_now(_is_unsealed(entry)):
+            if entry.id in sealed or self._store.read_now(
+                lambda tx, entry=entry: seal_rows.is_unsealed(tx, self._account, entry.id)  # type: ignore[misc]
+            ):
                 continue
             after = self._collect(sealed, after)  # it may have been sealed since
             if entry.id not in sealed:
@@ -314,10 +307,6 @@ class _Walk:
 
     def _collect(self, sealed: set[bytes], after: int) -> int:
         while page := self._store.read_now(lambda tx, after=after: seal_rows.page(tx, self._account, after, _SEALS)):  # type: ignore[misc]
-            sealed.update(leaf.id for each in page for leaf in seal.unpack(each.leaves))
+            sealed.update(leaf.id for stored in page for leaf in seal.unpack(stored.leaves))
             after = page[-1].number
         return after
-
-
-def _is_unsealed(entry: Entry) -> Callable[[Tx], bool]:
-    return lambda tx: seal_rows.is_unsealed(tx, entry.account, entry.id)

@@ -46,7 +46,7 @@ def create(
         raise BadSetting(
             f"there is already an account {name}; choose another name, or see `gatepost account show {name}`"
         )
-    chains.begin(tx, service.keys.seal, account.id)
+    chains.create(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
     body: dict[str, Any] = {
         "client_name": "first client",
@@ -69,7 +69,7 @@ def create_operator(tx: Tx, service: Service) -> Account:
         return existing
     account = accounts.new(accounts.OPERATOR, tx.at)
     account_rows.add(tx, account)
-    chains.begin(tx, service.keys.seal, account.id)
+    chains.create(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": account.name})
     return account
 

@@ -190,7 +190,7 @@ def _mark(settings: Settings) -> None:
 def _complete(tx: Tx, service: Service, *, create_account: bool) -> CreatedAccount | None:
     """Create what a new store, or a store of an earlier release, lacks. Returns the first account, if it is created."""
     account_admin.create_operator(tx, service)
-    for account in chains.adopt(tx, service.keys.seal):
+    for account in chains.create_missing(tx, service.keys.seal):
         log.error("the chain record of an account is missing; its ledger is not sealed", account=account)
     key_rotation.advance(tx, service, key_rotation.BY_SERVICE)
     if not create_account or len(account_rows.page(tx, "", 2)) > 1:

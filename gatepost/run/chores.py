@@ -78,9 +78,9 @@ async def seal(runtime: Runtime) -> None:
 async def grow_trees(runtime: Runtime) -> None:
     """After an upgrade, build the trees of ledgers that were sealed before there were trees, in slices."""
     key = runtime.service.keys.seal
-    for account in await runtime.store.read(lambda tx: chain_rows.behind(tx, 100)):
+    for account in await runtime.store.read(lambda tx: chain_rows.accounts_with_incomplete_tree(tx, 100)):
         try:
-            while await runtime.store.run(partial(chains.grow_some, key=key, account=account)):
+            while await runtime.store.run(partial(chains.grow_tree, key=key, account=account)):
                 await asyncio.sleep(0)
         except BrokenChain as error:
             log.error("ledger tree not built", account=account, error=str(error))

@@ -59,7 +59,7 @@ def prune_slice(key: bytes, account: str, position: PruningPosition) -> Unit[Pru
     def unit(tx: Tx) -> PrunedSlice:
         if position != _ENTRIES:
             return _prune_deliveries(tx, account, position)
-        count = retention.prune_some(tx, key, account)
+        count = retention.prune_batch(tx, key, account)
         return PrunedSlice(0, count, _ENTRIES if count else None)
 
     return unit

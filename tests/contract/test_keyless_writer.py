@@ -64,7 +64,7 @@ class World(NamedTuple):
     def seal(self) -> None:
         for account in (self.operator, self.ours, self.theirs):
             try:
-                self.store.run_now(lambda tx, account=account: sealing.seal_some(tx, KEY, account))  # type: ignore[misc]
+                self.store.run_now(lambda tx, account=account: sealing.seal_batch(tx, KEY, account))  # type: ignore[misc]
             except BrokenChain:
                 continue  # the service logs it, and seals the others
 
@@ -153,7 +153,7 @@ def test_a_history_that_starts_again(world: World, records: tuple[str, ...]) -> 
     for table in records:
         world.execute(f"DELETE FROM {table} WHERE account = ?", ids.raw(world.ours))
     world.seal()
-    world.store.run_now(lambda tx: chains.adopt(tx, KEY))
+    world.store.run_now(lambda tx: chains.create_missing(tx, KEY))
     world.work()
     assert world.problems()[world.ours]
     numbers = world.execute("SELECT number FROM seals WHERE account = ? ORDER BY number", ids.raw(world.ours))
@@ -277,7 +277,7 @@ def test_an_entry_put_back_to_be_sealed_twice(world: World) -> None:
 
 def test_entries_moved_to_another_account(world: World) -> None:
     world.execute("UPDATE entries SET account = ? WHERE account = ?", ids.raw(world.theirs), ids.raw(world.ours))
-    assert "missing before its time" in world.problems()[world.ours]
+    assert "missing before its retention ended" in world.problems()[world.ours]
     assert "never sealed" in world.problems()[world.theirs]
 
 
@@ -300,8 +300,8 @@ def _own_chain(world: World) -> Chain:
         ("DELETE FROM chains WHERE account = ?", "no chain record"),
         ("UPDATE checkpoints SET number = 99 WHERE account = ?", "checkpoint record was altered"),
         ("UPDATE checkpoints SET note = 'x' WHERE account = ?", "checkpoint record was altered"),
-        ("UPDATE tree_seals SET first = first + 1 WHERE number = 2 AND account = ?", "place of seal 2 in the tree"),
-        ("DELETE FROM tree_seals WHERE number = 2 AND account = ?", "place of seal 2 in the tree"),
+        ("UPDATE tree_seals SET first = first + 1 WHERE number = 2 AND account = ?", "position of seal 2 in the tree"),
+        ("DELETE FROM tree_seals WHERE number = 2 AND account = ?", "position of seal 2 in the tree"),
     ],
 )
 def test_an_altered_record(world: World, statement: str, told: str) -> None:
@@ -333,7 +333,7 @@ def test_an_older_record_is_brought_up_to_date(world: World) -> None:
     world.execute(f"INSERT INTO chains VALUES ({', '.join('?' * 8)})", *before[0])
     world.store.run_now(lambda tx: things.record(tx, world.ours, "next"))
     world.seal()
-    while world.store.run_now(lambda tx: chains.grow_some(tx, KEY, world.ours)):
+    while world.store.run_now(lambda tx: chains.grow_tree(tx, KEY, world.ours)):
         pass
     found = _own_chain(world)
     assert found.grown == found.head.number == 5
@@ -354,7 +354,7 @@ def test_a_pruning_mark_ahead_of_its_time(world: World) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM pruned_trees", "UPDATE pruned_trees SET size = size + 1"])
 def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
     world.watch.forward(timedelta(days=31))
-    while world.store.run_now(lambda tx: retention.prune_some(tx, KEY, world.ours)):
+    while world.store.run_now(lambda tx: retention.prune_batch(tx, KEY, world.ours)):
         pass
     world.store.run_now(lambda tx: things.record(tx, world.ours, "later"))
     world.seal()
@@ -418,12 +418,12 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
     assert "no chain record" in verification.verify(world.store, KEY, older.id).problem
     world.store.run_now(lambda tx: things.record(tx, older.id, "meanwhile"))
     with pytest.raises(BrokenChain):
-        world.store.run_now(lambda tx: sealing.seal_some(tx, KEY, older.id))
-    assert world.store.run_now(lambda tx: chains.adopt(tx, KEY)) == []
-    assert world.store.read_now(lambda tx: chain_rows.behind(tx, 10)) == [older.id]
-    assert world.store.run_now(lambda tx: sealing.seal_some(tx, KEY, older.id)) == 1
+        world.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, older.id))
+    assert world.store.run_now(lambda tx: chains.create_missing(tx, KEY)) == []
+    assert world.store.read_now(lambda tx: chain_rows.accounts_with_incomplete_tree(tx, 10)) == [older.id]
+    assert world.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, older.id)) == 1
     slices = 1
-    while world.store.run_now(lambda tx: chains.grow_some(tx, KEY, older.id)):
+    while world.store.run_now(lambda tx: chains.grow_tree(tx, KEY, older.id)):
         slices += 1
     assert slices > 1
     found = world.store.read_now(lambda tx: chain_rows.load(tx, KEY, older.id))
@@ -437,16 +437,16 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
 def _sealed_as_before(tx: Tx, account: str, last: Head) -> Head:
     """Two entries and their seal, as a release without chain records made them."""
     made = [things.record(tx, account, str(number)) for number in range(2)]
-    sealed = seal.follow(KEY, account, last, made, clock.milliseconds(tx.at))
+    sealed = seal.new(KEY, account, last, map(seal.leaf, made), clock.milliseconds(tx.at))
     seal_rows.add(tx, account, sealed, [])
     return Head(sealed.number, sealed.mac)
 
 
 def test_a_removed_record_is_not_adopted(world: World) -> None:
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.ours))
-    assert world.store.run_now(lambda tx: chains.adopt(tx, KEY)) == [world.ours]
+    assert world.store.run_now(lambda tx: chains.create_missing(tx, KEY)) == [world.ours]
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.operator))
-    refused = world.store.run_now(lambda tx: chains.adopt(tx, KEY))
+    refused = world.store.run_now(lambda tx: chains.create_missing(tx, KEY))
     assert sorted(refused) == sorted([world.ours, world.operator])
 
 

@@ -44,7 +44,7 @@ class Book(NamedTuple):
         made = self.store.run_now(
             lambda tx: [things.record(tx, self.account, str(number), keep_days=keep_days) for number in range(count)]
         )
-        while self.store.run_now(lambda tx: sealing.seal_some(tx, KEY, self.account)):
+        while self.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, self.account)):
             pass
         return made
 
@@ -97,7 +97,7 @@ def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) ->
     note = book.publish()
     before = [book.proof(entry) for entry in (kept[0], kept[5], kept[-1])]
     watch.forward(timedelta(days=8))
-    while book.store.run_now(lambda tx: retention.prune_some(tx, KEY, book.account)):
+    while book.store.run_now(lambda tx: retention.prune_batch(tx, KEY, book.account)):
         pass
     anchor = book.store.read_now(lambda tx: seal_rows.anchor(tx, book.account))
     assert anchor is not None
@@ -107,18 +107,18 @@ def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) ->
     for entry in (kept[0], kept[100], kept[-1]):
         assert receipt.check(book.proof(entry), book.key).entry == entry
     found = checkpoint.open_note(note, book.key)
-    assert verification.verify(book.store, KEY, book.account, kept=found).problem == ""
+    assert verification.verify(book.store, KEY, book.account, saved=found).problem == ""
 
 
 def test_a_kept_checkpoint_shows_whether_the_tree_extends_it(book: Book) -> None:
     book.write(5)
     kept = checkpoint.open_note(book.publish(), book.key)
     book.write(5)
-    assert verification.verify(book.store, KEY, book.account, kept=kept).problem == ""
+    assert verification.verify(book.store, KEY, book.account, saved=kept).problem == ""
     other = kept._replace(root=bytes(32))
-    assert "it was rewritten" in verification.verify(book.store, KEY, book.account, kept=other).problem
+    assert "it was rewritten" in verification.verify(book.store, KEY, book.account, saved=other).problem
     longer = kept._replace(size=99)
-    assert "its tail was cut off" in verification.verify(book.store, KEY, book.account, kept=longer).problem
+    assert "its tail was cut off" in verification.verify(book.store, KEY, book.account, saved=longer).problem
 
 
 def test_an_altered_proof_is_refused(book: Book) -> None:

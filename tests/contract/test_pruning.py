@@ -102,7 +102,7 @@ def prune(store: Store, account: str) -> list[PrunedSlice]:
 
 
 def seal_all(store: Store, account: str) -> None:
-    while store.run_now(lambda tx: sealing.seal_some(tx, KEY, account)):
+    while store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account)):
         pass
 
 

@@ -144,7 +144,7 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
         while sum(sealed) < 1500:
             prepared = by.read_now(lambda tx: sealing.prepare(tx, KEY, account))
             if prepared is not None:
-                outcomes = together.run(by, [*[adding(prepared)] * 2, lambda tx: sealing.seal_some(tx, KEY, account)])
+                outcomes = together.run(by, [*[adding(prepared)] * 2, lambda tx: sealing.seal_batch(tx, KEY, account)])
                 assert together.failures(outcomes) == []
                 sealed.extend(outcomes)
 
@@ -161,12 +161,12 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
 def test_several_pruners_leave_a_whole_chain(store: Store, other: Store, account: str, watch: Watch) -> None:
     for number in range(40):
         store.run_now(lambda tx: [things.record(tx, account, keep_days=7) for _ in range(3)])
-        store.run_now(lambda tx: sealing.seal_some(tx, KEY, account))
+        store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
         if number % 10 == 9:
             store.run_now(lambda tx: [things.record(tx, account, keep_days=90)])
     watch.forward(timedelta(days=8))
     for _ in range(12):
-        outcomes = together.run([store, other], [lambda tx: retention.prune_some(tx, KEY, account)] * 8)
+        outcomes = together.run([store, other], [lambda tx: retention.prune_batch(tx, KEY, account)] * 8)
         assert together.failures(outcomes) == []
         assert verification.verify(store, KEY, account).problem == ""
     assert store.read_now(lambda tx: entry_rows.count(tx, account)) == 4
@@ -179,8 +179,8 @@ def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, ac
         while not stop.is_set():
             units = [lambda tx: things.record(tx, account, keep_days=7)] * 20
             together.run(store, units, hints=APPEND_ONLY)
-            store.run_now(lambda tx: sealing.seal_some(tx, KEY, account))
-            while store.run_now(lambda tx: retention.prune_some(tx, KEY, account)):
+            store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
+            while store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)):
                 pass
             watch.forward(timedelta(hours=4))
 
@@ -245,7 +245,7 @@ def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watc
         pause()
         return sealing.add(tx, account, prepared) if prepared else 0
 
-    sealed = _meanwhile(pair[0], slow, pause, lambda: pair[1].run_now(lambda tx: sealing.seal_some(tx, KEY, account)))
+    sealed = _meanwhile(pair[0], slow, pause, lambda: pair[1].run_now(lambda tx: sealing.seal_batch(tx, KEY, account)))
     assert sealed == 0
     assert [each.number for each in pair[0].read_now(lambda tx: seal_rows.page(tx, account, 0, 10))] == [1]
 
@@ -254,9 +254,9 @@ def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[St
     account = _account(pair[0], watch)
     for number in range(4):
         pair[0].run_now(lambda tx, number=number: things.record(tx, account, str(number), keep_days=7))  # type: ignore[misc]
-        pair[0].run_now(lambda tx: sealing.seal_some(tx, KEY, account))
+        pair[0].run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
     watch.forward(timedelta(days=8))
-    assert pair[0].run_now(lambda tx: retention.prune_some(tx, KEY, account)) == 4
+    assert pair[0].run_now(lambda tx: retention.prune_batch(tx, KEY, account)) == 4
     pause = Pause()
 
     def slow(tx: Tx) -> None:
@@ -266,7 +266,7 @@ def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[St
 
     def overtake() -> None:
         for _ in range(3):
-            pair[1].run_now(lambda tx: retention.prune_some(tx, KEY, account))
+            pair[1].run_now(lambda tx: retention.prune_batch(tx, KEY, account))
 
     _meanwhile(pair[0], slow, pause, overtake)
     anchor = pair[0].read_now(lambda tx: seal_rows.anchor(tx, account))

@@ -44,7 +44,7 @@ def intact(store: Store, backend: Backend, account: str) -> Ledger:
     entries: list[Entry] = []
     for _ in range(4):
         entries += store.run_now(lambda tx: [things.record(tx, account, str(number)) for number in range(5)])
-        store.run_now(lambda tx: sealing.seal_some(tx, KEY, account))
+        store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
     waiting = store.run_now(lambda tx: [things.record(tx, account, "waiting") for _ in range(3)])
     made = Ledger(store, backend, account, entries, waiting)
     assert made.problem() == ""
@@ -73,14 +73,14 @@ def test_the_first_of_several_altered_entries_is_named(intact: Ledger) -> None:
 def test_a_removed_entry(intact: Ledger) -> None:
     victim = intact.entries[7]
     intact.execute("DELETE FROM entries WHERE id = ?", victim.id)
-    assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its time"
+    assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its retention ended"
 
 
 @pytest.mark.parametrize("column", ["id", "account"])
 def test_an_entry_under_another_name(intact: Ledger, column: str) -> None:
     victim = intact.entries[7]
     intact.execute(f"UPDATE entries SET {column} = ? WHERE id = ?", NOBODY, victim.id)
-    assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its time"
+    assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its retention ended"
 
 
 def _copy(made: Ledger, raw_id: bytes) -> None:
@@ -123,7 +123,7 @@ def test_an_altered_entry_put_back_to_be_sealed_again(intact: Ledger) -> None:
     victim = intact.entries[7]
     intact.execute("UPDATE entries SET subject = 'x' WHERE id = ?", victim.id)
     intact.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(intact.account), victim.id)
-    intact.store.run_now(lambda tx: sealing.seal_some(tx, KEY, intact.account))
+    intact.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, intact.account))
     assert intact.problem() == f"entry {victim.name} (seal 2) differs from what was sealed"
 
 
@@ -187,7 +187,7 @@ def test_a_chain_made_anew_with_another_key(intact: Ledger) -> None:
     previous = Head(0, seal.START)
     for start in range(0, 20, 5):
         those = [entry for entry in entries[start : start + 5] if entry]
-        made = seal.follow(b"another key".ljust(32), intact.account, previous, those, 0)
+        made = seal.new(b"another key".ljust(32), intact.account, previous, map(seal.leaf, those), 0)
         intact.execute(
             "UPDATE seals SET at = 0, leaves = ?, mac = ? WHERE number = ?", made.leaves, made.mac, made.number
         )
@@ -224,7 +224,7 @@ def test_a_tail_cut_off_with_its_entries(intact: Ledger) -> None:
 
 def test_a_chain_goes_on_from_its_last_seal_even_if_that_was_cut_off(intact: Ledger) -> None:
     _cut_the_end(intact)
-    intact.store.run_now(lambda tx: sealing.seal_some(tx, KEY, intact.account))
+    intact.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, intact.account))
     assert [each.number for each in intact.seals()] == [1, 2, 3, 5]
     assert intact.problem() == "seal 4 is missing"
 
@@ -276,7 +276,7 @@ def test_a_start_cut_off_with_a_forged_anchor(intact: Ledger) -> None:
 def test_an_anchor_removed_or_moved(intact: Ledger, watch: Watch) -> None:
     watch.forward(timedelta(days=31))
     while len(intact.seals()) > 1:
-        intact.store.run_now(lambda tx: retention.prune_some(tx, KEY, intact.account))
+        intact.store.run_now(lambda tx: retention.prune_batch(tx, KEY, intact.account))
     assert intact.problem() == ""
     intact.execute("UPDATE anchors SET number = 2")
     assert intact.problem() == "the seals up to 2 were removed, but not by pruning"
@@ -290,5 +290,5 @@ def test_a_seal_altered_to_end_sooner_is_not_pruned(intact: Ledger) -> None:
     sooner = seal.pack(leaf._replace(keep_days=0) for leaf in seal.unpack(first.leaves))
     intact.execute("UPDATE seals SET leaves = ? WHERE number = ?", sooner, first.number)
     assert not intact.store.read_now(lambda tx: retention.is_due(tx, KEY, intact.account))
-    assert intact.store.run_now(lambda tx: retention.prune_some(tx, KEY, intact.account)) == 0
+    assert intact.store.run_now(lambda tx: retention.prune_batch(tx, KEY, intact.account)) == 0
     assert f"seal {first.number} was altered" in intact.problem()

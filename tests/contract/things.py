@@ -18,7 +18,7 @@ KEY = b"k" * 32  # that ledgers are sealed with
 
 def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
     """An account whose ledger can be sealed."""
-    chains.begin(tx, key, made.id)
+    chains.create(tx, key, made.id)
     return account_rows.add(tx, made)
 
 

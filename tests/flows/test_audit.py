@@ -310,7 +310,7 @@ def test_erased_data_leaves_its_hash(tampered: Ledger) -> None:
 def test_a_deleted_entry_is_named(tampered: Ledger) -> None:
     name = tampered.name(4)
     tampered.execute("DELETE FROM entries WHERE id = ?", tampered.entries()[4])
-    assert tampered.problem() == f"entry {name} (seal 3) is missing before its time"
+    assert tampered.problem() == f"entry {name} (seal 3) is missing before its retention ended"
 
 
 def test_an_entry_removed_before_its_seal_is_named(tampered: Ledger) -> None:
@@ -407,7 +407,7 @@ def seal_key(tampered: Ledger) -> bytes:
 def test_pruning_leaves_a_chain_that_verifies(tampered: Ledger) -> None:
     key = seal_key(tampered)
     with closing(opened_later(tampered, timedelta(days=401))) as store:
-        while store.run_now(lambda tx: retention.prune_some(tx, key, tampered.account)):
+        while store.run_now(lambda tx: retention.prune_batch(tx, key, tampered.account)):
             verdict = verification.verify(store, key, tampered.account)
             assert verdict.problem == ""
         assert verification.verify(store, key, tampered.account).head.number == SEALS
@@ -432,14 +432,14 @@ def test_two_sealers_never_take_the_same_entry(postgres_ledger: Ledger, monkeypa
             def method(tx: Tx, *arguments: Any) -> Any:
                 asked.append(name)
                 if len(asked) == 2:
-                    other.run_now(lambda rival: sealing.seal_some(rival, key, tampered.account))
+                    other.run_now(lambda rival: sealing.seal_batch(rival, key, tampered.account))
                 return whole(tx, *arguments)
 
             return method
 
-        for name in ("last", "unsealed"):
+        for name in ("page", "unsealed"):
             monkeypatch.setattr(seal_rows, name, interrupted(name, getattr(seal_rows, name)))
-        one.run_now(lambda tx: sealing.seal_some(tx, key, tampered.account))
+        one.run_now(lambda tx: sealing.seal_batch(tx, key, tampered.account))
     assert len(asked) >= 4
     assert sorted(tampered.leaves()) == tampered.entries()
     assert tampered.problem() == ""

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gatepost.ledger.entries import Entry, data_hash
-from gatepost.ledger.seal import START, Head, Leaf, follow, leaf, mac, pack, parse_head, unpack
+from gatepost.ledger.seal import START, Head, Leaf, leaf, mac, new, pack, parse_head, unpack
 
 KEY = st.binary(min_size=32, max_size=32)
 HASH = st.binary(min_size=32, max_size=32)
@@ -74,7 +74,7 @@ def test_a_change_to_any_batch_changes_every_seal_from_there_on(
 def chain(key: bytes, account: str, batches: list[list[Entry]]) -> list[bytes]:
     head, macs = Head(0, START), []
     for number, batch in enumerate(batches):
-        made = follow(key, account, head, batch, number)
+        made = new(key, account, head, map(leaf, batch), number)
         head = Head(made.number, made.mac)
         macs.append(made.mac)
     return macs

@@ -106,8 +106,8 @@ MUTATIONS = [
     Mutation(
         "an entry is left out of its seal",
         "ledger/sealing.py",
-        "chain.follow(key, account, now, entries, ",
-        "chain.follow(key, account, now, entries[1:] or entries, ",
+        "chain.next_seal(key, account, current, entries, ",
+        "chain.next_seal(key, account, current, entries[1:] or entries, ",
     ),
     Mutation(
         "pruning takes entries before their time",

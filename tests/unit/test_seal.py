@@ -6,7 +6,7 @@ import pytest
 
 from gatepost.ledger import seal
 from gatepost.ledger.entries import Entry, data_hash
-from gatepost.ledger.seal import START, Head, Leaf, Seal, anchor, follow, leaf, mac, pack, parse_head, unpack
+from gatepost.ledger.seal import START, Head, Leaf, Seal, anchor, leaf, mac, new, pack, parse_head, unpack
 
 KEY = bytes(range(32))
 RAW = bytes.fromhex("019a8f5c1e2b7c3d8e4f5a6b7c8d9eaf")
@@ -71,11 +71,11 @@ class TestPacking:
 
 class TestChain:
     def test_a_seal_follows_the_one_before(self) -> None:
-        one = follow(KEY, "acc_1", Head(0, START), [entry(1), entry(2)], 5000)
+        one = new(KEY, "acc_1", Head(0, START), map(leaf, [entry(1), entry(2)]), 5000)
         assert (one.number, one.at) == (1, 5000)
         assert list(unpack(one.leaves)) == [leaf(entry(1)), leaf(entry(2))]
         assert one.mac == mac(KEY, "acc_1", START, 1, 5000, one.leaves)
-        two = follow(KEY, "acc_1", Head(one.number, one.mac), [entry(3)], 6000)
+        two = new(KEY, "acc_1", Head(one.number, one.mac), map(leaf, [entry(3)]), 6000)
         assert two == Seal(2, 6000, pack([leaf(entry(3))]), mac(KEY, "acc_1", one.mac, 2, 6000, two.leaves))
 
     def test_it_depends_on_everything(self) -> None:
@@ -96,15 +96,15 @@ class TestChain:
         assert len(set(macs)) == len(macs)
 
     def test_the_same_entries_in_two_batches_are_another_chain(self) -> None:
-        together = follow(KEY, "acc_1", Head(0, START), [entry(1), entry(2)], 5000)
-        first = follow(KEY, "acc_1", Head(0, START), [entry(1)], 5000)
-        second = follow(KEY, "acc_1", Head(first.number, first.mac), [entry(2)], 5000)
+        together = new(KEY, "acc_1", Head(0, START), map(leaf, [entry(1), entry(2)]), 5000)
+        first = new(KEY, "acc_1", Head(0, START), map(leaf, [entry(1)]), 5000)
+        second = new(KEY, "acc_1", Head(first.number, first.mac), map(leaf, [entry(2)]), 5000)
         assert len({together.mac, first.mac, second.mac}) == 3
 
 
 class TestAnchor:
     def test_it_says_where_verification_starts(self) -> None:
-        last = follow(KEY, "acc_1", Head(6, b"m" * 32), [entry(1)], 5000)
+        last = new(KEY, "acc_1", Head(6, b"m" * 32), map(leaf, [entry(1)]), 5000)
         made = anchor(KEY, "acc_1", last)
         assert (made.number, made.mac) == (7, last.mac)
         assert anchor(KEY, "acc_1", made) == made
