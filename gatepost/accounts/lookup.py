@@ -14,21 +14,22 @@ _PAGE = 200
 
 def named(tx: Tx, name: str) -> Account:
     """The account with this name or id. Raises `BadSetting` if there is none."""
-    found = find(tx, name)
-    if found is None:
+    account = find(tx, name)
+    if account is None:
         raise BadSetting(f"there is no account {name}; `gatepost account list` lists the accounts")
-    return found
+    return account
 
 
 def find(tx: Tx, name: str) -> Account | None:
-    found = account_rows.load(tx, name) if ids.parse("acc", name) else None
-    if found is None and accounts.NAME.fullmatch(name):
-        found = account_rows.load_named(tx, name)
-    return found
+    """The account with this name or id."""
+    account = account_rows.load(tx, name) if ids.parse("acc", name) else None
+    if account is None and accounts.NAME.fullmatch(name):
+        account = account_rows.load_named(tx, name)
+    return account
 
 
 def every(store: Reader) -> Iterator[Account]:
-    """All accounts by name, page by page."""
+    """All accounts in the order of their names. Each page is a transaction of its own."""
     after = ""
     while page := store.read_now(lambda tx, after=after: account_rows.page(tx, after, _PAGE)):  # type: ignore[misc]
         yield from page

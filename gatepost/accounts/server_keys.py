@@ -14,17 +14,17 @@ def open_keys(tx: Tx, master: Box, *, make: bool) -> ServerKeys:
     if make and not load(tx) and not account_rows.page(tx, "", 1):
         for name in SERVER_KEYS:
             add(tx, name, master.close(random_bytes(32), f"server key {name}"))
-    found = load(tx)
-    missing = sorted(set(SERVER_KEYS) - set(found))
-    if missing and (found or account_rows.page(tx, "", 1)):
+    stored = load(tx)
+    missing = sorted(set(SERVER_KEYS) - set(stored))
+    if missing and (stored or account_rows.page(tx, "", 1)):
         raise BadSetting(f"the server key {missing[0]} was removed from the store; restore it from a backup")
     if missing:
         raise BadSetting("the store has no keys yet; start the service once, or run: gatepost store migrate")
     try:
-        return ServerKeys({name: master.open(wrapped, f"server key {name}") for name, wrapped in found.items()})
+        return ServerKeys({name: master.open(wrapped, f"server key {name}") for name, wrapped in stored.items()})
     except WrongKey as error:
         raise BadSetting(
-            f"the master key given does not open this store ({error}); give the key that it was encrypted with"
+            f"the master key does not open this store ({error}); use the key that the store was encrypted with"
         ) from None
 
 
@@ -39,12 +39,15 @@ def rewrap(tx: Tx, master: Box) -> int:
 
 
 def load(tx: Tx) -> dict[str, bytes]:
+    """The encrypted server keys by name."""
     return dict(tx.rows("server_keys"))
 
 
 def add(tx: Tx, name: str, wrapped: bytes) -> None:
+    """Insert an encrypted server key."""
     tx.write("insert_server_key", name=name, wrapped=wrapped)
 
 
 def update(tx: Tx, name: str, wrapped: bytes) -> None:
+    """Replace an encrypted server key."""
     tx.write("update_server_key", name=name, wrapped=wrapped)
