@@ -86,7 +86,7 @@ LIMITS: dict[str, list[Row]] = {
             f"{refusals.LIMIT} in {_time(refusals.WINDOW)}",
             "further refusals of that minute are one entry with a `count`; the responses are the same",
         ),
-        ("a value in the ledger entry of a refusal", f"{entries.MAX_REPEATED} characters", "the value is truncated"),
+        ("a value in the ledger entry of a refusal", f"{entries.MAX_UNVALIDATED} characters", "the value is truncated"),
         ("wait for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
     ],
     "accounts": [

@@ -13,13 +13,13 @@ from gatepost.core.secrets import masked
 OPERATOR = "operator"
 SERVICE = "gatepost"
 MAX_DATA = 256 * 1024
-MAX_REPEATED = 256  # characters of a value that was not validated, in the entry of a refusal
+MAX_UNVALIDATED = 256  # characters of a value that was not validated, in the entry of a refusal
 RESERVED = ("account.", "oauth.", "webhook.")
 PLATFORM_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+")
 
 
 class Entry(NamedTuple):
-    """One fact. `data` is JSON text, as it is hashed. Erased data is None, and `data_hash` remains."""
+    """One fact. `data` is the JSON text that is hashed. If it was erased, it is None and `data_hash` has its hash."""
 
     account: str
     id: bytes
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a fact comes from: who acted, the request, and the address."""
+    """Where a fact comes from: the actor, the id of the request, and the source address."""
 
     actor: str
     request: str = ""
@@ -61,6 +61,7 @@ def new(
     keep_days: int,
     raw_id: bytes | None = None,
 ) -> Entry:
+    """A new entry, which matches no subscription yet."""
     if type_ in REFUSALS:
         data = refusal_data(data)
     return Entry(
@@ -80,24 +81,25 @@ def new(
 
 
 def refusal_data(data: dict[str, Any]) -> dict[str, Any]:
-    """The data of a refusal, without secrets, and with texts of at most 256 characters.
+    """The data of a refusal, without secrets, and with strings of at most 256 characters.
 
-    It repeats what a caller sent and was not validated. Unlimited, it would let callers fill the ledger and webhooks.
+    It contains values that a caller sent and that were not validated. Without a limit, callers could fill the ledger
+    and the webhooks with them.
     """
-    return {name: _repeated(value) for name, value in data.items()}
+    return {name: _truncated(value) for name, value in data.items()}
 
 
-def _repeated(value: Any) -> Any:
+def _truncated(value: Any) -> Any:
     if isinstance(value, str):
         text = masked(value)
-        return text if len(text) <= MAX_REPEATED else text[: MAX_REPEATED - 1] + "…"
+        return text if len(text) <= MAX_UNVALIDATED else text[: MAX_UNVALIDATED - 1] + "…"
     if isinstance(value, dict):
-        return {_repeated(name): _repeated(each) for name, each in value.items()}
-    return [_repeated(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_truncated(name): _truncated(item) for name, item in value.items()}
+    return [_truncated(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def render(entry: Entry) -> dict[str, Any]:
-    """An entry as it is shown to people and programs."""
+    """The entry as commands print it."""
     return {
         "id": entry.name,
         "account": entry.account,
@@ -113,12 +115,13 @@ def render(entry: Entry) -> dict[str, Any]:
 
 
 def data_hash(entry: Entry) -> bytes:
+    """The SHA-256 of the entry's data, even if the data was erased."""
     if entry.data is None:
         return entry.data_hash or b""
     return hashlib.sha256(entry.data.encode()).digest()
 
 
-# type → an example of its data. Nothing of the service is recorded under a type that is not here.
+# type → an example of its data. The service records no entry of another type.
 TYPES: dict[str, dict[str, Any]] = {
     "account.created": {"name": "acme", "settings": {}},
     "account.changed": {"settings": {"access_token_lifetime": 600}},

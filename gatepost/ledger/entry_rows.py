@@ -1,7 +1,7 @@
 """The rows of ledger entries."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from gatepost.core import ids
 from gatepost.ledger.entries import Entry
@@ -11,93 +11,107 @@ from gatepost.store.transaction import LOWEST, Tx
 
 
 class LedgerCounts(NamedTuple):
-    """What verification compares with the seals. One statement counts all of it, so it is of one instant."""
+    """What verification compares with the seals. One statement counts everything, so that the numbers fit together."""
 
     not_waiting: int  # entries that do not wait for a seal
-    sealed_since: int  # entries with a later seal than the one given
+    sealed_since: int  # entries with a later seal than the given one
     lost: bytes | None  # an entry that waits for a seal and no longer exists
 
 
 def load(tx: Tx, account: str, raw_id: bytes) -> Entry | None:
-    found = tx.one("entry", account=ids.raw(account), id=raw_id)
-    return entry_of(found) if found else None
+    """The entry with this id."""
+    row = tx.one("entry", account=ids.raw(account), id=raw_id)
+    return entry_of(row) if row else None
 
 
 def retention_page(tx: Tx, account: str, after: bytes, before: bytes, limit: int) -> list[tuple[bytes, int]]:
-    """Ids, and the days for which each entry is kept."""
-    rows = tx.rows("entry_keeps", account=ids.raw(account), after=after, before=before, limit=limit)
-    return [(raw_id, keep_days) for raw_id, keep_days in rows]
+    """The oldest entries between two ids: the id of each, and the days for which it is kept."""
+    return cast(
+        list[tuple[bytes, int]],
+        tx.rows("entry_keeps", account=ids.raw(account), after=after, before=before, limit=limit),
+    )
 
 
 def pruned_up_to(tx: Tx, account: str, keep_days: int) -> bytes:
-    found = tx.one("pruned_up_to", account=ids.raw(account), keep_days=keep_days)
-    return found[0] if found else LOWEST
+    """The id up to which the entries of a retention class were pruned."""
+    row = tx.one("pruned_up_to", account=ids.raw(account), keep_days=keep_days)
+    return row[0] if row else LOWEST
 
 
 def set_pruned_up_to(tx: Tx, account: str, keep_days: int, raw_id: bytes) -> None:
+    """Set the id up to which the entries of a retention class were pruned. It never decreases."""
     tx.write("put_pruned_up_to", account=ids.raw(account), keep_days=keep_days, id=raw_id)
 
 
 def newest(tx: Tx, account: str, before: bytes, since: bytes, limit: int) -> list[Entry]:
+    """The newest entries between two ids, the newest first."""
     rows = tx.rows("entries_newest", account=ids.raw(account), before=before, since=since, limit=limit)
     return [entry_of(row) for row in rows]
 
 
 def oldest(tx: Tx, account: str, after: bytes, before: bytes, limit: int) -> list[Entry]:
+    """The oldest entries between two ids, the oldest first."""
     rows = tx.rows("entries_oldest", account=ids.raw(account), after=after, before=before, limit=limit)
     return [entry_of(row) for row in rows]
 
 
 def count(tx: Tx, account: str) -> int:
+    """The number of entries of an account."""
     return int(tx.rows("count_entries", account=ids.raw(account))[0][0])
 
 
 def ledger_counts(tx: Tx, account: str, after: int) -> LedgerCounts:
+    """Count the entries of an account, and those in seals after the given number."""
     [(not_waiting, leaves, lost)] = tx.rows("ledger_counts", account=ids.raw(account), after=after, link=bytes(8))
     return LedgerCounts(not_waiting, int(leaves) // LEAF, lost)
 
 
 def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
-    """Delete entries, including any that were never sealed."""
-    those = [(ids.raw(account), raw_id) for raw_id in raw_ids]
-    tx.write_given("delete_entries", those)
-    tx.write_given("unseal", those)
+    """Delete entries, including any that wait for a seal."""
+    raw_account = ids.raw(account)
+    keys = [(raw_account, raw_id) for raw_id in raw_ids]
+    tx.write_given("delete_entries", keys)
+    tx.write_given("unseal", keys)
 
 
 def erase_data(tx: Tx, account: str, raw_id: bytes, data_hash: bytes) -> None:
+    """Erase the data of an entry, and store its hash instead, so that the seal of the entry still verifies."""
     tx.write("erase_data", account=ids.raw(account), id=raw_id, data_hash=data_hash)
 
 
 def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Entry]:
-    rows = tx.rows_given("entries_given", list(keys))
-    return {(row[0], row[1]): entry_of(row) for row in rows}
+    """The entries with these keys, by key."""
+    return {(row[0], row[1]): entry_of(row) for row in tx.rows_given("entries_given", keys)}
 
 
 def matched_page(tx: Tx, account: str, after: bytes, limit: int) -> list[tuple[bytes, str, int, int]]:
     """The oldest entries: id, type, days for which each is kept, and the number of subscriptions it matched."""
-    rows = tx.rows("entries_matched", account=ids.raw(account), after=after, limit=limit)
-    return [(raw_id, type_, keep_days, matched) for raw_id, type_, keep_days, matched in rows]
+    return cast(
+        list[tuple[bytes, str, int, int]],
+        tx.rows("entries_matched", account=ids.raw(account), after=after, limit=limit),
+    )
 
 
 def keep_days(tx: Tx, account: str, entries: Iterable[bytes]) -> dict[bytes, int]:
     """The days for which each of these entries is kept, if it exists."""
-    return dict(_of_account(tx, "entry_keeps_given", account, entries))
+    return dict(_rows_given(tx, "entry_keeps_given", account, entries))
 
 
 def undelivered(tx: Tx, account: str, entries: Iterable[bytes]) -> set[bytes]:
-    """The entries with an unfinished delivery."""
-    return {entry for (entry,) in _of_account(tx, "unfinished_given", account, entries)}
+    """Those of these entries that have an unfinished delivery."""
+    return {entry for (entry,) in _rows_given(tx, "unfinished_given", account, entries)}
 
 
-def _of_account(tx: Tx, statement: str, account: str, raw_ids: Iterable[bytes]) -> list[tuple[Any, ...]]:
-    whose = ids.raw(account)
-    return tx.rows_given(statement, [(whose, raw_id) for raw_id in raw_ids])
+def _rows_given(tx: Tx, statement: str, account: str, raw_ids: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    raw_account = ids.raw(account)
+    return tx.rows_given(statement, [(raw_account, raw_id) for raw_id in raw_ids])
 
 
 def pruned_marks(tx: Tx, account: str) -> list[tuple[int, bytes]]:
     """For each retention class, the id up to which it was pruned."""
-    return [(days, raw_id) for days, raw_id in tx.rows("marks", account=ids.raw(account))]
+    return cast(list[tuple[int, bytes]], tx.rows("marks", account=ids.raw(account)))
 
 
 def entry_of(row: tuple[Any, ...]) -> Entry:
+    """The entry in a row."""
     return Entry(ids.text("acc", row[0]), *row[1:])

@@ -131,7 +131,7 @@ def _head_problems(tx: Tx, key: bytes, recorded: list[tuple[Entry, Heads]], only
     ]
     macs = seal_rows.macs(tx, ((account, head.number) for account, head, _ in heads))
     anchors = seal_rows.anchors(tx, (account for account, _, _ in heads))
-    existing = seal_rows.accounts_given(tx, (account for account, _, _ in heads))
+    existing = seal_rows.existing_accounts(tx, (account for account, _, _ in heads))
     problems: dict[str, str] = {}
     for account, head, entry in heads:
         if account in problems:

@@ -1,4 +1,4 @@
-"""The rows of answers that are kept for an `Idempotency-Key`."""
+"""The rows of responses that are kept for an `Idempotency-Key`."""
 
 from datetime import timedelta
 
@@ -10,24 +10,21 @@ KEPT = timedelta(hours=24)
 
 
 def find(tx: Tx, account: str, caller: str, operation: str, key: bytes) -> tuple[bytes, int, str] | None:
-    found = tx.one(
-        "answer", account=ids.raw(account), caller=caller, operation=operation, id=key,
-        at=tx.now,
-    )  # fmt: skip
-    return (found[0], found[1], found[2]) if found else None
+    """The kept response to this key: the hash of the request body, the status, and the response as JSON."""
+    row = tx.one("answer", account=ids.raw(account), caller=caller, operation=operation, id=key, at=tx.now)
+    return (row[0], row[1], row[2]) if row else None
 
 
-def keep(tx: Tx, account: str, caller: str, operation: str, key: bytes, body: bytes, status: int, answer: str
-) -> None:  # fmt: skip
+def keep(tx: Tx, account: str, caller: str, operation: str, key: bytes, body: bytes, status: int, answer: str) -> None:
+    """Keep a response for this key. Raises `Again` if another request with the key was first."""
     kept = tx.write(
         "insert_answer", account=ids.raw(account), caller=caller, operation=operation, id=key, body_hash=body,
-        status=status, answer=answer, at=tx.now,
-        expires_at=clock.milliseconds(tx.at + KEPT),
+        status=status, answer=answer, at=tx.now, expires_at=clock.milliseconds(tx.at + KEPT),
     )  # fmt: skip
     if not kept:
         raise Again("another request with this Idempotency-Key was first")
 
 
 def delete_expired(tx: Tx) -> int:
-    """Delete some answers that are no longer kept."""
+    """Delete some responses that are no longer kept."""
     return len(tx.write("forget_answers", before=tx.now))

@@ -1,4 +1,4 @@
-"""What the operations share: who calls, what is answered, how a refusal is recorded, and the `Idempotency-Key`."""
+"""What the operations share: the caller, the answer, the record of a refusal, and the `Idempotency-Key`."""
 
 import hashlib
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Caller(NamedTuple):
 
 
 def operator(account: str) -> Caller:
-    """A person at the command line, who may do anything in the account."""
+    """The caller for commands of the operator, which may do anything in the account."""
     return Caller(account, OPERATOR, frozenset(OPERATIONS))
 
 
@@ -60,7 +60,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A resource as it is now, or why the call was refused, and the entry that records it."""
+    """The present resource, or the reason for a refusal, and the entry that records it."""
 
     status: int
     body: dict[str, Any]
@@ -85,9 +85,9 @@ def refused(tx: Tx, account: Account, type_: str, origin: Origin, refusal: Refus
 def once(
     tx: Tx, service: S, call: Call, operation: str, define: Define[S], check_repeated: CheckRepeated | None = None
 ) -> Answer:
-    """Run the operation, or repeat the answer that was kept for the same Idempotency-Key, without its secret.
+    """Run the operation, or return the answer that was kept for the same Idempotency-Key, without its secret.
 
-    To repeat an answer is to read the resource: `check_repeated` says whether the caller's token allows it.
+    Returning a kept answer reads the resource: `check_repeated` decides whether the caller's token allows that.
     """
     account = account_rows.lock(tx, call.caller.account)
     if account is None:
@@ -106,12 +106,12 @@ def once(
         if refusal is not None:
             return refused(tx, account, f"{operation}.refused", call.origin, refusal)
         return Answer(status, answer["body"], answer["event"])
-    made = define(tx, service, account, call)
-    if made.refusal is None:
-        public = {name: value for name, value in made.body.items() if name not in _SECRETS}
-        document = msgspec.json.encode({"body": public, "event": made.event}).decode()
-        idempotency.keep(tx, account.id, call.caller.client, operation, key, body_hash, made.status, document)
-    return made
+    new = define(tx, service, account, call)
+    if new.refusal is None:
+        public = {name: value for name, value in new.body.items() if name not in _SECRETS}
+        document = msgspec.json.encode({"body": public, "event": new.event}).decode()
+        idempotency.keep(tx, account.id, call.caller.client, operation, key, body_hash, new.status, document)
+    return new
 
 
 def changed_members(before: Any, after: Any) -> list[str]:

@@ -28,10 +28,10 @@ def publish(connection: Any, *, account: str, type: str, data: Any, id: str | No
         with closing(connection.cursor()) as cursor:
             cursor.execute(_INSERT, row)
         return
-    sent = connection.execute(_INSERT, row)
-    if inspect.iscoroutine(sent):
-        sent.close()
-        raise TypeError("this connection is asynchronous: await the INSERT yourself, or give one that is not")
+    result = connection.execute(_INSERT, row)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("this connection is asynchronous: use a synchronous one, or execute and await the INSERT")
 
 
 def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
@@ -41,7 +41,7 @@ def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
     try:
         written = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"data: must be what JSON can say ({error})") from None
+        raise ValueError(f"data: must be representable as JSON ({error})") from None
     parsed = read_json(written)
     if not isinstance(parsed, Json):
         raise ValueError(f"data: {parsed.detail}")  # noqa: TRY004 (the value is at fault)
@@ -58,7 +58,7 @@ def grant_statements(role: str, accounts: Iterable[str]) -> list[str]:
     exist. The policy is restrictive, so it holds even if the role gets further privileges on the table.
     """
     name = _identifier(role)
-    rows = f"account IN ({', '.join(_literal(each) for each in accounts)})"
+    rows = f"account IN ({', '.join(_literal(account) for account in accounts)})"
     return [
         *revoke_statements(role),
         f"GRANT INSERT (account, type, data, id) ON gatepost_outbox TO {name}",
@@ -67,6 +67,7 @@ def grant_statements(role: str, accounts: Iterable[str]) -> list[str]:
 
 
 def revoke_statements(role: str) -> list[str]:
+    """SQL that removes every privilege of a role on the outbox."""
     name = _identifier(role)
     return [f"REVOKE ALL ON gatepost_outbox FROM {name}", f"DROP POLICY IF EXISTS {name} ON gatepost_outbox"]
 

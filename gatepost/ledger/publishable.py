@@ -1,4 +1,4 @@
-"""Events that a platform publishes: their checks, and the id by which a repeated event is recognised."""
+"""Events that a platform publishes: their checks, and the id by which a repeated event is recognized."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -28,17 +28,17 @@ class Event(NamedTuple):
 
 
 def event(type_: Any, data: Any, given_id: Any = None, *, source: str = "", subject: str = "") -> Event | Refusal:
-    """Check an event that was sent. The id is unique within the publisher's source, if it names one."""
+    """Check an event to publish. Its id is unique within the source, if the publisher names one."""
     if not isinstance(type_, str) or len(type_) > _LONGEST_TYPE or not PLATFORM_TYPE.fullmatch(type_):
         return _bad(
             "type", f"must be a dotted lower-case name such as invoice.paid, at most {_LONGEST_TYPE} characters"
         )
     if type_.startswith(RESERVED):
-        return _bad("type", f"{type_} is the service's own: {', '.join(RESERVED)} are reserved")
+        return _bad("type", f"{type_} is reserved, like all types that begin with {', '.join(RESERVED)}")
     if given_id is not None and not _is_name(given_id):
-        return _bad("id", f"must be a text of 1 to {_LONGEST_ID} printable characters")
+        return _bad("id", f"must be a string of 1 to {_LONGEST_ID} printable characters")
     if subject and not _is_name(subject):
-        return _bad("subject", f"must be a text of at most {_LONGEST_ID} printable characters")
+        return _bad("subject", f"must be a string of at most {_LONGEST_ID} printable characters")
     try:
         text = _encode(data).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -8,15 +8,16 @@ from gatepost.store.transaction import Tx
 
 
 def add(tx: Tx, account: str, name: bytes, event: bytes, body: bytes) -> bool:
-    """True for the first event that is published with this id. The insert decides."""
+    """Insert an id. True for the first event that is published with it: the insert decides."""
     return bool(tx.write("insert_published", account=ids.raw(account), name=name, event=event, body=body))
 
 
 def load(tx: Tx, account: str, name: bytes) -> tuple[bytes, bytes] | None:
     """The event that was published with this id, and the hash of its body."""
-    found = tx.one("published", account=ids.raw(account), name=name)
-    return (found[0], found[1]) if found else None
+    row = tx.one("published", account=ids.raw(account), name=name)
+    return (row[0], row[1]) if row else None
 
 
 def delete(tx: Tx, events: Iterable[Key]) -> None:
-    tx.write_given("forget_published", list(events))
+    """Delete the ids that publishers gave to these events."""
+    tx.write_given("forget_published", events)

@@ -95,7 +95,7 @@ class OutboxSlice(NamedTuple):
 
 def from_outbox(tx: Tx) -> OutboxSlice:
     """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit."""
-    rows = outbox_rows.lock_some(tx, SLICE)
+    rows = outbox_rows.lock_page(tx, SLICE)
     done: list[int] = []
     refused: list[tuple[int, str]] = []
     earlier: Earlier = {}
