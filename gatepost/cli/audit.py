@@ -299,7 +299,7 @@ def _record_heads(runtime: Runtime) -> None:
         due = runtime.store.read_now(
             partial(heads.due, key=key, signer=service.signer, base_url=service.base_url, after=after)
         )
-        runtime.store.run_now(partial(heads.record_heads, key=key, moved=due.chains))
+        runtime.store.run_now(partial(heads.record_heads, key=key, grown=due.chains))
         after = due.next
         if not after:
             return

@@ -95,7 +95,7 @@ async def record_heads(runtime: Runtime) -> None:
             partial(heads.due, key=key, signer=service.signer, base_url=service.base_url, after=after)
         )
         if due.chains:
-            await store.run(partial(heads.record_heads, key=key, moved=due.chains))
+            await store.run(partial(heads.record_heads, key=key, grown=due.chains))
         after = due.next
         if not after:
             break
