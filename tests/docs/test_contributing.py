@@ -8,13 +8,20 @@ import pytest
 from gatepost import __version__
 from tests.docs.pages import CONTRIBUTING, ROOT, blocks, first_column, inline_code, section, tables
 
-CHANGES = ("grant type", "event type", "client member", "column", "command")
+CHANGES = (
+    "Add a grant type",
+    "Add an event type",
+    "Add a client member",
+    "Change a retry decision",
+    "Add a filter to the deliveries listing",
+    "Add a column",
+    "Add a command",
+)
 MOST_FILES = 6  # a change that touches more shows that a rule is in several places
 
 
 def files_of(change: str) -> list[str]:
-    article = "an" if change[0] in "aeiou" else "a"
-    rows = re.findall(r"^\| `([^`]+)` \|", section(CONTRIBUTING, f"Add {article} {change}"), re.MULTILINE)
+    rows = re.findall(r"^\| `([^`]+)` \|", section(CONTRIBUTING, change), re.MULTILINE)
     return [str(row) for row in rows]
 
 
@@ -30,7 +37,7 @@ def test_the_files_of_a_change_exist(change: str) -> None:
 
 
 def test_every_change_is_checked() -> None:
-    headings = re.findall(r"^### Add an? (.+)$", CONTRIBUTING.read_text("utf-8"), re.MULTILINE)
+    headings = re.findall(r"^### (.+)$", CONTRIBUTING.read_text("utf-8"), re.MULTILINE)
     assert tuple(headings) == CHANGES
 
 
