@@ -73,9 +73,9 @@ def open_store(settings: Settings) -> Store:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
             raise BadSetting("database: PostgreSQL needs an extra; run: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now, create_deliveries, follow=True, watch=_observe_commit)
+        return PostgresStore(settings.database, clock.now, create_deliveries, follow=True, on_commit=_observe_commit)
     return SqliteStore(
-        settings.sqlite_file, clock.now, create_deliveries, watch=_observe_commit, lost=end_after_lost_write
+        settings.sqlite_file, clock.now, create_deliveries, on_commit=_observe_commit, lost=end_after_lost_write
     )
 
 
@@ -165,7 +165,7 @@ def service_lock(settings: Settings) -> AbstractContextManager[None]:
     if settings.database:
         return nullcontext()
     settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return presence.present(settings.data_directory)
+    return presence.shared(settings.data_directory)
 
 
 def is_empty(file: Path) -> bool:

@@ -63,7 +63,7 @@ def restore_backup(
         raise BadSetting(f"the file {file} does not exist")
     backups.verify(file)
     settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with presence.alone(settings.data_directory):
+    with presence.exclusive(settings.data_directory):
         copy = settings.data_directory / "gatepost.restoring.db"
         try:
             _remove(copy)

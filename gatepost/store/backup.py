@@ -22,7 +22,7 @@ _MADE_AT = "backed_up_at"
 
 
 def copy(source: Path, target: Path, at: datetime | None, advance: Callable[[int], None]) -> None:
-    """Copy one snapshot of the source, while others may write to it. `at` is noted in the copy.
+    """Copy one snapshot of the source, while others may write to it. `at` is stored in the copy.
 
     The file gets its name when it is complete and on the disk. `advance` gets the pages of each step.
     """
@@ -63,7 +63,8 @@ def problems(file: Path) -> list[str]:
                 found.append("it is not a Gatepost store")
     except apsw.Error as error:
         return [str(error)]
-    return [each for each in found if each != "ok"] + [f"row {row[1]} of {row[0]} lacks its {row[2]}" for row in broken]
+    found += [f"row {row[1]} of {row[0]} refers to a row that is not in {row[2]}" for row in broken]
+    return [problem for problem in found if problem != "ok"]
 
 
 def made_at(file: Path) -> datetime | None:
@@ -82,7 +83,7 @@ def unfinished(file: Path) -> int:
 
 
 def forget_made_at(file: Path) -> None:
-    """Remove the note: a file that is put in place is no longer a backup."""
+    """Remove the time of the backup: a file that was put in place is no longer a backup."""
     with closing(_open(file)) as database:
         database.execute("DELETE FROM counters WHERE name = ?", (_MADE_AT,))
 
@@ -97,7 +98,7 @@ def entries_since(file: Path, at: datetime) -> dict[str, int]:
 
 
 def put_in_place(fresh: Path, store: Path, name: str) -> Path | None:
-    """Replace the store by the fresh file, and keep the old one, with its log, under another name.
+    """Replace the store with the fresh file, and keep the old one, with its log, under another name.
 
     Writers of other processes wait, and then find the new file. The old log is moved first: SQLite would apply it to
     the new file.
@@ -105,18 +106,18 @@ def put_in_place(fresh: Path, store: Path, name: str) -> Path | None:
     aside = store.with_name(f"gatepost.replaced-{name}.db")
     turnstile = Turnstile(store.parent)
     try:
-        with turnstile.passed():
-            there = [each for each in ("", "-wal") if Path(f"{store}{each}").exists()]
-            for each in there:
-                os.link(f"{store}{each}", f"{aside}{each}")
+        with turnstile.locked():
+            existing = [suffix for suffix in ("", "-wal") if Path(f"{store}{suffix}").exists()]
+            for suffix in existing:
+                os.link(f"{store}{suffix}", f"{aside}{suffix}")
             files.sync(store.parent)
-            for each in ("-wal", "-shm"):
-                Path(f"{store}{each}").unlink(missing_ok=True)
+            for suffix in ("-wal", "-shm"):
+                Path(f"{store}{suffix}").unlink(missing_ok=True)
             fresh.replace(store)
             files.sync(store.parent)
     finally:
         turnstile.close()
-    return aside if there else None
+    return aside if existing else None
 
 
 def settle(file: Path) -> None:
@@ -127,6 +128,7 @@ def settle(file: Path) -> None:
 
 
 def check_target(target: Path) -> None:
+    """Raise `BadSetting` if a backup cannot be written to this path."""
     if target.exists():
         raise BadSetting(f"{target} exists already; choose another name, so that no backup is overwritten")
     if not target.parent.is_dir():

@@ -1,17 +1,21 @@
 """A cache of definitions, and of what was computed from them. Each transaction brings it up to date before it reads.
 
 There is one rule of invalidation. The store counts the changes of definitions, and the tokens, consents and families
-that were ended; a cache that has seen other counts drops what they may have made wrong.
+that were ended; a cache that has seen other counts drops what the changes may have invalidated.
 """
 
 from typing import Any, Protocol
 
 
 class Rows(Protocol):
+    """The part of a connection that the cache needs."""
+
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]: ...
 
 
 class Cache:
+    """The values that a thread or process has read, and the counts of changes at which they were valid."""
+
     LIMIT = 20_000  # values of each kind
 
     def __init__(self) -> None:
@@ -23,6 +27,7 @@ class Cache:
         self.valid: dict[Any, Any] = {}  # all are dropped when any definition changes, or anything is ended
 
     def refresh(self, connection: Rows) -> None:
+        """Drop what has changed since the last refresh."""
         changes, ends = connection.rows("version", {})[0]
         if (changes, ends) != (self.changes, self.ends):
             self.valid = {}

@@ -14,11 +14,12 @@ RESTORING = "restoring "
 
 
 def path_of(key_file: Path) -> Path:
+    """The path of the marker for this master key."""
     return key_file.with_name(f"{key_file.name}.store")
 
 
 def check(key_file: Path, store: Path, *, empty: bool) -> None:
-    """Raises if the store existed before and does not now, or if a restore of it was interrupted."""
+    """Raise `BadSetting` if the store existed before and does not now, or if a restore of it was interrupted."""
     marker, lines = path_of(key_file), _lines(key_file)
     if f"{RESTORING}{_name(marker, store)}" in lines:
         raise BadSetting(f"a restore of {store} was interrupted; run it again: gatepost store restore FILE")
@@ -31,7 +32,7 @@ def check(key_file: Path, store: Path, *, empty: bool) -> None:
 
 
 def put(key_file: Path, store: Path, *, restoring: bool = False) -> None:
-    """Note that this store exists or, with `restoring`, that it is being replaced."""
+    """Record that this store exists or, with `restoring`, that it is being replaced."""
     marker = path_of(key_file)
     name = _name(marker, store)
     before = _lines(key_file)

@@ -18,7 +18,7 @@ CHANNEL = "gatepost_deliveries"
 _ROW = "notification"
 _NO_BOX = Box([bytes(32)])  # until a connection is open
 _EVERY = 0.02  # seconds; NOTIFY in each transaction halved the throughput of the server
-_AGAIN = 0.5
+_RECONNECT = 0.5  # seconds
 
 
 def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
@@ -37,32 +37,32 @@ class Notifier:
 
     def __init__(self, open_: Open) -> None:
         self._open = open_
-        self._told: SimpleQueue[set[Key] | None] = SimpleQueue()
+        self._queue: SimpleQueue[set[Key] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def send(self, awaited: set[Key]) -> None:
-        self._told.put(awaited)
+    def send(self, endpoints: set[Key]) -> None:
+        self._queue.put(endpoints)
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="gatepost-herald", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="gatepost-notify", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
         connection: psycopg.Connection[tuple[Any, ...]] | None = None
         box = _NO_BOX
-        while (awaited := self._told.get()) is not None:
+        while (endpoints := self._queue.get()) is not None:
             ended = False
-            while not self._told.empty():
-                more = self._told.get()
+            while not self._queue.empty():
+                more = self._queue.get()
                 ended = ended or more is None
-                awaited |= more or set()
+                endpoints |= more or set()
             try:
                 if connection is None:
                     connection = self._open()
                     connection.autocommit = True
                     box = _box(connection)
-                payload = box.close(packed(awaited), _ROW).hex()
+                payload = box.close(packed(endpoints), _ROW).hex()
                 connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
             except (psycopg.Error, GatepostError):  # the workers poll, too
                 connection = None
@@ -74,16 +74,16 @@ class Notifier:
 
     def close(self) -> None:
         if self._thread is not None:
-            self._told.put(None)
+            self._queue.put(None)
             self._thread.join()
 
 
 class Listener:
     """Receives wake-ups in a thread. It connects again when the connection breaks."""
 
-    def __init__(self, open_: Open, heard: OnWakeup) -> None:
+    def __init__(self, open_: Open, on_wakeup: OnWakeup) -> None:
         self._open = open_
-        self._heard = heard
+        self._on_wakeup = on_wakeup
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gatepost-listen", daemon=True)
         self._thread.start()
@@ -95,14 +95,14 @@ class Listener:
                     connection.autocommit = True
                     connection.execute(f"LISTEN {CHANNEL}")
                     box = _box(connection)
-                    self._heard([])  # for what was sent before we listened
+                    self._on_wakeup([])  # for what was sent before LISTEN
                     while not self._ended.is_set():
-                        for each in connection.notifies(timeout=0.5):
+                        for notification in connection.notifies(timeout=0.5):
                             with suppress(WrongKey, ValueError):  # sent by another role
-                                named = unpacked(box.open(bytes.fromhex(each.payload), _ROW))
-                                self._heard(named)
+                                payload = box.open(bytes.fromhex(notification.payload), _ROW)
+                                self._on_wakeup(unpacked(payload))
             except (psycopg.Error, GatepostError, ValueError):
-                self._ended.wait(_AGAIN)
+                self._ended.wait(_RECONNECT)
 
     def renew(self) -> None:
         """Nothing to do: the server knows its listeners."""

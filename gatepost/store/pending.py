@@ -14,7 +14,7 @@ class Again(GatepostError):
 
 
 class PendingWrites:
-    """Those of one unit, or of all units of a commit."""
+    """The writes of one unit, or of all units of a commit."""
 
     __slots__ = ("appended", "conditional", "counts", "labels", "wakeups")
 

@@ -37,7 +37,16 @@ from gatepost.store.transaction import (
     prefetch,
 )
 from gatepost.store.wakeup import OnWakeup
-from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_alone, waited_here
+from gatepost.store.work import (
+    Gathering,
+    OnCommit,
+    Work,
+    ignore_commit,
+    settle,
+    wait_for,
+    wait_for_single,
+    wait_in_thread,
+)
 
 T = TypeVar("T")
 Queue = SimpleQueue[list[Work] | None]
@@ -47,23 +56,21 @@ MOST_UNITS = 200
 _READERS = 2
 _TRIES = 5
 _RECONNECT = 0.5
-_RETRIED = (
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.UniqueViolation,
-)
+_RETRIED = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation)
 _OWN = (Again, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)  # the fault of a unit
 
 
 class PostgresStore:
+    """A store on a PostgreSQL database."""
+
     dialect: sql_loader.Dialect = "postgres"
 
     def __init__(
-        self, url: str, clock: Clock, fan_out: FanOut, *, follow: bool = False, watch: Watch = not_watched
+        self, url: str, clock: Clock, fan_out: FanOut, *, follow: bool = False, on_commit: OnCommit = ignore_commit
     ) -> None:
         """With `follow`, the time is the database's, so that machines with different clocks agree on what is due."""
         self.database_clock = DatabaseClock(clock, follow=follow)
-        self._watch = watch
+        self._on_commit = on_commit
         self.server = PostgresServer(url, self.now)
         self._engine = Engine(fan_out, ids.slot())
         self.unreachable_until = 0.0  # before then, no thread tries to connect
@@ -72,7 +79,7 @@ class PostgresStore:
         self._reads: Queue = SimpleQueue()
         self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
-        self._shared = _Line(self, "append")
+        self._shared = _ThreadConnection(self, "append")
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
@@ -96,14 +103,14 @@ class PostgresStore:
                 work.precomputed = precompute(unit, self._shared.cache, self.now(), self._engine)
             gathering = self._appending = self._appending.of(loop)
             gathering.add(work)
-            return cast(T, await waited(work))
+            return cast(T, await wait_for(work))
         self._units.put([work])
-        return cast(T, await waited_alone(work))
+        return cast(T, await wait_for_single(work))
 
     def run_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
         self._units.put([work])
-        return cast(T, waited_here(work))
+        return cast(T, wait_in_thread(work))
 
     async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run a unit that only reads."""
@@ -112,14 +119,14 @@ class PostgresStore:
         if hints.short:
             gathering = self._reading = self._reading.of(loop)
             gathering.add(work)
-            return cast(T, await waited(work))
+            return cast(T, await wait_for(work))
         self._reads.put([work])
-        return cast(T, await waited_alone(work))
+        return cast(T, await wait_for_single(work))
 
     def read_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
         self._reads.put([work])
-        return cast(T, waited_here(work))
+        return cast(T, wait_in_thread(work))
 
     def migrate(self) -> list[str]:
         return self.server.migrate()
@@ -138,28 +145,28 @@ class PostgresStore:
 
     def close(self) -> None:
         self._appends.put(None)
-        self._threads[-1].join()  # first, since it hands on to the others what it cannot do
+        self._threads[-1].join()  # first, since it passes units that it cannot run to the other threads
         for queue in [self._units] * POOL + [self._reads] * _READERS:
             queue.put(None)
         for thread in self._threads:
             thread.join()
         self._wakeup_sender.close()
 
-    def listen(self, heard: OnWakeup) -> Listener:
-        """Call `heard`, in a thread, when a process creates deliveries."""
-        return Listener(self.server.open, heard)
+    def listen(self, on_wakeup: OnWakeup) -> Listener:
+        """Call `on_wakeup`, in a thread, when a process creates deliveries."""
+        return Listener(self.server.open, on_wakeup)
 
     # --- the threads
 
     def _run_each(self, queue: Queue, mode: str) -> None:
         """Run each unit in its own transaction; units that read and were handed over together share one."""
-        line = _Line(self, mode)
+        line = _ThreadConnection(self, mode)
         while (works := queue.get()) is not None:
             batch = [work for work in works if not work.left]
             if batch:
                 self._transact(line, batch)
             settle(works)
-        line.hang_up()
+        line.disconnect()
 
     def _run_together(self) -> None:
         """Run all waiting units that only append in one transaction."""
@@ -172,13 +179,13 @@ class PostgresStore:
             for work in own:
                 work.error = None
                 self._units.put([work])
-        self._shared.hang_up()
+        self._shared.disconnect()
 
-    def _append(self, line: "_Line", batch: list[Work]) -> None:
+    def _append(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         if not self._append_at_once(line, batch):
             self._transact(line, batch)
 
-    def _transact(self, line: "_Line", batch: list[Work]) -> None:
+    def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
         for _ in range(_TRIES):
             try:
@@ -189,13 +196,13 @@ class PostgresStore:
                     for work in batch:
                         self._run_one(connection, line.cache, work, pending, group)
                     if not connection.write_pending(pending):
-                        raise Again("a row was updated meanwhile")
+                        raise Again("another transaction updated a row")
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
                 line.cache.clear()  # it may hold what was rolled back
                 again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
                 separately = line.mode == "append" and (again or own)
                 if not again and not own:
-                    line.hang_up()
+                    line.disconnect()
                 for work in batch:
                     work.fail(AppendOnly() if separately else error if own else unavailable(error))
                 if separately or not again:
@@ -204,7 +211,7 @@ class PostgresStore:
                 self._committed(line, batch, began, pending)
                 return
 
-    def _append_at_once(self, line: "_Line", batch: list[Work]) -> bool:
+    def _append_at_once(self, line: "_ThreadConnection", batch: list[Work]) -> bool:
         """Append with a transaction of one statement, which does nothing if the store has changed.
 
         False if that is not possible, or its outcome is not known: then everything is still to be done. At worst an
@@ -231,28 +238,28 @@ class PostgresStore:
         self._committed(line, batch, began, pending)
         return True
 
-    def _committed(self, line: "_Line", batch: list[Work], began: float, pending: PendingWrites) -> None:
+    def _committed(self, line: "_ThreadConnection", batch: list[Work], began: float, pending: PendingWrites) -> None:
         if line.mode != "read":
-            self._watch(len(batch), time.monotonic() - began, pending.labels)
+            self._on_commit(len(batch), time.monotonic() - began, pending.labels)
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)
 
     def _precompute(self, connection: PostgresConnection, cache: Cache, batch: list[Work]) -> None:
-        """Run the units that want a row, with what is read for all of them. If one fails, none is precomputed."""
-        wanting = [work for work in batch if work.hints.prefetch is not None]
-        if not wanting:
+        """Run the units that prefetch a row, with the rows read for all of them. If one fails, none is precomputed."""
+        prefetching = [work for work in batch if work.hints.prefetch is not None]
+        if not prefetching:
             return
-        group = prefetch(connection, cache, self.now(), self._engine, [work.hints for work in wanting])
+        group = prefetch(connection, cache, self.now(), self._engine, [work.hints for work in prefetching])
         computed: list[Precomputed] = []
-        for work in wanting:
+        for work in prefetching:
             tx = Tx(connection, cache, self.now(), self._engine, group)
             result = work.unit(tx)
             tx.finish()
             computed.append(Precomputed(cache.mark, result, tx.pending))
-        for work, precomputed in zip(wanting, computed, strict=True):
+        for work, precomputed in zip(prefetching, computed, strict=True):
             work.precomputed = precomputed
 
-    def _prefetch(self, connection: PostgresConnection, line: "_Line", batch: list[Work]) -> Group | None:
+    def _prefetch(self, connection: PostgresConnection, line: "_ThreadConnection", batch: list[Work]) -> Group | None:
         if line.mode != "append":
             return None
         late = [work for work in batch if work.precomputed is None or work.precomputed.mark is not line.cache.mark]
@@ -278,8 +285,8 @@ class PostgresStore:
         pending.add(tx.pending)
 
 
-class _Line:
-    """A thread's connection, opened again when it broke, and the cache that belongs to it."""
+class _ThreadConnection:
+    """The connection of a thread, which is opened again after it broke, and its cache."""
 
     def __init__(self, store: PostgresStore, mode: str) -> None:
         self._store = store
@@ -294,7 +301,7 @@ class _Line:
             try:
                 ends.enter_context(connection.database.transaction())
             except psycopg.OperationalError:  # it broke since it was last used, so nothing was lost
-                self.hang_up()
+                self.disconnect()
                 connection = self._connect()
                 ends.enter_context(connection.database.transaction())
             self._store.database_clock.measure(connection.database)
@@ -317,7 +324,7 @@ class _Line:
         self.cache.clear()  # another database may have the same version after other changes
         return self._connection
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self._connection is not None:
             self._connection.database.close()
             self._connection = None

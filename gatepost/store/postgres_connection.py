@@ -69,12 +69,12 @@ class PostgresConnection:
         return self.rows(statement, parameters)
 
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[Row]]:
-        found: list[list[Row]] = [[] for _ in parameters]
+        results: list[list[Row]] = [[] for _ in parameters]
         if parameters:
-            columns = {name: [each[name] for each in parameters] for name in parameters[0]}
+            columns = {name: [values[name] for values in parameters] for name in parameters[0]}
             for row in self.database.execute(self._statements[statement], columns, prepare=True, binary=True):
-                found[row[0] - 1].append(row[1:])
-        return found
+                results[row[0] - 1].append(row[1:])
+        return results
 
     def rows_given(self, statement: str, rows: list[Row]) -> list[Row]:
         if not rows:
@@ -180,7 +180,7 @@ class PostgresServer:
         except psycopg.OperationalError as error:
             raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
         except psycopg.ProgrammingError:  # its text may contain the password
-            raise BadSetting("database: PostgreSQL does not understand this URL") from None
+            raise BadSetting("database: this is not a valid PostgreSQL URL") from None
 
     def connect(self, mode: str) -> PostgresConnection:
         """A connection for units."""
@@ -245,17 +245,17 @@ class PostgresServer:
         return StoreInfo(f"PostgreSQL {version}", at, off)
 
     def integrity(self) -> list[str]:
-        """The problems that PostgreSQL knows of. With the extension amcheck it also reads every index."""
+        """The problems that PostgreSQL reports. With the extension amcheck, every index is checked too."""
         with self._examined() as database:
             [(corrupt,)] = database.execute(
                 "SELECT coalesce(checksum_failures, 0) FROM pg_stat_database WHERE datname = current_database()"
             ).fetchall()
-            found = [f"{corrupt} pages failed their checksum"] if corrupt else []
+            problems = [f"{corrupt} pages failed their checksum"] if corrupt else []
             indexes = database.execute(_INDEXES).fetchall()
-            found += [f"index {name} is not valid" for name, valid in indexes if not valid]
+            problems += [f"index {name} is not valid" for name, valid in indexes if not valid]
             if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchall():
-                found += [problem for name, _ in indexes if (problem := _check_index(database, name))]
-        return found
+                problems += [problem for name, _ in indexes if (problem := _check_index(database, name))]
+        return problems
 
 
 def _applied(database: Database) -> dict[int, str]:
@@ -273,6 +273,7 @@ def _check_index(database: Database, index: str) -> str:
 
 
 def unavailable(error: BaseException) -> Unavailable:
+    """The error that callers get when the server fails."""
     if isinstance(error, Unavailable):
         return Unavailable(str(error))
     return Unavailable(f"the store cannot answer: {type(error).__name__}: {str(error).strip()}")

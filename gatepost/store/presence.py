@@ -12,15 +12,15 @@ _NAME = "service.lock"
 
 
 @contextmanager
-def present(directory: Path) -> Iterator[None]:
-    """Held by a service while it runs."""
+def shared(directory: Path) -> Iterator[None]:
+    """The lock that a service holds while it runs."""
     with _held(directory, fcntl.LOCK_SH, "the store in {} is being restored; start the service afterwards"):
         yield
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Held by work during which no service may run."""
+def exclusive(directory: Path) -> Iterator[None]:
+    """The lock for work during which no service may run."""
     with _held(directory, fcntl.LOCK_EX, "a service runs on {}; stop it first, and start it again afterwards"):
         yield
 

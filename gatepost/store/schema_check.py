@@ -8,6 +8,8 @@ from gatepost.store import sql_loader
 
 
 class StoreInfo(NamedTuple):
+    """What `gatepost doctor` reports about a store."""
+
     engine: str
     clock: datetime | None  # the clock of the database, if it has one
     dangers: tuple[str, ...]  # settings under which a commit could be lost
@@ -25,5 +27,5 @@ def schema_problem(dialect: sql_loader.Dialect, applied: Mapping[int, str]) -> s
         return f"the store is at schema {max(applied)}, this release needs {newest}; run: gatepost store migrate"
     changed = [number for number, checksum in known.items() if applied[number] != checksum]
     if changed:
-        return f"migration {changed[0]} is not the one that made this store; install the release that made it"
+        return f"migration {changed[0]} differs from the one that was applied; install the release that applied it"
     return ""

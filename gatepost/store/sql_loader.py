@@ -28,6 +28,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 class Migration(NamedTuple):
+    """A numbered change of the schema, for one dialect."""
+
     number: int
     name: str
     text: str
@@ -42,21 +44,25 @@ def statements(dialect: Dialect) -> dict[str, str]:
     A statement that runs for several sets of parameters begins with them, as in `/*each: account bytea */`. PostgreSQL
     gets them as such a table, and the first column of a result is the number of its set, from 1.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for file in sorted(_PACKAGE.rglob("*.sql")):
         if file.parent == _MIGRATIONS:
             continue
         _, *parts = _NAMED.split(file.read_text("utf-8"))
         for name, text in zip(parts[::2], parts[1::2], strict=True):
-            if name in found:
+            if name in texts:
                 raise ValueError(f"two statements are named {name}")
-            ours = _with_constants(file, _for(dialect, text.strip()))
-            each = _EACH.match(ours)
-            ours = _EACH.sub("", ours)
+            loaded = _with_constants(file, _for(dialect, text.strip()))
+            parameters = _EACH.match(loaded)
+            loaded = _EACH.sub("", loaded)
             if dialect == "postgres":
-                ours = _for_each(each[1], ours) if each else placed(_GIVEN.sub(_arrays, ours))
-            found[name] = ours
-    return found
+                loaded = (
+                    _for_each(parameters[1], loaded)
+                    if parameters
+                    else placed(_GIVEN.sub(lambda match: _given(match[1]), loaded))
+                )
+            texts[name] = loaded
+    return texts
 
 
 def _with_constants(file: Path, text: str) -> str:
@@ -68,10 +74,6 @@ def _with_constants(file: Path, text: str) -> str:
 def placed(text: str) -> str:
     """The text with psycopg's placeholders."""
     return _PARAMETER.sub(r"%(\1)s", text)
-
-
-def _arrays(match: re.Match[str]) -> str:
-    return _given(match[1])
 
 
 def _given(listed: str, *, numbered: bool = False) -> str:
@@ -89,10 +91,10 @@ def _for_each(listed: str, text: str) -> str:
 @cache
 def given_columns(statement: str) -> list[str]:
     """The columns of the table `given`, from the text of the statement."""
-    found = _GIVEN.search(statement) or re.search(r"WITH given \((.*?)\)", statement)
-    if found is None:
+    match = _GIVEN.search(statement) or re.search(r"WITH given \((.*?)\)", statement)
+    if match is None:
         raise ValueError(f"this statement is given no rows: {statement}")
-    return [column.split()[0] for column in found[1].split(", ")]
+    return [column.split()[0] for column in match[1].split(", ")]
 
 
 @cache
@@ -101,6 +103,7 @@ def is_insert(statement: str) -> bool:
     return _INSERT.fullmatch(statement) is not None
 
 
+@cache
 def for_rows(statement: str, count: int) -> str:
     """SQLite's text of a statement for a number of rows."""
     columns = given_columns(statement)
@@ -111,6 +114,7 @@ def for_rows(statement: str, count: int) -> str:
     return _GIVEN.sub(lambda _: f"WITH given ({', '.join(columns)}) AS ({rows})", statement)
 
 
+@cache
 def for_each(statement: str, names: tuple[str, ...], count: int) -> str:
     """SQLite's text for several sets of parameters. The first column of a result is the number of its set, from 0."""
     numbered = _PARAMETER.sub(lambda match: f"?{{{match[1]}}}", statement)
@@ -122,6 +126,7 @@ def for_each(statement: str, names: tuple[str, ...], count: int) -> str:
 
 
 def migrations(dialect: Dialect) -> list[Migration]:
+    """All migrations of this release, in their order."""
     found = []
     for file in sorted(_MIGRATIONS.glob("*.sql")):
         text = file.read_text("utf-8")
@@ -132,7 +137,7 @@ def migrations(dialect: Dialect) -> list[Migration]:
 
 
 def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
-    """The migrations that a store lacks, given those it has (number → checksum). Raises if they do not fit."""
+    """The migrations that a store lacks, given those it has (number → checksum). Raises `BadSetting` on a mismatch."""
     known = migrations(dialect)
     newest = max(migration.number for migration in known)
     if max(done, default=0) > newest:

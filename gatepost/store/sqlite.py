@@ -32,7 +32,7 @@ from gatepost.store.sqlite_readers import Reader, Readers
 from gatepost.store.transaction import NO_HINTS, Engine, FanOut, Group, Hints, Tx, Unit, precompute, prefetch
 from gatepost.store.turnstile import Turnstile
 from gatepost.store.wakeup import OnWakeup, WakeupListener, WakeupSender
-from gatepost.store.work import Gathering, Watch, Work, not_watched, settle, waited, waited_here
+from gatepost.store.work import Gathering, OnCommit, Work, ignore_commit, settle, wait_for, wait_in_thread
 
 T = TypeVar("T")
 
@@ -45,14 +45,16 @@ _OWN = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigEr
 
 
 class SqliteStore:
+    """A store on an SQLite file."""
+
     dialect: sql_loader.Dialect = "sqlite"
 
     def __init__(
-        self, path: Path, clock: Clock, fan_out: FanOut, *, busy: timedelta = BUSY, watch: Watch = not_watched,
+        self, path: Path, clock: Clock, fan_out: FanOut, *, busy: timedelta = BUSY, on_commit: OnCommit = ignore_commit,
         wal_limit: int = WAL_LIMIT, lost: Callable[[BaseException], Never] = end_process,
     ) -> None:  # fmt: skip
         """`lost` is called when the disk failed to keep what was written. It ends the process."""
-        self._watch = watch
+        self._on_commit = on_commit
         self._clock = clock
         self._file = SqliteFile(path, clock, busy, wal_limit)
         self._statements = sql_loader.statements("sqlite")
@@ -70,7 +72,7 @@ class SqliteStore:
         self._labels: list[str] = []
         self._wakeups: set[Key] = set()
         self._readers = Readers(self._new_reader, clock, self._engine)
-        self._writer = threading.Thread(target=self._write_for_ever, name="gatepost-write", daemon=True)
+        self._writer = threading.Thread(target=self._write_forever, name="gatepost-write", daemon=True)
         self._writer.start()
 
     # --- the interface of a store
@@ -86,12 +88,12 @@ class SqliteStore:
             work.precomputed = precompute(unit, self._cache, self._clock(), self._engine)
         gathering = self._gathering = self._gathering.of(loop)
         gathering.add(work)
-        return cast(T, await waited(work))
+        return cast(T, await wait_for(work))
 
     def run_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
         self._queue.put([work])
-        return cast(T, waited_here(work))
+        return cast(T, wait_in_thread(work))
 
     async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run a unit that only reads."""
@@ -115,9 +117,9 @@ class SqliteStore:
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)
 
-    def listen(self, heard: OnWakeup) -> WakeupListener:
-        """Call `heard`, in a thread, when a process creates deliveries."""
-        return WakeupListener(self._file.path.parent, heard)
+    def listen(self, on_wakeup: OnWakeup) -> WakeupListener:
+        """Call `on_wakeup`, in a thread, when a process creates deliveries."""
+        return WakeupListener(self._file.path.parent, on_wakeup)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -129,7 +131,7 @@ class SqliteStore:
 
     # --- the writer
 
-    def _write_for_ever(self) -> None:
+    def _write_forever(self) -> None:
         waiting: list[Work] = []
         while True:
             if not waiting:
@@ -169,10 +171,10 @@ class SqliteStore:
         separately, to find the unit.
         """
         try:
-            with self._turnstile.passed():
+            with self._turnstile.locked():
                 done = self._transact(batch, separately=separately)
             self._log.sync()  # while other processes write
-            self._watch(done, time.monotonic() - self._began, self._labels)
+            self._on_commit(done, time.monotonic() - self._began, self._labels)
             if self._wakeups:
                 self._wakeup_sender.send(self._wakeups)
                 self._wakeups.clear()

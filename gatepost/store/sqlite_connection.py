@@ -15,9 +15,8 @@ MOST_ROWS = 208
 WAL_LIMIT = 64 * 1024 * 1024  # bytes that the write-ahead log may keep when they are not needed: two checkpoints
 _STEP = 16  # a statement is prepared for a multiple of so many rows, or for fewer
 _MOST_EACH = 32  # sets of parameters of one statement
-_STATEMENTS = (
-    2 * MOST_ROWS + 500
-)  # that stay prepared: the two most frequent inserts for each number of rows, and others
+# Statements that stay prepared: the two most frequent inserts for each number of rows, and others.
+_STATEMENTS = 2 * MOST_ROWS + 500
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "wal_autocheckpoint=8000", "temp_store=MEMORY")
 
 # SQLite must not count its memory: that takes a lock for each allocation. This has to be set before it is used.
@@ -27,6 +26,7 @@ apsw.initialize()
 
 
 def connect(path: Path, *, create: bool, busy: timedelta, wal_limit: int = WAL_LIMIT) -> apsw.Connection:
+    """Open the file with the settings that the store needs."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     database = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENTS)
     database.set_busy_timeout(busy // timedelta(milliseconds=1))
@@ -38,8 +38,9 @@ def connect(path: Path, *, create: bool, busy: timedelta, wal_limit: int = WAL_L
 
 
 def unavailable(error: BaseException) -> Unavailable:
+    """The error that callers get when the file fails."""
     if isinstance(error, FileNotFoundError):
-        return Unavailable("the store's file is gone")
+        return Unavailable("the file of the store does not exist")
     return Unavailable(f"the store cannot answer: {type(error).__name__}: {error}")
 
 
@@ -49,7 +50,6 @@ class SqliteConnection:
     def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
         self.database = database
         self._statements = statements
-        self._sized: dict[tuple[str, int], str] = {}
         self._writing = writing
         self.saved = False
 
@@ -64,13 +64,14 @@ class SqliteConnection:
         return self.rows(statement, parameters)
 
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
-        found: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
+        text = self._statements[statement]
+        results: list[list[tuple[Any, ...]]] = [[] for _ in parameters]
         for start in range(0, len(parameters), _MOST_EACH):
             part = parameters[start : start + _MOST_EACH]
-            values = list(chain.from_iterable(each.values() for each in part))
-            for row in self.database.execute(self._for_each(statement, tuple(part[0]), len(part)), values):
-                found[start + row[0]].append(row[1:])
-        return found
+            values = list(chain.from_iterable(named.values() for named in part))
+            for row in self.database.execute(sql_loader.for_each(text, tuple(part[0]), len(part)), values):
+                results[start + row[0]].append(row[1:])
+        return results
 
     def rows_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Run a statement in parts of a few sizes, so that some dozens of prepared texts serve every number of rows."""
@@ -80,25 +81,13 @@ class SqliteConnection:
             left = len(rows) - start
             size = min(left if sql_loader.is_insert(text) else left // _STEP * _STEP or left, MOST_ROWS)
             values = list(chain.from_iterable(rows[start : start + size]))
-            found += self.database.execute(self._for_rows(statement, size), values).fetchall()
+            found += self.database.execute(sql_loader.for_rows(text, size), values).fetchall()
             start += size
         return found
 
     def write_given(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         self.save()
         return self.rows_given(statement, rows)
-
-    def _for_rows(self, statement: str, size: int) -> str:
-        found = self._sized.get((statement, size))
-        if found is None:
-            found = self._sized[statement, size] = sql_loader.for_rows(self._statements[statement], size)
-        return found
-
-    def _for_each(self, statement: str, names: tuple[str, ...], count: int) -> str:
-        found = self._sized.get((statement, count))
-        if found is None:
-            found = self._sized[statement, count] = sql_loader.for_each(self._statements[statement], names, count)
-        return found
 
     def save(self) -> None:
         if not self._writing:

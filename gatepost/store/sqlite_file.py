@@ -19,6 +19,8 @@ _MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY
 
 
 class SqliteFile:
+    """The file of a store, and its write-ahead log."""
+
     def __init__(self, path: Path, clock: Clock, busy: timedelta, wal_limit: int) -> None:
         self.path = path
         self._clock = clock
@@ -54,7 +56,7 @@ class SqliteFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Opened inside: only one process at a time can switch a new file to a write-ahead log.
-            with turnstile.passed(), closing(self.open(create=True)) as database:
+            with turnstile.locked(), closing(self.open(create=True)) as database:
                 database.execute("BEGIN IMMEDIATE")
                 applied = self._apply(database)
                 database.execute("COMMIT")
@@ -88,15 +90,15 @@ class SqliteFile:
 
     def integrity(self) -> list[str]:
         """The problems that SQLite's own checks find."""
-        found: list[str] = []
+        problems: list[str] = []
         with self._examined() as database:
             try:
-                found += [str(row[0]) for row in database.execute("PRAGMA integrity_check(20)")]
+                problems += [str(row[0]) for row in database.execute("PRAGMA integrity_check(20)")]
                 for table, row, other, _ in database.execute("PRAGMA foreign_key_check"):
-                    found.append(f"row {row} of {table} names something that is not in {other}")
+                    problems.append(f"row {row} of {table} refers to a row that is not in {other}")
             except apsw.CorruptError as error:
-                found.append(str(error))
-        return [problem for problem in found if problem != "ok"]
+                problems.append(str(error))
+        return [problem for problem in problems if problem != "ok"]
 
     def checkpoint(self, check_sync: Callable[[BaseException], None]) -> None:
         """Copy the write-ahead log into the file without making writers wait, and truncate one that grew too long.
@@ -135,7 +137,7 @@ class SqliteFile:
         turnstile = Turnstile(self.path.parent)
         database.set_busy_timeout(0)
         try:
-            with turnstile.passed(), suppress(apsw.BusyError):
+            with turnstile.locked(), suppress(apsw.BusyError):
                 database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
             database.set_busy_timeout(self._busy // timedelta(milliseconds=1))

@@ -16,7 +16,7 @@ from gatepost.store.cache import Cache
 from gatepost.store.sqlite_connection import SqliteConnection, unavailable
 from gatepost.store.sqlite_file import SqliteFile
 from gatepost.store.transaction import READ_ONLY, Engine, Hints, Tx, Unit
-from gatepost.store.work import Gathering, Work, settle, waited, waited_alone, waited_here
+from gatepost.store.work import Gathering, Work, settle, wait_for, wait_for_single, wait_in_thread
 
 T = TypeVar("T")
 Queue = SimpleQueue[list[Work] | None]
@@ -50,6 +50,8 @@ class Reader:
 
 
 class Readers:
+    """The threads that run units which only read."""
+
     def __init__(self, reader: Callable[[], Reader], clock: Clock, engine: Engine) -> None:
         self._reader = reader
         self._engine = engine
@@ -70,14 +72,14 @@ class Readers:
         if hints.short:
             gathering = self._gathering = self._gathering.of(loop)
             gathering.add(work)
-            return cast(T, await waited(work))
+            return cast(T, await wait_for(work))
         self._long.put([work])
-        return cast(T, await waited_alone(work))
+        return cast(T, await wait_for_single(work))
 
     def read_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
         self._long.put([work])
-        return cast(T, waited_here(work))
+        return cast(T, wait_in_thread(work))
 
     def close(self) -> None:
         for queue in [self._short, *[self._long] * THREADS]:

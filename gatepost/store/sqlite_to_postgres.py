@@ -22,6 +22,8 @@ _STAYS = {"migrations", "workers"}  # the other store has its own
 
 
 class Moved(NamedTuple):
+    """The rows that were moved, and the new path of the old file."""
+
     rows: dict[str, int]  # by table
     aside: Path
 
@@ -32,15 +34,15 @@ def to_postgres(
     """Copy everything in one transaction. The other store must have its tables, and no rows."""
     with _held(source) as database, target.transaction():
         if target.execute("SELECT 1 FROM accounts LIMIT 1").fetchall():
-            raise BadSetting("the PostgreSQL database has accounts already; move into one that is empty")
+            raise BadSetting("the PostgreSQL database already has accounts; use an empty database")
         tables = [name for name in _tables(database) if name not in _STAYS]
         target.execute("DELETE FROM counters")
         rows = {table: _copy(database, target, table, passed) for table in tables}
         for table, count in rows.items():
             name = sql.Identifier(table)
-            [(there,)] = target.execute(sql.SQL("SELECT count(*) FROM {}").format(name)).fetchall()
-            if there != count:
-                raise BadSetting(f"{table}: {count} rows were read and {there} arrived; nothing was moved")
+            [(copied,)] = target.execute(sql.SQL("SELECT count(*) FROM {}").format(name)).fetchall()
+            if copied != count:
+                raise BadSetting(f"{table}: {count} rows were read, but {copied} were written; nothing was moved")
     return Moved(rows, _put_aside(source))
 
 
@@ -56,7 +58,7 @@ def _held(source: Path) -> Iterator[apsw.Connection]:
     """A snapshot. No process writes until the context is left."""
     turnstile = Turnstile(source.parent)
     try:
-        with turnstile.passed(), closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as database:
+        with turnstile.locked(), closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as database:
             database.execute("BEGIN IMMEDIATE")
             yield database
             database.execute("ROLLBACK")
@@ -89,8 +91,8 @@ def _copy(database: apsw.Connection, target: psycopg.Connection[Any], table: str
 
 
 def _value(database: apsw.Connection, text: str) -> int:
-    [(found,)] = database.execute(text).fetchall()
-    return int(cast(int, found))
+    [(value,)] = database.execute(text).fetchall()
+    return int(cast(int, value))
 
 
 def _put_aside(source: Path) -> Path:

@@ -200,11 +200,11 @@ class Precomputed(NamedTuple):
 
 
 class _NotCached(Exception):
-    pass
+    """The unit needs a row that is not in the cache."""
 
 
 class _CacheOnly:
-    """A connection that has nothing to say: the unit gets by with the cache, or fails."""
+    """A connection that fails every statement, so that a unit succeeds only if the cache has everything it reads."""
 
     def rows(self, _statement: str, _parameters: Any) -> list[Any]:
         raise _NotCached

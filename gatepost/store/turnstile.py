@@ -16,7 +16,7 @@ class Turnstile:
         self._write = -1
 
     @contextmanager
-    def passed(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         if self._gate < 0:
             self._gate = os.open(self._directory / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
         if self._write < 0:

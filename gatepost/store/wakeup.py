@@ -18,12 +18,14 @@ MOST = 100  # endpoints named in one wake-up
 _STALE = 60.0  # seconds: a worker renews its file more often
 
 
-def packed(awaited: Iterable[Key]) -> bytes:
-    found = list(awaited)
-    return b"".join(account + endpoint for account, endpoint in found) if len(found) <= MOST else b""
+def packed(endpoints: Iterable[Key]) -> bytes:
+    """The payload of a wake-up. It is empty, which means all endpoints, if there are too many to name."""
+    keys = list(endpoints)
+    return b"".join(account + endpoint for account, endpoint in keys) if len(keys) <= MOST else b""
 
 
 def unpacked(payload: bytes) -> list[Key]:
+    """The endpoints of a wake-up. Empty, which means all endpoints, if the payload is malformed."""
     if len(payload) % 32:
         return []
     return [(payload[start : start + 16], payload[start + 16 : start + 32]) for start in range(0, len(payload), 32)]
@@ -37,8 +39,8 @@ class WakeupSender:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
-    def send(self, awaited: Iterable[Key]) -> None:
-        payload = packed(awaited)
+    def send(self, endpoints: Iterable[Key]) -> None:
+        payload = packed(endpoints)
         with suppress(OSError):
             for file in self._directory.iterdir():
                 with suppress(OSError, ValueError, OverflowError):  # a failure does not affect the others
@@ -51,17 +53,17 @@ class WakeupSender:
 class WakeupListener:
     """Receives the wake-ups of a worker on an SQLite file, in a thread."""
 
-    def __init__(self, directory: Path, heard: OnWakeup) -> None:
+    def __init__(self, directory: Path, on_wakeup: OnWakeup) -> None:
         folder = directory / "bells"
         folder.mkdir(mode=0o700, exist_ok=True)
         _sweep(folder)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self._file = folder / str(self._socket.getsockname()[1])
-        self._heard = heard
+        self._on_wakeup = on_wakeup
         self._ended = False
         self.renew()
-        self._thread = threading.Thread(target=self._listen, name="gatepost-bell", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="gatepost-wakeup", daemon=True)
         self._thread.start()
 
     def renew(self) -> None:
@@ -73,7 +75,7 @@ class WakeupListener:
             payload = self._socket.recv(65536)
             if self._ended:
                 return
-            self._heard(unpacked(payload))
+            self._on_wakeup(unpacked(payload))
 
     def close(self) -> None:
         self._file.unlink(missing_ok=True)

@@ -10,10 +10,11 @@ from gatepost.core.errors import Unavailable
 from gatepost.store.transaction import NO_HINTS, Hints, Precomputed, Unit
 
 T = TypeVar("T")
-Watch = Callable[[int, float, list[str]], None]  # called after each commit: units, seconds, labels of what it appended
+OnCommit = Callable[[int, float, list[str]], None]  # called after each commit: units, seconds, labels
 
 
-def not_watched(_units: int, _seconds: float, _types: list[str]) -> None: ...
+def ignore_commit(_units: int, _seconds: float, _types: list[str]) -> None:
+    """Do nothing after a commit."""
 
 
 PATIENCE = 10.0  # seconds that a caller waits for its commit
@@ -140,7 +141,7 @@ def _expire(works: Iterable[Work]) -> None:
             work.future.set_exception(Unavailable("the store did not answer in time"))
 
 
-async def waited(work: Work) -> Any:
+async def wait_for(work: Work) -> Any:
     """The result of a unit that was added to a `Gathering`. Raises `Unavailable` if the commit takes too long."""
     if work.future is None:
         raise TypeError("this work was created without an event loop")
@@ -150,16 +151,16 @@ async def waited(work: Work) -> Any:
         work.left = True
 
 
-async def waited_alone(work: Work) -> Any:
+async def wait_for_single(work: Work) -> Any:
     """The same for a unit that was handed over by itself."""
     timer = asyncio.get_running_loop().call_later(PATIENCE, _expire, [work])
     try:
-        return await waited(work)
+        return await wait_for(work)
     finally:
         timer.cancel()
 
 
-def waited_here(work: Work) -> Any:
+def wait_in_thread(work: Work) -> Any:
     """The same for a caller that is a thread."""
     if work.done is None:
         raise TypeError("this work belongs to an event loop")

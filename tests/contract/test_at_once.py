@@ -77,7 +77,7 @@ def test_a_held_turnstile_keeps_nobody_but_the_unit(store: Watched, account: str
     other = Turnstile(tmp_path)
 
     async def story() -> None:
-        with other.passed():
+        with other.locked():
             waiting = asyncio.create_task(store.run(recording(account), hints=APPEND_ONLY))
             for _ in range(20):
                 await asyncio.sleep(0.001)

@@ -21,13 +21,13 @@ from gatepost.core.errors import Unavailable
 from gatepost.store import postgres as postgres_module
 from gatepost.store.cache import Cache
 from gatepost.store.pending import Key
-from gatepost.store.postgres import PostgresStore, _Line
+from gatepost.store.postgres import PostgresStore, _ThreadConnection
 from gatepost.store.postgres_connection import AppendOnly
 from gatepost.store.sqlite import MOST_UNITS, SqliteStore
 from gatepost.store.sqlite_connection import SqliteConnection
 from gatepost.store.transaction import NO_HINTS, READ_ONLY, Hints, Tx, Unit
 from gatepost.store.turnstile import Turnstile
-from gatepost.store.work import Gathering, Work, resolve, waited_alone
+from gatepost.store.work import Gathering, Work, resolve, wait_for_single
 from gatepost.webhooks.fanout import create_deliveries
 from tests.simulation.loop import Process, VirtualTimeLoop, context_of
 
@@ -171,7 +171,7 @@ class NoTurnstile(Turnstile):
     """There is one thread: nobody else can be writing."""
 
     @contextmanager
-    def passed(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def locked(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
         yield
 
 
@@ -275,8 +275,8 @@ class SimulatedPostgres(PostgresStore):
         with mock.patch.object(postgres_module, "Thread", mock.MagicMock()):
             super().__init__(url, clock, create_deliveries)
         self._disk, self._process = disk, process
-        self._writes = _Line(self, "write")
-        self._snapshots = _Line(self, "read")
+        self._writes = _ThreadConnection(self, "write")
+        self._snapshots = _ThreadConnection(self, "read")
         self._wakeup_sender = WakeupSender(disk)  # type: ignore[assignment]
         self._units = Commits(disk, process, self._transact_each)  # type: ignore[assignment]
         self._appends = Commits(disk, process, self._transact_together)  # type: ignore[assignment]
@@ -300,7 +300,7 @@ class SimulatedPostgres(PostgresStore):
             return await super().run(unit, hints)
         work = Work(unit, asyncio.get_running_loop().create_future())
         self._units.put([work])
-        result: T = await waited_alone(work)
+        result: T = await wait_for_single(work)
         return result
 
     def run_now(self, unit: Unit[T]) -> T:
@@ -327,4 +327,4 @@ class SimulatedPostgres(PostgresStore):
 
     def close(self) -> None:
         for line in (self._writes, self._snapshots, self._shared):
-            line.hang_up()
+            line.disconnect()
