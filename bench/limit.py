@@ -60,7 +60,7 @@ def handler(port: int) -> Any:
             return oauth_error(Refusal("invalid_client", "client authentication failed"))
         scopes.split(parsed["scope"][0])
         token = mint(draft, generated.key, token=ids.fresh(), subject=client.id, extra={}, at=clock.now())
-        return tokens.issued(token, ring.sign(token.key, _encode(token.claims), "at+jwt"), ids.new("evt"))
+        return tokens.token_response(token, ring.sign(token.key, _encode(token.claims), "at+jwt"), ids.new("evt"))
 
     return answer
 

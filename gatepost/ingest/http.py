@@ -7,12 +7,11 @@ are checked but not kept: an entry has the time at which it was recorded.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gatepost.accounts import account_rows
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
 from gatepost.ledger import publishable as rules
-from gatepost.ledger.operations import Answer, Caller, refused
+from gatepost.ledger.operations import Answer, Caller
 from gatepost.ledger.publishable import Event
 from gatepost.oauth import access_tokens
 from gatepost.store.transaction import Tx
@@ -40,42 +39,42 @@ class EventsRequest(NamedTuple):
 
 
 class Accepted(NamedTuple):
+    """The events of a request, published for an account."""
+
     account: str
     events: list[Published]  # empty for an empty batch
 
 
 async def answer(context: Context, request: Request) -> Reply:
-    shown = bearer.read_token(context, request)
-    if shown is None:
+    """Publish the events of a request. The token is checked before the body is parsed."""
+    token = bearer.read_token(context, request)
+    if token is None:
         return bearer.unauthenticated(context, request, SCOPE)
-    rejected = await context.check_token(shown)
+    rejected = await context.check_token(token)
     if rejected is not None:
         return definitions.reply(context, request, SCOPE, rejected)
     events = read(request)
 
     def unit(tx: Tx) -> Answer | Refusal | Accepted:
-        caller = access_tokens.authenticate(tx, context.service, shown)
+        caller = access_tokens.authenticate(tx, context.service, token)
         if isinstance(caller, Refusal):
             return caller
         if SCOPE not in caller.scopes:
-            return _refuse(tx, caller, request, Refusal("insufficient_scope", f"the scope {SCOPE} is required", SCOPE))
-        if isinstance(events, Refusal):
-            return _refuse(tx, caller, request, events)
-        return _publish(tx, caller, request, events)
+            refusal = definitions.insufficient_scope(SCOPE)
+        elif isinstance(events, Refusal):
+            refusal = events
+        else:
+            return _publish(tx, caller, request, events)
+        return definitions.record_refusal(tx, caller, request, "webhook.event.refused", refusal)
 
     try:
         outcome = await context.store.run(unit)
     except _RolledBack as error:
-        refusal = error.refusal
-
-        def again(tx: Tx) -> Answer | Refusal:
-            """Authenticate the caller again: this records the use of its DPoP proof, which was rolled back too."""
-            caller = access_tokens.authenticate(tx, context.service, shown)
-            return caller if isinstance(caller, Refusal) else _refuse(tx, caller, request, refusal)
-
-        outcome = await context.store.run(again)
+        # The unit now records the refusal, and also the use of the DPoP proof, which was rolled back.
+        events = error.refusal
+        outcome = await context.store.run(unit)
     if isinstance(outcome, Refusal):
-        context.forget_token(shown)
+        context.forget_token(token)
     if isinstance(outcome, Answer | Refusal):
         return definitions.reply(context, request, SCOPE, outcome)
     rendered = [_render(published) for published in outcome.events]
@@ -94,21 +93,12 @@ class _RolledBack(Exception):
 
 
 def _publish(tx: Tx, caller: Caller, request: Request, sent: EventsRequest) -> Accepted:
-    account = account_rows.load(tx, caller.account)
-    if account is None:
-        raise LookupError(caller.account)
+    account = definitions.load_account(tx, caller)
     published = publish.several(tx, account, sent.events, caller.origin(request.id, request.source))
     if isinstance(published, tuple):
-        place, refusal = published
-        raise _RolledBack(_at(place, refusal) if sent.batch else refusal)
+        index, refusal = published
+        raise _RolledBack(_in_batch(index, refusal) if sent.batch else refusal)
     return Accepted(account.id, published)
-
-
-def _refuse(tx: Tx, caller: Caller, request: Request, refusal: Refusal) -> Answer:
-    account = account_rows.load(tx, caller.account)
-    if account is None:
-        raise LookupError(caller.account)
-    return refused(tx, account, "webhook.event.refused", caller.origin(request.id, request.source), refusal)
 
 
 def _render(published: Published) -> dict[str, Any]:
@@ -144,16 +134,16 @@ def read(request: Request) -> EventsRequest | Refusal:
     if len(parsed.value) > MAX_BATCH:
         return Refusal("request_too_large", f"a batch may have at most {MAX_BATCH} events")
     events: list[Event] = []
-    for place, value in enumerate(parsed.value):
+    for index, value in enumerate(parsed.value):
         event = read_event(value)
         if isinstance(event, Refusal):
-            return _at(place, event)
+            return _in_batch(index, event)
         events.append(event)
     return EventsRequest(events, batch=True)
 
 
-def _at(place: int, refusal: Refusal) -> Refusal:
-    return Refusal(refusal.code, f"event {place}: {refusal.detail}", f"/{place}{refusal.pointer}")
+def _in_batch(index: int, refusal: Refusal) -> Refusal:
+    return Refusal(refusal.code, f"event {index}: {refusal.detail}", f"/{index}{refusal.pointer}")
 
 
 def read_event(sent: Any) -> Event | Refusal:
@@ -204,8 +194,8 @@ def _any(_value: Any) -> str:
     return ""
 
 
-# Attribute → its check, which returns "" or what is required. `publishable.event` checks `type`, `id` and the length of
-# `subject`, for all sources.
+# Attribute → its check, which returns "" or what the value must be. For all sources, `publishable.event` checks `type`,
+# `id` and the length of `subject`.
 _CHECKS: dict[str, Callable[[Any], str]] = {
     "specversion": _version,
     "id": _any,

@@ -18,7 +18,7 @@ from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.core.logging import log
 from gatepost.ingest.nats_connection import CONSUMER, OUTAGES, connect, prepare_consumer
-from gatepost.ingest.nats_message import MAX_TRIES, Message, Place, publish_some, read, refuse_all
+from gatepost.ingest.nats_message import MAX_TRIES, Message, StreamPosition, publish_some, read, refuse_all
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.publish import Published
@@ -56,6 +56,8 @@ class Received(NamedTuple):
 
 
 class _Reader:
+    """Reads the stream in one process, and connects again after an outage."""
+
     def __init__(
         self, store: Store, url: str, stream: str, stopping: asyncio.Event, traces: "Traces | None"
     ) -> None:  # fmt: skip
@@ -109,12 +111,8 @@ class _Reader:
 
     async def _read(self, connection: Client) -> None:
         self._arrived = asyncio.Queue()  # messages of an earlier connection cannot be acknowledged any more
-
-        async def receive(message: Msg) -> None:
-            self._arrived.put_nowait(message)
-
         inbox = connection.new_inbox()
-        await connection.subscribe(inbox, cb=receive)
+        await connection.subscribe(inbox, cb=self._arrived.put)
         request = json.dumps({"batch": BATCH, "expires": int(REQUEST_EXPIRES * 1_000_000_000)}).encode()
         expected = 0
         waking = asyncio.create_task(self._stopping.wait())
@@ -134,7 +132,7 @@ class _Reader:
                     self._note_response()
         finally:
             waking.cancel()
-        await _give_back(self._waiting())
+        await _return(self._take_arrived())
         if connection.is_closed:
             raise nats.errors.ConnectionClosedError
 
@@ -144,24 +142,20 @@ class _Reader:
         Headers would not distinguish the two, because a publisher may set any header.
         """
         first = await asyncio.wait_for(self._arrived.get(), SILENCE)
-        arrived = [*([first] if first else []), *self._waiting()]
+        arrived = [*([first] if first else []), *self._take_arrived()]
         messages = [message for message in arrived if message.reply.startswith("$JS.ACK.")]
         return messages, [message for message in arrived if not message.reply]
 
-    def _waiting(self) -> list[Msg]:
-        waiting: list[Msg] = []
-        while not self._arrived.empty():
-            message = self._arrived.get_nowait()
-            if message is not None:
-                waiting.append(message)
-        return waiting
+    def _take_arrived(self) -> list[Msg]:
+        arrived = [self._arrived.get_nowait() for _ in range(self._arrived.qsize())]
+        return [message for message in arrived if message is not None]
 
     # --- publishing
 
     async def _publish(self, messages: list[Msg]) -> None:
         for part in parts(messages):
             if self._stopping.is_set():
-                await _give_back(part)
+                await _return(part)
                 continue
             batch = [Received(message, _parse(message)) for message in part]
             while batch:
@@ -187,8 +181,8 @@ class _Reader:
             if isinstance(outcome, Published):
                 await received.raw.ack()
             else:
-                place = received.message.place
-                log.error("message refused", stream=place.stream, sequence=place.sequence, error=outcome.detail)
+                position = received.message.position
+                log.error("message refused", stream=position.stream, sequence=position.sequence, error=outcome.detail)
                 await received.raw.term()
         return len(outcomes)
 
@@ -227,9 +221,9 @@ def parts(messages: list[Msg]) -> Iterator[list[Msg]]:
 
 def _parse(raw: Msg) -> Message:
     metadata = raw.metadata
-    place = Place(metadata.stream, metadata.sequence.stream, clock.milliseconds(metadata.timestamp))
+    position = StreamPosition(metadata.stream, metadata.sequence.stream, clock.milliseconds(metadata.timestamp))
     subject = "".join(char if char.isprintable() else "�" for char in raw.subject)
-    return read(place, subject, raw.headers or {}, raw.data)
+    return read(position, subject, raw.headers or {}, raw.data)
 
 
 async def _redeliver_later(batch: list[Received]) -> None:
@@ -238,7 +232,7 @@ async def _redeliver_later(batch: list[Received]) -> None:
         await received.raw.nak(delay=RETRY_PAUSES[min(received.raw.metadata.num_delivered, len(RETRY_PAUSES)) - 1])
 
 
-async def _give_back(messages: list[Msg]) -> None:
+async def _return(messages: list[Msg]) -> None:
     """Have messages redelivered to another process at once."""
     for message in messages:
         if message.reply:

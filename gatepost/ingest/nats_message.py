@@ -25,8 +25,8 @@ _ORIGIN = Origin("nats")
 _MEMBERS = ("account", "type", "data", "id")
 
 
-class Place(NamedTuple):
-    """The position of a message. It includes the time, because a stream that is created again counts from one again."""
+class StreamPosition(NamedTuple):
+    """The position of a message. It has the time, because a stream that is created again counts from one again."""
 
     stream: str
     sequence: int
@@ -34,24 +34,26 @@ class Place(NamedTuple):
 
 
 class Message(NamedTuple):
-    place: Place
+    """A message that was read: the event to publish for an account, or why it is refused."""
+
+    position: StreamPosition
     subject: str
     account: str
     event: Event | Refusal
 
 
-def read(place: Place, subject: str, headers: Mapping[str, str], body: bytes) -> Message:
+def read(position: StreamPosition, subject: str, headers: Mapping[str, str], body: bytes) -> Message:
     """Read {"account", "type", "data", "id"}. The id defaults to the header Nats-Msg-Id, or else to the position."""
     members = _members(body)
     if isinstance(members, Refusal):
-        return Message(place, subject, "", members)
+        return Message(position, subject, "", members)
     event_id, source = members.get("id"), ""
     if event_id is None:
         event_id = headers.get("Nats-Msg-Id")
     if event_id is None:
-        event_id, source = f"{place.sequence} {place.stored_at}", f"nats:{place.stream}"
+        event_id, source = f"{position.sequence} {position.stored_at}", f"nats:{position.stream}"
     event = rules.event(members["type"], members["data"], event_id, source=source)
-    return Message(place, subject, members["account"], event)
+    return Message(position, subject, members["account"], event)
 
 
 def _members(body: bytes) -> dict[str, Any] | Refusal:
@@ -108,15 +110,15 @@ def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
 
 def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
     """Record a refusal in the operator's ledger. The insert decides, so a redelivered message is recorded once."""
-    operator, raw, place = lookup.named(tx, OPERATOR), ids.fresh(), message.place
-    name = hashlib.sha256(f"refused\0{place.stream}\0{place.sequence}\0{place.stored_at}".encode()).digest()
+    operator, raw, position = lookup.named(tx, OPERATOR), ids.fresh(), message.position
+    name = hashlib.sha256(f"refused\0{position.stream}\0{position.sequence}\0{position.stored_at}".encode()).digest()
     if not published_ids.add(tx, operator.id, name, raw, name):
         return
     data = {
         "error": refusal.code,
         "error_description": refusal.detail,
-        "stream": place.stream,
-        "sequence": place.sequence,
+        "stream": position.stream,
+        "sequence": position.sequence,
         "subject": message.subject[:256],
     }
     if refusal.pointer:
@@ -127,7 +129,7 @@ def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
             "webhook.event.refused",
             account=operator.id,
             origin=_ORIGIN,
-            subject=f"{place.stream}:{place.sequence}",
+            subject=f"{position.stream}:{position.sequence}",
             data=data,
             at=tx.at,
             keep_days=operator.seconds("audit_retention") // 86400,

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from gatepost.core import clock
@@ -105,7 +106,7 @@ class Context:
         used, self._used = sorted(self._used), set()
         at = self.now().replace(second=0, microsecond=0)
         for start in range(0, len(used), 100):
-            await self.store.run(_mark_used(used[start : start + 100], at))
+            await self.store.run(partial(_mark_used, used=used[start : start + 100], at=at))
 
     async def load_keys(self) -> None:
         """Read the key set from the store. A web process does so when it starts, and then in the background."""
@@ -119,13 +120,10 @@ class Context:
         return self._jwks or {}
 
 
-def _mark_used(used: list[tuple[str, str]], at: datetime) -> Callable[[Tx], None]:
-    def unit(tx: Tx) -> None:
-        for account, secret in used:
-            if secret.startswith("sec_"):
-                client_rows.mark_secret_used(tx, account, secret, at)
-
-    return unit
+def _mark_used(tx: Tx, used: list[tuple[str, str]], at: datetime) -> None:
+    for account, secret in used:
+        if secret.startswith("sec_"):
+            client_rows.mark_secret_used(tx, account, secret, at)
 
 
 Handler = Callable[[Context, Request], Awaitable[Reply]]

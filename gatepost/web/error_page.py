@@ -66,9 +66,9 @@ def prefers_html(accept: str) -> bool:
 
 
 def _weight(parameters: list[str]) -> float:
-    given = next((item.removeprefix("q=") for item in parameters if item.startswith("q=")), "1")
+    text = next((item.removeprefix("q=") for item in parameters if item.startswith("q=")), "1")
     try:
-        weight = float(given)
+        weight = float(text)
     except ValueError:
         return 0.0
     return weight if 0 <= weight <= 1 else 0.0

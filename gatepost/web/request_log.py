@@ -26,12 +26,14 @@ class RequestLog:
         """Start the span of a request, if tracing is enabled. `path` is empty if it is not served."""
         if self._traces is None:
             return None
-        return self._traces.start_request(scope["headers"], _known_method(scope), path)
+        method = scope["method"] if scope["method"] in _METHODS else ""
+        return self._traces.start_request(scope["headers"], method, path)
 
     def record(
         self, scope: Scope, path: str, started: float, span: "Span | None", reply: Reply, request: str, source: str
     ) -> None:  # fmt: skip
         """Record a request that was answered. `started` is the value of `perf_counter` when it arrived."""
+        method = scope["method"] if scope["method"] in _METHODS else ""
         ms = int((perf_counter() - started) * 100_000) / 100
         entry, error, account, client, grant_type = reply.log_fields
         if not entry:
@@ -41,15 +43,10 @@ class RequestLog:
             trace = self._traces.end_request(span, reply.status, request, entry, reply.published)
         log_request(
             RequestLine(
-                "info" if reply.status < 500 else "error", None, request, _known_method(scope), path, reply.status, ms,
+                "info" if reply.status < 500 else "error", None, request, method, path, reply.status, ms,
                 source, entry, error, account, client, grant_type, trace,
             )
         )  # fmt: skip
-
-
-def _known_method(scope: Scope) -> str:
-    method: str = scope["method"]
-    return method if method in _METHODS else ""
 
 
 def log_failure(error: Exception, request: str, path: str) -> Refusal:

@@ -94,7 +94,7 @@ def _without_port(node: str) -> str:
 
 
 def _is_address(text: str) -> bool:
-    if len(text) > _MAX_ADDRESS or "%" in text:  # a zone may be any text, and has no meaning on another machine
+    if len(text) > _MAX_ADDRESS or "%" in text:  # a zone (RFC 4007) has no meaning on another machine
         return False
     try:
         ipaddress.ip_address(text)

@@ -11,43 +11,40 @@ from gatepost.store.transaction import SHORT, Tx
 from gatepost.web import bearer
 from gatepost.web.context import Context
 from gatepost.web.requests import Request, form
-from gatepost.web.responses import NO_STORE, Header, Reply, json, oauth_error
-from gatepost.web.tokens import form_of_client, note_failed_authentication, refuse_client
+from gatepost.web.responses import NO_STORE, Reply, json, oauth_error
+from gatepost.web.tokens import read_client_form, refuse_client
 
 
 async def introspect(context: Context, request: Request) -> Reply:
-    """Reading is enough where a secret is shown. Other proofs are used up, and failures are counted."""
-    read = _read(context, request)
-    if isinstance(read, Reply):
-        return read
-    credentials, token = read
+    """Answer an introspection request. RFC 7662, section 2.1.
 
-    def look(tx: Tx) -> tuple[AuthenticatedClient, dict[str, Any]] | None:
-        authenticated = (
-            client_authentication.authenticate_by_secret(tx, context.service, credentials)
-            if isinstance(token, str)
-            else None
-        )
-        if authenticated is None or not authenticated.is_valid(tx.at) or isinstance(token, Refusal):
+    A client secret is checked without a commit. Other credentials are used up, and failures are counted.
+    """
+    parsed = _credentials_and_token(context, request)
+    if isinstance(parsed, Reply):
+        return parsed
+    credentials, token = parsed
+
+    def act(tx: Tx, client: AuthenticatedClient, text: str) -> dict[str, Any]:
+        return introspection.introspect(tx, context.service, client, text)
+
+    def read(tx: Tx) -> tuple[AuthenticatedClient, dict[str, Any]] | None:
+        if isinstance(token, Refusal):
             return None
-        return authenticated, introspection.introspect(tx, context.service, authenticated, token)
+        client = client_authentication.authenticate_by_secret(tx, context.service, credentials)
+        return (client, act(tx, client, token)) if client is not None and client.is_valid(tx.at) else None
 
-    seen = await context.store.read(look, SHORT)
-    if seen is not None:
-        authenticated, told = seen
-        context.note_use(authenticated.account.id, authenticated.by)
-        return json(200, told, NO_STORE)
-    found = await _as_client(
-        context,
-        request,
-        credentials,
-        token,
-        lambda tx, authenticated, text: introspection.introspect(tx, context.service, authenticated, text),
-    )
-    return found if isinstance(found, Reply) else json(200, found, NO_STORE)
+    answered = await context.store.read(read, SHORT)
+    if answered is None:
+        return await _as_client(context, request, credentials, token, act)
+    return _reply(context, *answered)
 
 
 async def revoke(context: Context, request: Request) -> Reply:
+    """Answer a revocation request. RFC 7009, section 2.
+
+    The login application sends a signed token instead of client credentials.
+    """
     sent = form(request)
     token = "" if isinstance(sent, Refusal) else sent.get("token", [""])[0]
     if revocation.is_by_login_application(token):
@@ -55,69 +52,66 @@ async def revoke(context: Context, request: Request) -> Reply:
             lambda tx: revocation.by_login_application(tx, context.service, token, request.id, request.source)
         )
         return oauth_error(ended) if isinstance(ended, Refusal) else json(200, {}, NO_STORE)
-    read = _read(context, request)
-    if isinstance(read, Reply):
-        return read
+    parsed = _credentials_and_token(context, request)
+    if isinstance(parsed, Reply):
+        return parsed
 
-    def give_back(tx: Tx, authenticated: AuthenticatedClient, text: str) -> dict[str, Any]:
-        origin = Origin(authenticated.client.id, request.id, request.source)
-        revocation.by_client(tx, context.service, authenticated, text, origin)
+    def act(tx: Tx, client: AuthenticatedClient, text: str) -> dict[str, Any]:
+        revocation.by_client(tx, context.service, client, text, Origin(client.client.id, request.id, request.source))
         return {}
 
-    found = await _as_client(context, request, *read, give_back)
-    return found if isinstance(found, Reply) else json(200, found, NO_STORE)
+    return await _as_client(context, request, *parsed, act)
 
 
-def _read(context: Context, request: Request) -> tuple[ClientCredentials, str | Refusal] | Reply:
-    """Who asks, and about which token."""
-    found = form_of_client(context, request)
-    if isinstance(found, Reply):
-        return found
-    credentials, sent = found
+def _credentials_and_token(context: Context, request: Request) -> tuple[ClientCredentials, str | Refusal] | Reply:
+    parsed = read_client_form(context, request)
+    if isinstance(parsed, Reply):
+        return parsed
+    credentials, sent = parsed
     if isinstance(sent, Refusal):
         return credentials, sent
-    missing = Refusal("invalid_request", "token: missing", "token")
-    return credentials, sent["token"][0] if "token" in sent else missing
+    return credentials, sent["token"][0] if "token" in sent else Refusal("invalid_request", "token: missing", "token")
 
 
 async def _as_client(
     context: Context, request: Request, credentials: ClientCredentials, token: str | Refusal,
     act: Callable[[Tx, AuthenticatedClient, str], dict[str, Any]],
-) -> dict[str, Any] | Reply:  # fmt: skip
+) -> Reply:  # fmt: skip
+    """Authenticate the client and act on the token in one unit."""
     endpoint = request.path.rpartition("/")[2]
 
     def unit(tx: Tx) -> tuple[AuthenticatedClient, dict[str, Any]] | RefusedRequest:
         origin = Origin(credentials.client, request.id, request.source)
-        authenticated = client_authentication.authenticate(tx, context.service, credentials, origin)
-        if isinstance(authenticated, Refusal):
-            return RefusedRequest(authenticated, authenticated=False)
-        checked = token
-        if endpoint == "introspect" and authenticated.client.public:
-            checked = Refusal("invalid_client", "introspection needs a client that authenticates")
-        if isinstance(checked, Refusal):
-            return refuse(tx, authenticated, checked, origin, "oauth.request.refused", {"at": endpoint})
-        return authenticated, act(tx, authenticated, checked)
+        client = client_authentication.authenticate(tx, context.service, credentials, origin)
+        if isinstance(client, Refusal):
+            return RefusedRequest(client, authenticated=False)
+        if endpoint == "introspect" and client.client.public:
+            refusal = Refusal("invalid_client", "introspection requires a client that authenticates")
+        elif isinstance(token, Refusal):
+            refusal = token
+        else:
+            return client, act(tx, client, token)
+        return refuse(tx, client, refusal, origin, "oauth.request.refused", {"at": endpoint})
 
     outcome = await context.run(unit)
-    if isinstance(outcome, RefusedRequest):
-        if not outcome.authenticated:
-            note_failed_authentication(request, outcome.refusal)
-        event: tuple[Header, ...] = (("gatepost-event", outcome.event),) if outcome.event else ()
-        return refuse_client(outcome.refusal, *event)
-    authenticated, told = outcome
-    context.note_use(authenticated.account.id, authenticated.by)
-    return told
+    return refuse_client(request, outcome) if isinstance(outcome, RefusedRequest) else _reply(context, *outcome)
+
+
+def _reply(context: Context, client: AuthenticatedClient, body: dict[str, Any]) -> Reply:
+    context.note_use(client.account.id, client.by)
+    return json(200, body, NO_STORE)
 
 
 async def userinfo(context: Context, request: Request) -> Reply:
-    sent = bearer.read_token(context, request)
-    if sent is None:
+    """Answer a userinfo request. OIDC Core 1.0, section 5.3."""
+    token = bearer.read_token(context, request)
+    if token is None:
         return bearer.unauthenticated(context, request, "openid")
 
     def unit(tx: Tx) -> dict[str, Any] | Refusal:
-        return introspection.userinfo(tx, context.service, sent)
+        return introspection.userinfo(tx, context.service, token)
 
-    outcome = await (context.store.read(unit, SHORT) if sent.proof is None else context.store.run(unit))
+    outcome = await (context.store.read(unit, SHORT) if token.proof is None else context.store.run(unit))
     if isinstance(outcome, Refusal):
         return oauth_error(outcome, bearer.challenged(context, request, outcome, "openid"))
     return json(200, outcome, NO_STORE)

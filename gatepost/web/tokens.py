@@ -25,18 +25,22 @@ from gatepost.web.responses import NO_STORE, Header, LogFields, Reply, json, oau
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
-# In the bodies of requests that a client sends again and again in the same bytes, so that parsing them is cached.
+# In the bodies of requests that a client may repeat byte by byte. Parsing them is cached.
 _REPEATED = tuple(f"grant_type={name}".encode() for name, grant in GRANTS.items() if grant.load is None)
+_FAILED = Refusal("invalid_client", "client authentication failed")
 _encode = msgspec.json.Encoder().encode
 
 
 async def answer(context: Context, request: Request) -> Reply:
+    """Answer a token request."""
     key = _cache_key(context, request) if any(mark in request.body for mark in _REPEATED) else None
     parsed = context.parsed_requests.get(key) if key else None
     if parsed is None:
-        parsed = _parse(context, request)
+        parsed = read_client_form(context, request, repeatable=("resource", "audience"))
         if isinstance(parsed, Reply):
             return parsed
+        credentials, sent = parsed
+        parsed = credentials, sent if isinstance(sent, Refusal) else _token_request(context, request, sent)
     credentials, token_request = parsed
     if isinstance(token_request, Refusal) and bearer.is_nonce_challenge(token_request):
         count_token_request(("", token_request.code))
@@ -59,62 +63,62 @@ async def answer(context: Context, request: Request) -> Reply:
             members = outcome.members
             if outcome.id_token is not None:
                 members = {**members, "id_token": id_tokens.sign(context.service.ring, outcome.id_token, signed)}
-            return issued(outcome.token, signed, outcome.event, members, grant_type)
+            return token_response(outcome.token, signed, outcome.event, members, grant_type)
         case Explained():
             count_token_request((grant_type, "explained"))
             applied = ("preference-applied", "explain")
             return json(200, outcome.body, NO_STORE, applied, ("gatepost-event", outcome.event))
         case RefusedRequest():
-            if not outcome.authenticated:
-                note_failed_authentication(request, outcome.refusal)
             count_token_request((grant_type, outcome.refusal.code))
-            return refuse_client(outcome.refusal, *([("gatepost-event", outcome.event)] if outcome.event else []))
+            return refuse_client(request, outcome)
 
 
 def _cache_key(context: Context, request: Request) -> bytes:
     """A keyed hash of everything in the request that parsing reads."""
     sent = request.headers
-    named = f"{sent.get('authorization')}\0{sent.get('content-type')}\0{sent.get('prefer')}\0{sent.get('dpop')}\0"
+    fields = f"{sent.get('authorization')}\0{sent.get('content-type')}\0{sent.get('prefer')}\0{sent.get('dpop')}\0"
     return hashlib.blake2b(
-        named.encode("latin-1") + request.body, digest_size=16, key=context.service.keys.hash
+        fields.encode("latin-1") + request.body, digest_size=16, key=context.service.keys.hash
     ).digest()
 
 
-def _parse(context: Context, request: Request) -> tuple[ClientCredentials, TokenRequest | Refusal] | Reply:
-    parsed = form_of_client(context, request, repeatable=("resource", "audience"))
-    if isinstance(parsed, Reply):
-        return parsed
-    credentials, sent = parsed
-    return credentials, sent if isinstance(sent, Refusal) else _token_request(context, request, sent)
-
-
-def form_of_client(
+def read_client_form(
     context: Context, request: Request, *, repeatable: tuple[str, ...] = ()
 ) -> tuple[ClientCredentials, dict[str, list[str]] | Refusal] | Reply:  # fmt: skip
-    """The credentials in a form, and its parameters or what is wrong with them; or the reply if it has no credentials.
+    """The credentials in a form, and its parameters or what is wrong with them. A reply if it has no credentials.
 
-    An invalid form is refused only after its client authenticated, so that the refusal is recorded.
+    An invalid form is refused only after its client has authenticated, so that the refusal is recorded.
     """
     parsed = form(request, repeatable=repeatable)
     credentials = read_credentials(context.service, request, {} if isinstance(parsed, Refusal) else parsed)
     if isinstance(credentials, Refusal):
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
-        note_failed_authentication(request, msgspec.structs.replace(credentials, rule=UNKNOWN))
-        return refuse_client(credentials)
+        refusal = msgspec.structs.replace(credentials, rule=UNKNOWN)
+        return refuse_client(request, RefusedRequest(refusal, authenticated=False))
     return credentials, parsed
 
 
-def note_failed_authentication(request: Request, refusal: Refusal) -> None:
-    """Count and log a failure. That of an unknown client belongs to no account, so no ledger has it."""
-    if refusal.rule == UNKNOWN:
-        UNKNOWN_CLIENTS.inc()
-    log.warning("client authentication failed", client=refusal.rule, source=request.source, request=request.id)
+def refuse_client(request: Request, refused: RefusedRequest) -> Reply:
+    """The response to a client whose request is refused. A failed authentication is counted and logged.
+
+    A failure of an unknown client belongs to no account, so no ledger records it.
+    """
+    refusal = refused.refusal
+    if not refused.authenticated:
+        if refusal.rule == UNKNOWN:
+            UNKNOWN_CLIENTS.inc()
+        log.warning("client authentication failed", client=refusal.rule, source=request.source, request=request.id)
+    headers = [_BASIC] if refusal.status == 401 else []
+    if refused.event:
+        headers.append(("gatepost-event", refused.event))
+    return oauth_error(refusal, *headers)
 
 
-def issued(
+def token_response(
     token: Token, signed: bytes, event: str, members: Mapping[str, str] = MappingProxyType({}), grant_type: str = ""
 ) -> Reply:  # fmt: skip
+    """The response with an access token, and the other `members` of the grant. RFC 6749, section 5.1."""
     body = {
         "access_token": signed.decode(),
         "token_type": token.kind,
@@ -127,24 +131,20 @@ def issued(
     return Reply(200, _encode(body), headers, "application/json", log_fields)
 
 
-def refuse_client(refusal: Refusal, *headers: Header) -> Reply:
-    return oauth_error(refusal, *((_BASIC,) if refusal.status == 401 else ()), *headers)
-
-
 def read_credentials(
     service: Service, request: Request, sent: Mapping[str, list[str]]
 ) -> ClientCredentials | Refusal:  # fmt: skip
-    """RFC 6749, section 2.3: a client authenticates by one method per request."""
+    """The credentials of a client, which uses one method per request. RFC 6749, section 2.3."""
     key, authorization = service.keys.hash, request.headers.get("authorization")
     basic = _basic(key, authorization) if authorization is not None else None
     if isinstance(basic, Refusal):
         return basic
     if sum((basic is not None, "client_secret" in sent, "client_assertion" in sent)) > 1:
-        return Refusal("invalid_request", "authenticate by one method, not several")
+        return Refusal("invalid_request", "use only one method of client authentication")
     client_id = sent.get("client_id", [""])[0]
     if basic is not None:
         if client_id and client_id != basic.client:
-            return Refusal("invalid_request", "client_id: differs from that of the Authorization header", "client_id")
+            return Refusal("invalid_request", "client_id: differs from the Authorization header", "client_id")
         return basic
     if "client_assertion" in sent:
         if sent.get("client_assertion_type") != [ASSERTION_TYPE]:
@@ -159,15 +159,14 @@ def read_credentials(
         return ClientCredentials(client_id, "client_secret_post", digest=digest(key, sent["client_secret"][0]))
     if client_id:
         return ClientCredentials(client_id, "none")
-    return Refusal("invalid_client", "client authentication failed")
+    return _FAILED
 
 
 def _basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
-    """RFC 6749, section 2.3.1: id and secret are form-encoded inside the Basic credentials."""
-    kind, _, encoded = authorization.partition(" ")
-    failed = Refusal("invalid_client", "client authentication failed")
-    if kind.lower() != "basic":
-        return failed
+    """The credentials of HTTP Basic. RFC 6749, section 2.3.1: id and secret are form-encoded."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return _FAILED
     try:
         client, colon, secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
         if "%" in client or "+" in client:
@@ -175,8 +174,8 @@ def _basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
         if "%" in secret or "+" in secret:
             secret = unquote_plus(secret, errors="strict")
     except ValueError:
-        return failed
-    return ClientCredentials(client, "client_secret_basic", digest=digest(key, secret)) if colon else failed
+        return _FAILED
+    return ClientCredentials(client, "client_secret_basic", digest=digest(key, secret)) if colon else _FAILED
 
 
 def _token_request(context: Context, request: Request, sent: Mapping[str, list[str]]) -> TokenRequest | Refusal:

@@ -46,7 +46,7 @@ def test_no_html_page_asks_for_input() -> None:
     pages = {path.name for path, source in sources.items() if "text/html" in source}
     assert pages == {"authorize.py", "error_page.py"}
     assert not re.search(r"<(a|form|input|button|script|select|textarea)\b", inspect.getsource(error_page))
-    form = inspect.getsource(authorize._form)
+    form = inspect.getsource(authorize._form_post)
     assert inspect.getsource(authorize).count("text/html") == form.count("text/html") == 1
     assert set(re.findall(r'<input type="(\w+)"', form)) == {"hidden"}
     assert not re.search(r"<(select|textarea)", form)

@@ -373,7 +373,7 @@ PARSERS: dict[str, Parser] = {
         MAX_HEADERS, FORWARDED,
     ),
     "Authorization": Parser(basic, MAX_HEADERS, WORDS),
-    "Cookie": Parser(lambda text: authorize.browser(SURFACE, request(cookie=text)), MAX_HEADERS, WORDS),
+    "Cookie": Parser(lambda text: authorize.browser_cookie(SURFACE, request(cookie=text)), MAX_HEADERS, WORDS),
     "Prefer": Parser(preferences, MAX_HEADERS, WORDS),
     "Accept": Parser(prefers_html, MAX_HEADERS, WORDS | {
         "many types": text_of(repeated("a/b;q=0.5", between=",")),

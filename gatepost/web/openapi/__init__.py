@@ -18,11 +18,12 @@ __all__ = ["OPERATIONS", "document", "text"]
 
 def document() -> Json:
     """The whole document."""
-    paths: dict[str, Json] = {}
-    for path, route in ROUTES.items():
-        if route.kind == "operation":
-            paths[path] = {method.lower(): _operation(path, OPERATIONS[(method, path)]) for method in route.methods}
-    found: Json = {
+    paths = {
+        path: {method.lower(): _operation(path, OPERATIONS[(method, path)]) for method in route.methods}
+        for path, route in ROUTES.items()
+        if route.kind == "operation"
+    }
+    whole: Json = {
         "openapi": "3.1.0",
         "info": {
             "title": "Gatepost",
@@ -47,11 +48,11 @@ def document() -> Json:
             },
         },
     }
-    return published(found)
+    return published(whole)
 
 
 def _operation(path: str, operation: Operation) -> Json:
-    found: Json = {
+    described: Json = {
         "operationId": operation.summary.lower().replace(" a ", " ").replace(" ", "_"),
         "summary": operation.summary,
         "tags": [path.split("/")[1]],
@@ -61,11 +62,11 @@ def _operation(path: str, operation: Operation) -> Json:
         | _refusals(path, operation),
     }
     if operation.description:
-        found["description"] = operation.description
+        described["description"] = operation.description
     if operation.request:
         media_type, schema = operation.request
-        found["requestBody"] = {"required": True, "content": {media_type: {"schema": ref(schema)}}}
-    return found
+        described["requestBody"] = {"required": True, "content": {media_type: {"schema": ref(schema)}}}
+    return described
 
 
 def _response(schema: str, description: str) -> Json:
@@ -81,17 +82,17 @@ def _refusals(path: str, operation: Operation) -> dict[str, Json]:
     media_type, schema, member = "application/problem+json", "Problem", "code"
     if path.startswith("/oauth/"):
         media_type, schema, member = "application/json", "OAuthError", "error"
-    found: dict[str, Json] = {}
+    responses: dict[str, Json] = {}
     status_of = {code: 401 if operation.scope and code in PROOF else ERRORS[code].status for code in operation.codes}
     for status in sorted(set(status_of.values())):
         codes = [code for code in operation.codes if status_of[code] == status]
         more = {401: ["WWW-Authenticate"], 403: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
-        found[str(status)] = {
+        responses[str(status)] = {
             "description": "\n".join(f"- `{code}`: {ERRORS[code].meaning}" for code in codes),
             "headers": _headers("Gatepost-Event", *more.get(status, [])),
             "content": {media_type: {"schema": {"allOf": [ref(schema), {"properties": {member: {"enum": codes}}}]}}},
         }
-    return found
+    return responses
 
 
 def _headers(*more: str) -> Json:

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from gatepost.core.json_schema import Json, identifier
 from gatepost.web import definitions, deliveries
-from gatepost.web.openapi.deliveries import QUERY
 from gatepost.web.requests import FORM
 from gatepost.web.responses import VERSION
 
@@ -25,27 +24,35 @@ _ANY = ("invalid_request", "unsupported_version", "too_many_requests", "temporar
 PROOF = ("invalid_dpop_proof", "use_dpop_nonce")  # RFC 9449: 401 where an access token is sent
 _BEARER = ("invalid_token", "insufficient_scope", *PROOF)
 _BODY = ("request_timeout", "request_too_large", "unsupported_media_type")
-_DEFINING = (*_ANY, *_BEARER, *_BODY, "limit_reached", "idempotency_key_reused")
-_KEYED = ("Gatepost-Version", "DPoP", "Idempotency-Key")
+
+
+def _define(noun: str, operation: definitions.Operation, description: str, *codes: str) -> Operation:
+    """One of the operations that define a resource. The names of its schemas begin with the last word of the noun."""
+    resource = noun.rsplit(maxsplit=1)[-1]
+    schema = resource.title()
+    return Operation(
+        f"Define a {noun}",
+        (*_ANY, *_BEARER, *_BODY, "limit_reached", "idempotency_key_reused", *codes),
+        operation.scope,
+        description,
+        ("application/json", f"{schema}Definition"),
+        ((201, schema, "Created."), (200, schema, f"The current {resource}.")),
+        ("Gatepost-Version", "DPoP", "Idempotency-Key"),
+    )
+
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("POST", "/oauth/clients"): Operation(
-        "Define a client",
-        (*_DEFINING, "invalid_client_metadata", "invalid_redirect_uri", "not_found"),
-        definitions.CLIENTS.scope,
+    ("POST", "/oauth/clients"): _define(
+        "client",
+        definitions.CLIENTS,
         "Without client_id, creates a client. With client_id, changes the members sent.",
-        ("application/json", "ClientDefinition"),
-        ((201, "Client", "Created."), (200, "Client", "The current client.")),
-        _KEYED,
+        *("invalid_client_metadata", "invalid_redirect_uri", "not_found"),
     ),
-    ("POST", "/oauth/scopes"): Operation(
-        "Define a scope",
-        (*_DEFINING, "conflict"),
-        definitions.SCOPES.scope,
+    ("POST", "/oauth/scopes"): _define(
+        "scope",
+        definitions.SCOPES,
         "The name identifies the scope. Changing an existing scope requires redefine.",
-        ("application/json", "ScopeDefinition"),
-        ((201, "Scope", "Created."), (200, "Scope", "The current scope.")),
-        _KEYED,
+        "conflict",
     ),
     ("POST", "/oauth/tokens"): Operation(
         "Obtain a token",
@@ -59,23 +66,17 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         (FORM, "TokenRequest"),
         ((200, "Token", "Issued."),),
     ),
-    ("POST", "/webhooks/endpoints"): Operation(
-        "Define a webhook endpoint",
-        (*_DEFINING, "not_found", "conflict"),
-        definitions.ENDPOINTS.scope,
+    ("POST", "/webhooks/endpoints"): _define(
+        "webhook endpoint",
+        definitions.ENDPOINTS,
         "Without id, creates an endpoint. With id, changes the members sent.",
-        ("application/json", "EndpointDefinition"),
-        ((201, "Endpoint", "Created."), (200, "Endpoint", "The current endpoint.")),
-        _KEYED,
+        *("not_found", "conflict"),
     ),
-    ("POST", "/webhooks/subscriptions"): Operation(
-        "Define a webhook subscription",
-        (*_DEFINING, "not_found", "conflict"),
-        definitions.SUBSCRIPTIONS.scope,
+    ("POST", "/webhooks/subscriptions"): _define(
+        "webhook subscription",
+        definitions.SUBSCRIPTIONS,
         "Without id, creates a subscription. With id, changes the members sent.",
-        ("application/json", "SubscriptionDefinition"),
-        ((201, "Subscription", "Created."), (200, "Subscription", "The current subscription.")),
-        _KEYED,
+        *("not_found", "conflict"),
     ),
     ("GET", "/webhooks/deliveries"): Operation(
         "Read webhook deliveries",
@@ -83,7 +84,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         deliveries.SCOPE,
         "Returns a page of deliveries that match all filters, newest first, or one of the other views.",
         responses=((200, "Deliveries", "A page of deliveries, or the view requested."),),
-        parameters=("Gatepost-Version", "DPoP", *QUERY),
+        parameters=("Gatepost-Version", "DPoP", *deliveries.PARAMETERS),
     ),
 }  # fmt: skip
 
@@ -112,5 +113,5 @@ PARAMETERS: dict[str, Json] = {
 }
 PARAMETERS |= {
     name: {"in": "query", "schema": schema} | ({"description": description} if description else {})
-    for name, (schema, description) in QUERY.items()
+    for name, (schema, description, _) in deliveries.PARAMETERS.items()
 }

@@ -1,42 +1,30 @@
 """Schemas of the webhook area: endpoints and subscriptions. The members come from the tables of the resources."""
 
 from gatepost.core.json_schema import Json, array, nullable, one_of, ref, request_object, response_object, string
-from gatepost.core.members import request_schemas, response_schemas
+from gatepost.core.members import MemberTable, request_schemas, response_schemas
 from gatepost.webhooks import endpoints, subscriptions
 
 _NO_ROTATION: Json = {"rotate_secret": {"enum": [False, None]}}
-_STATUS_OF_NEW: Json = {"status": nullable(one_of(["active", "disabled"]))}
+# With `secret`, a new secret is neither needed nor possible: see endpoint_rules.
+_GIVEN_SECRET: Json = {
+    "if": {"required": ["secret"], "properties": {"secret": {"type": "string"}}},
+    "then": {"properties": _NO_ROTATION | {"signing": {"enum": ["v1", None]}}},
+}
 
 
-def _endpoint_creation() -> Json:
-    """With `secret`, a new secret is neither needed nor possible: see endpoint_rules."""
-    members = request_schemas(endpoints.MEMBERS, "create") | _STATUS_OF_NEW
-    given = {"required": ["secret"], "properties": {"secret": {"type": "string"}}}
-    alone = {"properties": _NO_ROTATION | {"signing": {"enum": ["v1", None]}}}
-    return request_object(members, "url", description="A new endpoint.") | {"if": given, "then": alone}
-
-
-def _endpoint_redefinition() -> Json:
-    described = "Changes the members sent of an endpoint of the account. With id alone, reads the endpoint."
-    members = request_schemas(endpoints.MEMBERS, "change")
-    return request_object(members, "id", description=described) | _if_removed(_NO_ROTATION)
-
-
-def _subscription_creation() -> Json:
-    members = request_schemas(subscriptions.MEMBERS, "create") | _STATUS_OF_NEW
-    return request_object(members, "endpoint_id", "events", description="A new subscription.")
-
-
-def _subscription_redefinition() -> Json:
-    described = "Changes the members sent of a subscription of the account. With id alone, reads the subscription."
-    members = request_schemas(subscriptions.MEMBERS, "change")
-    return request_object(members, "id", description=described) | _if_removed({"replay": {"type": "null"}})
-
-
-def _if_removed(then: Json) -> Json:
-    """What holds for the other members if the request removes the resource."""
+def _definition(name: str, table: MemberTable, if_new: Json, if_removed: dict[str, Json]) -> dict[str, Json]:
+    """The schemas of requests for a resource. `if_removed` has the members that a request to remove it must not set."""
+    noun = name.lower()
+    members = request_schemas(table, "create") | {"status": nullable(one_of(["active", "disabled"]))}
+    required = [member.name for member in table.members if member.required]
+    redefined = f"Changes the members sent of {table.noun} of the account. With id alone, reads the {noun}."
     removed = {"required": ["status"], "properties": {"status": {"const": "removed"}}}
-    return {"if": removed, "then": {"properties": then}}
+    return {
+        f"{name}Definition": {"anyOf": [ref(f"{name}Creation"), ref(f"{name}Redefinition")]},
+        f"{name}Creation": request_object(members, *required, description=f"A new {noun}.") | if_new,
+        f"{name}Redefinition": request_object(request_schemas(table, "change"), "id", description=redefined)
+        | {"if": removed, "then": {"properties": if_removed}},
+    }
 
 
 def schemas() -> dict[str, Json]:
@@ -45,13 +33,9 @@ def schemas() -> dict[str, Json]:
     problem = {"type": string(1, 200), "title": string(1, 200), "detail": string(1, 4096), "code": string(1, 64)}
     problem |= {"status": {"type": "integer"}, "errors": array(fault)}
     return {
-        "EndpointDefinition": {"anyOf": [ref("EndpointCreation"), ref("EndpointRedefinition")]},
-        "EndpointCreation": _endpoint_creation(),
-        "EndpointRedefinition": _endpoint_redefinition(),
+        **_definition("Endpoint", endpoints.MEMBERS, _GIVEN_SECRET, _NO_ROTATION),
         "Endpoint": response_object(response_schemas(endpoints.MEMBERS), *endpoints.OPTIONAL_IN_RESPONSES),
-        "SubscriptionDefinition": {"anyOf": [ref("SubscriptionCreation"), ref("SubscriptionRedefinition")]},
-        "SubscriptionCreation": _subscription_creation(),
-        "SubscriptionRedefinition": _subscription_redefinition(),
+        **_definition("Subscription", subscriptions.MEMBERS, {}, {"replay": {"type": "null"}}),
         "Replay": subscriptions.REPLAY,
         "Subscription": response_object(response_schemas(subscriptions.MEMBERS)),
         "Problem": response_object(problem, "errors"),

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
@@ -34,7 +34,7 @@ TIMEOUT = 3.0  # seconds for a count of the queue: Prometheus waits for ten
 MAX_COUNTED = 100_000  # deliveries: this bounds the cost of a large queue
 
 
-class Page:
+class Page(Collector):
     """Renders the page. A count of the queue is shared by requests that arrive together."""
 
     def __init__(self, store: Store, directory: str) -> None:
@@ -49,9 +49,7 @@ class Page:
             if time.monotonic() - self._counted_at > COUNTED_FOR:
                 await self._count()
                 self._counted_at = time.monotonic()
-        registry = CollectorRegistry()
-        registry.register(_AllProcesses(self._directory))
-        return generate_latest(registry)
+        return generate_latest(self)
 
     async def _count(self) -> None:
         """Count the queue. The figures are unknown while the store is unavailable."""
@@ -59,6 +57,21 @@ class Page:
             set_gauges(await asyncio.wait_for(self._store.read(count_queue), TIMEOUT), self._store.now())
         except (Unavailable, TimeoutError):
             set_gauges(UNKNOWN, self._store.now())
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of the page."""
+        yield from add_up(chain(_collect(OF_EVERY_PROCESS), self._collect_children()))
+        yield from _collect(OF_SUPERVISOR)
+
+    def _collect_children(self) -> Iterator[Metric]:
+        if not self._directory:
+            return
+        families: list[Metric] = list(MultiProcessCollector(None, self._directory).collect())  # type: ignore[no-untyped-call]
+        for metric in OF_EVERY_PROCESS:
+            if isinstance(metric, BatchHistogram):
+                yield metric.build(family for family in families if metric.owns(family))
+                families = [family for family in families if not metric.owns(family)]
+        yield from families
 
 
 # --- the queue
@@ -117,28 +130,8 @@ def set_gauges(queue: QueueFigures, now: datetime) -> None:
 # --- the figures of all processes
 
 
-class _AllProcesses(Collector):
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    def collect(self) -> Iterator[Metric]:
-        yield from add_up(chain(_collect(OF_EVERY_PROCESS), self._collect_children()))
-        yield from _collect(OF_SUPERVISOR)
-
-    def _collect_children(self) -> Iterator[Metric]:
-        if not self._directory:
-            return
-        families: list[Metric] = list(MultiProcessCollector(None, self._directory).collect())  # type: ignore[no-untyped-call]
-        for metric in OF_EVERY_PROCESS:
-            if isinstance(metric, BatchHistogram):
-                yield metric.build(family for family in families if metric.owns(family))
-                families = [family for family in families if not metric.owns(family)]
-        yield from families
-
-
 def _collect(metrics: Iterable[Collector]) -> Iterator[Metric]:
-    for metric in metrics:
-        yield from metric.collect()
+    return chain.from_iterable(metric.collect() for metric in metrics)
 
 
 def add_up(families: Iterable[Metric]) -> list[Metric]:
