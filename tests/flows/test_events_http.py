@@ -251,7 +251,7 @@ BAD: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "no id": ({"id": ...}, "/id", "required"),
     "null id": ({"id": None}, "/id", "required"),
     "empty id": ({"id": ""}, "/id", "1 to 256"),
-    "id not text": ({"id": 1}, "/id", "text"),
+    "id not text": ({"id": 1}, "/id", "a string"),
     "long id": ({"id": "x" * 257}, "/id", "256"),
     "no source": ({"source": ...}, "/source", "required"),
     "empty source": ({"source": ""}, "/source", "URI reference"),
