@@ -87,7 +87,7 @@ class Running:
     context: Context | None = None
     application: Application | None = None
     worker: Worker | None = None
-    waiting: set[asyncio.Future[Response | None]] = field(default_factory=set)
+    waiting: dict[asyncio.Future[Response | None], None] = field(default_factory=dict)  # in the order of requests
 
 
 class Deployment:
@@ -296,7 +296,7 @@ class Deployment:
             if not future.done():
                 future.set_result(response)
 
-        running.waiting.add(future)
+        running.waiting[future] = None
         self.loop.start(running.process, call(done))
         try:
             async with asyncio.timeout(120):
@@ -304,7 +304,7 @@ class Deployment:
         except TimeoutError:
             raise Violation(f"{running.process.name} did not answer a request within two minutes") from None
         finally:
-            running.waiting.discard(future)
+            running.waiting.pop(future, None)
 
     async def _call(
         self, running: Running, scope: dict[str, Any], body: bytes, done: Callable[[Response], None]
