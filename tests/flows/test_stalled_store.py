@@ -120,6 +120,14 @@ def until(own: Service, status: int) -> dict[str, Any]:
     return readiness(own)[1]
 
 
+def test_checkpoints_are_unavailable_while_the_store_is(new: Service) -> None:
+    with gone(new):
+        answer = requests.get(f"{new.ops}/checkpoints", timeout=LIMIT)
+        assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
+        assert answer.json()["code"] == "temporarily_unavailable"
+        assert answer.headers["retry-after"] == "1"
+
+
 @pytest.mark.parametrize("fault", [gone, locked, not_writable])
 def test_a_service_that_cannot_write_is_not_ready(own: Service, fault: Any) -> None:
     assert until(own, 200) == {"status": "ready"}

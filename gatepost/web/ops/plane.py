@@ -131,7 +131,12 @@ class Plane:
             return problem(Refusal("not_found", "no such path"))
         if scope["method"] not in ("GET", "HEAD"):
             return problem(Refusal("method_not_allowed", "this path accepts GET"), ("allow", "GET, HEAD"))
-        return handler if isinstance(handler, Reply) else await handler()
+        if isinstance(handler, Reply):
+            return handler
+        try:
+            return await handler()
+        except Exception as error:  # noqa: BLE001 (a caller must never see a stack trace)
+            return problem(log_failure(error, request_id, path))
 
     async def _handle_post(
         self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str], address: str
