@@ -33,6 +33,7 @@ class Hints(NamedTuple):
 
     append_only: bool = False  # it only appends, so it can be computed ahead and share a transaction with others
     prefetch: Callable[["Tx"], Prefetch | None] | None = None  # a row to read together with those of other units
+    on_precomputed: Callable[[Any], None] | None = None  # called with its result, if that is known before the commit
     short: bool = False  # it reads little, so it can share a snapshot with others
 
 

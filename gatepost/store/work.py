@@ -145,6 +145,9 @@ async def wait_for(work: Work) -> Any:
     """The result of a unit that was added to a `Gathering`. Raises `Unavailable` if the commit takes too long."""
     if work.future is None:
         raise TypeError("this work was created without an event loop")
+    if work.precomputed is not None and work.hints.on_precomputed is not None:
+        with suppress(Exception):  # the caller does the same after the commit, and then it counts
+            work.hints.on_precomputed(work.precomputed.result)
     try:
         return await work.future
     finally:

@@ -47,7 +47,7 @@ async def answer(context: Context, request: Request) -> Reply:
         return oauth_error(token_request)
     outcome = await context.run(
         lambda tx: token_endpoint.answer(tx, context.service, credentials, token_request, request.id, request.source),
-        token_endpoint.hints(credentials, token_request),
+        token_endpoint.hints(context.service, credentials, token_request),
     )
     grant_type, cacheable = "", False
     if isinstance(token_request, TokenRequest) and token_request.grant_type in GRANTS:
@@ -59,7 +59,7 @@ async def answer(context: Context, request: Request) -> Reply:
             if key and cacheable:
                 context.cache_parsed(key, parsed)
             count_token_request((grant_type, "issued"))
-            signed = context.service.ring.sign(outcome.token.key, _encode(outcome.token.claims), "at+jwt")
+            signed = outcome.sign(context.service.ring)
             members = outcome.members
             if outcome.id_token is not None:
                 members = {**members, "id_token": id_tokens.sign(context.service.ring, outcome.id_token, signed)}

@@ -160,7 +160,7 @@ class Anything(RuleBasedStateMachine):
                 running = []
                 for token in shown:
                     asked = TokenRequest("refresh_token", (), parameters=(("refresh_token", token),))
-                    hints = token_endpoint.hints(self.presented, asked)
+                    hints = token_endpoint.hints(SERVICE, self.presented, asked)
                     running.append(next(self.turn).run(self.answering(asked), hints))
                 running += [next(self.turn).run(unit) for unit in others]
                 return await asyncio.gather(*running)

@@ -11,6 +11,7 @@ from gatepost.accounts import server_keys
 from gatepost.core import ids
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.ledger import entry_rows, seal_rows
+from gatepost.ledger.entries import Entry
 from gatepost.ledger.record import append_entry
 from gatepost.oauth import client_rows, scope_rows
 from gatepost.store import work
@@ -276,6 +277,38 @@ def test_every_caller_is_answered_whatever_one_unit_raises(store: Store, account
     outcomes = together.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
     assert outcomes[2:] == [str(number) for number in range(10)]
     assert all(isinstance(outcome, RuntimeError) for outcome in outcomes[:2])
+
+
+def test_the_result_of_a_precomputed_unit_is_known_before_its_commit(store: Store, other: Store, account: str) -> None:
+    together.run(store, [recording(account, "before")], APPEND_ONLY)  # so that the cache has what a unit needs
+    seen = []
+
+    def fail_after_looking(subject: str) -> None:
+        seen.append((subject, written(other, account)))
+        raise Failed
+
+    hints = Hints(append_only=True, on_precomputed=fail_after_looking)
+    assert together.run(store, [recording(account, "one")], hints) == ["one"]
+    assert seen == [("one", ([], ["before"]))]
+    assert written(other, account) == ([], ["before", "one"])
+
+
+def test_a_precomputed_result_does_not_count_after_a_definition_has_changed(
+    store: Store, other: Store, account: str
+) -> None:
+    [before] = together.run(store, [lambda tx: things.record(tx, account, "before")], APPEND_ONLY)
+    precomputed: list[Entry] = []
+
+    def change_a_definition(entry: Entry) -> None:
+        precomputed.append(entry)
+        other.run_now(lambda tx: tx.change("a definition"))
+
+    hints = Hints(append_only=True, on_precomputed=change_a_definition)
+    [entry] = together.run(store, [lambda tx: things.record(tx, account, "one")], hints)
+    assert len(precomputed) == 1
+    assert precomputed[0].id != entry.id
+    stored = store.read_now(lambda tx: entry_rows.oldest(tx, account, b"\0" * 16, b"\xff" * 16, 10))
+    assert [each.id for each in stored] == [before.id, entry.id]
 
 
 @both_ways
