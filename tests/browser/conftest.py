@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.look import WIDE, Look, browser
+from tests.browser.look import WIDE, Contexts, Look, browser
 from tests.flows.test_delivery import Platform
 from tests.receiver import OK, Raw, Receiver, receiver, silent
 from tests.service import Service
@@ -31,25 +31,37 @@ def chromium() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture
-def look(chromium: Browser, sqlite_gatepost: Service) -> Iterator[Opener]:
-    """Opens pages. In the end none of them may have complained of anything."""
-    opened: list[Look] = []
+@pytest.fixture(scope="package")
+def contexts(chromium: Browser) -> Contexts:
+    return Contexts(chromium)
 
-    def opening(size: tuple[int, int] = WIDE, theme: str = "light") -> Look:
-        opened.append(Look(chromium, sqlite_gatepost, size, theme))
-        return opened[-1]
+
+@pytest.fixture
+def look(contexts: Contexts, sqlite_gatepost: Service) -> Iterator[Opener]:
+    """Opens pages. In the end none of them may have complained of anything.
+
+    A page whose clock is replaced needs `own_context`: the clock is that of all later pages of the context.
+    """
+    opened: list[tuple[Look, tuple[int, int], bool]] = []
+
+    def opening(size: tuple[int, int] = WIDE, theme: str = "light", *, own_context: bool = False) -> Look:
+        context = contexts.new(size) if own_context else contexts.take(size)
+        opened.append((Look(context, sqlite_gatepost, theme), size, own_context))
+        return opened[-1][0]
 
     yield opening
-    for each in opened:
-        each.context.close()
-    assert [complaint for each in opened for complaint in each.complaints()] == []
+    for each, size, own_context in opened:
+        if own_context:
+            each.context.close()
+        else:
+            contexts.give_back(each.context, size, sqlite_gatepost.ops)
+    assert [complaint for each, *_ in opened for complaint in each.complaints()] == []
 
 
 @pytest.fixture(scope="package")
-def inside(chromium: Browser, sqlite_gatepost: Service, account: Account) -> Iterator[Look]:
-    """A page that has signed in to the account, for tests that only read: opening another takes two seconds of CPU."""
-    seen = Look(chromium, sqlite_gatepost, WIDE, "light")
+def inside(contexts: Contexts, sqlite_gatepost: Service, account: Account) -> Iterator[Look]:
+    """A page that has signed in to the account, for tests that only read."""
+    seen = Look(contexts.new(WIDE), sqlite_gatepost, "light")
     seen.enter(account.platform.client)
     yield seen
     seen.context.close()

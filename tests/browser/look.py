@@ -12,7 +12,16 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tests.service import Client, Service
 from tests.waiting import LIMIT_MS, wait_until
@@ -20,12 +29,19 @@ from tests.waiting import LIMIT_MS, wait_until
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDE = (1280, 860)
 PHONE = (390, 844)
+# All pages of a context share one renderer: a new process for each page takes half a second of CPU.
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-site-isolation-trials", "--renderer-process-limit=1")
 CALM = "Failed to load resource"  # how Chromium tells of an answer that is an error: the test says when one is due
 
 _TELL_VIOLATIONS = """
 document.addEventListener('securitypolicyviolation', (event) =>
   console.error(`violation of ${event.violatedDirective} by ${event.blockedURI}`))
 """
+
+_VIOLATIONS = """async (rules) => {
+  const options = rules.length ? {runOnly: {type: 'rule', values: rules}} : {}
+  return (await axe.run({...options, resultTypes: ['violations']})).violations
+}"""
 
 
 @contextmanager
@@ -38,25 +54,58 @@ def browser() -> Iterator[Browser]:
         pytest.skip(words)
     expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        started = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield started
         started.close()
 
 
-class Look:
-    """One page in a browser of its own, that knows nothing of the others."""
+class Contexts:
+    """Browser contexts that tests use one after the other, each with a blank page. A new one takes a second of CPU."""
 
-    def __init__(self, browser: Browser, service: Service, size: tuple[int, int], theme: Any) -> None:
-        self.service = service
-        self.context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=theme, timezone_id="UTC",
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._free: dict[tuple[int, int], list[BrowserContext]] = {}
+
+    def take(self, size: tuple[int, int]) -> BrowserContext:
+        """A context that nobody else uses, and in which nothing is stored."""
+        free = self._free.setdefault(size, [])
+        return free.pop() if free else self.new(size)
+
+    def new(self, size: tuple[int, int]) -> BrowserContext:
+        context = self._browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, timezone_id="UTC",
             has_touch=size == PHONE, is_mobile=size == PHONE, reduced_motion="reduce",
         )  # fmt: skip
-        self.context.set_default_timeout(LIMIT_MS)
-        self.context.add_init_script(_TELL_VIOLATIONS)
+        context.set_default_timeout(LIMIT_MS)
+        context.add_init_script(_TELL_VIOLATIONS)
+        context.new_page()
+        return context
+
+    def give_back(self, context: BrowserContext, size: tuple[int, int], origin: str) -> None:
+        """Clear all that the page left behind. The page becomes the blank one, which keeps the renderer alive."""
+        context.unroute_all()
+        context.clear_permissions()
+        page = context.pages[-1]
+        page.goto("about:blank")
+        session = context.new_cdp_session(page)
+        session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+        session.detach()
+        context.clear_cookies()
+        self._free[size].append(context)
+
+
+class Look:
+    """One page that knows nothing of the others."""
+
+    def __init__(self, context: BrowserContext, service: Service, theme: Any) -> None:
+        self.service = service
+        self.context = context
         self.said: list[str] = []
         self.asked: list[Request] = []
-        self.page: Page = self.context.new_page()
+        blank = context.pages[0]
+        self.page: Page = context.new_page()
+        blank.close()
+        self.page.emulate_media(color_scheme=theme)
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
         self.page.on("request", self._note)
@@ -125,13 +174,12 @@ class Look:
 
     def serious(self, *rules: str) -> list[str]:
         """What axe finds that keeps people out: by all its rules, or by these."""
-        self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-        found = self.page.evaluate(
-            "rules => axe.run(rules.length ? {runOnly: {type: 'rule', values: rules}} : {})", list(rules)
-        )
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+        violations = self.page.evaluate(_VIOLATIONS, list(rules))
         return [
             f"{each['id']} ({each['impact']}): {each['help']}: {[node['target'] for node in each['nodes']]}"
-            for each in found["violations"]
+            for each in violations
             if each["impact"] in ("serious", "critical")
         ]
 

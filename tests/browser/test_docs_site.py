@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.look import PHONE, WIDE
 from tests.docs.pages import script
@@ -24,26 +24,44 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture
-def wide(chromium: Browser) -> Iterator[Page]:
-    yield from _page(chromium, WIDE)
+@pytest.fixture(scope="module")
+def wide_context(chromium: Browser) -> Iterator[BrowserContext]:
+    yield from _context(chromium, WIDE, "light")
 
 
-@pytest.fixture
-def phone(chromium: Browser) -> Iterator[Page]:
-    yield from _page(chromium, PHONE, "dark")
+@pytest.fixture(scope="module")
+def phone_context(chromium: Browser) -> Iterator[BrowserContext]:
+    yield from _context(chromium, PHONE, "dark")
 
 
-def _page(chromium: Browser, size: tuple[int, int], theme: Literal["light", "dark"] = "light") -> Iterator[Page]:
-    """Open a page. It must report no error by the end of the test."""
+def _context(chromium: Browser, size: tuple[int, int], theme: Literal["light", "dark"]) -> Iterator[BrowserContext]:
+    """The context of all pages of one size, since the site stores nothing. Its blank page keeps the renderer alive."""
     context = chromium.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
     context.set_default_timeout(LIMIT_MS)
+    context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def wide(wide_context: BrowserContext) -> Iterator[Page]:
+    yield from _page(wide_context)
+
+
+@pytest.fixture
+def phone(phone_context: BrowserContext) -> Iterator[Page]:
+    yield from _page(phone_context)
+
+
+def _page(context: BrowserContext) -> Iterator[Page]:
+    """Open a page. It must report no error by the end of the test."""
     page = context.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page
-    context.close()
+    page.close()
+    context.clear_permissions()
     assert problems == []
 
 

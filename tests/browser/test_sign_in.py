@@ -134,7 +134,7 @@ def test_a_secret_gets_another_token_when_one_is_refused(look: Opener, platform:
 
 
 def test_a_token_is_renewed_before_it_ends(look: Opener, platform: Platform) -> None:
-    seen = look()
+    seen = look(own_context=True)
     seen.page.clock.install()
     seen.enter(platform.client, "#/deliveries")
     seen.heading("No deliveries yet").wait_for()

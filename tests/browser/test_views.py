@@ -236,7 +236,7 @@ def test_pages(look: Opener, account: Account) -> None:
 
 def test_what_the_service_refuses_is_told_once(look: Opener, account: Account) -> None:
     """Each refusal is on record, so it is not asked again and again."""
-    seen = look()
+    seen = look(own_context=True)
     seen.page.clock.install()
     seen.enter(account.platform.client, "#/deliveries?event_type=Not%20a%20type")
     seen.heading("The service refused the request").wait_for()
@@ -268,7 +268,7 @@ def test_live(look: Opener, own: tuple[Platform, Json]) -> None:
 def test_not_live(look: Opener, own: tuple[Platform, Json]) -> None:
     """Switched off it reads when asked, and stays off over a reload."""
     platform, _ = own
-    seen = look()
+    seen = look(own_context=True)
     seen.page.clock.install()
     seen.enter(platform.client, "#/deliveries")
     seen.heading("No deliveries yet").wait_for()
