@@ -40,7 +40,7 @@ def ended(targets: list[Target], count: int) -> Iterator[Rows]:
         for number in range(start, min(count, start + _AT_ONCE)):
             account, endpoint, subscription, kind = targets[number % len(targets)]
             at = clock.milliseconds(clock.now())
-            event, delivery = ids.fresh(), ids.fresh()
+            event, delivery = ids.new_raw(), ids.new_raw()
             rows["entries"].append((account, event, kind, at, "bench", "", _DATA, None, 1, 30, "", ""))
             end = ("event", "succeeded", at, "delivered", 200, None, 30)
             rows["deliveries"].append((account, delivery, endpoint, subscription, event, kind, *end))
@@ -55,7 +55,7 @@ def waiting(targets: list[Target], count: int) -> Iterator[Rows]:
         for number in range(start, min(count, start + _AT_ONCE)):
             account, endpoint, subscription, kind = targets[number % len(targets)]
             at = clock.milliseconds(clock.now())
-            event, delivery = ids.fresh(), ids.fresh()
+            event, delivery = ids.new_raw(), ids.new_raw()
             rows["entries"].append((account, event, kind, at, "bench", "", _DATA, None, 1, 30, "", ""))
             end = ("event", "pending", None, None, None, None, 30)
             rows["deliveries"].append((account, delivery, endpoint, subscription, event, kind, *end))

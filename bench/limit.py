@@ -4,6 +4,7 @@ that it did. Nothing is decided or stored. Run as `python -m bench.limit PORT`; 
 import asyncio
 import os
 import sys
+from hmac import compare_digest
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import uvloop
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.core.logging import configure_logs
-from gatepost.core.secrets import Box, digest, random_bytes, same
+from gatepost.core.secrets import Box, digest, random_bytes
 from gatepost.oauth import scopes, signing_keys
 from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client
@@ -34,7 +35,7 @@ def handler(port: int) -> Any:
     box = Box([random_bytes(32)])
     generated = signing_keys.generate("ES256", clock.now())
     ring = signing_keys.KeyRing(box)
-    ring.load(signing_keys.StoredKey(generated.key, box.close(generated.private, generated.key.id)))
+    ring.load(signing_keys.StoredKey(generated.key, box.encrypt(generated.private, generated.key.id)))
     hash_key = random_bytes(32)
     expected = digest(hash_key, SECRET)
     service = cast(Any, SimpleNamespace(base_url=f"http://127.0.0.1:{port}", keys=SimpleNamespace(hash=hash_key)))
@@ -56,10 +57,10 @@ def handler(port: int) -> Any:
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
         shown = tokens.read_credentials(service, request, parsed)
-        if isinstance(shown, Refusal) or not same(shown.digest, expected):
+        if isinstance(shown, Refusal) or not compare_digest(shown.digest, expected):
             return oauth_error(Refusal("invalid_client", "client authentication failed"))
         scopes.split(parsed["scope"][0])
-        token = mint(draft, generated.key, token=ids.fresh(), subject=client.id, extra={}, at=clock.now())
+        token = mint(draft, generated.key, token=ids.new_raw(), subject=client.id, extra={}, at=clock.now())
         return tokens.token_response(token, ring.sign(token.key, _encode(token.claims), "at+jwt"), ids.new("evt"))
 
     return answer

@@ -36,7 +36,7 @@ def event(number: int) -> Event:
 
 
 def _several(account: Account, events: list[Event]) -> Callable[[Tx], object]:
-    return lambda tx: publish.several(tx, account, events, _ORIGIN)
+    return lambda tx: publish.publish_events(tx, account, events, _ORIGIN)
 
 
 async def fast(opened: app.Runtime, accounts: list[Account], count: int) -> None:

@@ -13,7 +13,7 @@ def open_keys(tx: Tx, master: Box, *, make: bool) -> ServerKeys:
     """
     if make and not load(tx) and not account_rows.page(tx, "", 1):
         for name in SERVER_KEYS:
-            add(tx, name, master.close(random_bytes(32), f"server key {name}"))
+            add(tx, name, master.encrypt(random_bytes(32), f"server key {name}"))
     stored = load(tx)
     missing = sorted(set(SERVER_KEYS) - set(stored))
     if missing and (stored or account_rows.page(tx, "", 1)):
@@ -21,7 +21,7 @@ def open_keys(tx: Tx, master: Box, *, make: bool) -> ServerKeys:
     if missing:
         raise BadSetting("the store has no keys yet; start the service once, or run: gatepost store migrate")
     try:
-        return ServerKeys({name: master.open(wrapped, f"server key {name}") for name, wrapped in stored.items()})
+        return ServerKeys({name: master.decrypt(wrapped, f"server key {name}") for name, wrapped in stored.items()})
     except WrongKey as error:
         raise BadSetting(
             f"the master key does not open this store ({error}); use the key that the store was encrypted with"
@@ -32,8 +32,8 @@ def rewrap(tx: Tx, master: Box) -> int:
     """Encrypt the server keys with the first master key. Returns how many were encrypted with another."""
     count = 0
     for name, wrapped in load(tx).items():
-        if master.closed_by(wrapped) != master.first:
-            update(tx, name, master.close(master.open(wrapped, f"server key {name}"), f"server key {name}"))
+        if master.key_id_of(wrapped) != master.current_key_id:
+            update(tx, name, master.encrypt(master.decrypt(wrapped, f"server key {name}"), f"server key {name}"))
             count += 1
     return count
 

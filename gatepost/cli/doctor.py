@@ -177,13 +177,13 @@ def _check_server_keys(settings: Settings, store: Store) -> Check:
 
     def unit(tx: Tx) -> set[bytes]:
         server_keys.open_keys(tx, master, make=False)
-        return {master.closed_by(wrapped) for wrapped in server_keys.load(tx).values()}
+        return {master.key_id_of(wrapped) for wrapped in server_keys.load(tx).values()}
 
     try:
         key_ids = store.read_now(unit)
     except BadSetting as error:
         return Check(name, "problem", str(error))
-    if key_ids != {master.first}:
+    if key_ids != {master.current_key_id}:
         return Check(name, "warning", "some are not encrypted with the first master key", "run: gatepost key rewrap")
     return Check(name, "ok", "encrypted with the first master key")
 

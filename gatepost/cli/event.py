@@ -115,7 +115,7 @@ def _publish(runtime: Runtime, account: Account, events: list[Event]) -> list[Pu
         outcomes: list[Published | Refusal] = []
         earlier: Earlier = {}
         for event in events:
-            outcomes.append(publish.one(tx, account, event, _ORIGIN, earlier))
+            outcomes.append(publish.publish_event(tx, account, event, _ORIGIN, earlier))
             if isinstance(outcomes[-1], Refusal):
                 break
         return outcomes

@@ -28,7 +28,7 @@ def _steps() -> Iterator[tuple[int, int, int]]:
 _STEPS = tuple(_steps())
 
 
-def fresh() -> bytes:
+def new_raw() -> bytes:
     """Return the 16 bytes of a new id."""
     return uuid7().bytes
 

@@ -41,8 +41,8 @@ def unb64(text: str) -> bytes:
     return raw
 
 
-class Unreadable(ValueError):
-    """The token is not acceptable. The message is for the ledger, never for an unauthenticated caller."""
+class InvalidJwt(ValueError):
+    """The signature, the header or a claim is invalid. The message is for the ledger, not for the caller."""
 
 
 def is_rsa_key(key: Mapping[str, Any]) -> bool:
@@ -71,17 +71,17 @@ class _Registry(JWSRegistry):
     max_header_length = 4 * 1024
 
 
-def read(
+def verify_jws(
     token: str, keys: dict[str, Any], *, algorithms: tuple[str, ...], typ: tuple[str | None, ...]
 ) -> dict[str, Any]:
-    """Return the claims of a token that one of `keys` signed and that has one of the given `alg` and `typ` values.
+    """Verify a compact JWS and return its claims. One of `keys` must have signed it, with an accepted `alg` and `typ`.
 
-    `jwk`, `jku`, `x5u` and `x5c` headers are ignored; any `crit` is refused (RFC 8725, sections 3.1 to 3.11).
-    Unknown header parameters are ignored (RFC 7515, section 4). So are RSA keys out of bounds: they may have been
-    stored before there were bounds.
+    It does not check the times, the issuer or the audience. `jwk`, `jku`, `x5u` and `x5c` headers are ignored; any
+    `crit` is refused (RFC 8725, sections 3.1 to 3.11). Unknown header parameters are ignored (RFC 7515, section 4). So
+    are RSA keys out of bounds: they may have been stored before there were bounds.
     """
     if len(token) > MAX_BYTES or token.count(".") != 2 or not token.isascii():
-        raise Unreadable("not a compact JWS")
+        raise InvalidJwt("not a compact JWS")
     within = [key for key in keys.get("keys", ()) if key.get("kty") != "RSA" or is_rsa_key(key)]
     try:
         key_set = KeySet.import_key_set({"keys": within})
@@ -90,24 +90,24 @@ def read(
         parsed = jws.deserialize_compact(token, key, registry=registry)
         header = parsed.headers()
         if "crit" in header or "b64" in header or header.get("typ", None) not in typ:
-            raise Unreadable("typ or crit is not acceptable")
+            raise InvalidJwt("typ or crit is not acceptable")
         claims = _decode(parsed.payload, MAX_BRACKETS)
-    except Unreadable:
+    except InvalidJwt:
         raise
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Unreadable(type(error).__name__) from None
+        raise InvalidJwt(type(error).__name__) from None
     if not isinstance(claims, dict):
-        raise Unreadable("the claims are not an object")
+        raise InvalidJwt("the claims are not an object")
     return claims
 
 
 def _decode(text: bytes, max_brackets: int) -> Any:
     if text.count(b"[") + text.count(b"{") > max_brackets:
-        raise Unreadable("the claims are nested too deeply")
+        raise InvalidJwt("the claims are nested too deeply")
     return msgspec.json.decode(text)
 
 
-def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the unverified header and claims of a token: only to find the keys that verify it."""
     parts = token.split(".")
     if len(token) > MAX_BYTES or len(parts) != 3 or not token.isascii():
@@ -119,21 +119,21 @@ def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return (head, claims) if isinstance(head, dict) and isinstance(claims, dict) else ({}, {})
 
 
-def instant(claims: dict[str, Any], name: str) -> float | None:
+def numeric_date(claims: dict[str, Any], name: str) -> float | None:
     """Return a NumericDate claim (RFC 7519, section 2), or None if it is missing."""
     value = claims.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 40:
-        raise Unreadable(f"{name} is not a time")
+        raise InvalidJwt(f"{name} is not a time")
     return float(value)
 
 
-def is_live(claims: dict[str, Any], at: datetime) -> bool:
+def is_time_valid(claims: dict[str, Any], at: datetime) -> bool:
     """Return whether `exp` is in the future, and `nbf` and `iat` are at most CLOCK_SKEW in the future."""
-    expires = instant(claims, "exp")
+    expires = numeric_date(claims, "exp")
     latest = (at + CLOCK_SKEW).timestamp()
-    started = [instant(claims, name) or 0.0 for name in ("nbf", "iat")]
+    started = [numeric_date(claims, name) or 0.0 for name in ("nbf", "iat")]
     return expires is not None and at.timestamp() < expires and all(start <= latest for start in started)
 
 

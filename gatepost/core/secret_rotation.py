@@ -17,7 +17,7 @@ class Expiring(Protocol):
     @property
     def expires_at(self) -> datetime | None: ...
 
-    def live(self, at: datetime) -> bool: ...
+    def is_active(self, at: datetime) -> bool: ...
 
 
 S = TypeVar("S", bound=Expiring)
@@ -37,7 +37,7 @@ def overlap_of(rotate_secret: Any) -> timedelta:
 
 def rotated(secrets: Sequence[S], new: S, overlap: timedelta, at: datetime) -> list[S]:
     """Return the new secret, preceded by the latest one if that stays valid for the overlap. Older ones end now."""
-    latest = [secret for secret in secrets if secret.live(at)][-1:] if overlap else []
+    latest = [secret for secret in secrets if secret.is_active(at)][-1:] if overlap else []
     end = at + overlap
     return [*(_replace(secret, expires_at=min(secret.expires_at or end, end)) for secret in latest), new]
 

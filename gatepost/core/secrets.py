@@ -52,7 +52,7 @@ class Secret:
 _SECRETS = re.compile(r"(gps_|gpr_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # eyJ: any JWT
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return text from a caller, for the ledger, with all secrets and tokens in it replaced."""
     return _SECRETS.sub(r"\1***", text)
 
@@ -89,29 +89,24 @@ def digest(key: bytes, value: str) -> bytes:
     return mac(key, value.encode("utf-8", "surrogatepass"))
 
 
-def same(one: bytes, other: bytes) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(one, other)
-
-
 class Box:
     """Encrypts values with AES-256-GCM. A ciphertext names its key, and the name of its row is associated data.
 
     A ciphertext that is altered or moved to another row cannot be decrypted.
     """
 
-    __slots__ = ("_ciphers", "first")
+    __slots__ = ("_ciphers", "current_key_id")
 
     def __init__(self, keys: list[bytes]) -> None:
         self._ciphers = {key_id(key): AESGCM(key) for key in keys}
-        self.first = key_id(keys[0])  # the id of the key that new values are encrypted with
+        self.current_key_id = key_id(keys[0])  # of the key that encrypts new values
 
-    def close(self, value: bytes, row: str) -> bytes:
+    def encrypt(self, value: bytes, row: str) -> bytes:
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        head = _FORMAT + self.first
-        return head + nonce + self._ciphers[self.first].encrypt(nonce, value, head + row.encode())
+        head = _FORMAT + self.current_key_id
+        return head + nonce + self._ciphers[self.current_key_id].encrypt(nonce, value, head + row.encode())
 
-    def open(self, ciphertext: bytes, row: str) -> bytes:
+    def decrypt(self, ciphertext: bytes, row: str) -> bytes:
         head, nonce = ciphertext[:5], ciphertext[5:17]
         cipher = self._ciphers.get(head[1:])
         if head[:1] != _FORMAT or cipher is None:
@@ -121,7 +116,7 @@ class Box:
         except (InvalidTag, ValueError):  # ValueError: truncated inside the nonce
             raise WrongKey(f"{row} does not decrypt: it was altered or moved") from None
 
-    def closed_by(self, ciphertext: bytes) -> bytes:
+    def key_id_of(self, ciphertext: bytes) -> bytes:
         """Return the id of the key that a value is encrypted with."""
         return ciphertext[1 : 1 + _KEY_ID_BYTES]
 

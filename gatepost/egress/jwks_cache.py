@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from gatepost.core.errors import GatepostError
-from gatepost.core.jose import peek
+from gatepost.core.jose import decode_unverified
 from gatepost.core.jwk_sets import usable_keys
 
 FRESH = timedelta(minutes=5)
@@ -54,7 +54,7 @@ class JwksCache:
         cached = self._sets.get(account, {}).get(url)
         if cached is None:
             raise KeySetMissing(request)
-        kid = peek(token)[0].get("kid")
+        kid = decode_unverified(token)[0].get("kid")
         age = at - cached.fetched_at if cached.fetched_at else STALE
         has_key = kid is None or any(key.get("kid") == kid for key in cached.keys)
         if not (has_key and age < FRESH) and at >= cached.tried_at + RETRY_AFTER:

@@ -94,7 +94,7 @@ class _RolledBack(Exception):
 
 def _publish(tx: Tx, caller: Caller, request: Request, sent: EventsRequest) -> Accepted:
     account = definitions.load_account(tx, caller)
-    published = publish.several(tx, account, sent.events, caller.origin(request.id, request.source))
+    published = publish.publish_events(tx, account, sent.events, caller.origin(request.id, request.source))
     if isinstance(published, tuple):
         index, refusal = published
         raise _RolledBack(_in_batch(index, refusal) if sent.batch else refusal)

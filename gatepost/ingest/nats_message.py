@@ -105,12 +105,12 @@ def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
     account = lookup.find(tx, message.account)
     if account is None:
         return Refusal("not_found", f"account: the account {message.account[:64]} does not exist", "/account")
-    return publish.one(tx, account, message.event, _ORIGIN, earlier)
+    return publish.publish_event(tx, account, message.event, _ORIGIN, earlier)
 
 
 def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
     """Record a refusal in the operator's ledger. The insert decides, so a redelivered message is recorded once."""
-    operator, raw, position = lookup.named(tx, OPERATOR), ids.fresh(), message.position
+    operator, raw, position = lookup.named(tx, OPERATOR), ids.new_raw(), message.position
     name = hashlib.sha256(f"refused\0{position.stream}\0{position.sequence}\0{position.stored_at}".encode()).digest()
     if not published_ids.add(tx, operator.id, name, raw, name):
         return

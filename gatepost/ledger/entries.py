@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gatepost.core import clock, ids
-from gatepost.core.secrets import masked
+from gatepost.core.secrets import mask_secrets
 
 OPERATOR = "operator"
 SERVICE = "gatepost"
@@ -66,7 +66,7 @@ def new(
         data = refusal_data(data)
     return Entry(
         account,
-        raw_id or ids.fresh(),
+        raw_id or ids.new_raw(),
         type_,
         clock.milliseconds(at),
         origin.actor,
@@ -91,7 +91,7 @@ def refusal_data(data: dict[str, Any]) -> dict[str, Any]:
 
 def _truncated(value: Any) -> Any:
     if isinstance(value, str):
-        text = masked(value)
+        text = mask_secrets(value)
         return text if len(text) <= MAX_UNVALIDATED else text[: MAX_UNVALIDATED - 1] + "…"
     if isinstance(value, dict):
         return {_truncated(name): _truncated(item) for name, item in value.items()}

@@ -46,14 +46,14 @@ def verify(
     key: bytes,
     account: str,
     expected: Head | None = None,
-    passed: Callable[[int], None] = lambda _entries: None,
+    on_progress: Callable[[int], None] = lambda _entries: None,
     saved: Checkpoint | None = None,
 ) -> Verdict:
     """Follow the chain from its anchor to the end that it had when the verification started, and recompute everything.
 
-    `passed` is called with the number of entries of each seal. A `saved` checkpoint must still be one of this tree.
+    `on_progress` receives the number of entries of each seal. A `saved` checkpoint must still be one of this tree.
     """
-    verification = _Verification(store, key, account, expected, passed, saved)
+    verification = _Verification(store, key, account, expected, on_progress, saved)
     problem = verification.run()
     unsealed = store.read_now(lambda tx: seal_rows.count_unsealed(tx, account))
     return Verdict(
@@ -97,11 +97,11 @@ class _Verification:
     """One verification. The service may seal and prune at the same time. Each check returns a problem, or ""."""
 
     def __init__(
-        self, store: Reader, key: bytes, account: str, expected: Head | None, passed: Callable[[int], None],
+        self, store: Reader, key: bytes, account: str, expected: Head | None, on_progress: Callable[[int], None],
         saved: Checkpoint | None,
     ) -> None:  # fmt: skip
         self._store, self._key, self._account = store, key, account
-        self._expected, self._passed, self._saved = expected, passed, saved
+        self._expected, self._on_progress, self._saved = expected, on_progress, saved
         self.seals = self.entries = self.pruned = 0
         self.head = Head(0, seal.START)
         self._records = store.read_now(lambda tx: _load_records(tx, key, account))
@@ -231,7 +231,7 @@ class _Verification:
         if len(leaves) < seal.BATCH:
             self._caught_up_at = sealed.at
         self.seals += 1
-        self._passed(len(leaves))
+        self._on_progress(len(leaves))
         return self._check_head(Head(sealed.number, sealed.mac))
 
     def _check_time(self, name: str, sealed: Seal, leaf: Leaf, entry: Entry | None) -> None:

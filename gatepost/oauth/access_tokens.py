@@ -7,7 +7,7 @@ import msgspec
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable, audiences, is_live
+from gatepost.core.jose import InvalidJwt, audiences, is_time_valid
 from gatepost.ledger.operations import Caller
 from gatepost.oauth import client_rows, dpop, key_rows, provenance, revoked_tokens
 from gatepost.oauth.clients import Client
@@ -87,18 +87,18 @@ def verify(tx: Tx, service: Service, token: str) -> ActiveToken | Refusal:
     """Verify an access token. The result is cached until anything is revoked or a definition changes."""
     try:
         verified = tx.valid(("token", token), lambda: _verify(tx, service, token))
-    except Unreadable:
+    except InvalidJwt:
         return _UNVERIFIABLE
     if verified is None:
         return _REVOKED
     claims, consent, obtained_from = verified
-    if claims.get("iss") != service.base_url or not is_live(claims, tx.at):
+    if claims.get("iss") != service.base_url or not is_time_valid(claims, tx.at):
         return _EXPIRED
     client = client_rows.load(tx, str(claims.get("client_id")))
     account = account_rows.load(tx, client.account) if client else None
     if client is None or account is None or not client.active or not account.active:
         return _REVOKED
-    if consent is not None and not consent.live(tx.at):
+    if consent is not None and not consent.is_active(tx.at):
         return _REVOKED
     return ActiveToken(claims, client, account, consent, obtained_from)
 
@@ -107,7 +107,7 @@ def dormant_claims(tx: Tx, service: Service, token: str) -> dict[str, Any] | Non
     """The claims of a token that is not accepted while a client in its chain is disabled, and may be again."""
     try:
         checked = _check(tx, service, token)
-    except Unreadable:
+    except InvalidJwt:
         return None
     dormant = isinstance(checked, InvalidToken) and not checked.final
     return _read(tx, service, token) if dormant else None

@@ -2,13 +2,13 @@
 
 import math
 from datetime import datetime, timedelta
+from hmac import compare_digest
 from typing import Any, NamedTuple
 
 from gatepost.accounts import Account, account_rows
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable, instant, is_live, peek, read
+from gatepost.core.jose import InvalidJwt, decode_unverified, is_time_valid, numeric_date, verify_jws
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, STRICT_ALGORITHMS
-from gatepost.core.secrets import same
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import client_rows, refusal_counts, refusals, used_assertions
@@ -112,7 +112,11 @@ def _check(tx: Tx, service: Service, credentials: ClientCredentials) -> Authenti
     if credentials.method != client.token_endpoint_auth_method:
         reason = f"method_is_{client.token_endpoint_auth_method}"
     elif credentials.method in SECRET_METHODS:
-        valid = (secret for secret in client.secrets if secret.live(tx.at) and same(secret.hash, credentials.digest))
+        valid = (
+            secret
+            for secret in client.secrets
+            if secret.is_active(tx.at) and compare_digest(secret.hash, credentials.digest)
+        )
         secret = next(valid, None)
         if secret is None:
             reason = "wrong_secret"
@@ -141,15 +145,15 @@ def _check_assertion(
         keys = service.foreign.keys_for(assertion, client.jwks_uri, tx.at, account=account.name, client=client.id)
     try:
         algorithms = STRICT_ALGORITHMS if account.strict else ASSERTION_ALGORITHMS
-        claims = read(assertion, keys, algorithms=algorithms, typ=ASSERTION_TYPES)
+        claims = verify_jws(assertion, keys, algorithms=algorithms, typ=ASSERTION_TYPES)
         if claims.get("iss") != client.id or claims.get("sub") != client.id:
             return "assertion_of_another"
         if claims.get("aud") not in _accepted_audiences(service, account, credentials):
             return "assertion_audience"
-        if not is_live(claims, tx.at):
+        if not is_time_valid(claims, tx.at):
             return "assertion_expired"
-        issued, expires = instant(claims, "iat"), instant(claims, "exp")
-    except Unreadable as error:
+        issued, expires = numeric_date(claims, "iat"), numeric_date(claims, "exp")
+    except InvalidJwt as error:
         return f"assertion_unreadable ({error})"
     now = tx.at.timestamp()
     ends = min(expires or 0, (issued + ASSERTION_LIFE.total_seconds()) if issued else expires or 0)
@@ -172,5 +176,5 @@ def _accepted_audiences(service: Service, account: Account, credentials: ClientC
 
 def client_named_in(assertion: str) -> str:
     """The client that an unverified assertion names, to find the keys that verify it."""
-    subject = peek(assertion)[1].get("sub")
+    subject = decode_unverified(assertion)[1].get("sub")
     return subject if isinstance(subject, str) else ""

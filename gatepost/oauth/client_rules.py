@@ -57,7 +57,7 @@ def define(
         return ClientDefinition(
             msgspec.structs.replace(client, secrets=[]), needs_secret=False, overlap=overlap_of(None)
         )
-    needs_secret = bool(rotate_secret) or not any(secret.live(at) for secret in client.secrets)
+    needs_secret = bool(rotate_secret) or not any(secret.is_active(at) for secret in client.secrets)
     return ClientDefinition(client, needs_secret, overlap_of(rotate_secret))
 
 

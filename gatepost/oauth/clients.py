@@ -32,7 +32,7 @@ class StoredSecret(msgspec.Struct, frozen=True):
     created_at: datetime
     expires_at: datetime | None = None
 
-    def live(self, at: datetime) -> bool:
+    def is_active(self, at: datetime) -> bool:
         return self.expires_at is None or at < self.expires_at
 
 

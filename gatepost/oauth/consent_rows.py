@@ -22,7 +22,7 @@ def add(tx: Tx, consent: Consent, person: bytes, box: Box) -> None:
     """Store a consent. `person` is the hash by which the consents of one person are found."""
     tx.write(
         "insert_consent", account=ids.raw(consent.account), id=ids.raw(consent.id), client=ids.raw(consent.client),
-        person=person, said=box.close(_encode(consent.details), consent.id),
+        person=person, said=box.encrypt(_encode(consent.details), consent.id),
         given_at=clock.milliseconds(consent.given_at), expires_at=clock.milliseconds(consent.expires_at),
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def consent_from(account: str, row: tuple[Any, ...], box: Box, name: str = "", o
     raw_id, client, details, given_at, expires_at, ended_at, ended_reason = row
     name = name or ids.text("con", raw_id)
     return Consent(
-        name, account, of_client or ids.text("cli", client), _details.decode(box.open(details, name)),
+        name, account, of_client or ids.text("cli", client), _details.decode(box.decrypt(details, name)),
         clock.from_milliseconds(given_at), clock.from_milliseconds(expires_at),
         clock.optional_from_milliseconds(ended_at), ended_reason,
     )  # fmt: skip

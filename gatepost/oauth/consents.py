@@ -47,7 +47,7 @@ class Consent(NamedTuple):
         """The `sub` of the person. It is unique among the persons and clients of all accounts."""
         return f"{self.account}.{self.details.subject}"
 
-    def live(self, at: datetime) -> bool:
+    def is_active(self, at: datetime) -> bool:
         return self.ended_at is None and at < self.expires_at
 
     def authentication(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _introspect_refresh_token(
     if loaded is None or loaded[0].client != authenticated.client.id:
         return INACTIVE
     family, consent = loaded
-    if not family.live(tx.at) or not consent.live(tx.at) or refresh_tokens.leaf(token) != family.leaf:
+    if not family.is_active(tx.at) or not consent.is_active(tx.at) or refresh_tokens.leaf(token) != family.leaf:
         return INACTIVE
     return {
         "active": True,

@@ -67,7 +67,7 @@ def _apply(
         raise LookupError(accounts.OPERATOR)
     for change in changes:
         if change.private is not None:
-            key_rows.add(tx, change.key, service.keys.data.close(change.private, change.key.id))
+            key_rows.add(tx, change.key, service.keys.data.encrypt(change.private, change.key.id))
         else:
             key_rows.update(tx, change.key, wipe=change.wipe)
         if change.event:

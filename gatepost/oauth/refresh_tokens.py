@@ -10,11 +10,12 @@ import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from datetime import datetime, timedelta
+from hmac import compare_digest
 from typing import NamedTuple
 
 from gatepost.accounts import Account
 from gatepost.core import ids
-from gatepost.core.secrets import mac, same
+from gatepost.core.secrets import mac
 from gatepost.oauth.clients import Client
 
 PREFIX = "gpr_"
@@ -39,7 +40,7 @@ class Family(NamedTuple):
     ended_at: datetime | None = None
     ended_reason: str | None = None
 
-    def live(self, at: datetime) -> bool:
+    def is_active(self, at: datetime) -> bool:
         return self.ended_at is None and at < min(self.idle_ends_at, self.ends_at)
 
 
@@ -82,14 +83,14 @@ def decide(
     family: Family, token: RefreshToken, key: bytes, *, thumbprint: str, grace: timedelta, rotates: bool, at: datetime
 ) -> Decision:
     """What presenting this token means. There is no grace once the successor was used, or for another DPoP key."""
-    if not family.live(at):
+    if not family.is_active(at):
         return Inactive()
-    if token.number == family.number and same(leaf(token), family.leaf):
+    if token.number == family.number and compare_digest(leaf(token), family.leaf):
         if not rotates or family.number >= MAX_NUMBER:
             return Stay()
         return Rotate(successor(key, token))
     following = successor(key, token)
-    is_previous = token.number + 1 == family.number and same(leaf(following), family.leaf)
+    is_previous = token.number + 1 == family.number and compare_digest(leaf(following), family.leaf)
     if is_previous and at < family.rotated_at + grace and thumbprint == family.thumbprint:
         return Repeat(following)
     return Reused()
@@ -131,7 +132,7 @@ def serialize(key: bytes, token: RefreshToken) -> str:
 def read(key: bytes, text: str) -> RefreshToken | None:
     """The token, or None if the service did not issue it."""
     raw = _decode(text)
-    if raw is None or not same(raw[-_TAG:], _tag(key, raw[:-_TAG])):
+    if raw is None or not compare_digest(raw[-_TAG:], _tag(key, raw[:-_TAG])):
         return None
     if PREFIX + urlsafe_b64encode(raw).decode() != text:  # another spelling of the same bytes
         return None

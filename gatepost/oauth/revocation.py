@@ -6,7 +6,7 @@ from typing import Any
 from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable, peek, read
+from gatepost.core.jose import InvalidJwt, decode_unverified, verify_jws
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import digest
 from gatepost.ledger.entries import Origin
@@ -80,21 +80,21 @@ def _end_own_family(tx: Tx, account: Account, client: str, family_id: str, origi
 
 def is_by_login_application(token: str) -> bool:
     """Whether the token is a revocation that a login application signed, and not a token to revoke."""
-    return peek(token)[0].get("typ") == REVOKE_TYPE
+    return decode_unverified(token)[0].get("typ") == REVOKE_TYPE
 
 
 def by_login_application(tx: Tx, service: Service, token: str, request: str, source: str) -> int | Refusal:
     """End the consents of a person, as the login application requests. Returns how many ended."""
-    _, unverified = peek(token)
+    _, unverified = decode_unverified(token)
     issuer = str(unverified.get("iss"))
     account = account_rows.load(tx, issuer) if ids.parse("acc", issuer) else None
     if account is None or not account.active:
         return _invalid("iss must be the account's id")
     try:
         keys = login_keys(tx, service, account, token)
-        claims = read(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(REVOKE_TYPE,))
+        claims = verify_jws(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(REVOKE_TYPE,))
         problem = envelope_problem(claims, account=account.id, base_url=service.base_url, at=tx.at)
-    except Unreadable as error:
+    except InvalidJwt as error:
         return _invalid(f"it cannot be verified with the account's login_jwks ({error})")
     if problem:
         return _invalid(problem)

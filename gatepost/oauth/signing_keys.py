@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from msgspec.structs import replace
 
 from gatepost.core import ids
-from gatepost.core.jose import MAX_BYTES, Unreadable, b64, unb64
+from gatepost.core.jose import MAX_BYTES, InvalidJwt, b64, unb64
 from gatepost.core.secrets import Box
 
 ALGORITHMS: Final[dict[str, type[ECKey | RSAKey | OKPKey]]] = {"ES256": ECKey, "RS256": RSAKey, "EdDSA": OKPKey}
@@ -149,7 +149,7 @@ class KeyRing:
     def load(self, stored: StoredKey) -> None:
         """Decrypt the private part of a key, unless it was loaded before."""
         if stored.key.id not in self._signers and stored.private is not None:
-            der = self._box.open(stored.private, stored.key.id)
+            der = self._box.decrypt(stored.private, stored.key.id)
             self._signers[stored.key.id] = _signer(serialization.load_der_private_key(der, None))
 
     def sign(self, key: SigningKey, claims: bytes, typ: str) -> bytes:
@@ -170,16 +170,16 @@ class KeyRing:
         payload, _, signature = rest.partition(".")
         key = next((key for key in published if self._header(key, typ).decode() == header), None)
         if key is None or len(token) > MAX_BYTES or not token.isascii():
-            raise Unreadable("not a token of this service")
+            raise InvalidJwt("not a token of this service")
         if key.id not in self._public:
             self._public[key.id] = ALGORITHMS[key.alg].import_key(key.public).public_key
         try:
             _verify(self._public[key.id], unb64(signature), f"{header}.{payload}".encode())
             claims = msgspec.json.decode(unb64(payload))
         except (InvalidSignature, ValueError, RecursionError) as error:
-            raise Unreadable(type(error).__name__) from None
+            raise InvalidJwt(type(error).__name__) from None
         if not isinstance(claims, dict):
-            raise Unreadable("the claims are not an object")
+            raise InvalidJwt("the claims are not an object")
         return claims
 
 

@@ -153,7 +153,7 @@ def _state(
     if "kid" in data and data["kid"] not in _published(tx):
         return "key revoked"
     checked = provenance.check(tx, service, entry.account, recorded) if recorded else InvalidToken("record erased")
-    if isinstance(checked, Consent) and not checked.live(tx.at):
+    if isinstance(checked, Consent) and not checked.is_active(tx.at):
         return "consent ended"
     if isinstance(checked, InvalidToken) and checked.final:
         return checked.reason

@@ -164,7 +164,7 @@ def _decide_by_cache(tx: Tx, service: Service, draft: Draft, grant: GrantType) -
 def _issue(tx: Tx, decision: TokenDecision, origin: Origin, extras: TokenExtras) -> Issued:
     """The token, and the ledger entry that has the same id. For a person the entry has the consent, not the `sub`."""
     authenticated, context = decision.authenticated, decision.draft.context
-    account, raw = authenticated.account, ids.fresh()
+    account, raw = authenticated.account, ids.new_raw()
     token = mint(decision.draft, decision.key, token=raw, subject=decision.subject, extra=decision.claims, at=tx.at)
     of_grant = {} if context is None else {**context.entry_data, **extras.entry_data}
     append_entry(
@@ -221,7 +221,7 @@ def _explain(
         data = refusal_data(data | reason)
     else:
         token = mint(
-            decision.draft, decision.key, token=ids.fresh(), subject=decision.subject, extra=decision.claims, at=tx.at
+            decision.draft, decision.key, token=ids.new_raw(), subject=decision.subject, extra=decision.claims, at=tx.at
         )
         body |= {
             "grant": token.grant,

@@ -62,7 +62,7 @@ class Notifier:
                     connection = self._open()
                     connection.autocommit = True
                     box = _box(connection)
-                payload = box.close(packed(endpoints), _ROW).hex()
+                payload = box.encrypt(packed(endpoints), _ROW).hex()
                 connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
             except (psycopg.Error, GatepostError):  # the workers poll, too
                 connection = None
@@ -99,7 +99,7 @@ class Listener:
                     while not self._ended.is_set():
                         for notification in connection.notifies(timeout=0.5):
                             with suppress(WrongKey, ValueError):  # sent by another role
-                                payload = box.open(bytes.fromhex(notification.payload), _ROW)
+                                payload = box.decrypt(bytes.fromhex(notification.payload), _ROW)
                                 self._on_wakeup(unpacked(payload))
             except (psycopg.Error, GatepostError, ValueError):
                 self._ended.wait(_RECONNECT)

@@ -29,7 +29,7 @@ class Moved(NamedTuple):
 
 
 def to_postgres(
-    source: Path, target: psycopg.Connection[Any], passed: Callable[[int], None] = lambda _count: None
+    source: Path, target: psycopg.Connection[Any], on_progress: Callable[[int], None] = lambda _count: None
 ) -> Moved:
     """Copy everything in one transaction. The other store must have its tables, and no rows."""
     with _held(source) as database, target.transaction():
@@ -37,7 +37,7 @@ def to_postgres(
             raise BadSetting("the PostgreSQL database already has accounts; use an empty database")
         tables = [name for name in _tables(database) if name not in _STAYS]
         target.execute("DELETE FROM counters")
-        rows = {table: _copy(database, target, table, passed) for table in tables}
+        rows = {table: _copy(database, target, table, on_progress) for table in tables}
         for table, count in rows.items():
             name = sql.Identifier(table)
             [(copied,)] = target.execute(sql.SQL("SELECT count(*) FROM {}").format(name)).fetchall()
@@ -72,7 +72,9 @@ def _tables(database: apsw.Connection) -> list[str]:
     return [name for (name,) in cast(list[tuple[str]], rows) if not name.startswith("sqlite_")]
 
 
-def _copy(database: apsw.Connection, target: psycopg.Connection[Any], table: str, passed: Callable[[int], None]) -> int:
+def _copy(
+    database: apsw.Connection, target: psycopg.Connection[Any], table: str, on_progress: Callable[[int], None]
+) -> int:
     described = cast(list[tuple[Any, ...]], database.execute(f'PRAGMA table_info("{table}")').fetchall())
     columns = [row[1] for row in described]
     into = sql.SQL("COPY {} ({}) FROM STDIN").format(
@@ -85,8 +87,8 @@ def _copy(database: apsw.Connection, target: psycopg.Connection[Any], table: str
             copy.write_row(row)
             copied += 1
             if not copied % PAGE:
-                passed(PAGE)
-    passed(copied % PAGE)
+                on_progress(PAGE)
+    on_progress(copied % PAGE)
     return copied
 
 

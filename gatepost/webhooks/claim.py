@@ -71,7 +71,7 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
     rows: list[tuple[bytes, bytes, int, bytes, str]] = []
     expired: list[Queued] = []
     for (turn, account, endpoint), page in zip(active, pages, strict=True):
-        signed_with = [secret.id for secret in endpoint.secrets if secret.live(tx.at)]
+        signed_with = [secret.id for secret in endpoint.secrets if secret.is_active(tx.at)]
         lease = now + (timedelta(seconds=endpoint.timeout) + LEASE) // timedelta(milliseconds=1)
         endpoint_key = turn.lane[:2]
         attempts: dict[int, tuple[OpenAttempt, str]] = {}  # deliveries planned for the same time have equal ones

@@ -77,13 +77,13 @@ def _given_secret(secret: str) -> webhook_signature.NewSecret:
 
 def _encrypt_secret(box: Box, endpoint: Endpoint, secret: webhook_signature.NewSecret, tx: Tx) -> SigningSecret:
     name = ids.new("sk")
-    sealed = b64encode(box.close(secret.raw, f"{endpoint.id} {name}")).decode()
+    sealed = b64encode(box.encrypt(secret.raw, f"{endpoint.id} {name}")).decode()
     return SigningSecret(name, tx.at, sealed, endpoint.signing, secret.public)
 
 
 def signer(box: Box, endpoint: Endpoint, secret: SigningSecret) -> webhook_signature.Signer:
     """Decrypt a secret of an endpoint, and return the function that signs with it."""
-    raw = box.open(b64decode(secret.sealed), f"{endpoint.id} {secret.id}")
+    raw = box.decrypt(b64decode(secret.sealed), f"{endpoint.id} {secret.id}")
     return webhook_signature.signer(secret.kind, raw)
 
 

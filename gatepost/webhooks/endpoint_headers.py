@@ -46,7 +46,7 @@ def encrypted(box: Box, endpoint: Endpoint) -> Endpoint:
     """The endpoint as it is stored, with the values of credential headers encrypted."""
     hidden = {name: value for name, value in endpoint.headers.items() if endpoints.is_credential(name)}
     ciphertexts = {
-        name: b64encode(box.close(value.encode(), _row(endpoint, name))).decode() for name, value in hidden.items()
+        name: b64encode(box.encrypt(value.encode(), _row(endpoint, name))).decode() for name, value in hidden.items()
     }
     visible = {name: value for name, value in endpoint.headers.items() if name not in hidden}
     return msgspec.structs.replace(endpoint, headers=visible, sealed_headers=endpoint.sealed_headers | ciphertexts)
@@ -84,7 +84,7 @@ def count_unencrypted(tx: Tx) -> int:
 
 
 def _open(box: Box, endpoint: Endpoint, name: str) -> str:
-    return box.open(b64decode(endpoint.sealed_headers[name]), _row(endpoint, name)).decode()
+    return box.decrypt(b64decode(endpoint.sealed_headers[name]), _row(endpoint, name)).decode()
 
 
 def _row(endpoint: Endpoint, name: str) -> str:

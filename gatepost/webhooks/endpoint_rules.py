@@ -49,7 +49,7 @@ def define(
     needs_secret = endpoint.status != "removed" and (
         bool(rotate_secret)
         or endpoint.signing != base.signing
-        or not any(stored.live(at) for stored in endpoint.secrets)
+        or not any(stored.is_active(at) for stored in endpoint.secrets)
     )
     if endpoint != base or needs_secret:
         endpoint = msgspec.structs.replace(endpoint, updated_at=at)

@@ -39,7 +39,7 @@ class SigningSecret(msgspec.Struct, frozen=True):
     public: str = ""
     expires_at: datetime | None = None
 
-    def live(self, at: datetime) -> bool:
+    def is_active(self, at: datetime) -> bool:
         return self.expires_at is None or at < self.expires_at
 
 

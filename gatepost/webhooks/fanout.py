@@ -55,7 +55,7 @@ def create_deliveries(tx: Tx, entry: Entry) -> list[bytes]:
     to = tx.derived(("subscribers", entry.account, entry.type), lambda: _subscribers(tx, entry))
     if not to.matching:
         return []
-    created = fan_out(entry, to, ids.fresh)
+    created = fan_out(entry, to, ids.new_raw)
     tallies.add(tx, entry.account, "made", len(created))
     return delivery_rows.create(tx, created)
 
@@ -66,7 +66,7 @@ def _subscribers(tx: Tx, entry: Entry) -> Subscribers:
     return Subscribers(matching, account.seconds("retention") // 86400) if account else NO_SUBSCRIBERS
 
 
-def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: str = "event") -> list[Delivery]:
+def fan_out(entry: Entry, to: Subscribers, new_raw_id: Callable[[], bytes], origin: str = "event") -> list[Delivery]:
     """Return one delivery for each subscription whose filter matches.
 
     An event about an endpoint is never sent to that endpoint, and an event about the delivery of such an event is not
@@ -84,7 +84,7 @@ def fan_out(entry: Entry, to: Subscribers, fresh: Callable[[], bytes], origin: s
     account = ids.raw(entry.account)
     return [
         deliveries.new_delivery(
-            account, fresh(), match.subscription, match.endpoint, entry.id, entry.type, to.keep_days, origin
+            account, new_raw_id(), match.subscription, match.endpoint, entry.id, entry.type, to.keep_days, origin
         )
         for match in to.matching
         if match.endpoint_name not in about and (not match.filter or matches_data(match.filter, data))

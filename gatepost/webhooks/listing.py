@@ -3,6 +3,7 @@
 `listing_query` reads the page from the database, and `render` renders each delivery.
 """
 
+from hmac import compare_digest
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ from gatepost.accounts import Account
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64, unb64
-from gatepost.core.secrets import digest, same
+from gatepost.core.secrets import digest
 from gatepost.ledger import entry_rows
 from gatepost.ledger.operations import Answer
 from gatepost.store.transaction import LOWEST, Tx
@@ -228,7 +229,7 @@ def _position(service: Service, account: Account, query: Query) -> Position | Re
     except ValueError:
         return _INVALID_CURSOR
     mac, encoded = sent[:_MAC_SIZE], sent[_MAC_SIZE:]
-    if not same(mac, _mac(service, account, query, encoded)):
+    if not compare_digest(mac, _mac(service, account, query, encoded)):
         return _INVALID_CURSOR
     has_due = query.filters.due_before is not None
     return (int.from_bytes(encoded[:-16], "big"), encoded[-16:]) if has_due else (encoded,)

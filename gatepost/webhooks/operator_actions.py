@@ -33,7 +33,7 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
     if endpoint is None or endpoint.status == "removed":
         raise BadSetting(f"the endpoint of {delivery} is removed, so it cannot be delivered again")
     created = deliveries.new_delivery(
-        stored.account, ids.fresh(), stored.subscription, stored.endpoint, stored.event, stored.event_type,
+        stored.account, ids.new_raw(), stored.subscription, stored.endpoint, stored.event, stored.event_type,
         account.seconds("retention") // 86400, "retry",
     )  # fmt: skip
     delivery_rows.create(tx, [created], "operator")

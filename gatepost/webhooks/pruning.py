@@ -189,7 +189,7 @@ def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
             continue
         recorded_at = clock.from_milliseconds(entry.at)
         unchanged = [subscription for subscription in existing if subscription.updated_at < recorded_at - _MARGIN]
-        created = fan_out(entry, Subscribers(subscribers(unchanged, entry.type)), ids.fresh)
+        created = fan_out(entry, Subscribers(subscribers(unchanged, entry.type)), ids.new_raw)
         expected = {delivery.subscription for delivery in created}
         actual = {raw for raw in (ids.raw(each.id) for each in unchanged) if (entry.id, raw) in delivered}
         for wrong in sorted(expected ^ actual):

@@ -39,9 +39,11 @@ class Published(NamedTuple):
 Earlier = dict[bytes, Published]  # what the same unit published before, by the id of the entry
 
 
-def one(tx: Tx, account: Account, event: Event, origin: Origin, earlier: Earlier | None = None) -> Published | Refusal:
+def publish_event(
+    tx: Tx, account: Account, event: Event, origin: Origin, earlier: Earlier | None = None
+) -> Published | Refusal:
     """Record the event, or find the one that was published with its id. The insert decides between two requests."""
-    raw = ids.fresh()
+    raw = ids.new_raw()
     if event.name and not published_ids.add(tx, account.id, event.name, raw, event.body):
         return _published_before(tx, account, event, earlier or {})
     recorded = append_entry(tx, _entry(account, raw, tx.now, event, origin))
@@ -74,12 +76,14 @@ def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) 
     return Published(entry, delivery_rows.of_event(tx, account.id, raw, _MAX_DELIVERIES), again=True)
 
 
-def several(tx: Tx, account: Account, events: list[Event], origin: Origin) -> list[Published] | tuple[int, Refusal]:
+def publish_events(
+    tx: Tx, account: Account, events: list[Event], origin: Origin
+) -> list[Published] | tuple[int, Refusal]:
     """Publish events until one is refused. A caller that wants all or none raises then, which undoes the unit."""
     published: list[Published] = []
     earlier: Earlier = {}
     for index, event in enumerate(events):
-        outcome = one(tx, account, event, origin, earlier)
+        outcome = publish_event(tx, account, event, origin, earlier)
         if isinstance(outcome, Refusal):
             return index, outcome
         published.append(outcome)
@@ -119,5 +123,5 @@ def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str
     if isinstance(parsed, Refusal):
         return f"data: {parsed.detail}"
     event = publishable.event(type_, parsed.value, given_id)
-    outcome = event if isinstance(event, Refusal) else one(tx, account, event, _OUTBOX, earlier)
+    outcome = event if isinstance(event, Refusal) else publish_event(tx, account, event, _OUTBOX, earlier)
     return outcome.detail if isinstance(outcome, Refusal) else ""

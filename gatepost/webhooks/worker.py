@@ -56,7 +56,7 @@ class Worker:
         traces: "Traces | None" = None, slots: int = SLOTS, make_sender: type[Sender] = Sender,
     ) -> None:  # fmt: skip
         self._store = store
-        self._id = ids.fresh()
+        self._id = ids.new_raw()
         self.name = ids.text("wrk", self._id)
         self._peers = Peers(store, self._id, place)
         self._schedule = Schedule(slots)

@@ -103,7 +103,7 @@ class Post:
         events = [ledger.event("thing.happened", {"n": self.published + number}) for number in range(count)]
         assert all(isinstance(each, ledger.Event) for each in events)
         self.opened.store.run_now(
-            lambda tx: publish.several(tx, self.account, events, Origin("test"))  # type: ignore[arg-type]
+            lambda tx: publish.publish_events(tx, self.account, events, Origin("test"))  # type: ignore[arg-type]
         )
         self.published += count
 

@@ -62,8 +62,8 @@ class World:
         self.dice = random.Random(seed)
         self.endpoints = [self.endpoint(status) for status in ("active", "active", "disabled")]
         self.subscriptions = [self._subscription(endpoint) for endpoint in self.endpoints for _ in range(2)]
-        self.worker = ids.fresh()
-        self.events = [ids.fresh() for _ in range(12)]
+        self.worker = ids.new_raw()
+        self.events = [ids.new_raw() for _ in range(12)]
         self.made: list[Made] = []
 
     def endpoint(self, status: Any) -> Endpoint:
@@ -167,10 +167,10 @@ def choices(world: World) -> dict[str, list[Any]]:
     one = world.dice.choice(world.made)
     middle = one.made_at
     return {
-        "id": [one.id, ids.fresh()],
-        "endpoint": [ids.raw(each.id) for each in world.endpoints] + [ids.fresh()],
+        "id": [one.id, ids.new_raw()],
+        "endpoint": [ids.raw(each.id) for each in world.endpoints] + [ids.new_raw()],
         "subscription": [ids.raw(each.id) for each in world.subscriptions],
-        "event": [*world.events[:3], ids.fresh()],
+        "event": [*world.events[:3], ids.new_raw()],
         "event_type": list(TYPES),
         "status": ["pending", "held", "in_flight", "succeeded", "failed", "cancelled"],
         "code": [(503, 504), (500, 600), (400, 500), (200, 300), (200, 201), (300, 400), (100, 200), (410, 411)],

@@ -157,14 +157,14 @@ class Post:
 
     def publish(self, type_: str = "invoice.paid", data: Any = None, given_id: str | None = None) -> Published:
         made = event(type_, data, given_id)
-        found = self.store.run_now(lambda tx: publish.one(tx, self.account(tx), made, Origin("test")))
+        found = self.store.run_now(lambda tx: publish.publish_event(tx, self.account(tx), made, Origin("test")))
         assert isinstance(found, Published), found
         return found
 
     def deliver(self, count: int = 1) -> list[str]:
         """Publish so many events: the ids of all their deliveries, in the order in which they will be claimed."""
         made = [event(data={"n": number}) for number in range(count)]
-        found = self.store.run_now(lambda tx: publish.several(tx, self.account(tx), made, Origin("test")))
+        found = self.store.run_now(lambda tx: publish.publish_events(tx, self.account(tx), made, Origin("test")))
         assert isinstance(found, list)
         return [each for published in found for each in published.deliveries]
 

@@ -375,7 +375,7 @@ def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int
     made = signing_keys.generate("ES256", watch())
     active = msgspec.structs.replace(made.key, status="active")
     stores[0].migrate()
-    stores[0].run_now(lambda tx: key_rows.add(tx, active, KEYS.data.close(made.private, active.id)))
+    stores[0].run_now(lambda tx: key_rows.add(tx, active, KEYS.data.encrypt(made.private, active.id)))
 
     class OnThese(Anything):
         def __init__(self) -> None:

@@ -85,7 +85,7 @@ def kept(store: Store, account: str, watch: Watch) -> Kept:
     made = Kept(
         account, client, b"u" * 32,
         Interaction(account, ids.new("int"), client, b"b" * 32, b"u" * 32, b'{"a": "request"}', watch() + HOUR / 6),
-        given, b"c" * 32, family(given, watch), ids.fresh(),
+        given, b"c" * 32, family(given, watch), ids.new_raw(),
     )  # fmt: skip
 
     def unit(tx: Tx) -> None:
@@ -493,7 +493,7 @@ def test_a_revoked_token_is_revoked_in_its_account(store: Store, other: Store, k
     store.run_now(lambda tx: revoked_tokens.add(tx, kept.account, kept.token, watch() + HOUR))
     assert other.read_now(lambda tx: revoked_tokens.contains(tx, kept.account, kept.token))
     assert not other.read_now(lambda tx: revoked_tokens.contains(tx, stranger, kept.token))
-    assert not other.read_now(lambda tx: revoked_tokens.contains(tx, kept.account, ids.fresh()))
+    assert not other.read_now(lambda tx: revoked_tokens.contains(tx, kept.account, ids.new_raw()))
 
 
 def test_issuers_are_known_everywhere_at_once(store: Store, other: Store, kept: Kept) -> None:

@@ -118,7 +118,7 @@ def forged(world: World, *, at: int | None = None, raw_id: bytes | None = None) 
     now = clock.milliseconds(world.watch())
     made = entries.new(
         "invoice.paid", account=world.ours, origin=Origin("operator"), subject="forged", data={"forged": True},
-        at=world.watch(), keep_days=30, raw_id=raw_id or now.to_bytes(6, "big") + ids.fresh()[6:],
+        at=world.watch(), keep_days=30, raw_id=raw_id or now.to_bytes(6, "big") + ids.new_raw()[6:],
     )  # fmt: skip
     made = made if at is None else made._replace(at=at)
     row = (ids.raw(made.account), *made[1:])
@@ -240,7 +240,7 @@ def test_the_operators_account_removed(world: World) -> None:
 
 def test_an_entry_dated_back(world: World) -> None:
     old = clock.milliseconds(world.watch() - timedelta(days=3))
-    made = forged(world, at=old, raw_id=old.to_bytes(6, "big") + ids.fresh()[6:])
+    made = forged(world, at=old, raw_id=old.to_bytes(6, "big") + ids.new_raw()[6:])
     world.work()
     assert "does not fit its seal" in world.problems()[world.ours]
     assert made.name in world.problems()[world.ours]
@@ -248,7 +248,7 @@ def test_an_entry_dated_back(world: World) -> None:
 
 def test_an_entry_dated_ahead(world: World) -> None:
     late = clock.milliseconds(world.watch() + timedelta(days=3))
-    forged(world, at=late, raw_id=late.to_bytes(6, "big") + ids.fresh()[6:])
+    forged(world, at=late, raw_id=late.to_bytes(6, "big") + ids.new_raw()[6:])
     world.work()
     assert "does not fit its seal" in world.problems()[world.ours]
 
@@ -460,7 +460,7 @@ def test_a_removed_server_key_is_not_made_again(world: World, name: str | None) 
     with pytest.raises(BadSetting, match="removed from the store"):
         world.store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))
     for each in SERVER_KEYS:
-        wrapped = master.close(b"k" * 32, f"server key {each}")
+        wrapped = master.encrypt(b"k" * 32, f"server key {each}")
         world.execute("INSERT INTO server_keys VALUES (?, ?)", each, wrapped)
     world.store.run_now(lambda tx: server_keys.open_keys(tx, master, make=True))
     for each in [name] if name else SERVER_KEYS:

@@ -107,7 +107,7 @@ def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: W
 
     def recorded(tx: Tx) -> None:
         for number, at in enumerate(instants):
-            raw_id = ids.lowest_at(clock.milliseconds(at + skew))[:6] + ids.fresh()[6:]
+            raw_id = ids.lowest_at(clock.milliseconds(at + skew))[:6] + ids.new_raw()[6:]
             things.record(tx, account, str(number), raw_id=raw_id)
             rows = tx.pending.appended["insert_entries"]
             rows[-1] = (*rows[-1][:3], clock.milliseconds(at), *rows[-1][4:])
@@ -236,7 +236,7 @@ def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, 
     seal_all(store, account)
     watch.forward(timedelta(days=8))
     prune_all(store, account)
-    old = bytes(6) + ids.fresh()[6:]
+    old = bytes(6) + ids.new_raw()[6:]
     store.run_now(lambda tx: things.record(tx, account, "old", keep_days=7, raw_id=old))
     seal_all(store, account)
     prune_all(store, account)

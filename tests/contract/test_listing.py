@@ -115,7 +115,7 @@ def test_a_full_page_ends_where_the_records_end(world: World) -> None:
 
 def test_the_time_and_size_of_the_event(world: World, account: str) -> None:
     entry = world.store.run_now(lambda tx: things.record(tx, account, amount="ü" * 100))
-    world.events = [entry.id, ids.fresh()]
+    world.events = [entry.id, ids.new_raw()]
     world.deliver(20)
     for filters in (
         DeliveryFilter(),

@@ -103,7 +103,10 @@ def test_a_subscription_is_found_by_its_endpoint(world: World, account: str) -> 
     expected = [ids.text("dlv", each) for each in plainly(world.made, filters, newest=True)]
     assert expected
     assert [each["id"] for each in ask(world.store, account, filters=filters)["data"]] == expected
-    for other in (filters._replace(endpoint=ids.raw(world.endpoints[1].id)), DeliveryFilter(subscription=ids.fresh())):
+    for other in (
+        filters._replace(endpoint=ids.raw(world.endpoints[1].id)),
+        DeliveryFilter(subscription=ids.new_raw()),
+    ):
         assert ask(world.store, account, filters=other) == {"data": [], "next_cursor": None}
 
 

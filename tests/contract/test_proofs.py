@@ -87,7 +87,7 @@ def test_an_entry_newer_than_the_checkpoint_has_no_proof_yet(book: Book) -> None
     book.publish()
     assert receipt.check(book.proof(late), book.key).number == 3
     with pytest.raises(BadSetting, match="there is no entry"):
-        book.store.read_now(lambda tx: proofs.prove(tx, KEY, book.account, ids.fresh()))
+        book.store.read_now(lambda tx: proofs.prove(tx, KEY, book.account, ids.new_raw()))
 
 
 def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) -> None:

@@ -46,7 +46,7 @@ def subscribe(tx: Tx, account: str, **members: Any) -> Subscription:
 
 
 def made_at(at: datetime) -> bytes:
-    return clock.milliseconds(at).to_bytes(6, "big") + ids.fresh()[6:]
+    return clock.milliseconds(at).to_bytes(6, "big") + ids.new_raw()[6:]
 
 
 def deliver(
@@ -58,7 +58,7 @@ def deliver(
     def unit(tx: Tx) -> list[bytes]:
         made = [
             deliveries.new_delivery(account, made_at(at), ids.raw(subscription.id), ids.raw(subscription.endpoint),
-                       event or ids.fresh(), "invoice.paid", keep_days)
+                       event or ids.new_raw(), "invoice.paid", keep_days)
             for _ in range(count)
         ]  # fmt: skip
         delivery_rows.create(tx, made, at=clock.milliseconds(at))
@@ -299,7 +299,7 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
     def unit(tx: Tx) -> None:
         for origin in ("replay", "retry"):
             to = ids.raw(subscription.id), ids.raw(subscription.endpoint)
-            made = deliveries.new_delivery(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
+            made = deliveries.new_delivery(ids.raw(account), ids.new_raw(), *to, entry.id, entry.type, 30, origin)
             delivery_rows.create(tx, [made])
 
     store.run_now(unit)
@@ -362,7 +362,7 @@ def test_what_was_pruned_is_not_missed(store: Store, account: str, subscription:
     store.run_now(lambda tx: subscription_rows.update(tx, wide))
     watch.forward(timedelta(minutes=5))
     told = store.run_now(lambda tx: append_entry(tx, things.record(tx, account)._replace(
-        id=ids.fresh(), type="account.changed", keep_days=400, matched=0)))  # fmt: skip
+        id=ids.new_raw(), type="account.changed", keep_days=400, matched=0)))  # fmt: skip
     end(store, account, left(store, account))
     watch.forward(31 * DAY)
     prune(store, account)

@@ -37,7 +37,7 @@ def publishing(account: str, event: Event) -> Callable[[Tx], Published | Refusal
     def unit(tx: Tx) -> Published | Refusal:
         found = account_rows.load(tx, account)
         assert found is not None
-        return publish.one(tx, found, event, ORIGIN)
+        return publish.publish_event(tx, found, event, ORIGIN)
 
     return unit
 
@@ -101,7 +101,7 @@ def test_a_repeated_answer_names_no_delivery_that_was_made_later(store: Store, a
         for origin in ("replay", "retry"):
             to = ids.raw(subscription), ids.raw(found.endpoint)
             entry = first.entry
-            made = model.new_delivery(ids.raw(account), ids.fresh(), *to, entry.id, entry.type, 30, origin)
+            made = model.new_delivery(ids.raw(account), ids.new_raw(), *to, entry.id, entry.type, 30, origin)
             delivery_rows.create(tx, [made])
 
     store.run_now(send_again)
@@ -189,7 +189,7 @@ def several(store: Store, account: str, *events: Event) -> list[Published] | tup
     def unit(tx: Tx) -> list[Published] | tuple[int, Refusal]:
         found: Account | None = account_rows.load(tx, account)
         assert found is not None
-        return publish.several(tx, found, list(events), ORIGIN)
+        return publish.publish_events(tx, found, list(events), ORIGIN)
 
     return store.run_now(unit)
 

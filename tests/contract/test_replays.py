@@ -45,7 +45,7 @@ def subscribe(tx: Tx, post: Post, **members: Any) -> Subscription:
 
 
 def publishing(post: Post) -> Callable[[Tx], Any]:
-    return lambda tx: publish.one(tx, post.account(tx), event(), Origin("test"))
+    return lambda tx: publish.publish_event(tx, post.account(tx), event(), Origin("test"))
 
 
 def made_by(backend: Backend, origin: str = "event") -> list[bytes]:

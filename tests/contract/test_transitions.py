@@ -56,8 +56,8 @@ def test_the_tables_of_this_test_are_complete() -> None:
 @pytest.mark.parametrize("to", RECORDED)
 @pytest.mark.parametrize("status", RECORDED)
 def test_a_record_makes_the_moves_of_the_table_and_no_others(post: Post, status: Status, to: Status) -> None:
-    key = ids.raw(post.id), ids.fresh()
-    made = deliveries.new_delivery(*key, ids.fresh(), ids.fresh(), ids.fresh(), "invoice.paid", 30)
+    key = ids.raw(post.id), ids.new_raw()
+    made = deliveries.new_delivery(*key, ids.new_raw(), ids.new_raw(), ids.new_raw(), "invoice.paid", 30)
     before = made._replace(**change(key, status)._asdict())
 
     def unit(tx: Tx) -> None:

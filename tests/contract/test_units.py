@@ -129,7 +129,7 @@ def test_units_that_only_record_and_raise_leave_no_entry(store: Store, account: 
 
 
 def _no_subject(tx: Tx, account: str) -> None:
-    append_entry(tx, things.record(tx, account)._replace(id=ids.fresh(), subject=None))  # type: ignore[arg-type]
+    append_entry(tx, things.record(tx, account)._replace(id=ids.new_raw(), subject=None))  # type: ignore[arg-type]
 
 
 def _same_id_twice(tx: Tx, account: str) -> None:
@@ -185,7 +185,7 @@ def test_what_no_database_takes_is_the_trouble_of_its_unit_alone(
 @both_ways
 def test_two_units_that_record_the_same_id_share_a_commit(store: Store, account: str, *, records_only: bool) -> None:
     """The second runs again and sees what the first did: how a publisher's own event id is kept once."""
-    raw_id = ids.fresh()
+    raw_id = ids.new_raw()
 
     def unit(tx: Tx) -> str:
         if entry_rows.load(tx, account, raw_id):

@@ -92,19 +92,19 @@ def _copy(made: Ledger, raw_id: bytes) -> None:
 
 
 def test_a_forged_entry(intact: Ledger) -> None:
-    raw_id = ids.fresh()
+    raw_id = ids.new_raw()
     _copy(intact, raw_id)
     assert intact.problem() == f"entry {ids.text('evt', raw_id)} was never sealed: it did not come through the service"
 
 
 def test_a_forged_entry_hidden_by_a_false_count(intact: Ledger) -> None:
-    _copy(intact, ids.fresh())
-    intact.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(intact.account), ids.fresh())
+    _copy(intact, ids.new_raw())
+    intact.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(intact.account), ids.new_raw())
     assert intact.problem() != ""
 
 
 def test_a_forged_entry_in_place_of_a_waiting_one(intact: Ledger) -> None:
-    _copy(intact, ids.fresh())
+    _copy(intact, ids.new_raw())
     intact.execute("DELETE FROM entries WHERE id = ?", intact.waiting[0].id)
     assert intact.problem() != ""
 

@@ -27,7 +27,7 @@ def record(
 ) -> Entry:
     """One fact, of a type that no rule of the service is about. Where the clock was set, its id is of that time."""
     if raw_id is None and abs(tx.at - clock.now()) > timedelta(minutes=1):
-        raw_id = clock.milliseconds(tx.at).to_bytes(6, "big") + ids.fresh()[6:]
+        raw_id = clock.milliseconds(tx.at).to_bytes(6, "big") + ids.new_raw()[6:]
     entry = entries.new(
         "invoice.paid", account=account, origin=Origin("operator", "req_1", "192.0.2.1"), subject=subject,
         data=data or {"subject": subject}, at=tx.at, keep_days=keep_days, raw_id=raw_id,

@@ -46,7 +46,7 @@ class Shop(NamedTuple):
         assert isinstance(event, Event)
 
         def unit(tx: Tx) -> Published | Refusal:
-            return publish.one(tx, lookup.named(tx, self.name), event, Origin("operator"))
+            return publish.publish_event(tx, lookup.named(tx, self.name), event, Origin("operator"))
 
         made = self.gatepost.opened.store.run_now(unit)
         assert isinstance(made, Published)

@@ -340,7 +340,7 @@ def test_a_leaf_taken_out_of_its_seal_is_named(tampered: Ledger) -> None:
 
 
 def test_a_stray_entry_is_named(tampered: Ledger) -> None:
-    stray = ids.fresh()
+    stray = ids.new_raw()
     tampered.execute(
         "INSERT INTO entries SELECT account, ?, type, at, actor, subject, data, data_hash, matched, keep_days, "
         "request, source FROM entries WHERE id = ?",

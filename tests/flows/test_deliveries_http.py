@@ -42,7 +42,7 @@ class Tenant:
         def unit(tx: Tx) -> list[Delivery]:
             account, subscription, endpoint, event = raw
             made = [
-                deliveries.new_delivery(account, ids.fresh(), subscription, endpoint, event, "invoice.paid", 30)
+                deliveries.new_delivery(account, ids.new_raw(), subscription, endpoint, event, "invoice.paid", 30)
                 for _ in range(count)
             ]
             delivery_rows.create(tx, made)

@@ -101,7 +101,7 @@ class Platform:
             def unit(tx: Any, events: list[Event] = events) -> None:
                 account = account_rows.load(tx, self.account)
                 assert account is not None
-                publish.several(tx, account, events, Origin("test"))
+                publish.publish_events(tx, account, events, Origin("test"))
 
             store.run_now(unit)
 

@@ -185,7 +185,7 @@ def record_at(opened: Runtime, account: str, data: str, age: timedelta) -> Entry
     """An entry whose id was made so long before it is committed."""
 
     def unit(tx: Tx) -> Entry:
-        raw = clock.milliseconds(tx.at - age).to_bytes(6, "big") + ids.fresh()[6:]
+        raw = clock.milliseconds(tx.at - age).to_bytes(6, "big") + ids.new_raw()[6:]
         made = entries.new("invoice.paid", account=account, origin=Origin("operator"), subject="", data={"said": data},
                            at=tx.at, keep_days=30, raw_id=raw)  # fmt: skip
         return append_entry(tx, made).entry

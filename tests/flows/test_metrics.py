@@ -367,7 +367,7 @@ def test_an_entry_that_is_not_sealed_is_seen(still: Service) -> None:
     """Its age: here of a row that no entry goes with, so that nobody can seal it."""
     figures = Figures(still.ops)
     wait_until(lambda: figures("gatepost_unsealed_age_seconds") < 1, "everything to be sealed")
-    account, old = ids.fresh(), (clock.milliseconds(clock.now()) - 3_600_000).to_bytes(6, "big") + ids.fresh()[6:]
+    account, old = ids.new_raw(), (clock.milliseconds(clock.now()) - 3_600_000).to_bytes(6, "big") + ids.new_raw()[6:]
     execute(still, "INSERT INTO unsealed (account, id) VALUES (?, ?)", account, old)
     wait_until(lambda: figures("gatepost_unsealed_age_seconds") >= 3600, "its age")
     assert figures("gatepost_unsealed_age_seconds") < 3700

@@ -180,7 +180,9 @@ def test_the_id_is_the_same_however_it_is_published(running: Service, server: Se
     running.account(account_name)
     same = rules.event("invoice.paid", {"number": 7}, "invoice-7")
     assert isinstance(same, Event)
-    running.opened.store.run_now(lambda tx: publish.one(tx, lookup.named(tx, account_name), same, Origin(OPERATOR)))
+    running.opened.store.run_now(
+        lambda tx: publish.publish_event(tx, lookup.named(tx, account_name), same, Origin(OPERATOR))
+    )
     server.publish(STREAM, event(7, account_name, id="invoice-7"))
     wait_for_answers(server, STREAM)
     assert [entry.actor for entry in entries(running.opened, account_name)] == [OPERATOR]
@@ -350,14 +352,14 @@ def test_strange_subjects_and_headers(opened: Runtime, server: Server, stream: s
 def test_a_defect_keeps_back_one_message_and_not_for_ever(
     opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = publish.one
+    publish_event = publish.publish_event
 
-    def one(tx: Any, account: Any, event: Event, *arguments: Any) -> Any:
+    def failing_for_one_event(tx: Any, account: Any, event: Event, *arguments: Any) -> Any:
         if '"number":3' in event.data:
             raise LookupError("a defect")
-        return whole(tx, account, event, *arguments)
+        return publish_event(tx, account, event, *arguments)
 
-    monkeypatch.setattr(publish, "one", one)
+    monkeypatch.setattr(publish, "publish_event", failing_for_one_event)
     monkeypatch.setattr(bus, "RETRY_PAUSES", (0.05,))
     server.publish(stream, *(event(number) for number in range(6)))
     with consuming(opened, server.url, stream):

@@ -142,7 +142,7 @@ def stored(platform: Platform, client: Client) -> list[bytes]:
         statement = "SELECT id, request FROM pushed WHERE client = :client ORDER BY expires_at"
         rows = tx.select(statement, {"client": ids.raw(client.id)})
         box = opened.service.keys.data
-        return [box.open(sealed, f"pushed {platform.account} {raw.hex()}") for raw, sealed in rows]
+        return [box.decrypt(sealed, f"pushed {platform.account} {raw.hex()}") for raw, sealed in rows]
 
     return opened.store.read_now(unit)
 

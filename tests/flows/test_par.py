@@ -199,7 +199,7 @@ def test_a_secret_in_the_form_is_not_kept(single: Platform) -> None:
     [(raw_id, request)] = single.gatepost.opened.store.read_now(rows)
     assert name.encode() not in raw_id
     assert b"ada@example.com" not in request
-    opened = box.open(request, f"pushed {single.account} {raw_id.hex()}")
+    opened = box.decrypt(request, f"pushed {single.account} {raw_id.hex()}")
     assert b"ada@example.com" in opened
     assert client.secret.encode() not in opened
 

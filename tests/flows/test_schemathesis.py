@@ -108,7 +108,7 @@ def _publish(service: Service, account: str) -> Published:
     assert isinstance(event, publishable.Event)
 
     def unit(tx: Tx) -> Published | Refusal:
-        return units.one(tx, lookup.named(tx, account), event, Origin("operator"))
+        return units.publish_event(tx, lookup.named(tx, account), event, Origin("operator"))
 
     published = service.opened.store.run_now(unit)
     assert isinstance(published, Published)

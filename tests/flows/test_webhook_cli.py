@@ -307,8 +307,8 @@ def deliver(opened: Runtime, age: timedelta, *, ended: bool) -> str:
         assert account is not None
         old = clock.milliseconds(tx.at - age)
         made = deliveries.new_delivery(
-            ids.raw(account.id), old.to_bytes(6, "big") + ids.fresh()[6:], ids.fresh(), ids.fresh(), ids.fresh(),
-            "invoice.paid", 30, "replay",
+            ids.raw(account.id), old.to_bytes(6, "big") + ids.new_raw()[6:], ids.new_raw(), ids.new_raw(),
+            ids.new_raw(), "invoice.paid", 30, "replay",
         )  # fmt: skip
         if ended:
             made = made._replace(status="succeeded", ended_at=old, ended_reason="delivered", last_code=200)

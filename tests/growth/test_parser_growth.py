@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from gatepost.accounts import Account
 from gatepost.core import clock, ids, jwk_sets
-from gatepost.core.jose import MAX_BYTES, Unreadable, peek, read
+from gatepost.core.jose import MAX_BYTES, InvalidJwt, decode_unverified, verify_jws
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.core.secrets import Box, ServerKeys
 from gatepost.core.strict_json import read_json
@@ -152,14 +152,14 @@ MALFORMED: dict[str, Make] = {
 
 def readable(text: str) -> object:
     try:
-        return read(text, {"keys": [public(EC)]}, algorithms=ASSERTION_ALGORITHMS, typ=(None, "JWT", "at+jwt"))
-    except Unreadable as error:
+        return verify_jws(text, {"keys": [public(EC)]}, algorithms=ASSERTION_ALGORITHMS, typ=(None, "JWT", "at+jwt"))
+    except InvalidJwt as error:
         return error
 
 
 GENERATED = generate("ES256", NOW)
 OWN = SimpleNamespace(ring=KeyRing(Box([bytes(32)])), keys=[GENERATED.key])
-OWN.ring.load(StoredKey(GENERATED.key, Box([bytes(32)]).close(GENERATED.private, GENERATED.key.id)))
+OWN.ring.load(StoredKey(GENERATED.key, Box([bytes(32)]).encrypt(GENERATED.private, GENERATED.key.id)))
 
 
 def own_token(payload: Make) -> Make:
@@ -169,7 +169,7 @@ def own_token(payload: Make) -> Make:
 def read_own(text: str) -> object:
     try:
         return OWN.ring.read(text, OWN.keys, "at+jwt")
-    except Unreadable as error:
+    except InvalidJwt as error:
         return error
 
 
@@ -347,7 +347,7 @@ PARSERS: dict[str, Parser] = {
         "a long assertion": repeated("eyJ", f"client_assertion_type={tokens.ASSERTION_TYPE}&client_assertion=e30."),
         "an assertion of dots": repeated(".", f"client_assertion_type={tokens.ASSERTION_TYPE}&client_assertion="),
     }),
-    "JWTs, unverified": Parser(peek, *jwts({"alg": "ES256"}, MAX_BYTES)),
+    "JWTs, unverified": Parser(decode_unverified, *jwts({"alg": "ES256"}, MAX_BYTES)),
     "client assertions, handoffs and tokens of other issuers": Parser(
         readable, *jwts({"alg": "ES256", "typ": "JWT"}, MAX_BYTES)
     ),

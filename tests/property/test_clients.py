@@ -144,7 +144,7 @@ def test_at_most_two_secrets_live_and_the_newest_does(rotations: list[tuple[Any,
         at += seconds * secret_rotation.OVERLAP / 86_400
         before = {secret.id: secret for secret in client.secrets}
         client = with_secret(client, bytes([number % 256]), overlap, at)
-        live = [secret for secret in client.secrets if secret.live(at)]
+        live = [secret for secret in client.secrets if secret.is_active(at)]
         assert 1 <= len(live) <= 2
         assert live[-1] == client.secrets[-1]
         assert (live[-1].expires_at, live[-1].created_at) == (None, at)

@@ -100,7 +100,7 @@ MUTATIONS = [
     Mutation(
         "an ended family still refreshes",
         "oauth/refresh_tokens.py",
-        "    if not family.live(at):\n        return Inactive()\n",
+        "    if not family.is_active(at):\n        return Inactive()\n",
         "",
     ),
     Mutation(
@@ -190,7 +190,7 @@ MUTATIONS = [
         "a refresh token has two successors",
         "oauth/refresh_tokens.py",
         'mac(key, b"next" + _plain(token))',
-        'mac(key, b"next" + ids.fresh())',
+        'mac(key, b"next" + ids.new_raw())',
     ),
     Mutation(
         "a repeated refresh gets another token",

@@ -24,7 +24,7 @@ def client(*made: tuple[bytes, timedelta, datetime]) -> Client:
 
 
 def live(found: Client, at: datetime) -> list[bytes]:
-    return [secret.hash for secret in found.secrets if secret.live(at)]
+    return [secret.hash for secret in found.secrets if secret.is_active(at)]
 
 
 class TestRotation:

@@ -83,10 +83,10 @@ def test_how_a_person_was_authenticated(said: dict[str, Any], told: dict[str, An
 
 
 def test_a_consent_lives_until_it_ends() -> None:
-    assert consent().live(NOW)
-    assert consent().live(NOW + timedelta(hours=1, milliseconds=-1))
-    assert not consent().live(NOW + timedelta(hours=1))
-    assert not consent(ended=True).live(NOW)
+    assert consent().is_active(NOW)
+    assert consent().is_active(NOW + timedelta(hours=1, milliseconds=-1))
+    assert not consent().is_active(NOW + timedelta(hours=1))
+    assert not consent(ended=True).is_active(NOW)
 
 
 def test_an_operator_sees_whose_it_is_and_nothing_that_was_said() -> None:

@@ -235,7 +235,7 @@ class TestRotating:
         assert not definition({"signing": "v1"}, known).needs_secret
         assert definition({"signing": "v1a", "rotate_secret": {"overlap": 5}}, known).overlap == timedelta(seconds=5)
         both = defined({"signing": "v1a"}, known, LATER)
-        assert [(each.kind, each.live(LATER)) for each in both.secrets] == [("v1", True), ("v1a", True)]
+        assert [(each.kind, each.is_active(LATER)) for each in both.secrets] == [("v1", True), ("v1a", True)]
         assert definition({"signing": None}, both).needs_secret, "null goes back to v1"
 
     def test_one_whose_secrets_ended_gets_another(self) -> None:
@@ -255,7 +255,7 @@ def rotated(*made: tuple[str, timedelta, datetime]) -> Endpoint:
 
 
 def live(found: Endpoint, at: datetime) -> list[str]:
-    return [each.id for each in found.secrets if each.live(at)]
+    return [each.id for each in found.secrets if each.is_active(at)]
 
 
 class TestSecrets:

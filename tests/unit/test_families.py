@@ -233,9 +233,9 @@ def test_nothing_comes_of_a_family_that_is_over(
 
 def test_a_family_ends_at_the_earlier_of_its_two_ends() -> None:
     row = family(FIRST)
-    assert row.live(NOW + 3600 * SECOND - TICK)
-    assert not row.live(NOW + 3600 * SECOND)
+    assert row.is_active(NOW + 3600 * SECOND - TICK)
+    assert not row.is_active(NOW + 3600 * SECOND)
     kept = row._replace(idle_ends_at=NOW + 30 * 86_400 * SECOND)
-    assert kept.live(NOW + 86_400 * SECOND - TICK)
-    assert not kept.live(NOW + 86_400 * SECOND)
-    assert not kept._replace(ended_at=NOW, ended_reason="revoked").live(NOW)
+    assert kept.is_active(NOW + 86_400 * SECOND - TICK)
+    assert not kept.is_active(NOW + 86_400 * SECOND)
+    assert not kept._replace(ended_at=NOW, ended_reason="revoked").is_active(NOW)

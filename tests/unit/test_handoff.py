@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable
+from gatepost.core.jose import InvalidJwt
 from gatepost.oauth.authorize import handoff
 from gatepost.oauth.authorize.handoff import ERRORS, HANDOFF_LIFE, INTERACTION_LIFE, Denied, Granted
 from gatepost.oauth.authorize.request import Authorization
@@ -136,7 +136,7 @@ class TestTheFrame:
     @pytest.mark.parametrize("name", ["iat", "exp", "nbf"])
     @pytest.mark.parametrize("value", ["1", True, [1], {}, -1, 1 << 40, 10**30])
     def test_what_is_no_time(self, name: str, value: Any) -> None:
-        with pytest.raises(Unreadable, match=name):
+        with pytest.raises(InvalidJwt, match=name):
             self.problem(**{name: value})
 
 
@@ -318,7 +318,7 @@ class TestAFaultOfTheLoginApplications:
 
     @pytest.mark.parametrize("value", ["1", True, [1], -1, 10**30])
     def test_an_auth_time_that_is_no_time(self, value: Any) -> None:
-        with pytest.raises(Unreadable, match="auth_time"):
+        with pytest.raises(InvalidJwt, match="auth_time"):
             check(auth_time=value)
 
     def test_a_fault_comes_before_what_the_client_wanted(self) -> None:

@@ -63,13 +63,13 @@ def test_the_two_spare_bits_must_be_zero() -> None:
 def test_ids_made_later_sort_later() -> None:
     made = [ids.new("evt") for _ in range(1000)]
     assert made == sorted(set(made))
-    raw = [ids.fresh() for _ in range(1000)]
+    raw = [ids.new_raw() for _ in range(1000)]
     assert raw == sorted(set(raw))
 
 
 def test_an_id_says_when_it_was_made() -> None:
     before = clock.from_milliseconds(clock.milliseconds(clock.now()))
-    made = ids.made_at(ids.fresh())
+    made = ids.made_at(ids.new_raw())
     assert before <= made <= clock.now() + timedelta(milliseconds=1)
     assert ids.made_at(RAW) == clock.from_milliseconds(0x019A8F5C1E2B)
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable
+from gatepost.core.jose import InvalidJwt
 from gatepost.oauth.client_grants import JWT_BEARER, Grant
 from gatepost.oauth.clients import Client
 from gatepost.oauth.grants import GRANTS, jwt_bearer
@@ -100,7 +100,7 @@ def test_a_wrong_assertion(name: str) -> None:
 @pytest.mark.parametrize("name", ["exp", "iat", "nbf"])
 @pytest.mark.parametrize("value", ["soon", True, [SECOND], -1, 10**30])
 def test_what_is_no_time(name: str, value: Any) -> None:
-    with pytest.raises(Unreadable, match=f"^{name} is not a time$"):
+    with pytest.raises(InvalidJwt, match=f"^{name} is not a time$"):
         rest(**{name: value})
 
 

@@ -217,7 +217,7 @@ class TestMaking:
 class TestRing:
     def test_pyjwt_verifies_what_it_signs(self, made: signing_keys.GeneratedKey) -> None:
         ring = KeyRing(BOX)
-        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
+        ring.load(StoredKey(made.key, BOX.encrypt(made.private, made.key.id)))
         token = ring.sign(made.key, msgspec.json.encode(CLAIMS), "at+jwt")
         found = jwt.decode_complete(token, jwt.PyJWK.from_dict(made.key.public), algorithms=[made.key.alg])
         assert found["payload"] == CLAIMS
@@ -225,7 +225,7 @@ class TestRing:
 
     def test_another_key_of_the_same_kind_does_not(self, made: signing_keys.GeneratedKey) -> None:
         ring = KeyRing(BOX)
-        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
+        ring.load(StoredKey(made.key, BOX.encrypt(made.private, made.key.id)))
         token = ring.sign(made.key, msgspec.json.encode(CLAIMS), "at+jwt")
         other = jwt.PyJWK.from_dict(signing_keys.generate(made.key.alg, START).key.public)
         with pytest.raises(jwt.InvalidSignatureError):
@@ -233,7 +233,7 @@ class TestRing:
 
     def test_each_kind_of_token_has_its_own_header(self, made: signing_keys.GeneratedKey) -> None:
         ring = KeyRing(BOX)
-        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
+        ring.load(StoredKey(made.key, BOX.encrypt(made.private, made.key.id)))
         for typ in ("at+jwt", "JWT", "at+jwt"):
             assert jwt.get_unverified_header(ring.sign(made.key, b"{}", typ))["typ"] == typ
 
@@ -241,7 +241,7 @@ class TestRing:
         """RFC 7518, section 3.4: 64 bytes, though one number in 256 would fit into fewer."""
         made = signing_keys.generate("ES256", START)
         ring = KeyRing(BOX)
-        ring.load(StoredKey(made.key, BOX.close(made.private, made.key.id)))
+        ring.load(StoredKey(made.key, BOX.encrypt(made.private, made.key.id)))
         lengths = {len(ring.sign(made.key, b"{}", "at+jwt").rpartition(b".")[2]) for _ in range(500)}
         assert lengths == {86}
 
@@ -253,4 +253,4 @@ class TestRing:
 
     def test_a_private_part_of_another_row_is_refused(self, made: signing_keys.GeneratedKey) -> None:
         with pytest.raises(WrongKey):
-            KeyRing(BOX).load(StoredKey(made.key, BOX.close(made.private, "key_2")))
+            KeyRing(BOX).load(StoredKey(made.key, BOX.encrypt(made.private, "key_2")))

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import logging
+from hmac import compare_digest
 
 import msgspec
 import pytest
@@ -18,12 +19,11 @@ from gatepost.core.secrets import (
     WrongKey,
     digest,
     key_id,
-    masked,
+    mask_secrets,
     new_client_secret,
     new_master_key,
     parse_master_keys,
     random_bytes,
-    same,
 )
 
 ONE, TWO, THREE = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
@@ -95,69 +95,69 @@ class TestDigest:
     def test_the_stored_form_is_not_the_secret(self) -> None:
         stored = digest(ONE, TEXT)
         for sent in (stored.hex(), stored.decode("latin-1"), base64.b64encode(stored).decode()):
-            assert not same(stored, digest(ONE, sent))
-        assert same(stored, digest(ONE, TEXT))
+            assert not compare_digest(stored, digest(ONE, sent))
+        assert compare_digest(stored, digest(ONE, TEXT))
 
 
 class TestBox:
     @pytest.mark.parametrize("value", [b"", b"\0", b"secret", bytes(range(256)) * 40])
     def test_what_was_closed_opens(self, value: bytes) -> None:
-        assert Box([ONE]).open(Box([ONE]).close(value, "key_1"), "key_1") == value
+        assert Box([ONE]).decrypt(Box([ONE]).encrypt(value, "key_1"), "key_1") == value
 
     def test_nothing_of_the_value_shows(self) -> None:
-        sealed = Box([ONE]).close(b"secret" * 10, "key_1")
+        sealed = Box([ONE]).encrypt(b"secret" * 10, "key_1")
         assert b"secret" not in sealed
 
     def test_the_same_value_never_looks_the_same(self) -> None:
         box = Box([ONE])
-        assert len({box.close(b"secret", "key_1") for _ in range(100)}) == 100
+        assert len({box.encrypt(b"secret", "key_1") for _ in range(100)}) == 100
 
     @pytest.mark.parametrize("row", ["", "key_2", "key_1 ", "KEY_1", "key_11", "key_"])
     def test_it_does_not_open_in_another_row(self, row: str) -> None:
-        sealed = Box([ONE]).close(b"secret", "key_1")
+        sealed = Box([ONE]).encrypt(b"secret", "key_1")
         with pytest.raises(WrongKey, match="altered or moved"):
-            Box([ONE]).open(sealed, row)
+            Box([ONE]).decrypt(sealed, row)
 
     def test_no_single_bit_may_flip(self) -> None:
         box = Box([ONE])
-        sealed = box.close(b"secret", "key_1")
+        sealed = box.encrypt(b"secret", "key_1")
         for place in range(len(sealed) * 8):
             altered = bytearray(sealed)
             altered[place // 8] ^= 1 << place % 8
             with pytest.raises(WrongKey):
-                box.open(bytes(altered), "key_1")
+                box.decrypt(bytes(altered), "key_1")
 
     def test_no_end_may_be_cut_off(self) -> None:
         box = Box([ONE])
-        sealed = box.close(b"secret", "key_1")
+        sealed = box.encrypt(b"secret", "key_1")
         for length in range(len(sealed)):
             with pytest.raises(WrongKey):
-                box.open(sealed[:length], "key_1")
+                box.decrypt(sealed[:length], "key_1")
         with pytest.raises(WrongKey):
-            box.open(sealed + b"\0", "key_1")
+            box.decrypt(sealed + b"\0", "key_1")
 
     def test_a_wrong_key_is_said_without_the_value(self) -> None:
-        sealed = Box([ONE]).close(b"secret", "key_1")
+        sealed = Box([ONE]).encrypt(b"secret", "key_1")
         with pytest.raises(WrongKey, match=f"key_1 .* {key_id(ONE).hex()}, which is not among") as told:
-            Box([TWO]).open(sealed, "key_1")
+            Box([TWO]).decrypt(sealed, "key_1")
         assert "secret" not in str(told.value)
 
     def test_the_first_of_several_keys_closes_and_all_open(self) -> None:
         before, after = Box([ONE]), Box([TWO, ONE])
-        old, new = before.close(b"old", "r"), after.close(b"new", "r")
-        assert after.open(old, "r") == b"old"
-        assert after.open(new, "r") == b"new"
-        assert Box([TWO]).open(new, "r") == b"new"
+        old, new = before.encrypt(b"old", "r"), after.encrypt(b"new", "r")
+        assert after.decrypt(old, "r") == b"old"
+        assert after.decrypt(new, "r") == b"new"
+        assert Box([TWO]).decrypt(new, "r") == b"new"
         with pytest.raises(WrongKey):
-            Box([TWO, THREE]).open(old, "r")
+            Box([TWO, THREE]).decrypt(old, "r")
         with pytest.raises(WrongKey):
-            before.open(new, "r")
+            before.decrypt(new, "r")
 
     def test_a_sealed_value_names_its_key(self) -> None:
         box = Box([TWO, ONE])
-        assert box.first == key_id(TWO)
-        assert box.closed_by(box.close(b"new", "r")) == key_id(TWO)
-        assert box.closed_by(Box([ONE]).close(b"old", "r")) == key_id(ONE)
+        assert box.current_key_id == key_id(TWO)
+        assert box.key_id_of(box.encrypt(b"new", "r")) == key_id(TWO)
+        assert box.key_id_of(Box([ONE]).encrypt(b"old", "r")) == key_id(ONE)
 
     def test_ids_of_keys_tell_them_apart_and_nothing_else(self) -> None:
         assert len({key_id(ONE), key_id(TWO), key_id(THREE)}) == 3
@@ -212,7 +212,7 @@ class TestServerKeys:
     def test_each_has_its_use_and_none_prints(self) -> None:
         keys = ServerKeys(dict(zip(SERVER_KEYS, (ONE, TWO, THREE), strict=True)))
         assert (keys.hash, keys.seal) == (ONE, TWO)
-        assert Box([THREE]).open(keys.data.close(b"x", "r"), "r") == b"x"
+        assert Box([THREE]).decrypt(keys.data.encrypt(b"x", "r"), "r") == b"x"
         assert repr(keys) == "ServerKeys(***)"
         assert str(keys) == "ServerKeys(***)"
 
@@ -239,4 +239,4 @@ def test_dice_fall_differently() -> None:
     ids=["client secret", "refresh token", "signing secret", "token", "nothing"],
 )
 def test_what_looks_like_a_secret_is_not_repeated(sent: str, told: str) -> None:
-    assert masked(sent) == told
+    assert mask_secrets(sent) == told

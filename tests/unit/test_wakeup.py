@@ -19,7 +19,7 @@ WAIT = 10.0  # seconds: only a test that fails waits so long
 
 
 def some(count: int) -> list[Key]:
-    return [(ids.fresh(), ids.fresh()) for _ in range(count)]
+    return [(ids.new_raw(), ids.new_raw()) for _ in range(count)]
 
 
 def bells(directory: Path) -> list[Path]:

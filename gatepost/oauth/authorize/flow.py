@@ -2,6 +2,7 @@
 
 import hashlib
 from datetime import datetime, timedelta
+from hmac import compare_digest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,9 +10,9 @@ import msgspec
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable, audiences, peek, read
+from gatepost.core.jose import InvalidJwt, audiences, decode_unverified, verify_jws
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
-from gatepost.core.secrets import random_text, same
+from gatepost.core.secrets import random_text
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import (
@@ -246,7 +247,7 @@ def _hinted_subject(tx: Tx, service: Service, client: Client, token: str) -> str
         account, _, subject = str(claims["sub"]).partition(".")
         if claims["iss"] == service.base_url and client.id in audiences(claims) and account == client.account:
             return subject
-    except (Unreadable, KeyError):
+    except (InvalidJwt, KeyError):
         pass
     return Refusal("invalid_request", "id_token_hint: is not an ID token of this client", "id_token_hint")
 
@@ -270,7 +271,7 @@ def finish(
     tx: Tx, service: Service, token: str, browser: bytes, request_id: str, source: str
 ) -> ClientRedirect | Refusal:
     """Complete an interaction with a handoff. After an invalid handoff, the browser is not redirected."""
-    _, unverified = peek(token)
+    _, unverified = decode_unverified(token)
     issuer, interaction_id = str(unverified.get("iss")), str(unverified.get("interaction"))
     account = account_rows.load(tx, issuer) if ids.parse("acc", issuer) else None
     interaction = interactions.load(tx, account.id, interaction_id, service.keys.data) if account else None
@@ -278,18 +279,18 @@ def finish(
         return invalid_handoff("no such interaction of this account, or it was deleted; start again at the application")
     if interaction.done_at is not None or tx.at >= interaction.expires_at:
         return invalid_handoff("the interaction was completed or has expired; start again at the application")
-    if browser and not same(interaction.browser, browser):
+    if browser and not compare_digest(interaction.browser, browser):
         return invalid_handoff("the interaction was started in another browser")
     try:
         keys = login_keys(tx, service, account, token)
-        claims = read(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(HANDOFF_TYPE,))
+        claims = verify_jws(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(HANDOFF_TYPE,))
         problem = handoff.envelope_problem(claims, account=account.id, base_url=service.base_url, at=tx.at)
         if problem:
             return invalid_handoff(problem)
         authorization = _authorization.decode(interaction.request)
         started_at = ids.made_at(ids.raw(interaction.id))
         outcome = handoff.check(claims, authorization, started_at=started_at, at=tx.at)
-    except Unreadable as error:
+    except InvalidJwt as error:
         return invalid_handoff(f"it cannot be verified with a key of the account's login_jwks ({error})")
     if isinstance(outcome, Refusal):
         return outcome

@@ -11,7 +11,7 @@ import msgspec
 
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import CLOCK_SKEW, audiences, instant, is_live
+from gatepost.core.jose import CLOCK_SKEW, audiences, is_time_valid, numeric_date
 from gatepost.oauth import scopes
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.clients import Client
@@ -77,12 +77,12 @@ def interaction_claims(
 
 def envelope_problem(claims: dict[str, Any], *, account: str, base_url: str, at: datetime) -> str:
     """What is wrong with the issuer, audience, times or id of a verified JWT of the login application; or empty."""
-    issued, expires = instant(claims, "iat"), instant(claims, "exp")
+    issued, expires = numeric_date(claims, "iat"), numeric_date(claims, "exp")
     if claims.get("iss") != account:
         return "iss must be the account's id"
     if audiences(claims) != [base_url]:
         return f"aud must be {base_url}"
-    if not is_live(claims, at) or issued is None or expires is None:
+    if not is_time_valid(claims, at) or issued is None or expires is None:
         return "it is expired or not yet valid; it needs iat and exp"
     if expires - issued > HANDOFF_LIFE or expires > at.timestamp() + HANDOFF_LIFE + CLOCK_SKEW.total_seconds():
         return "its lifetime must be at most 5 minutes"
@@ -133,7 +133,7 @@ def _details(claims: dict[str, Any], at: datetime) -> ConsentDetails | Refusal:
     reserved = sorted(PROTOCOL_CLAIMS.intersection(extra))
     if reserved:
         return invalid_handoff(f"claims must not set protocol claims ({', '.join(reserved)})")
-    auth_time = instant(claims, "auth_time")
+    auth_time = numeric_date(claims, "auth_time")
     if auth_time is None or auth_time > (at + CLOCK_SKEW).timestamp():
         return invalid_handoff("auth_time must be the time at which the person was authenticated")
     acr, amr = claims.get("acr"), claims.get("amr", [])

@@ -27,7 +27,7 @@ def add(tx: Tx, interaction: Interaction, source: str, box: Box, *, first_visit:
         "insert_interaction", account=ids.raw(interaction.account), id=ids.raw(interaction.id),
         client=ids.raw(interaction.client), browser=interaction.browser, source=source,
         first_visit=int(first_visit), pushed=interaction.pushed,
-        request=box.close(interaction.request, interaction.id),
+        request=box.encrypt(interaction.request, interaction.id),
         expires_at=clock.milliseconds(interaction.expires_at),
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def load(tx: Tx, account: str, interaction: str, box: Box) -> Interaction | None
         return None
     client, browser, pushed, request, expires_at, done_at = row
     return Interaction(
-        account, interaction, ids.text("cli", client), browser, pushed, box.open(request, interaction),
+        account, interaction, ids.text("cli", client), browser, pushed, box.decrypt(request, interaction),
         clock.from_milliseconds(expires_at), clock.optional_from_milliseconds(done_at),
     )  # fmt: skip
 

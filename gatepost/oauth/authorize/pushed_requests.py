@@ -13,7 +13,7 @@ def add(
     """Store a request, encrypted."""
     tx.write(
         "insert_pushed", account=ids.raw(account), id=raw_id, client=ids.raw(client), source=source,
-        request=box.close(request, f"pushed {account} {raw_id.hex()}"), expires_at=clock.milliseconds(expires_at),
+        request=box.encrypt(request, f"pushed {account} {raw_id.hex()}"), expires_at=clock.milliseconds(expires_at),
     )  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def evict(tx: Tx, account: str, client: str, source: str, keep: int) -> int:
 def load(tx: Tx, account: str, raw_id: bytes, client: str, box: Box) -> bytes | None:
     """The request that this client pushed; None once it has expired."""
     row = tx.one("pushed", account=ids.raw(account), id=raw_id, client=ids.raw(client), at=tx.now)
-    return box.open(row[0], f"pushed {account} {raw_id.hex()}") if row else None
+    return box.decrypt(row[0], f"pushed {account} {raw_id.hex()}") if row else None
 
 
 def delete(tx: Tx, account: str, raw_id: bytes) -> bool:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gatepost.accounts import Account
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import peek
+from gatepost.core.jose import decode_unverified
 from gatepost.core.strict_json import read_json
 from gatepost.oauth import redirect_uris, scopes
 from gatepost.oauth.clients import Client
@@ -98,7 +98,7 @@ def _response_mode(parameters: dict[str, str]) -> str:
     """
     mode: Any = parameters.get("response_mode")
     if mode is None and "request" in parameters:
-        mode = peek(parameters["request"])[1].get("response_mode")
+        mode = decode_unverified(parameters["request"])[1].get("response_mode")
     return mode if mode in RESPONSE_MODES else "query"
 
 

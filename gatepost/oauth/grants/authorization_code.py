@@ -49,7 +49,7 @@ def load(
     if mismatch is not None:
         return mismatch
     consent = consent_rows.load(tx, account.id, code.consent, service.keys.data)
-    if consent is None or not consent.live(tx.at):
+    if consent is None or not consent.is_active(tx.at):
         return _invalid_code("the consent has ended")
 
     def complete(draft: Draft) -> TokenExtras:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import Unreadable, audiences, instant, is_live, peek, read
+from gatepost.core.jose import InvalidJwt, audiences, decode_unverified, is_time_valid, numeric_date, verify_jws
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import issuer_rows, used_assertions
@@ -37,16 +37,16 @@ def load(
     assertion = request.parameter("assertion")
     if not assertion:
         return Refusal("invalid_request", "assertion: missing", "assertion")
-    account, client, iss = authenticated.account, authenticated.client, peek(assertion)[1].get("iss")
+    account, client, iss = authenticated.account, authenticated.client, decode_unverified(assertion)[1].get("iss")
     refusal = _invalid_assertion("its issuer is not trusted for this client")
     for issuer in issuer_rows.load(tx, account.id):
         if issuer.issuer != iss or issuer.client != client.id:
             continue
         keys = service.foreign.keys_for(assertion, issuer.jwks_uri, tx.at, account=account.name)
         try:
-            claims = read(assertion, keys, algorithms=ASSERTION_ALGORITHMS, typ=TYPES)
+            claims = verify_jws(assertion, keys, algorithms=ASSERTION_ALGORITHMS, typ=TYPES)
             context = check_claims(issuer, claims, service.base_url, tx.at)
-        except Unreadable as error:
+        except InvalidJwt as error:
             refusal = _invalid_assertion(f"it cannot be verified ({error})")
             continue
         if isinstance(context, GrantContext):
@@ -79,8 +79,8 @@ def check_claims(issuer: Issuer, claims: dict[str, Any], base_url: str, at: date
         return _invalid_assertion("iss is not that of the trusted issuer")
     if audiences(claims) != [base_url]:
         return _invalid_assertion(f"aud must be {base_url}, alone")
-    issued, expires = instant(claims, "iat"), instant(claims, "exp")
-    if not is_live(claims, at) or expires is None:
+    issued, expires = numeric_date(claims, "iat"), numeric_date(claims, "exp")
+    if not is_time_valid(claims, at) or expires is None:
         return _invalid_assertion("it is expired, not yet valid, or has no exp")
     if expires - (issued if issued is not None else at.timestamp()) > MAX_LIFETIME:
         return _invalid_assertion("its lifetime is longer than an hour")

@@ -46,7 +46,7 @@ def load(
                 data = {"client": family.client, "what": "refresh_token", "number": token.number}
                 record(tx, account, "oauth.token.reused", origin, family.id, data)
             return _invalid_token("used before; its family is revoked")
-    if not consent.live(tx.at):
+    if not consent.is_active(tx.at):
         return _invalid_token("the consent has ended")
     if client.public and family.thumbprint and family.thumbprint != request.thumbprint:
         return Refusal("invalid_grant", "DPoP: the refresh token is bound to another key", "DPoP")

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import audiences, peek
+from gatepost.core.jose import audiences, decode_unverified
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import access_tokens, scopes
 from gatepost.oauth.client_authentication import AuthenticatedClient
@@ -57,8 +57,8 @@ def load(
     )
     if isinstance(context, Refusal):
         return context
-    kid = peek(request.parameter("subject_token"))[0]["kid"]  # the token is verified: the service wrote its header
-    provenance = extend_provenance(token.provenance, token.claims, kid)
+    header, _ = decode_unverified(request.parameter("subject_token"))  # `verify` has checked the token
+    provenance = extend_provenance(token.provenance, token.claims, header["kid"])
     if isinstance(provenance, Refusal):
         return provenance
     context = msgspec.structs.replace(context, entry_data=context.entry_data | provenance.entry_data())
