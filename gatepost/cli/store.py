@@ -172,13 +172,9 @@ def restore(settings: Settings, file: Path | None, keep_tokens: bool, after_pitr
     if (file is None) != after_pitr or (after_pitr and keep_tokens):
         raise BadSetting("pass either the FILE of a backup, with or without --keep-tokens, or only --after-pitr")
     if file is None:
-        with show.progress("consents") as advance:
-            restored = finish_restore(settings, advance)
+        restored = finish_restore(settings, show.progress)
     else:
-        with show.progress("pages") as pages, show.progress("consents") as consents:
-            restored = restore_backup(
-                settings, file, keep_tokens=keep_tokens, advance_pages=pages, advance_consents=consents
-            )
+        restored = restore_backup(settings, file, show.progress, keep_tokens=keep_tokens)
     _show_restored(restored, as_json)
 
 

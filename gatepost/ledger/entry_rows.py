@@ -74,11 +74,6 @@ def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
     tx.write_given("unseal", keys)
 
 
-def erase_data(tx: Tx, account: str, raw_id: bytes, data_hash: bytes) -> None:
-    """Erase the data of an entry, and store its hash instead, so that the seal of the entry still verifies."""
-    tx.write("erase_data", account=ids.raw(account), id=raw_id, data_hash=data_hash)
-
-
 def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Entry]:
     """The entries with these keys, by key."""
     return {(row[0], row[1]): entry_of(row) for row in tx.rows_given("entries_given", keys)}

@@ -41,8 +41,6 @@ SELECT
 /*given: account bytea, id bytea */
 DELETE FROM unsealed /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
   /*postgres: unsealed.account = given.account AND unsealed.id = given.id */ RETURNING 1
--- name: erase_data
-UPDATE entries SET data = NULL, data_hash = :data_hash WHERE account = :account AND id = :id AND data IS NOT NULL
 -- name: delete_entries
 /*given: account bytea, id bytea */
 DELETE FROM entries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */

@@ -6,7 +6,7 @@ consents ends every refresh token.
 """
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,8 @@ _ORIGIN = Origin(OPERATOR)
 _SLICE = 200  # consents in one commit
 _NO_LIMIT = 1_000_000_000
 
-Advance = Callable[[int], None]  # is called with the number of pages that were copied, or of consents that were ended
+Advance = Callable[[int], None]
+Progress = Callable[[str], AbstractContextManager[Advance]]  # shows the progress of a step with this description
 
 
 class Restored(NamedTuple):
@@ -50,9 +51,7 @@ class Restored(NamedTuple):
     previous_store: Path | None = None  # where the replaced store is now
 
 
-def restore_backup(
-    settings: Settings, file: Path, *, keep_tokens: bool, advance_pages: Advance, advance_consents: Advance
-) -> Restored:
+def restore_backup(settings: Settings, file: Path, progress: Progress, *, keep_tokens: bool) -> Restored:
     """Replace the store by a backup. A copy beside the store is prepared, and then takes its place atomically."""
     if settings.database:
         raise BadSetting(
@@ -67,7 +66,8 @@ def restore_backup(
         copy = settings.data_directory / "gatepost.restoring.db"
         try:
             _remove(copy)
-            backup.copy(file, copy, None, advance_pages)
+            with progress("pages") as advance:
+                backup.copy(file, copy, None, advance)
             at = backup.made_at(copy)
             backup.forget_made_at(copy)
             lost = backup.entries_since(settings.sqlite_file, at) if at and settings.sqlite_file.exists() else {}
@@ -76,7 +76,7 @@ def restore_backup(
                 store.migrate()
                 keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
                 service = app.service_of(settings, keys)
-                restored = _finish(store, service, at, lost, advance_consents, keep_tokens=keep_tokens)
+                restored = _finish(store, service, at, lost, progress, keep_tokens=keep_tokens)
             backup.settle(copy)
             _mark(settings, restoring=True)
             previous = backup.put_in_place(copy, settings.sqlite_file, clock.now().strftime("%Y%m%dT%H%M%SZ"))
@@ -96,15 +96,15 @@ def _mark(settings: Settings, *, restoring: bool) -> None:
         marker.put(settings.key_file, settings.sqlite_file, restoring=restoring)
 
 
-def finish_restore(settings: Settings, advance: Advance) -> Restored:
+def finish_restore(settings: Settings, progress: Progress) -> Restored:
     """Finish a restore that was done by other means, to an earlier state that is not known."""
     runtime = app.open_for_use(settings)
     with closing(runtime.store):
-        return _finish(runtime.store, runtime.service, None, {}, advance, keep_tokens=False)
+        return _finish(runtime.store, runtime.service, None, {}, progress, keep_tokens=False)
 
 
 def _finish(
-    store: Store, service: Service, backup_at: datetime | None, lost: dict[str, int], advance: Advance,
+    store: Store, service: Service, backup_at: datetime | None, lost: dict[str, int], progress: Progress,
     *, keep_tokens: bool,
 ) -> Restored:  # fmt: skip
     """Record the restore, and end all tokens unless they are kept. Safe to run again after an interruption."""
@@ -118,8 +118,8 @@ def _finish(
     store.run_now(lambda tx: _record(tx, service, data, keep_tokens=keep_tokens))
     consents = 0
     if not keep_tokens:
-        for account in list(lookup.every(store)):
-            consents += _end_consents(store, account, at, advance)
+        with progress("consents") as advance:
+            consents = sum(_end_consents(store, account, at, advance) for account in list(lookup.every(store)))
     return Restored(backup_at, not keep_tokens, consents, unfinished, lost)
 
 

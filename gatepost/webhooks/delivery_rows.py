@@ -12,13 +12,12 @@ from gatepost.webhooks.deliveries import Attempt, Delivery, StatusChange, enqueu
 MAY_MOVE = record_condition()  # used in delivery_rows.sql
 
 
-def create(tx: Tx, deliveries: Sequence[Delivery], because: str = "event", at: int | None = None) -> list[bytes]:
+def create(tx: Tx, deliveries: Sequence[Delivery], because: str = "event") -> list[bytes]:
     """Create deliveries and their rows in the queue at the end of the commit. Returns their ids."""
     if not deliveries:
         return []
-    due = tx.now if at is None else at
     tx.pending.append("insert_deliveries", deliveries)
-    tx.pending.append("insert_queue", [enqueue(delivery, due, because) for delivery in deliveries])
+    tx.pending.append("insert_queue", [enqueue(delivery, tx.now, because) for delivery in deliveries])
     tx.pending.wakeups.update([(delivery.account, delivery.endpoint) for delivery in deliveries])
     return [delivery.id for delivery in deliveries]
 

@@ -61,7 +61,8 @@ def deliver(
                        event or ids.new_raw(), "invoice.paid", keep_days)
             for _ in range(count)
         ]  # fmt: skip
-        delivery_rows.create(tx, made, at=clock.milliseconds(at))
+        tx.now = clock.milliseconds(at)
+        delivery_rows.create(tx, made)
         return sorted(each.id for each in made)
 
     return store.run_now(unit)

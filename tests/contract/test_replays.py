@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gatepost.core import clock, ids
-from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import account_admin
 from gatepost.store.interface import Store
@@ -24,7 +23,7 @@ from gatepost.webhooks import (
 )
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract import together
+from tests.contract import things, together
 from tests.contract.backends import Backend, Watch
 from tests.contract.posting import URL, Post, event, ids_by
 
@@ -258,8 +257,7 @@ def test_what_was_erased_can_be_replayed(post: Post, backend: Backend) -> None:
     post.attempt(500)
     [failed] = post.entries("webhook.delivery.failed")
     for entry in (made, failed):
-        digest = hashlib.sha256((entry.data or "").encode()).digest()
-        post.store.run_now(lambda tx, entry=entry, digest=digest: entry_rows.erase_data(tx, post.id, entry.id, digest))  # type: ignore[misc]
+        things.erase_data(backend, entry, hashlib.sha256((entry.data or "").encode()).digest())
     start(post, post.subscription(post.endpoint(), "*", "webhook.*"), **{"from": at(post, hours=1)})
     post.replay()
     assert made_by(backend, "replay") == [made.id]

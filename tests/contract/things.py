@@ -12,6 +12,7 @@ from gatepost.oauth import client_rows, scope_rows
 from gatepost.oauth.clients import Client
 from gatepost.oauth.scopes import Scope
 from gatepost.store.transaction import Tx
+from tests.contract.backends import Backend
 
 KEY = b"k" * 32  # that ledgers are sealed with
 
@@ -45,6 +46,14 @@ def scope(tx: Tx, account: str, name: str, **members: Any) -> Scope:
     made = Scope(account, name, "https://api.example", tx.at, tx.at, **members)
     scope_rows.add(tx, made)
     return made
+
+
+def erase_data(backend: Backend, entry: Entry, data_hash: bytes) -> None:
+    """Erase the data of an entry and keep its hash."""
+    backend.execute(
+        "UPDATE entries SET data = NULL, data_hash = ? WHERE account = ? AND id = ?",
+        data_hash, ids.raw(entry.account), entry.id,
+    )  # fmt: skip
 
 
 def subjects(tx: Tx, account: str) -> list[str]:

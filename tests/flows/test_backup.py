@@ -5,11 +5,13 @@ import re
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from gatepost.cli import show
 from gatepost.store import backup as files
 from gatepost.store import marker
 from tests import command, service
@@ -82,6 +84,30 @@ def test_a_restore_ends_every_token_unless_told_otherwise(
         operator = again.cli_json("audit", "list", "--account", "gatepost", "--type", "account.store.restored")
         assert [each["data"]["tokens"] for each in operator] == ["kept" if keep else "ended"]
     assert problems(alone(data)) == []
+
+
+def test_a_restore_shows_one_progress_bar_at_a_time(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two bars would write over the same line of the terminal."""
+    steps, open_bars = [], 0
+
+    @contextmanager
+    def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        nonlocal open_bars
+        assert not open_bars
+        steps.append(description)
+        open_bars += 1
+        yield lambda _count: None
+        open_bars -= 1
+
+    store = alone(data)
+    store.cli("store", "migrate")
+    store.cli("store", "backup", str(tmp_path / "backup.db"))
+    monkeypatch.setattr(show, "progress", progress)
+    store.cli("store", "restore", str(tmp_path / "backup.db"))
+    assert steps == ["pages", "consents"]
+    assert not open_bars
 
 
 def test_unfinished_deliveries_are_sent_after_a_restore(data: Path, tmp_path: Path) -> None:

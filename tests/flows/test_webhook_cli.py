@@ -312,7 +312,8 @@ def deliver(opened: Runtime, age: timedelta, *, ended: bool) -> str:
         )  # fmt: skip
         if ended:
             made = made._replace(status="succeeded", ended_at=old, ended_reason="delivered", last_code=200)
-        delivery_rows.create(tx, [made], at=old)
+        tx.now = old
+        delivery_rows.create(tx, [made])
         return ids.text("dlv", made.id)
 
     return opened.store.run_now(unit)
