@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What is compiled is kept, whatever the shell says: the tests start hundreds of processes.
+# Write bytecode even if the environment forbids it, because the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 

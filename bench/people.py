@@ -10,7 +10,7 @@ from gatepost.core.secrets import random_bytes
 from gatepost.oauth import family_rows, refresh_tokens
 from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.transaction import Tx
-from tests.login import Platform, opened
+from tests.login import Platform, decode_jwt
 from tests.service import Service
 
 SCOPE = "offline_access things:read"
@@ -22,7 +22,7 @@ class People:
     def __init__(self, gatepost: Service) -> None:
         self._gatepost = gatepost
         self._platform = platform = Platform(gatepost, "people")
-        self._tokens = platform.tokens(platform.asking(scope=SCOPE, nonce=None))
+        self._tokens = platform.tokens(platform.auth_request(scope=SCOPE, nonce=None))
         serving = gatepost.define_client(platform.admin, scope="things:read", serves=[platform.api])
         headers = MEDIA | {"Authorization": serving.basic}
         self.introspection = Target(
@@ -35,7 +35,7 @@ class People:
         shown = refresh_tokens.read(service.keys.refresh, self._tokens["refresh_token"])
         if shown is None:
             raise RuntimeError("this is not a refresh token")
-        first, account = shown, opened(self._tokens["access_token"])[1]["account"]
+        first, account = shown, decode_jwt(self._tokens["access_token"])[1]["account"]
 
         def more(tx: Tx) -> list[str]:
             known = family_rows.load(tx, account, first.family)

@@ -1,4 +1,4 @@
-"""Client assertions (RFC 7523) for tests: right ones, and ones that are wrong in the way a test says."""
+"""Client assertions (RFC 7523) for tests: valid ones, and ones with the defects that a test asks for."""
 
 import json
 import time
@@ -19,19 +19,19 @@ def assertion(key: Key, client: str, audience: str, **changes: Any) -> str:
 
 
 def right_claims(client: str, audience: str, **changes: Any) -> dict[str, Any]:
-    """Right but for the changes; a change to None leaves the claim out."""
+    """Return valid claims with these changes. A change to None omits the claim."""
     now = int(time.time())
     right = {"iss": client, "sub": client, "aud": audience, "iat": now, "exp": now + 60, "jti": ids.new("jti")}
     return {name: value for name, value in (right | changes).items() if value is not None}
 
 
 def signed(key: Key, claims: Any, **header: Any) -> str:
-    """A compact JWS with any header whatever: signed past the library's checks of what it would itself refuse."""
-    shown = {"alg": ALG[key.key_type], "typ": "JWT", "kid": key.kid} | header
-    shown = {name: value for name, value in shown.items() if value is not None}
+    """Sign a compact JWS with any header, without the library's checks of headers."""
+    head = {"alg": ALG[key.key_type], "typ": "JWT", "kid": key.kid} | header
+    head = {name: value for name, value in head.items() if value is not None}
     payload = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
-    message = f"{b64(json.dumps(shown).encode())}.{b64(payload)}"
-    algorithm = JWSRegistry.algorithms[shown["alg"]]
+    message = f"{b64(json.dumps(head).encode())}.{b64(payload)}"
+    algorithm = JWSRegistry.algorithms[head["alg"]]
     return f"{message}.{b64(algorithm.sign(message.encode(), key))}"
 
 

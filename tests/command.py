@@ -1,4 +1,4 @@
-"""The gatepost command on a store that nobody serves: for tests that need no server."""
+"""The gatepost command on a store without a running service."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tests.waiting import LIMIT_MS
 
 @dataclass
 class Alone:
-    """A store and the environment in which commands find it. `execute` is the hand of an intruder."""
+    """A store and the environment of its commands. `execute` bypasses the service, as an intruder would."""
 
     directory: Path
     database: str
@@ -44,7 +44,7 @@ class Alone:
 
 
 def alone(directory: Path, database: str = "", **settings: str) -> Alone:
-    """Nothing is made yet; `store migrate` does. The ports are free ones."""
+    """Return the environment of a store that does not exist yet: `store migrate` creates it. The ports are free."""
     port, ops_port = service.free_ports(2)
     ports = {"port": str(port), "ops_port": str(ops_port)}
     return Alone(directory, database, service.environment(directory, database, **(ports | settings)))

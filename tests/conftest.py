@@ -1,4 +1,4 @@
-"""Fixtures shared by all folders: a PostgreSQL server per test process, and a running Gatepost on each store."""
+"""Fixtures of all folders: a PostgreSQL server for each test process, and a running Gatepost on each store."""
 
 import itertools
 import os
@@ -12,8 +12,8 @@ import pytest
 from tests import postgres, service
 
 _numbers = itertools.count()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all that it starts
-# Keep bytecode, whatever the shell says: the tests start hundreds of processes.
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell and their children ignore it
+# Write bytecode even if the environment forbids it, because the tests start hundreds of processes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -26,7 +26,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 
 @pytest.fixture
 def postgres_url(postgres_server: postgres.Server) -> Iterator[str]:
-    """A database of its own."""
+    """An empty database."""
     name = f"test_{next(_numbers)}"
     url = postgres_server.create_database(name)
     yield url
@@ -50,7 +50,7 @@ def postgres_gatepost(
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])
 def gatepost(request: pytest.FixtureRequest) -> service.Service:
-    """One running service per store, shared by all tests of a process: each test makes accounts of its own."""
+    """A running service on each store, shared by all tests of a process. Each test creates its own accounts."""
     found: service.Service = request.getfixturevalue(f"{request.param}_gatepost")
     return found
 

@@ -1,4 +1,4 @@
-"""What /metrics says, read as Prometheus reads it."""
+"""The metrics of a service, parsed as Prometheus parses them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def read(text: str) -> dict[tuple[str, Labels], float]:
-    """Every figure by its name and labels, each of which must be there once."""
+    """Return all samples by name and labels. No sample may be there twice."""
     found: dict[tuple[str, Labels], float] = {}
     families: set[str] = set()
     for family in text_string_to_metric_families(text):
@@ -26,7 +26,7 @@ def read(text: str) -> dict[tuple[str, Labels], float]:
 
 
 class Figures:
-    """The metrics of a service, as they are at this moment."""
+    """Reads the current metrics of a service."""
 
     def __init__(self, ops: str) -> None:
         self._url = f"{ops}/metrics"
@@ -37,16 +37,16 @@ class Figures:
         return answer.text
 
     def __call__(self, name: str, **labels: str) -> float:
-        """The sum of all that have these labels; 0 where there are none."""
+        """Return the sum of all samples that have these labels; 0 if there are none."""
         wanted = set(labels.items())
         return sum(value for (each, has), value in read(self.text()).items() if each == name and wanted <= set(has))
 
     @contextmanager
     def growing(self, name: str, by: float, **labels: str) -> Iterator[dict[Labels, float]]:
-        """By how much the figures of this name grow: in the dictionary when the block is over.
+        """Yield a dictionary that contains the growth of the samples of this name when the block has ended.
 
-        A request is counted just after its answer. So this waits until the figures that have these labels have grown
-        by so much together, and then until two readings are the same.
+        A request is counted just after its response. So this waits until the samples with these labels have grown by
+        `by` in total, and then until two readings are equal.
         """
         grown: dict[Labels, float] = {}
         before, wanted = self._all(name), set(labels.items())

@@ -1,7 +1,7 @@
-"""The gatepost command run inside the test's own process: hundreds are run, and a process costs a third of a second.
+"""Runs the gatepost command in the process of the test, which saves a third of a second for each command.
 
-What a process of its own adds, the start of `python -m gatepost`, is shown where services are started, by the tests of
-the documentation, and by those that kill commands or watch them write.
+The start of `python -m gatepost` itself is covered where services are started, by the tests of the documentation, and
+by tests that kill commands or read their output while they run.
 """
 
 import io
@@ -16,13 +16,13 @@ from unittest import mock
 
 from gatepost.cli import main
 
-_ONE_AT_A_TIME = threading.Lock()  # what is put in place below belongs to the whole process
+_ONE_AT_A_TIME = threading.Lock()  # the replaced values below are global to the process
 
 
 def run(
     arguments: tuple[str, ...], environment: Mapping[str, str], *, check: bool, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run` would have it."""
+    """Run the command, and return its result like `subprocess.run`."""
     code = 0
     with _ONE_AT_A_TIME, _placed(arguments, environment, stdin or "") as (out, err):
         try:
@@ -31,10 +31,10 @@ def run(
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         out.flush()
         err.flush()
-        said, complained = (each.buffer.getvalue().decode() for each in (out, err))
-    done = subprocess.CompletedProcess(["gatepost", *arguments], code, said, complained)
+        output, errors = (each.buffer.getvalue().decode() for each in (out, err))
+    done = subprocess.CompletedProcess(["gatepost", *arguments], code, output, errors)
     if check and code:
-        raise AssertionError(f"{done.args} ended with {code}: {said}{complained}")
+        raise AssertionError(f"{done.args} ended with {code}: {output}{errors}")
     return done
 
 

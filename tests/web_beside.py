@@ -1,6 +1,6 @@
-"""The web part of a service inside the test's process: another process as far as memory goes, without its start.
+"""A second web process of a service, simulated in the process of the test, which saves the time of its start.
 
-It opens the store as a web process does, knows nothing that the running service remembers, and answers over a
+It opens the store as a web process does, shares no memory with the running service, and responds through a
 `requests` session. It has no delivery worker and no operations plane.
 """
 
@@ -25,7 +25,7 @@ from tests.waiting import LIMIT
 
 @contextmanager
 def web_beside(gatepost: Service, **settings: str) -> Iterator[Service]:
-    """A service on the store of `gatepost`, under the same URL, with these settings over those of `gatepost`."""
+    """Yield a service on the store and URL of `gatepost`. These settings override those of `gatepost`."""
     names = {f"GATEPOST_{name.upper()}": value for name, value in settings.items()}
     environment = gatepost.environment | {"GATEPOST_BASE_URL": gatepost.url} | names
     loaded = load({}, environment)

@@ -1,4 +1,4 @@
-"""HTTP by hand, for requests that no library would send, and the form that every refusal must have."""
+"""Raw HTTP for requests that no library would send, and checks that apply to every error response."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ from tests.waiting import LIMIT
 
 _addresses = itertools.count(2)
 _ASCII = re.compile(r"[ !#-\[\]-~]+")  # RFC 6749, section 5.2
-NOT_FOR_SCRIPTS = "/oauth/authorize"  # the one path without CORS
+PATH_WITHOUT_CORS = "/oauth/authorize"  # the one path without CORS
 _EXPOSED = {"WWW-Authenticate", "DPoP-Nonce", "Retry-After", "Gatepost-Event", "X-Request-Id"}
 
 
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 def exchange(url: str, request: bytes) -> Answer:
-    """Send these bytes and read one answer, though the server may answer before it has read them all."""
+    """Send these bytes and read one response. The server may respond before it has read all of them."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port or 80), timeout=LIMIT) as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -41,7 +41,7 @@ def exchange(url: str, request: bytes) -> Answer:
 
 
 def head(line: str, *fields: str) -> bytes:
-    """A request line with header fields, up to the empty line."""
+    """Return a request line with header fields and the empty line after them."""
     return "\r\n".join([line, "Host: gatepost.test", *fields, "", ""]).encode("latin-1")
 
 
@@ -49,8 +49,8 @@ def request(line: str, *fields: str, body: bytes = b"") -> bytes:
     return head(line, *fields, f"Content-Length: {len(body)}") + body
 
 
-def elsewhere() -> requests.Session:
-    """A session from an address of its own on loopback, so that no other test's failures count for it."""
+def session_from_new_address() -> requests.Session:
+    """Return a session with its own loopback address, so that the rate limits of other tests do not affect it."""
     number = next(_addresses)
     session = requests.Session()
     session.mount("http://", _From(f"127.0.{1 + number // 250}.{1 + number % 250}"))
@@ -67,27 +67,27 @@ class _From(HTTPAdapter):
 
 
 def check_refusal(answer: requests.Response | Answer, path: str, code: str, *words: str) -> None:
-    """The status of the code, in the form of the area, for people and for programs, naming what is at fault."""
+    """Check the status, headers and members of an error response, and that its description contains these words."""
     status, body, headers = _parts(answer)
     assert status == ERRORS[code].status, (status, body)
-    check_every_answer(headers, cors=path != NOT_FOR_SCRIPTS)
+    check_every_answer(headers, cors=path != PATH_WITHOUT_CORS)
     assert headers["cache-control"] == "no-store"
     if path.startswith("/oauth/"):
         assert headers["content-type"] == "application/json"
         assert set(body) == {"error", "error_description"}
-        found, told = body["error"], body["error_description"]
-        assert _ASCII.fullmatch(told), told
+        found, description = body["error"], body["error_description"]
+        assert _ASCII.fullmatch(description), description
     else:
         assert headers["content-type"] == "application/problem+json"
         assert body["type"] == f"urn:gatepost:error:{code}"
         assert set(body) - {"errors"} == {"type", "title", "status", "detail", "code"}
         assert body["status"] == status
         assert all(set(each) == {"pointer", "detail"} for each in body.get("errors", []))
-        found, told = body["code"], body["detail"]
-    assert found == code, told
-    assert len(told) < 3000
-    missing = [word for word in words if word not in told]
-    assert not missing, (missing, told)
+        found, description = body["code"], body["detail"]
+    assert found == code, description
+    assert len(description) < 3000
+    missing = [word for word in words if word not in description]
+    assert not missing, (missing, description)
 
 
 def check_every_answer(headers: dict[str, str], *, cors: bool = True) -> None:

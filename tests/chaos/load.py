@@ -1,4 +1,4 @@
-"""Threads that ask a service for tokens, one after the other, and keep every answer."""
+"""Threads that request tokens in a loop and record every response."""
 
 import json
 import threading
@@ -18,14 +18,14 @@ SCOPE = "gatepost:deliveries"
 
 
 class Token(NamedTuple):
-    """What a client has in hand: the token's claims, and the event it was told."""
+    """A token that a client received: its claims, and the id of its event."""
 
     claims: dict[str, Any]
     event: str
 
 
 class Load:
-    """Asks from several connections until it is left. A connection that breaks is made again."""
+    """Requests tokens over several connections until the context ends, and reconnects after failures."""
 
     def __init__(self, service: Service, client: Client, threads: int = 6) -> None:
         self._service, self._client = service, client
@@ -88,7 +88,7 @@ def claims(token: str) -> dict[str, Any]:
 
 
 def check_ledger(service: Service, load: Load) -> None:
-    """Every token that somebody has in hand is in the ledger, and nobody touched that."""
+    """Check that every token that a client received is in the ledger, and that the ledger verifies."""
     store, key = service.opened.store, service.opened.service.keys.seal
     assert load.unexpected == []
     assert load.tokens

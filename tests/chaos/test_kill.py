@@ -23,7 +23,7 @@ from gatepost.store.transaction import Tx
 from gatepost.webhooks.fanout import create_deliveries
 from tests import postgres, service
 from tests.chaos.load import LONG, SCOPE, Load, check_ledger
-from tests.contract import things
+from tests.contract import make
 from tests.service import Client, Service
 from tests.waiting import LIMIT_MS, wait_until
 
@@ -121,17 +121,17 @@ def test_a_request_under_way_is_answered_before_the_end(directory: Path) -> None
         with closing(apsw.Connection(str(directory / "gatepost.db"))) as somebody:
             somebody.set_busy_timeout(LIMIT_MS)
             somebody.execute("BEGIN EXCLUSIVE")
-            asking = [_ask(port, client) for _ in range(8)]
+            connections = [_ask(port, client) for _ in range(8)]
             wait_until(lambda: _connections_read_to_the_end(port) == 8, "the requests to be read")
             wait_until(lambda: _is_locked(directory / "write.lock"), "a request to reach the store")
             running.process.terminate()
             wait_until(lambda: not _listens(port), "the listener to close")
             somebody.execute("ROLLBACK")
-        answers = [connection.getresponse() for connection in asking]
+        answers = [connection.getresponse() for connection in connections]
         assert [answer.status for answer in answers] == [200] * 8
         assert running.process.wait(LONG) == 0
         events = {answer.headers["Gatepost-Event"] for answer in answers}
-        for connection in asking:
+        for connection in connections:
             connection.close()
         account = running.opened.store.read_now(lambda tx: account_rows.load_named(tx, "default"))
         assert account is not None
@@ -239,7 +239,7 @@ def _write_at_full_speed(path: Path, account: str, stop: Any, count: Any) -> Non
 
     def unit(tx: Tx) -> None:
         for number in range(50):
-            things.record(tx, account, str(number), text="x" * 500)
+            make.record(tx, account, str(number), text="x" * 500)
 
     while not stop.is_set():
         store.run_now(unit)

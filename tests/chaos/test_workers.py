@@ -32,14 +32,14 @@ from gatepost.webhooks import define_endpoint, define_subscription, publish
 from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.worker import Cycle, Worker
 from tests import postgres, service
-from tests.chaos import nursery
+from tests.chaos import forked_workers
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.xdist_group("chaos-workers")
 
 
-class Nursery:
+class WorkerStarter:
     """Starts delivery processes on one store."""
 
     def __init__(self, process: subprocess.Popen[str], settings: Settings) -> None:
@@ -49,18 +49,18 @@ class Nursery:
     def start(self, step: str = "", place: str = "") -> int:
         order = {"settings": msgspec.to_builtins(self._settings), "place": place}
         if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the nursery has no pipes")
+            raise RuntimeError("the process that starts workers has no pipes")
         self._process.stdin.write(json.dumps({"order": order, "step": step}) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
 
 @contextmanager
-def nurturing(settings: Settings) -> Iterator[Nursery]:
-    command = [sys.executable, "-m", "tests.chaos.nursery"]
+def worker_starter(settings: Settings) -> Iterator[WorkerStarter]:
+    command = [sys.executable, "-m", "tests.chaos.forked_workers"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Nursery(process, settings)
+            yield WorkerStarter(process, settings)
         finally:
             process.communicate()
 
@@ -156,9 +156,9 @@ def test_killed_at_random_moments_under_load(settings: Settings) -> None:
     """A dozen times or two; `make soak` kills two hundred times on each store."""
     times = int(os.environ.get("GATEPOST_TEST_KILLS", "12" if settings.database else "25"))
     dice = random.Random(20261115)
-    with posting(settings) as (post, found), nurturing(settings) as nursery_:
+    with posting(settings) as (post, found), worker_starter(settings) as workers:
         for number in range(times):
-            worker = nursery_.start(place="here")
+            worker = workers.start(place="here")
             post.publish(10)
             if number % 2:  # at any moment of its start and work
                 time.sleep(dice.uniform(0.02, 0.15))
@@ -167,7 +167,7 @@ def test_killed_at_random_moments_under_load(settings: Settings) -> None:
                 wait_until(lambda before=before: len(found.requests) > before, "a first request")  # type: ignore[misc]
                 time.sleep(dice.uniform(0, 0.03))
             kill(worker)
-        nursery_.start(place="here")
+        workers.start(place="here")
         post.wait_for_the_end()
         duplicates = post.check(found.requests)
         interrupted = post.select("SELECT count(*) FROM attempts WHERE outcome = 'interrupted'")[0][0]
@@ -223,7 +223,7 @@ def test_the_stores_answers_are_lost(settings: Settings) -> None:
 SENT = "sent, not answered"
 
 
-@pytest.mark.parametrize("step", [*nursery.STEPS, SENT])
+@pytest.mark.parametrize("step", [*forked_workers.STEPS, SENT])
 def test_killed_at_a_step(settings: Settings, step: str) -> None:
     """At its step it kills itself; with a request under way it is killed once the receiver has both requests."""
     dead_is_gone = threading.Event()
@@ -233,9 +233,9 @@ def test_killed_at_a_step(settings: Settings, step: str) -> None:
             dead_is_gone.wait(LIMIT)
         return OK
 
-    with posting(settings, answer) as (post, found), nurturing(settings) as nursery_:
+    with posting(settings, answer) as (post, found), worker_starter(settings) as workers:
         post.publish(1)  # before anybody could claim it
-        dead = nursery_.start("" if step == SENT else step, place="here")
+        dead = workers.start("" if step == SENT else step, place="here")
         if step == SENT:
             found.wait_for(2)
             kill(dead)
@@ -248,7 +248,7 @@ def test_killed_at_a_step(settings: Settings, step: str) -> None:
         else:
             assert left == 2
         assert (seen == 0) == (step == "claimed, not sent")
-        nursery_.start(place="here")
+        workers.start(place="here")
         post.wait_for_the_end()
         duplicates = post.check(found.requests)
         assert duplicates == {"claimed, not sent": 0, SENT: 2}.get(step, duplicates)
@@ -266,11 +266,11 @@ def _alive(process: int) -> bool:
 
 def test_a_worker_that_stopped_beating_is_rescued_by_another(settings: Settings) -> None:
     """Of another supervisor: nobody knows that it is gone but by its silence."""
-    with posting(settings) as (post, found), nurturing(settings) as nursery_:
+    with posting(settings) as (post, found), worker_starter(settings) as workers:
         post.publish(3)
-        dead = nursery_.start("claimed, not sent", place="there")
+        dead = workers.start("claimed, not sent", place="there")
         wait_until(lambda: not _alive(dead), "the process to die at its step")
-        nursery_.start(place="here")
+        workers.start(place="here")
         post.wait_for_the_end()
         assert post.check(found.requests) == 0
         assert post.select("SELECT count(*) FROM attempts WHERE outcome = 'interrupted'")[0][0] > 0

@@ -16,11 +16,11 @@ from joserfc.jwk import ECKey, Key, RSAKey
 from gatepost.oauth import discovery
 from gatepost.oauth.scopes import SCOPE_TOKEN
 from gatepost.web.tokens import ASSERTION_TYPE
-from tests.fapi2 import Holder, Strict, proof
-from tests.login import b64, opened
+from tests.fapi2 import Fapi2Platform, KeyHolder, proof
+from tests.login import b64, decode_jwt
 from tests.service import Client, Service
 from tests.waiting import LIMIT
-from tests.wire import Answer, check_refusal, elsewhere, exchange, request
+from tests.wire import Answer, check_refusal, exchange, request, session_from_new_address
 
 RESOURCE = "/webhooks/deliveries"
 SCOPE = "gatepost:deliveries"
@@ -31,7 +31,7 @@ KEYS: dict[str, Callable[[], Key]] = {
 }
 
 
-class Plan(Strict):
+class Plan(Fapi2Platform):
     """Two clients that differ in their keys, and a holder of a key."""
 
     def __init__(self, gatepost: Service, name: str, key: Key | None = None) -> None:
@@ -39,7 +39,7 @@ class Plan(Strict):
         machine: dict[str, Any] = {"grant_types": ["client_credentials"], "redirect_uris": None, "scope": SCOPE}
         self.client = self.define(key, **machine)
         self.second = self.define(**machine)
-        self.holder = Holder(gatepost.url, key)
+        self.holder = KeyHolder(gatepost.url, key)
 
     def ask_token(self, client: Client | None = None, headers: Any = None, **form: Any) -> requests.Response:
         """From an address of its own: failures are counted."""
@@ -47,7 +47,7 @@ class Plan(Strict):
         right["client_assertion"] = self.assertion(client)
         sent = {name: value for name, value in (right | form).items() if value is not None}
         url = f"{self.url}/oauth/tokens"
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             return session.post(url, data=sent, headers={"DPoP": self.holder.proof("POST", url)} | (headers or {}))
 
     def resource_proof(self, token: str, **changes: Any) -> str:
@@ -97,7 +97,7 @@ def test_happy_flow(plan: Plan) -> None:
     """Two clients; the token works at the resource in the header and never in the query."""
     first, second = (check_issued(plan.ask_token(client))["access_token"] for client in (plan.client, plan.second))
     assert first != second
-    claims = opened(first)[1]
+    claims = decode_jwt(first)[1]
     assert (claims["client_id"], claims["cnf"]) == (plan.client.id, {"jkt": plan.holder.key.thumbprint()})
     accepts = [
         {},
@@ -231,7 +231,7 @@ def without_signature(plan: Plan, token: str) -> str:
 
 def without_alg(plan: Plan, token: str) -> str:
     sent = plan.resource_proof(token)
-    head = json.dumps(opened(sent)[0]).replace('"alg"', '"alg2"')
+    head = json.dumps(decode_jwt(sent)[0]).replace('"alg"', '"alg2"')
     return f"{b64(head.encode())}.{sent.partition('.')[2]}"
 
 

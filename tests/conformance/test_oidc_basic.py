@@ -17,7 +17,7 @@ import requests
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from tests.login import CALLBACK, VERIFIER, Browser, Platform, b64, challenge, opened, sent_to
+from tests.login import CALLBACK, VERIFIER, Browser, Platform, b64, challenge, decode_jwt, redirect_target
 from tests.receiver import receiver
 from tests.service import Client, Service
 from tests.waiting import LIMIT
@@ -71,15 +71,15 @@ class Plan(Platform):
         self.client, self.second = self.define(**members), self.define(**members)
         self.by_form = self.define(**members, token_endpoint_auth_method="client_secret_post")
 
-    def asking(self, client: Client | None = None, **changes: Any) -> dict[str, Any]:
+    def auth_request(self, client: Client | None = None, **changes: Any) -> dict[str, Any]:
         """As the plan asks: the scope openid, a state, a nonce, no PKCE."""
         plain = {"scope": "openid", "code_challenge": None, "code_challenge_method": None}
-        return super().asking(client, **(plain | {"response_mode": self.response_mode} | changes))
+        return super().auth_request(client, **(plain | {"response_mode": self.response_mode} | changes))
 
     def answered(self, answer: requests.Response) -> tuple[str, dict[str, str]]:
         """Where the browser takes the answer, and its parameters: in the query, or as a form that posts itself."""
         if self.response_mode is None:
-            return sent_to(answer)
+            return redirect_target(answer)
         assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert "Location" not in answer.headers
         [action] = re.findall(r'<form method="post" action="([^"]+)">', answer.text)
@@ -92,7 +92,7 @@ class Plan(Platform):
         """Through the login application and back: what the callback gets."""
         browser, login = browser or Browser(), login or Login(self, int(time.time()) - AGO)
         handoff = login.answer(self.interaction(browser, parameters))
-        where, told = self.answered(self.come_back(browser, handoff))
+        where, told = self.answered(self.submit_handoff(browser, handoff))
         assert where == parameters["redirect_uri"]
         assert told.pop("iss") == self.url
         assert told.pop("state") == parameters["state"]
@@ -100,7 +100,7 @@ class Plan(Platform):
 
     def sign_in(self, login: Login | None = None, browser: Browser | None = None, **changes: Any) -> Any:
         """A whole sign-in, checked as each module checks it: the token answer."""
-        parameters = self.asking(**changes)
+        parameters = self.auth_request(**changes)
         told = self.go(parameters, login, browser)
         assert set(told) == {"code"}, told
         answer = self.redeem(told["code"], code_verifier=None)
@@ -134,7 +134,7 @@ class Plan(Platform):
 
 
 def claims_of(tokens: Any) -> dict[str, Any]:
-    return opened(tokens["id_token"])[1]
+    return decode_jwt(tokens["id_token"])[1]
 
 
 @pytest.fixture(scope="module", params=["default", "form_post"])
@@ -144,7 +144,7 @@ def plan(request: pytest.FixtureRequest, sqlite_gatepost: Service) -> Plan:
 
 
 def test_oidcc_server(plan: Plan) -> None:
-    parameters = plan.asking()
+    parameters = plan.auth_request()
     code = plan.go(parameters)["code"]
     assert len(code) == 43  # 256 bits
     answer = plan.redeem(code, code_verifier=None)
@@ -156,14 +156,14 @@ def test_oidcc_server(plan: Plan) -> None:
 
 
 def test_oidcc_response_type_missing(plan: Plan) -> None:
-    where, told = plan.answered(plan.authorize(Browser(), plan.asking(response_type=None)))
+    where, told = plan.answered(plan.authorize(Browser(), plan.auth_request(response_type=None)))
     assert (where, told["error"], told["state"]) == (CALLBACK, "invalid_request", "a state")
     assert "response_type" in told["error_description"]
 
 
 def test_oidcc_idtoken_signature(plan: Plan) -> None:
     """RS256 where the client said nothing, with a `kid`: also part of every sign-in here."""
-    header = opened(plan.sign_in()["id_token"])[0]
+    header = decode_jwt(plan.sign_in()["id_token"])[0]
     assert header["alg"] == "RS256"
     assert header["kid"]
 
@@ -198,11 +198,11 @@ def test_oidcc_userinfo_post_body(plan: Plan) -> None:
 
 def test_oidcc_ensure_request_without_nonce_succeeds_for_code_flow(plan: Plan) -> None:
     """The client has `require_nonce: false`; one that has not is refused."""
-    parameters = plan.asking(nonce=None)
+    parameters = plan.auth_request(nonce=None)
     answer = plan.redeem(plan.go(parameters)["code"], code_verifier=None)
     plan.check_id_token(answer.json(), plan.client, None)
     strict = plan.define(scope="openid", require_pkce=False)
-    _, told = plan.answered(plan.authorize(Browser(), plan.asking(strict, nonce=None)))
+    _, told = plan.answered(plan.authorize(Browser(), plan.auth_request(strict, nonce=None)))
     assert told["error"] == "invalid_request"
     assert "nonce" in told["error_description"]
 
@@ -239,14 +239,14 @@ def test_oidcc_scope_all(plan: Plan) -> None:
 def test_oidcc_alternate_happy_flow(plan: Plan) -> None:
     """The scopes, and the parameters, in another order."""
     check_scope(plan, "email", scope="email openid")
-    parameters = plan.asking(scope="email openid")
+    parameters = plan.auth_request(scope="email openid")
     turned = dict(reversed(parameters.items()))
     assert list(turned) != list(parameters)
     assert "code" in plan.go(turned)
 
 
 def check_display(plan: Plan, display: str) -> None:
-    interaction = plan.interaction(Browser(), plan.asking(display=display))
+    interaction = plan.interaction(Browser(), plan.auth_request(display=display))
     assert interaction["display"] == display
     plan.sign_in(display=display)
 
@@ -267,14 +267,14 @@ def test_oidcc_prompt_login(plan: Plan) -> None:
     after = claims_of(plan.sign_in(login, browser, prompt="login"))
     assert login.asked == 1
     assert after["auth_time"] > before["auth_time"]
-    interaction = plan.interaction(browser, plan.asking(prompt="login"))
+    interaction = plan.interaction(browser, plan.auth_request(prompt="login"))
     old = plan.handoff(interaction, auth_time=before["auth_time"])
-    assert plan.answered(plan.come_back(browser, old))[1]["error"] == "login_required"
+    assert plan.answered(plan.submit_handoff(browser, old))[1]["error"] == "login_required"
 
 
 def test_oidcc_prompt_none_not_logged_in(plan: Plan) -> None:
     """The state, even a long one, comes back with the error."""
-    told = plan.go(plan.asking(prompt="none", state="s" * 128), Login(plan))
+    told = plan.go(plan.auth_request(prompt="none", state="s" * 128), Login(plan))
     assert told == {"error": "login_required", "error_description": "Nobody is signed in."}
 
 
@@ -300,9 +300,9 @@ def test_oidcc_max_age_1(plan: Plan) -> None:
     assert login.asked == 1
     assert after["auth_time"] > before["auth_time"]
     assert abs(after["auth_time"] - time.time()) < 60
-    interaction = plan.interaction(browser, plan.asking(max_age=1))
+    interaction = plan.interaction(browser, plan.auth_request(max_age=1))
     old = plan.handoff(interaction, auth_time=before["auth_time"])
-    assert plan.answered(plan.come_back(browser, old))[1]["error"] == "login_required"
+    assert plan.answered(plan.submit_handoff(browser, old))[1]["error"] == "login_required"
 
 
 def test_oidcc_max_age_10000(plan: Plan) -> None:
@@ -318,7 +318,7 @@ def test_oidcc_id_token_hint(plan: Plan) -> None:
 
 
 def check_passed_on(plan: Plan, **said: Any) -> None:
-    assert said.items() <= plan.interaction(Browser(), plan.asking(**said)).items()
+    assert said.items() <= plan.interaction(Browser(), plan.auth_request(**said)).items()
     plan.sign_in(**said)
 
 
@@ -341,7 +341,7 @@ def test_oidcc_ensure_request_with_acr_values_succeeds(plan: Plan) -> None:
 
 def reused(plan: Plan) -> str:
     """A code is redeemed, its token works, and the code is shown again: the token."""
-    code = plan.go(plan.asking())["code"]
+    code = plan.go(plan.auth_request())["code"]
     token = plan.redeem(code, code_verifier=None).json()["access_token"]
     plan.userinfo(token)
     check_refusal(plan.redeem(code, code_verifier=None), "/oauth/tokens", "invalid_grant", "code")
@@ -360,11 +360,11 @@ def test_oidcc_codereuse_30seconds(plan: Plan) -> None:
 
 
 def test_oidcc_ensure_registered_redirect_uri(plan: Plan) -> None:
-    answer = plan.authorize(Browser(), plan.asking(redirect_uri=f"{CALLBACK}/0dd5"))
+    answer = plan.authorize(Browser(), plan.auth_request(redirect_uri=f"{CALLBACK}/0dd5"))
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
     assert "redirect_uri" in answer.json()["error_description"]
     assert "Location" not in answer.headers
-    url, sent = f"{plan.url}/oauth/authorize", plan.asking(redirect_uri=f"{CALLBACK}/0dd5")
+    url, sent = f"{plan.url}/oauth/authorize", plan.auth_request(redirect_uri=f"{CALLBACK}/0dd5")
     page = Browser().open(url, sent, headers={"Accept": "text/html,*/*;q=0.8"})
     assert (page.status_code, page.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
     assert "redirect_uri" in page.text
@@ -373,14 +373,14 @@ def test_oidcc_ensure_registered_redirect_uri(plan: Plan) -> None:
 def test_oidcc_ensure_post_request_succeeds(plan: Plan) -> None:
     """The parameters in a form; the way back is by GET as ever."""
     browser = Browser()
-    _, told = sent_to(browser.send(f"{plan.url}/oauth/authorize", plan.asking()))
-    handoff = plan.handoff(opened(told["interaction"])[1])
-    _, told = plan.answered(plan.come_back(browser, handoff))
+    _, told = redirect_target(browser.send(f"{plan.url}/oauth/authorize", plan.auth_request()))
+    handoff = plan.handoff(decode_jwt(told["interaction"])[1])
+    _, told = plan.answered(plan.submit_handoff(browser, handoff))
     assert plan.redeem(told["code"], code_verifier=None).status_code == 200
 
 
 def test_oidcc_server_client_secret_post(plan: Plan) -> None:
-    code = plan.go(plan.asking(plan.by_form))["code"]
+    code = plan.go(plan.auth_request(plan.by_form))["code"]
     sent = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK}
     own = {"client_id": plan.by_form.id, "client_secret": plan.by_form.secret}
     answer = plan.gatepost.session.post(f"{plan.url}/oauth/tokens", data=sent | own)
@@ -398,7 +398,7 @@ def unsigned_request(parameters: dict[str, Any]) -> str:
 def test_oidcc_request_uri_unsigned_supported_correctly_or_rejected_as_unsupported(plan: Plan) -> None:
     """Rejected, and nobody fetches what it points at."""
     with receiver() as pointed_at:
-        answer = plan.authorize(Browser(), plan.asking(request_uri=pointed_at.url))
+        answer = plan.authorize(Browser(), plan.auth_request(request_uri=pointed_at.url))
         assert pointed_at.requests == []
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
     assert "request_uri" in answer.json()["error_description"]
@@ -406,7 +406,7 @@ def test_oidcc_request_uri_unsigned_supported_correctly_or_rejected_as_unsupport
 
 
 def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_unsupported(plan: Plan) -> None:
-    whole = plan.asking()
+    whole = plan.auth_request()
     outside = {name: whole[name] for name in ("client_id", "response_type", "scope", "redirect_uri")}
     where, told = plan.answered(plan.authorize(Browser(), outside | {"request": unsigned_request(whole)}))
     assert (where, told["error"], told["iss"]) == (CALLBACK, "request_not_supported", plan.url)
@@ -414,7 +414,7 @@ def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_unsupp
 
 def test_oidcc_ensure_request_object_with_redirect_uri(plan: Plan) -> None:
     """A wrong redirect URI outside the request object is a plain error, whatever is inside."""
-    whole = plan.asking()
+    whole = plan.auth_request()
     sent = whole | {"redirect_uri": f"{CALLBACK}_invalid", "request": unsigned_request(whole)}
     answer = plan.authorize(Browser(), sent)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
@@ -433,7 +433,7 @@ def test_oidcc_refresh_token(plan: Plan) -> None:
     asked = {"scope": "openid offline_access", "prompt": "consent"}
     found = {}
     for client in (plan.client, plan.second):
-        code = plan.go(plan.asking(client, **asked))["code"]
+        code = plan.go(plan.auth_request(client, **asked))["code"]
         before = plan.redeem(code, client, code_verifier=None).json()
         scope = asked["scope"] if client == plan.client else None
         answer = plan.refresh(before["refresh_token"], client, scope=scope)
@@ -457,7 +457,7 @@ def test_oidcc_refresh_token(plan: Plan) -> None:
 
 def test_oidcc_ensure_request_with_valid_pkce_succeeds(plan: Plan) -> None:
     """Where it is used it counts: the code is worth nothing without the verifier."""
-    parameters = plan.asking(code_challenge=challenge(), code_challenge_method="S256")
+    parameters = plan.auth_request(code_challenge=challenge(), code_challenge_method="S256")
     answer = plan.redeem(plan.go(parameters)["code"], code_verifier=VERIFIER)
     plan.check_id_token(answer.json(), plan.client, "a nonce")
     for verifier in (None, "w" * 43):

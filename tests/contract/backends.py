@@ -1,4 +1,4 @@
-"""The databases under test: each opens as many stores as a test wants, and can be spoken to past them."""
+"""The databases under test. Each can open several stores, and can execute statements without them."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,8 +18,8 @@ from gatepost.webhooks.fanout import create_deliveries
 from tests.waiting import LIMIT_MS
 
 
-class Watch:
-    """A clock that goes only when it is set forward."""
+class FakeClock:
+    """A clock that stands still until a test sets it."""
 
     def __init__(self) -> None:
         self.at = clock.now()
@@ -32,7 +32,7 @@ class Watch:
 
 
 class Backend(Protocol):
-    """One database. `execute` is the hand of somebody else: an intruder, an operator, another release."""
+    """One database. `execute` bypasses the store, as an intruder, an operator or another release would."""
 
     def open(self) -> Store: ...
     def execute(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]: ...
@@ -41,7 +41,7 @@ class Backend(Protocol):
 @dataclass
 class Sqlite:
     path: Path
-    watch: Watch
+    watch: FakeClock
     opened: list[Store] = field(default_factory=list)
 
     def open(self, **options: Any) -> Store:
@@ -53,7 +53,7 @@ class Sqlite:
             return list(database.execute(statement, parameters))
 
     def connect(self) -> apsw.Connection:
-        """By the same library as the store's: two copies of SQLite in one process break each other's locks."""
+        """Connect with the library of the store: two copies of SQLite in one process break their locks."""
         database = apsw.Connection(str(self.path))
         database.set_busy_timeout(LIMIT_MS)
         return database
@@ -62,7 +62,7 @@ class Sqlite:
 @dataclass
 class Postgres:
     url: str
-    watch: Watch
+    watch: FakeClock
     opened: list[Store] = field(default_factory=list)
 
     def open(self) -> Store:
@@ -76,7 +76,7 @@ class Postgres:
 
 
 @contextmanager
-def closed_in_the_end(backend: Sqlite | Postgres) -> Iterator[Sqlite | Postgres]:
+def closing_stores(backend: Sqlite | Postgres) -> Iterator[Sqlite | Postgres]:
     try:
         yield backend
     finally:

@@ -1,4 +1,4 @@
-"""Every test here runs on every store."""
+"""Fixtures for tests that run on every store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +9,14 @@ import pytest
 from gatepost import accounts
 from gatepost.store.interface import Store
 from tests import postgres
-from tests.contract import things
-from tests.contract.backends import Backend, Postgres, Sqlite, Watch, closed_in_the_end
+from tests.contract import make
+from tests.contract.backends import Backend, FakeClock, Postgres, Sqlite, closing_stores
 from tests.contract.schemas import Schemas
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def watch() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def schemas(shared_database: str) -> Iterator[Schemas]:
 
 @pytest.fixture
 def schema_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str]:
-    """An empty schema; for a test that has a store, one without rows, since migrating each time takes long."""
+    """An empty schema. For a test with a store, a migrated schema without rows, because migrations take long."""
     if "store" in request.fixturenames:
         yield schemas.url(schemas.migrated())
     else:
@@ -42,13 +42,13 @@ def schema_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path, watch: Watch) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest, tmp_path: Path, watch: FakeClock) -> Iterator[Backend]:
     """An empty database."""
     if request.param == "sqlite":
         found: Sqlite | Postgres = Sqlite(tmp_path / "gatepost.db", watch)
     else:
         found = Postgres(request.getfixturevalue("schema_url"), watch)
-    with closed_in_the_end(found):
+    with closing_stores(found):
         yield found
 
 
@@ -66,7 +66,7 @@ def other(store: Store, backend: Backend) -> Store:
 
 
 @pytest.fixture
-def account(store: Store, watch: Watch) -> str:
+def account(store: Store, watch: FakeClock) -> str:
     made = accounts.new("acme", watch())
-    assert store.run_now(lambda tx: things.account(tx, made))
+    assert store.run_now(lambda tx: make.account(tx, made))
     return made.id

@@ -1,4 +1,4 @@
-"""A world of deliveries in every state, for the tests of their listing."""
+"""Deliveries in all states, for the tests of the listing."""
 
 import random
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ ENDS = (
     ("failed", "attempts_exhausted", 200, "body"), ("failed", "attempts_exhausted", 302, "redirect"),
     ("cancelled", "endpoint_removed", None, None), ("cancelled", "cancelled_by_operator", 404, None),
 )  # fmt: skip
-TRIED = ((None, None), (503, None), (429, None), (None, "connect"))  # of those that are not ended
+TRIED = ((None, None), (503, None), (429, None), (None, "connect"))  # last code and failure of unfinished deliveries
 OPENED = msgspec.json.encode(OpenAttempt(START, "https://receiver.example", ["sk_1"], "plan", 0)).decode()
 
 
 class Made(NamedTuple):
     delivery: Delivery
     queued: Queued
-    status: str  # as it is shown
+    status: str  # as the API returns it
 
     @property
     def unfinished(self) -> bool:
@@ -54,7 +54,7 @@ class Made(NamedTuple):
 
 
 class World:
-    """An account with endpoints, one of which stands still, and deliveries in every state."""
+    """An account with endpoints, one of which is disabled, and deliveries in all states."""
 
     def __init__(self, store: Store, account: str, seed: int = 1) -> None:
         self.store, self.account = store, account
@@ -77,10 +77,10 @@ class World:
         return made
 
     def deliver(self, count: int, *, since: int = START, ended: float = 0.5) -> None:
-        """Some more, made at different times from then on, not all of which are apart by a millisecond."""
+        """Add deliveries that were created at or after `since`; some have the same millisecond."""
         new = [self._one(since + self.dice.randrange(count * 4), ended) for _ in range(count)]
 
-        def bear(tx: Tx) -> None:
+        def create(tx: Tx) -> None:
             pending = [each.delivery._replace(status="pending", ended_at=None, ended_reason=None) for each in new]
             tx.pending.append("insert_deliveries", pending)
             tx.pending.append("insert_queue", [each.queued for each in new])
@@ -92,7 +92,7 @@ class World:
             )
             queue_rows.end_unclaimed(tx, ((self.raw, each.id, 1) for each in new if not each.unfinished))
 
-        self.store.run_now(bear)
+        self.store.run_now(create)
         self.store.run_now(end)
         self.made = sorted(self.made + new)
 
@@ -126,7 +126,7 @@ class World:
         return self.store.read_now(lambda tx: listing.page(tx, PageRequest(self.raw, filters, newest, limit, after)))
 
     def pages(self, filters: DeliveryFilter, limit: int = 50, *, newest: bool = True) -> Iterator[list[bytes]]:
-        """To the end."""
+        """Yield all pages."""
         after = None
         while True:
             found = self.page(filters, limit, newest=newest, after=after)
@@ -140,8 +140,8 @@ class World:
         return [each for page in self.pages(filters, limit, newest=newest) for each in page]
 
 
-def plainly(made: list[Made], filters: DeliveryFilter, *, newest: bool) -> list[bytes]:
-    """The same, by looking at every one."""
+def expected_ids(made: list[Made], filters: DeliveryFilter, *, newest: bool) -> list[bytes]:
+    """Return the expected result of a listing, computed by filtering all deliveries."""
     found = [each for each in made if _fits(each, filters)]
     if filters.due_before is not None:
         return [each.id for each in sorted(found, key=lambda each: (each.queued.due, each.id), reverse=newest)]

@@ -1,4 +1,4 @@
-"""An account with endpoints and subscriptions, and a worker that sends nothing: what its attempts come to is given."""
+"""An account with endpoints and subscriptions, and a worker that sends nothing: tests give the results of attempts."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -49,8 +49,8 @@ from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import Turn
 from gatepost.webhooks.settle import Result, Settled
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract import things
-from tests.contract.backends import Watch
+from tests.contract import make
+from tests.contract.backends import FakeClock
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
 SERVICE = Service("https://gatepost.example", KEYS, KeyRing(KEYS.data))
@@ -71,14 +71,14 @@ def raw(delivery: str) -> bytes:
 
 
 def wait(used: int, delivery: str, number: int) -> int:
-    """Milliseconds until attempt `number`, by the plan."""
+    """Return the milliseconds until attempt `number` according to the plan."""
     found = plan.delay(SCHEDULE, used, raw(delivery), number)
     assert found is not None
     return found
 
 
-def ids_by(watch: Watch) -> Callable[[], None]:
-    """What is made later has a later id, also by a clock that was set forward; until what is returned is called."""
+def ids_by(watch: FakeClock) -> Callable[[], None]:
+    """Derive new ids from the test's clock, so that they sort by its time. Returns a function that undoes this."""
     numbers = itertools.count()
     monkeypatch = pytest.MonkeyPatch()
 
@@ -90,16 +90,16 @@ def ids_by(watch: Watch) -> Callable[[], None]:
 
 
 class Post:
-    """One account on one store."""
+    """An account on one store, with the operations of its API and of a worker."""
 
-    def __init__(self, store: Store, watch: Watch, name: str = "acme", **settings: Any) -> None:
+    def __init__(self, store: Store, watch: FakeClock, name: str = "acme", **settings: Any) -> None:
         self.store = store
         self.watch = watch
-        watch.at = clock.from_milliseconds(clock.milliseconds(watch()))  # no finer than what is stored
+        watch.at = clock.from_milliseconds(clock.milliseconds(watch()))  # with the precision of the store
         made = msgspec.structs.replace(accounts.new(name, watch()), settings={"retry_schedule": SCHEDULE} | settings)
         self.name = name
         self.id = made.id
-        assert store.run_now(lambda tx: things.account(tx, made, KEYS.seal))
+        assert store.run_now(lambda tx: make.account(tx, made, KEYS.seal))
 
     def account(self, tx: Tx) -> Account:
         found = account_rows.lock(tx, self.id)
@@ -119,7 +119,7 @@ class Post:
     # --- defining
 
     def endpoint(self, *events: str, filter: dict[str, Any] | None = None, **members: Any) -> Endpoint:  # noqa: A002
-        """An endpoint, with a subscription to these events unless there are none."""
+        """Add an endpoint, and a subscription to these events, if there are any."""
         at = self.watch()
         made = Endpoint(ids.new("ep"), self.id, URL, at, at, **{"resumed_at": at} | members)
         self.store.run_now(lambda tx: endpoint_rows.add(tx, made))
@@ -143,7 +143,7 @@ class Post:
         return answer.body
 
     def redefine(self, endpoint: Endpoint, store: Store | None = None, **members: Any) -> Endpoint:
-        """By the operation itself."""
+        """Change an endpoint with the operation of the API."""
         self.define(define_endpoint.define, {"id": endpoint.id} | members, store)
         return self.stored(endpoint)
 
@@ -162,7 +162,7 @@ class Post:
         return found
 
     def deliver(self, count: int = 1) -> list[str]:
-        """Publish so many events: the ids of all their deliveries, in the order in which they will be claimed."""
+        """Publish this many events. Returns the ids of their deliveries in the order in which they will be claimed."""
         made = [event(data={"n": number}) for number in range(count)]
         found = self.store.run_now(lambda tx: publish.publish_events(tx, self.account(tx), made, Origin("test")))
         assert isinstance(found, list)
@@ -171,7 +171,7 @@ class Post:
     # --- working
 
     def claim(self, limit: int = 1000, worker: bytes = WORKER, store: Store | None = None) -> list[Claim]:
-        """Of every lane of every account, at most so many each."""
+        """Claim due deliveries of all accounts, at most `limit` of each lane."""
         return (store or self.store).run_now(lambda tx: claim_all(tx, worker, limit)).claims
 
     def settle(
@@ -186,14 +186,14 @@ class Post:
         return (store or self.store).run_now(lambda tx: settle.settle(tx, batch))
 
     def result(self, claim: Claim, code: int | None = 200, failure: str | None = None, **more: Any) -> Result:
-        """As if the attempt ended just now."""
+        """Return the result of an attempt that ends now."""
         return Result(claim, clock.milliseconds(self.watch()), code, failure, duration_ms=31.4, **more)
 
     def not_sent(self, claim: Claim, **more: Any) -> Result:
         return Result(claim, clock.milliseconds(self.watch()), sent=False, **more)
 
     def attempt(self, code: int | None = 200, failure: str | None = None, **more: Any) -> list[Claim]:
-        """Claim what is due, and have it all end so."""
+        """Claim all due deliveries, and settle their attempts with this result."""
         claims = self.claim()
         self.settle(*[self.result(each, code, failure, **more) for each in claims])
         return claims
@@ -213,7 +213,7 @@ class Post:
         return self.store.run_now(lambda tx: operator_actions.retry(tx, self.account(tx), delivery))
 
     def replay(self) -> int:
-        """Run every replay to its end; how many slices that took."""
+        """Run all replays to their end, and return the number of slices."""
         slices = 0
         for account, each in self.store.read_now(replay_rows.running):
             slices += 1
@@ -231,8 +231,8 @@ class Post:
         assert found is not None
         return found
 
-    def ends(self, those: Sequence[str]) -> list[str | None]:
-        return [self.record(each).ended_reason for each in those]
+    def ends(self, deliveries: Sequence[str]) -> list[str | None]:
+        return [self.record(delivery).ended_reason for delivery in deliveries]
 
     def queued(self, delivery: str) -> Queued | None:
         keys = [(ids.raw(self.id), raw(delivery))]

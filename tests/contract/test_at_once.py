@@ -22,7 +22,7 @@ from gatepost.store.turnstile import Turnstile
 from gatepost.store.work import Work
 from gatepost.webhooks import subscription_rows
 from gatepost.webhooks.fanout import create_deliveries
-from tests.contract import things
+from tests.contract import make
 from tests.waiting import LIMIT
 
 
@@ -54,7 +54,7 @@ def account(store: Watched) -> str:
 
 
 def recording(account: str) -> Callable[[Tx], Entry]:
-    return lambda tx: things.record(tx, account, "x")
+    return lambda tx: make.record(tx, account, "x")
 
 
 def count(store: Watched, account: str) -> int:

@@ -17,8 +17,8 @@ from gatepost.store.cache import Cache
 from gatepost.store.interface import Store
 from gatepost.store.pending import Again
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
-from tests.contract import things, together
-from tests.contract.backends import Backend, Watch
+from tests.contract import make, parallel
+from tests.contract.backends import Backend, FakeClock
 
 MANY = 24  # more than any store has connections
 PAIR = b"p" * 16
@@ -31,8 +31,8 @@ def everywhere(store: Store, unit: Unit[Any]) -> list[Any]:
         return await asyncio.gather(*[store.read(unit) for _ in range(MANY)])
 
     return [
-        *together.run(store, [unit] * MANY),
-        *together.run(store, [unit] * MANY, hints=APPEND_ONLY),
+        *parallel.run(store, [unit] * MANY),
+        *parallel.run(store, [unit] * MANY, hints=APPEND_ONLY),
         *asyncio.run(reads()),
         store.read_now(unit),
         store.run_now(unit),
@@ -49,7 +49,7 @@ def only(outcomes: Sequence[Any]) -> Any:
 
 
 def test_a_disabled_client_is_disabled_everywhere_at_once(store: Store, other: Store, account: str) -> None:
-    made = store.run_now(lambda tx: things.client(tx, account))
+    made = store.run_now(lambda tx: make.client(tx, account))
 
     def status(tx: Tx) -> str | None:
         found = client_rows.load(tx, made.id)
@@ -62,7 +62,7 @@ def test_a_disabled_client_is_disabled_everywhere_at_once(store: Store, other: S
 
 
 def test_a_changed_scope_is_changed_everywhere_at_once(store: Store, other: Store, account: str) -> None:
-    made = store.run_now(lambda tx: things.scope(tx, account, "read"))
+    made = store.run_now(lambda tx: make.scope(tx, account, "read"))
 
     def lifetime(tx: Tx) -> int | None:
         found = scope_rows.load(tx, account, "read")
@@ -91,7 +91,7 @@ def test_a_suspended_account_is_suspended_everywhere_at_once(store: Store, other
     assert only(everywhere(other, active)) is False
 
 
-def test_a_key_is_known_everywhere_at_once(store: Store, other: Store, watch: Watch) -> None:
+def test_a_key_is_known_everywhere_at_once(store: Store, other: Store, watch: FakeClock) -> None:
     def known(tx: Tx) -> list[tuple[str, str]]:
         return [(each.key.id, each.key.status) for each in key_rows.load(tx)]
 
@@ -113,7 +113,7 @@ def test_a_decision_falls_with_the_definition_it_was_derived_from(store: Store, 
         return tx.derived((account, "for how long?"), lambda: (found.max_lifetime if found else None) or 0)
 
     assert only(everywhere(other, exists)) is False
-    made = store.run_now(lambda tx: things.scope(tx, account, "read"))
+    made = store.run_now(lambda tx: make.scope(tx, account, "read"))
     assert only(everywhere(other, exists)) is True
     assert only(everywhere(other, lifetime)) == 0
     store.run_now(lambda tx: scope_rows.update(tx, msgspec.structs.replace(made, max_lifetime=60)))
@@ -123,24 +123,24 @@ def test_a_decision_falls_with_the_definition_it_was_derived_from(store: Store, 
 @pytest.mark.parametrize("refusal", ["returned", "raised"])
 def test_what_a_unit_decided_too_early_does_not_stand(store: Store, other: Store, account: str, refusal: str) -> None:
     """It comes to a result with what this process knows, and another was told 200 for a change before."""
-    made = store.run_now(lambda tx: things.client(tx, account))
+    made = store.run_now(lambda tx: make.client(tx, account))
 
     def issue(tx: Tx) -> str:
         found = client_rows.load(tx, made.id)
         outcome = "issued" if found and found.active else "refused"
-        things.record(tx, account, outcome)
+        make.record(tx, account, outcome)
         if refusal == "raised" and outcome == "refused":
             raise Failed
         return outcome
 
     assert only(everywhere(other, lambda tx: client_rows.load(tx, made.id))) == made
     store.run_now(lambda tx: client_rows.update(tx, msgspec.structs.replace(made, status="disabled")))
-    refused = together.run(other, [issue] * 5, hints=APPEND_ONLY)
+    refused = parallel.run(other, [issue] * 5, hints=APPEND_ONLY)
     assert all(isinstance(each, Failed) if refusal == "raised" else each == "refused" for each in refused)
     store.run_now(lambda tx: client_rows.update(tx, made))
-    assert together.run(other, [issue] * 5, hints=APPEND_ONLY) == ["issued"] * 5
+    assert parallel.run(other, [issue] * 5, hints=APPEND_ONLY) == ["issued"] * 5
     kept = ["refused"] * 5 * (refusal == "returned") + ["issued"] * 5
-    assert sorted(other.read_now(lambda tx: things.subjects(tx, account))) == sorted(kept)
+    assert sorted(other.read_now(lambda tx: make.subjects(tx, account))) == sorted(kept)
 
 
 # --- what the cache must not keep
@@ -159,11 +159,11 @@ def _never_first(_tx: Tx, _account: str) -> None:
 
 
 def _take_a_taken_name(tx: Tx, account: str) -> None:
-    things.scope(tx, account, "taken")
+    make.scope(tx, account, "taken")
 
 
 def _record_what_no_database_takes(tx: Tx, account: str) -> None:
-    append_entry(tx, things.record(tx, account)._replace(id=ids.new_raw(), subject=None))  # type: ignore[arg-type]
+    append_entry(tx, make.record(tx, account)._replace(id=ids.new_raw(), subject=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
@@ -171,12 +171,12 @@ def _record_what_no_database_takes(tx: Tx, account: str) -> None:
 def test_what_was_rolled_back_was_never_known(
     store: Store, account: str, end: Callable[[Tx, str], None], *, records_only: bool
 ) -> None:
-    store.run_now(lambda tx: things.scope(tx, account, "taken"))
-    kept = store.run_now(lambda tx: things.client(tx, account))
+    store.run_now(lambda tx: make.scope(tx, account, "taken"))
+    kept = store.run_now(lambda tx: make.client(tx, account))
     lost = []
 
     def unit(tx: Tx) -> None:
-        made = things.client(tx, account)
+        made = make.client(tx, account)
         lost.append(made.id)
         assert client_rows.load(tx, made.id) == made
         client_rows.update(tx, msgspec.structs.replace(kept, status="disabled"))
@@ -184,7 +184,7 @@ def test_what_was_rolled_back_was_never_known(
         end(tx, account)
 
     looking: Unit[Any] = lambda tx: client_rows.load(tx, kept.id)  # noqa: E731 (a unit like the one above)
-    outcomes = together.run_in_one_batch(store, [looking, unit, looking], hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, [looking, unit, looking], hints=Hints(append_only=records_only))
     assert outcomes[::2] == [kept, kept]
     assert isinstance(outcomes[1], Exception)
     assert only(everywhere(store, lambda tx: [client_rows.load(tx, each) for each in lost])) == [None] * len(lost)
@@ -192,7 +192,7 @@ def test_what_was_rolled_back_was_never_known(
 
 
 def test_a_unit_sees_its_own_changes(store: Store, account: str) -> None:
-    made = store.run_now(lambda tx: things.client(tx, account))
+    made = store.run_now(lambda tx: make.client(tx, account))
 
     def unit(tx: Tx) -> str | None:
         assert client_rows.load(tx, made.id) == made
@@ -203,7 +203,7 @@ def test_a_unit_sees_its_own_changes(store: Store, account: str) -> None:
     assert store.run_now(unit) == "changed"
 
 
-def test_what_is_not_there_is_not_remembered(store: Store, other: Store, watch: Watch) -> None:
+def test_what_is_not_there_is_not_remembered(store: Store, other: Store, watch: FakeClock) -> None:
     made = accounts.new("late", watch())
     assert only(everywhere(other, lambda tx: account_rows.load(tx, made.id))) is None
     store.run_now(lambda tx: account_rows.add(tx, made))
@@ -212,7 +212,7 @@ def test_what_is_not_there_is_not_remembered(store: Store, other: Store, watch: 
 
 def test_the_cache_has_an_end(store: Store, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cache, "LIMIT", 10)
-    made = [store.run_now(lambda tx: things.client(tx, account)).id for _ in range(25)]
+    made = [store.run_now(lambda tx: make.client(tx, account)).id for _ in range(25)]
 
     def sizes(tx: Tx) -> list[int]:
         found = []
@@ -231,7 +231,7 @@ def test_the_cache_has_an_end(store: Store, account: str, monkeypatch: pytest.Mo
 
 def test_a_cache_that_missed_too_many_changes_starts_anew(store: Store, other: Store, account: str) -> None:
     names = [f"{number:04}" for number in range(1002)]
-    made = store.run_now(lambda tx: [things.scope(tx, account, name) for name in names])
+    made = store.run_now(lambda tx: [make.scope(tx, account, name) for name in names])
     assert only(everywhere(other, lambda tx: scope_rows.load(tx, account, "0000"))) == made[0]
     changed = [msgspec.structs.replace(scope, max_lifetime=60) for scope in made]
 
@@ -251,7 +251,7 @@ def test_a_cache_that_finds_changes_forgotten_starts_anew(
     store: Store, other: Store, backend: Backend, account: str, forgotten: str
 ) -> None:
     """Also in the middle: two machines' clocks differ, and changes are forgotten by their time."""
-    made = store.run_now(lambda tx: [things.scope(tx, account, name) for name in "abc"])
+    made = store.run_now(lambda tx: [make.scope(tx, account, name) for name in "abc"])
     assert only(everywhere(other, lambda tx: [scope_rows.load(tx, account, name) for name in "abc"])) == made
     changed = [msgspec.structs.replace(scope, max_lifetime=60) for scope in made]
     for scope in changed:
@@ -261,8 +261,8 @@ def test_a_cache_that_finds_changes_forgotten_starts_anew(
     assert only(everywhere(other, lambda tx: [scope_rows.load(tx, account, name) for name in "abc"])) == changed
 
 
-def test_changes_are_forgotten_after_an_hour(store: Store, backend: Backend, account: str, watch: Watch) -> None:
-    made = store.run_now(lambda tx: things.scope(tx, account, "read"))
+def test_changes_are_forgotten_after_an_hour(store: Store, backend: Backend, account: str, watch: FakeClock) -> None:
+    made = store.run_now(lambda tx: make.scope(tx, account, "read"))
     watch.forward(timedelta(minutes=59))
     store.run_now(lambda tx: scope_rows.update(tx, made))
     assert store.run_now(Tx.delete_old_changes) == 0

@@ -12,7 +12,7 @@ from gatepost.store import database_clock
 from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.postgres import PostgresStore
 from gatepost.webhooks.fanout import create_deliveries
-from tests.contract.backends import Watch
+from tests.contract.backends import FakeClock
 
 HOUR = timedelta(hours=1)
 CLOSE = timedelta(minutes=5)  # of a busy machine; a step is twelve times as long
@@ -29,7 +29,7 @@ class Stopwatch:
 
 
 @pytest.fixture
-def following(schema_url: str, watch: Watch) -> Iterator[PostgresStore]:
+def following(schema_url: str, watch: FakeClock) -> Iterator[PostgresStore]:
     watch.forward(-3 * HOUR)  # this machine's wall clock is wrong from the beginning
     with closing(PostgresStore(schema_url, watch, create_deliveries, follow=True)) as store:
         store.migrate()
@@ -43,7 +43,7 @@ def database(schema_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_step_of_the_wall_clock_changes_nothing(following: PostgresStore, watch: Watch, step: timedelta) -> None:
+def test_a_step_of_the_wall_clock_changes_nothing(following: PostgresStore, watch: FakeClock, step: timedelta) -> None:
     assert abs(following.run_now(lambda tx: tx.at) - clock.now()) < CLOSE
     watch.forward(step)
     assert abs(following.now() - clock.now()) < CLOSE
@@ -51,13 +51,13 @@ def test_a_step_of_the_wall_clock_changes_nothing(following: PostgresStore, watc
     assert abs(following.read_now(lambda tx: tx.at) - clock.now()) < CLOSE
 
 
-def test_a_store_that_does_not_follow_has_the_time_it_is_given(schema_url: str, watch: Watch) -> None:
+def test_a_store_that_does_not_follow_has_the_time_it_is_given(schema_url: str, watch: FakeClock) -> None:
     with closing(PostgresStore(schema_url, watch, create_deliveries)) as store:
         store.migrate()
         assert store.run_now(lambda tx: tx.at) == watch()
 
 
-def test_time_passes_between_measurements(database: psycopg.Connection[tuple[object, ...]], watch: Watch) -> None:
+def test_time_passes_between_measurements(database: psycopg.Connection[tuple[object, ...]], watch: FakeClock) -> None:
     stopwatch = Stopwatch()
     time = DatabaseClock(watch, follow=True, elapsed=stopwatch)
     assert time.now() == watch()  # nothing was measured yet
@@ -73,7 +73,7 @@ def test_time_passes_between_measurements(database: psycopg.Connection[tuple[obj
 
 
 def test_a_slow_answer_does_not_replace_a_measurement(
-    database: psycopg.Connection[tuple[object, ...]], watch: Watch
+    database: psycopg.Connection[tuple[object, ...]], watch: FakeClock
 ) -> None:
     readings = iter([0.0, 0.0, 0.0, 100.0, 130.0, 130.0])
     time = DatabaseClock(watch, follow=True, elapsed=lambda: next(readings))

@@ -20,8 +20,8 @@ from gatepost.webhooks.deliveries import ENDS, OpenAttempt
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import Turn
-from tests.contract import together
-from tests.contract.backends import Backend, Watch
+from tests.contract import parallel
+from tests.contract.backends import Backend, FakeClock
 from tests.contract.posting import OTHER_WORKER, START, URL, WORKER, Post, claim_all, raw, wait
 
 LEASE = timedelta(seconds=15 + 30)
@@ -29,7 +29,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 @pytest.fixture
-def post(store: Store, watch: Watch) -> Post:
+def post(store: Store, watch: FakeClock) -> Post:
     return Post(store, watch)
 
 
@@ -64,8 +64,8 @@ def test_what_one_worker_claims_no_other_does(post: Post, other: Store) -> None:
     def claiming(worker: bytes) -> Callable[[Tx], Claimed]:
         return lambda tx: claim_all(tx, worker, 7)
 
-    outcomes = together.run([post.store, other], [claiming(worker) for worker in (WORKER, OTHER_WORKER) * 15])
-    assert together.failures(outcomes) == []
+    outcomes = parallel.run([post.store, other], [claiming(worker) for worker in (WORKER, OTHER_WORKER) * 15])
+    assert parallel.failures(outcomes) == []
     claims = [each for claimed in outcomes for each in claimed.claims]
     assert sorted(each.queued.id for each in claims) == sorted(map(raw, made))
     assert {each.number for each in claims} == {1}
@@ -336,8 +336,8 @@ def test_several_who_rescue_close_each_attempt_once(post: Post, other: Store, en
     post.claim(worker=OTHER_WORKER)
     post.settle(*[post.result(each) for each in claims[:10]])
     keys = [(each.queued.account, each.queued.id) for each in claims]
-    outcomes = together.run([post.store, other], [lambda tx: recover.rescue(tx, WORKER, keys)] * 6)
-    assert together.failures(outcomes) == []
+    outcomes = parallel.run([post.store, other], [lambda tx: recover.rescue(tx, WORKER, keys)] * 6)
+    assert parallel.failures(outcomes) == []
     assert sum(outcomes) == post.tallied()["attempt interrupted"] == 30
     assert [post.outcomes(each) for each in made] == [["succeeded"]] * 10 + [["interrupted"]] * 30 + [[]] * 20
     assert {post.waiting(each).interrupted for each in made[10:40]} == {1}
@@ -400,8 +400,8 @@ def test_minutes_become_hours_with_the_same_sums(post: Post, backend: Backend) -
 
 
 def test_every_writer_counts(post: Post, other: Store) -> None:
-    outcomes = together.run([post.store, other], [lambda tx: tallies.add(tx, post.id, "made", 2)] * 60)
-    assert together.failures(outcomes) == []
+    outcomes = parallel.run([post.store, other], [lambda tx: tallies.add(tx, post.id, "made", 2)] * 60)
+    assert parallel.failures(outcomes) == []
     assert post.tallied() == {"made": 120}
 
 
@@ -478,7 +478,7 @@ def test_rows_that_cannot_be(backend: Backend) -> None:
             insert(backend, table, row | more)
 
 
-def test_a_subscription_is_of_an_endpoint_of_its_account(post: Post, endpoint: Endpoint, watch: Watch) -> None:
+def test_a_subscription_is_of_an_endpoint_of_its_account(post: Post, endpoint: Endpoint, watch: FakeClock) -> None:
     stranger = Post(post.store, watch, "stranger")
     with pytest.raises((apsw.ConstraintError, psycopg.IntegrityError)):
         stranger.subscription(endpoint, "*")

@@ -20,7 +20,7 @@ from gatepost.store.lost import LOST_CODE
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.fanout import create_deliveries
-from tests.contract import things
+from tests.contract import make
 from tests.waiting import LIMIT
 
 PATIENCE = LIMIT
@@ -34,7 +34,7 @@ class Two(NamedTuple):
     account: str
 
     def subjects(self) -> list[str]:
-        return self.other.read_now(lambda tx: things.subjects(tx, self.account))
+        return self.other.read_now(lambda tx: make.subjects(tx, self.account))
 
 
 @pytest.fixture
@@ -73,11 +73,11 @@ def test_who_waits_for_the_disk_is_not_answered_and_holds_nobody_up(two: Two, mo
     begun = threading.Event()
     with slow_disk(monkeypatch, begun) as let_go:
         waiting = threading.Thread(
-            target=two.one.run_now, args=(lambda tx: things.record(tx, two.account, "slow"),), daemon=True
+            target=two.one.run_now, args=(lambda tx: make.record(tx, two.account, "slow"),), daemon=True
         )
         waiting.start()
         assert begun.wait(PATIENCE)
-        two.other.run_now(lambda tx: things.record(tx, two.account, "quick"))
+        two.other.run_now(lambda tx: make.record(tx, two.account, "quick"))
         assert waiting.is_alive(), "it was answered before its commit was on the disk"
         assert two.subjects() == ["slow", "quick"], "in the order of their commits"
         let_go.set()
@@ -95,7 +95,7 @@ def test_what_is_synced_is_the_log_that_was_written(two: Two, monkeypatch: pytes
 
     monkeypatch.setattr(sqlite_log, "_sync", sync)
     for number in range(3):
-        two.one.run_now(lambda tx, number=number: things.record(tx, two.account, str(number)))  # type: ignore[misc]
+        two.one.run_now(lambda tx, number=number: make.record(tx, two.account, str(number)))  # type: ignore[misc]
     log = (tmp_path / "gatepost.db-wal").stat()
     assert [inode for inode, _ in synced] == [log.st_ino] * 3
     assert synced[-1][1] == log.st_size > 0
@@ -108,7 +108,7 @@ def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> N
     """In a process of its own: the disk fails, and somebody waits for a commit."""
 
     def unit(tx: Tx) -> None:
-        things.record(tx, account, "unsure")
+        make.record(tx, account, "unsure")
         tx.select(statement, {})
 
     def fails(_file: int) -> None:
@@ -139,7 +139,7 @@ def test_a_failed_sync_ends_the_process_and_answers_nobody(two: Two, tmp_path: P
     process.join(LIMIT)
     assert process.exitcode == LOST_CODE
     assert not answered.exists()
-    two.one.run_now(lambda tx: things.record(tx, two.account, "sure"))  # other processes go on
+    two.one.run_now(lambda tx: make.record(tx, two.account, "sure"))  # other processes go on
     assert "sure" in two.subjects()
 
 
@@ -158,11 +158,11 @@ def test_the_log_shrinks_after_a_long_reader_has_left(tmp_path: Path) -> None:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM entries").fetchall()
             for number in range(40):
-                store.run_now(lambda tx, number=number: things.record(tx, made.id, str(number), data="x" * 50_000))  # type: ignore[misc]
+                store.run_now(lambda tx, number=number: make.record(tx, made.id, str(number), data="x" * 50_000))  # type: ignore[misc]
                 store.checkpoint()
             assert log.stat().st_size > 4 * limit  # it has to hold everything since the reader began
             reader.execute("ROLLBACK")
         store.checkpoint()
         assert log.stat().st_size <= limit
-        store.run_now(lambda tx: things.record(tx, made.id, "after"))
-        assert len(store.read_now(lambda tx: things.subjects(tx, made.id))) == 41
+        store.run_now(lambda tx: make.record(tx, made.id, "after"))
+        assert len(store.read_now(lambda tx: make.subjects(tx, made.id))) == 41

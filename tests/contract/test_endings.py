@@ -16,15 +16,15 @@ from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import endpoint_rows, health_rows, settle, sweep
 from gatepost.webhooks.endpoints import Endpoint
-from tests.contract import together
-from tests.contract.backends import Backend, Postgres, Watch, closed_in_the_end
+from tests.contract import parallel
+from tests.contract.backends import Backend, FakeClock, Postgres, closing_stores
 from tests.contract.posting import URL, Post, ids_by, raw
 
 MILLISECOND = timedelta(milliseconds=1)
 
 
 @pytest.fixture
-def post(store: Store, watch: Watch) -> Post:
+def post(store: Store, watch: FakeClock) -> Post:
     return Post(store, watch)
 
 
@@ -34,7 +34,7 @@ def endpoint(post: Post) -> Endpoint:
 
 
 @pytest.fixture
-def later_post(store: Store, watch: Watch) -> Iterator[Post]:
+def later_post(store: Store, watch: FakeClock) -> Iterator[Post]:
     """What is made later there has a later id, and an hour is long to be held."""
     undo = ids_by(watch)
     yield Post(store, watch, hold_limit=3600)
@@ -141,9 +141,9 @@ def test_being_resumed_meanwhile_starts_the_hours_anew(post: Post, endpoint: End
 
 
 @pytest.fixture
-def overlapping(schema_url: str, watch: Watch) -> Iterator[tuple[Post, Store]]:
+def overlapping(schema_url: str, watch: FakeClock) -> Iterator[tuple[Post, Store]]:
     """On PostgreSQL, where one unit can be committed between the beginning and the end of another."""
-    with closed_in_the_end(Postgres(schema_url, watch)) as backend:
+    with closing_stores(Postgres(schema_url, watch)) as backend:
         store, other = backend.open(), backend.open()
         store.migrate()
         yield Post(store, watch), other
@@ -195,7 +195,7 @@ def test_what_is_being_defined_while_we_disable_does_not_undo_it(overlapping: tu
         endpoint_rows.update(tx, msgspec.structs.replace(found, description="changed"))
 
     other.run_now(defining)
-    settling.join(together.LONG)
+    settling.join(parallel.LONG)
     made = post.stored(endpoint)
     assert (made.status, made.description) == ("disabled", "changed")
 
@@ -320,7 +320,7 @@ def test_cancelling(post: Post, endpoint: Endpoint) -> None:
             post.cancel(gone)
 
 
-def test_a_delivery_of_another_account_is_not_there(post: Post, endpoint: Endpoint, watch: Watch) -> None:
+def test_a_delivery_of_another_account_is_not_there(post: Post, endpoint: Endpoint, watch: FakeClock) -> None:
     stranger = Post(post.store, watch, "stranger")
     [made] = post.deliver()
     for operation in (stranger.cancel, stranger.retry):

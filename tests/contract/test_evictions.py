@@ -12,23 +12,23 @@ from gatepost.oauth.authorize import interactions, pushed_requests
 from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from tests.contract import things, together
-from tests.contract.backends import Backend, Watch
+from tests.contract import make, parallel
+from tests.contract.backends import Backend, FakeClock
 
 BOX = Box([b"k" * 32])
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 
 
 @pytest.fixture
-def client(store: Store, account: str, watch: Watch) -> str:
+def client(store: Store, account: str, watch: FakeClock) -> str:
     watch.at = clock.from_milliseconds(clock.milliseconds(watch()))
-    return store.run_now(lambda tx: things.client(tx, account)).id
+    return store.run_now(lambda tx: make.client(tx, account)).id
 
 
 class Interactions:
     """What is open in an account, by names that a test gives."""
 
-    def __init__(self, store: Store, account: str, watch: Watch) -> None:
+    def __init__(self, store: Store, account: str, watch: FakeClock) -> None:
         self.store, self.account, self.watch = store, account, watch
         self.names: dict[str, str] = {}
 
@@ -49,7 +49,7 @@ class Interactions:
 
 
 @pytest.fixture
-def opened(store: Store, account: str, client: str, watch: Watch) -> Interactions:
+def opened(store: Store, account: str, client: str, watch: FakeClock) -> Interactions:
     del client
     return Interactions(store, account, watch)
 
@@ -66,7 +66,7 @@ def test_the_oldest_of_a_browser_make_room(store: Store, account: str, client: s
 def test_the_oldest_of_a_client_and_address_make_room(
     store: Store, account: str, client: str, opened: Interactions
 ) -> None:
-    second = store.run_now(lambda tx: things.client(tx, account)).id
+    second = store.run_now(lambda tx: make.client(tx, account)).id
     for number, name in enumerate("abcd"):
         opened.open(name, client, browser=bytes([number]) * 32, first=True)
     opened.open("there", client, source=THERE, first=True)
@@ -90,7 +90,7 @@ def test_what_is_finished_neither_counts_nor_goes(
 
 
 def test_another_account_is_not_concerned(
-    store: Store, account: str, client: str, opened: Interactions, watch: Watch
+    store: Store, account: str, client: str, opened: Interactions, watch: FakeClock
 ) -> None:
     opened.open("a", client, first=True)
     stranger = accounts.new("stranger", watch())
@@ -101,7 +101,7 @@ def test_another_account_is_not_concerned(
     assert opened.left == "a"
 
 
-def test_the_oldest_pushed_requests_make_room(store: Store, account: str, client: str, watch: Watch) -> None:
+def test_the_oldest_pushed_requests_make_room(store: Store, account: str, client: str, watch: FakeClock) -> None:
     def push(raw: bytes, source: str = HERE) -> None:
         ends = watch() + timedelta(minutes=5)
         store.run_now(lambda tx: pushed_requests.add(tx, account, raw * 32, client, source, b"{}", BOX, ends))
@@ -122,7 +122,7 @@ def test_the_oldest_pushed_requests_make_room(store: Store, account: str, client
 
 
 def test_many_at_once_stay_within_the_limit(
-    store: Store, other: Store, backend: Backend, account: str, client: str, watch: Watch
+    store: Store, other: Store, backend: Backend, account: str, client: str, watch: FakeClock
 ) -> None:
     """Each makes room for itself; what two leave between them, the next takes away."""
 
@@ -131,6 +131,6 @@ def test_many_at_once_stay_within_the_limit(
         interactions.add(tx, made, HERE, BOX)
         interactions.evict_of_browser(tx, account, b"b" * 32, 5)
 
-    assert together.failures(together.run([store, other], [unit] * 60)) == []
+    assert parallel.failures(parallel.run([store, other], [unit] * 60)) == []
     store.run_now(unit)
     assert backend.execute("SELECT count(*) FROM interactions") == [(5,)]

@@ -32,8 +32,8 @@ from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import APPEND_ONLY, HIGHEST, LOWEST, Hints, Tx, Unit
 from gatepost.webhooks.fanout import create_deliveries
 from tests import postgres
-from tests.contract import things, together
-from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
+from tests.contract import make, parallel
+from tests.contract.backends import FakeClock, Postgres, Sqlite, closing_stores
 from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.xdist_group("failures")
@@ -45,8 +45,8 @@ def writing(account: str, name: str, size: int = 0) -> Unit[str]:
     """Writes a scope and an entry: in two tables besides the list of what waits for a seal."""
 
     def unit(tx: Tx) -> str:
-        things.scope(tx, account, name, description="x" * size)
-        things.record(tx, account, name, data="x" * size)
+        make.scope(tx, account, name, description="x" * size)
+        make.record(tx, account, name, data="x" * size)
         return name
 
     return unit
@@ -83,7 +83,7 @@ def all_unavailable(store: Store, account: str, size: int = 0) -> None:
     """Every caller is told, on every path, and nothing is written."""
     for records_only in (False, True):
         units = [writing(account, f"lost{number}", size) for number in range(20)]
-        outcomes = together.run(store, units, hints=Hints(append_only=records_only))
+        outcomes = parallel.run(store, units, hints=Hints(append_only=records_only))
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 20, outcomes
     with pytest.raises(Unavailable):
         store.run_now(writing(account, "lost", size))
@@ -101,7 +101,7 @@ def mends(store: Store, account: str, name: str) -> None:
             time.sleep(0.05)
     names = [f"{name}{number}" for number in range(20)]
     for records_only in (False, True):
-        found = together.run(
+        found = parallel.run(
             store, [writing(account, f"{each}{records_only}") for each in names], hints=Hints(append_only=records_only)
         )
         assert found == [f"{each}{records_only}" for each in names]
@@ -111,8 +111,8 @@ def mends(store: Store, account: str, name: str) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path, watch: Watch) -> Iterator[Sqlite]:
-    with closed_in_the_end(Sqlite(tmp_path / "data" / "gatepost.db", watch)) as backend:
+def file(tmp_path: Path, watch: FakeClock) -> Iterator[Sqlite]:
+    with closing_stores(Sqlite(tmp_path / "data" / "gatepost.db", watch)) as backend:
         assert isinstance(backend, Sqlite)
         yield backend
 
@@ -146,7 +146,7 @@ def test_who_gave_up_waiting_for_a_locked_file_is_not_served_after_all(
     somebody = file.connect()
     somebody.execute("BEGIN EXCLUSIVE")
     units = [writing(account, f"lost{number}") for number in range(5)]
-    assert [type(outcome) for outcome in together.run(patient, units)] == [Unavailable] * 5
+    assert [type(outcome) for outcome in parallel.run(patient, units)] == [Unavailable] * 5
     somebody.execute("ROLLBACK")
     somebody.close()
     monkeypatch.undo()
@@ -186,7 +186,7 @@ def test_a_directory_that_is_gone_and_comes_back(file: Sqlite, sqlite: Store) ->
 def test_a_file_that_was_replaced(file: Sqlite, sqlite: Store) -> None:
     """A backup is put in place of the file. What this process remembered of the old one is worth nothing."""
     account = new_account(sqlite)
-    one, two = (sqlite.run_now(lambda tx: things.client(tx, account)) for _ in range(2))
+    one, two = (sqlite.run_now(lambda tx: make.client(tx, account)) for _ in range(2))
     sqlite.run_now(writing(account, "before"))
     backup = file.path.with_name("backup.db")
     file.execute(f"VACUUM INTO '{backup}'")
@@ -208,8 +208,8 @@ def test_a_file_that_was_replaced(file: Sqlite, sqlite: Store) -> None:
     changed = msgspec.structs.replace(two, status="disabled")
     restored = file.open()
     restored.run_now(lambda tx: client_rows.update(tx, changed))
-    restored.run_now(lambda tx: things.scope(tx, account, "x"))
-    restored.run_now(lambda tx: things.record(tx, account, "x"))
+    restored.run_now(lambda tx: make.scope(tx, account, "x"))
+    restored.run_now(lambda tx: make.record(tx, account, "x"))
     for read in (sqlite.run_now, sqlite.read_now):
         assert read(statuses) == ["active", "disabled"]
     mends(sqlite, account, "after")
@@ -270,7 +270,7 @@ def as_somebody_without_rights() -> Iterator[None]:
         os.setegid(0)
 
 
-def test_a_file_that_may_only_be_read(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_only_be_read(watch: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("statements", "migrations"):  # read before: another user may not be allowed into this checkout
         monkeypatch.setattr(sql_loader, name, cache(getattr(sql_loader, name)))
         getattr(sql_loader, name)("sqlite")
@@ -278,7 +278,7 @@ def test_a_file_that_may_only_be_read(watch: Watch, monkeypatch: pytest.MonkeyPa
         if os.geteuid() == 0:
             os.chown(directory, getpwnam("nobody").pw_uid, -1)
         path = Path(directory) / "gatepost.db"
-        with as_somebody_without_rights(), closed_in_the_end(Sqlite(path, watch)) as backend:
+        with as_somebody_without_rights(), closing_stores(Sqlite(path, watch)) as backend:
             first = backend.open()
             first.migrate()
             account = new_account(first)
@@ -302,7 +302,7 @@ def in_another_process(function: Callable[..., None], *arguments: Any) -> None:
 
 
 def _limited(path: Path) -> None:
-    store = SqliteStore(path, Watch(), create_deliveries)
+    store = SqliteStore(path, FakeClock(), create_deliveries)
     store.migrate()
     account = new_account(store)
     store.run_now(writing(account, "before"))
@@ -323,7 +323,7 @@ def test_a_write_that_the_system_refuses(tmp_path: Path) -> None:
 
 
 def _filled(path: Path) -> None:
-    store = SqliteStore(path, Watch(), create_deliveries)
+    store = SqliteStore(path, FakeClock(), create_deliveries)
     store.migrate()
     account = new_account(store)
     store.run_now(writing(account, "before"))
@@ -365,9 +365,9 @@ def server() -> Iterator[postgres.Server]:
 
 
 @pytest.fixture
-def remote(server: postgres.Server, watch: Watch, request: pytest.FixtureRequest) -> Iterator[Postgres]:
+def remote(server: postgres.Server, watch: FakeClock, request: pytest.FixtureRequest) -> Iterator[Postgres]:
     name = f"failures_{abs(hash(request.node.name)):x}"
-    with closed_in_the_end(Postgres(server.create_database(name), watch)) as backend:
+    with closing_stores(Postgres(server.create_database(name), watch)) as backend:
         assert isinstance(backend, Postgres)
         yield backend
 
@@ -415,7 +415,7 @@ def test_connections_cut_while_nobody_used_them(remote: Postgres, served: Store)
         for records_only in (False, True):
             names = [f"b{number}{each}{records_only}" for each in range(20)]
             assert (
-                together.run(served, [writing(account, name) for name in names], hints=Hints(append_only=records_only))
+                parallel.run(served, [writing(account, name) for name in names], hints=Hints(append_only=records_only))
                 == names
             )
         assert len(served.read_now(lambda tx: account_rows.page(tx, "", 1))) == 1
@@ -446,11 +446,11 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(together.LONG)
+        self._thread.join(parallel.LONG)
 
     def wait_for(self, more: int) -> None:
         """Until so many more units were answered."""
-        wanted, deadline = len(self.returned) + more, time.monotonic() + together.LONG
+        wanted, deadline = len(self.returned) + more, time.monotonic() + parallel.LONG
         while len(self.returned) < wanted:
             assert time.monotonic() < deadline, "no unit was answered for a long time"
             time.sleep(0.005)
@@ -473,7 +473,7 @@ class Load:
 
     def _unit(self, name: str) -> Unit[str]:
         def unit(tx: Tx) -> str:
-            things.record(tx, self._account, name)
+            make.record(tx, self._account, name)
             return name
 
         return unit if name.startswith(("0-", "2-", "4-")) else writing(self._account, name)
@@ -530,17 +530,17 @@ def test_a_lock_that_somebody_forgot(remote: Postgres, served: Store, monkeypatc
     fresh = remote.open()
     with psycopg.connect(remote.url) as somebody:
         somebody.execute("SELECT 1 FROM accounts FOR UPDATE")
-        outcomes = together.run(fresh, [lambda tx: account_rows.lock(tx, account)] * 8)
+        outcomes = parallel.run(fresh, [lambda tx: account_rows.lock(tx, account)] * 8)
         assert all(isinstance(outcome, Unavailable) and "LockNotAvailable" in str(outcome) for outcome in outcomes)
-        assert together.run(fresh, [lambda tx: things.record(tx, account, "meanwhile").subject], hints=APPEND_ONLY) == [
+        assert parallel.run(fresh, [lambda tx: make.record(tx, account, "meanwhile").subject], hints=APPEND_ONLY) == [
             "meanwhile"
         ]
     assert fresh.run_now(lambda tx: account_rows.lock(tx, account)) is not None
 
 
-def test_an_address_that_is_none(watch: Watch) -> None:
+def test_an_address_that_is_none(watch: FakeClock) -> None:
     """Said to the operator, and without the password."""
-    with closed_in_the_end(Postgres("postgresql://gatepost:hunter%2@localhost/gatepost", watch)) as backend:
+    with closing_stores(Postgres("postgresql://gatepost:hunter%2@localhost/gatepost", watch)) as backend:
         for attempt in (
             backend.open().migrate,
             lambda: backend.open().run_now(lambda tx: account_rows.page(tx, "", 1)),

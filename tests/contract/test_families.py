@@ -53,8 +53,8 @@ from gatepost.oauth.token_endpoint import Issued
 from gatepost.oauth.token_rules import TokenRequest
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx, Unit
-from tests.contract.backends import Postgres, Sqlite, Watch, closed_in_the_end
-from tests.contract.together import LONG
+from tests.contract.backends import FakeClock, Postgres, Sqlite, closing_stores
+from tests.contract.parallel import LONG
 from tests.login import VERIFIER, challenge
 
 KEYS = ServerKeys({"hash": b"h" * 32, "seal": b"s" * 32, "data": b"d" * 32})
@@ -109,7 +109,7 @@ class Line:
 class Anything(RuleBasedStateMachine):
     """One client of one account, its people, an operator, and two processes on one database."""
 
-    def __init__(self, stores: Sequence[Store], watch: Watch) -> None:
+    def __init__(self, stores: Sequence[Store], watch: FakeClock) -> None:
         super().__init__()
         self.stores, self.watch = stores, watch
         self.turn = itertools.cycle(stores)
@@ -370,7 +370,7 @@ class Anything(RuleBasedStateMachine):
             assert ends.count("oauth.token.revoked") <= 1
 
 
-def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int) -> None:
+def explored(stores: Sequence[Store], watch: FakeClock, *, examples: int, steps: int) -> None:
     watch.at = clock.from_milliseconds(clock.milliseconds(watch()))  # no finer than what is stored
     made = signing_keys.generate("ES256", watch())
     active = msgspec.structs.replace(made.key, status="active")
@@ -388,12 +388,12 @@ def explored(stores: Sequence[Store], watch: Watch, *, examples: int, steps: int
 
 
 def test_anything_on_sqlite(tmp_path: Path) -> None:
-    watch = Watch()
-    with closed_in_the_end(Sqlite(tmp_path / "gatepost.db", watch)) as backend:
+    watch = FakeClock()
+    with closing_stores(Sqlite(tmp_path / "gatepost.db", watch)) as backend:
         explored([backend.open(), backend.open()], watch, examples=25, steps=30)
 
 
 def test_anything_on_postgres(postgres_url: str) -> None:
-    watch = Watch()
-    with closed_in_the_end(Postgres(postgres_url, watch)) as backend:
+    watch = FakeClock()
+    with closing_stores(Postgres(postgres_url, watch)) as backend:
         explored([backend.open(), backend.open()], watch, examples=6, steps=30)

@@ -33,8 +33,8 @@ from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.interface import Store
 from gatepost.store.pending import Again
 from gatepost.store.transaction import LOWEST, Hints, Prefetch, Tx, Unit
-from tests.contract import things, together
-from tests.contract.backends import Backend, Watch
+from tests.contract import make, parallel
+from tests.contract.backends import Backend, FakeClock
 
 BOX = Box([bytes(range(32))])
 PERSON = b"p" * 32
@@ -60,11 +60,11 @@ class Kept(NamedTuple):
     token: bytes
 
 
-def consent(account: str, client: str, watch: Watch, lasts: timedelta = 91 * DAY) -> Consent:
+def consent(account: str, client: str, watch: FakeClock, lasts: timedelta = 91 * DAY) -> Consent:
     return Consent(ids.new("con"), account, client, SAID, watch(), watch() + lasts)
 
 
-def family(of: Consent, watch: Watch, lasts: timedelta = 90 * DAY) -> Family:
+def family(of: Consent, watch: FakeClock, lasts: timedelta = 90 * DAY) -> Family:
     first = refresh_tokens.first(ids.new("fam"), b"s" * 32)
     return Family(
         of.account, first.family, of.client, of.id, 0, refresh_tokens.leaf(first), "", watch(), watch() + lasts,
@@ -73,14 +73,14 @@ def family(of: Consent, watch: Watch, lasts: timedelta = 90 * DAY) -> Family:
 
 
 @pytest.fixture(autouse=True)
-def whole_milliseconds(watch: Watch) -> None:
+def whole_milliseconds(watch: FakeClock) -> None:
     """No finer than what is stored."""
     watch.at = clock.from_milliseconds(clock.milliseconds(watch()))
 
 
 @pytest.fixture
-def kept(store: Store, account: str, watch: Watch) -> Kept:
-    client = store.run_now(lambda tx: things.client(tx, account)).id
+def kept(store: Store, account: str, watch: FakeClock) -> Kept:
+    client = store.run_now(lambda tx: make.client(tx, account)).id
     given = consent(account, client, watch)
     made = Kept(
         account, client, b"u" * 32,
@@ -125,8 +125,8 @@ def issuer(kept: Kept, name: str = "ci") -> Issuer:
 
 @pytest.mark.parametrize("what", ONCE)
 def test_it_is_used_once(store: Store, other: Store, kept: Kept, what: str) -> None:
-    outcomes = together.run([store, other], [lambda tx: ONCE[what](tx, kept)] * MANY)
-    assert together.failures(outcomes) == []
+    outcomes = parallel.run([store, other], [lambda tx: ONCE[what](tx, kept)] * MANY)
+    assert parallel.failures(outcomes) == []
     assert sorted(outcomes) == [False] * (MANY - 1) + [True]
     assert not store.run_now(lambda tx: ONCE[what](tx, kept))
 
@@ -143,7 +143,7 @@ def test_a_use_that_is_undone_is_none(store: Store, other: Store, kept: Kept, wh
 
 
 @pytest.mark.parametrize("what", [name for name in ONCE if name not in ("an access token", "the name of an issuer")])
-def test_another_account_uses_nothing(store: Store, kept: Kept, watch: Watch, what: str) -> None:
+def test_another_account_uses_nothing(store: Store, kept: Kept, watch: FakeClock, what: str) -> None:
     stranger = accounts.new("stranger", watch())
     store.run_now(lambda tx: account_rows.add(tx, stranger))
     theirs = kept._replace(account=stranger.id, family=kept.family._replace(account=stranger.id))
@@ -151,7 +151,7 @@ def test_another_account_uses_nothing(store: Store, kept: Kept, watch: Watch, wh
     assert store.run_now(lambda tx: ONCE[what](tx, kept))
 
 
-def test_another_account_sees_nothing(store: Store, kept: Kept, watch: Watch) -> None:
+def test_another_account_sees_nothing(store: Store, kept: Kept, watch: FakeClock) -> None:
     stranger = accounts.new("stranger", watch()).id
 
     def seen(tx: Tx, account: str) -> list[Any]:
@@ -175,7 +175,7 @@ def test_another_account_sees_nothing(store: Store, kept: Kept, watch: Watch) ->
 # --- rotating, alone and together with others
 
 
-def test_a_rotation_wants_the_number_that_is_live(store: Store, kept: Kept, watch: Watch) -> None:
+def test_a_rotation_wants_the_number_that_is_live(store: Store, kept: Kept, watch: FakeClock) -> None:
     row, later = kept.family, kept.family.idle_ends_at - DAY
 
     def rotate(tx: Tx, family: Family) -> bool:
@@ -205,7 +205,7 @@ def run_wanting(stores: Sequence[Store], asked: Sequence[tuple[Unit[Any], tuple[
         return store.run(unit, Hints(append_only=True, prefetch=lambda _: row))
 
     async def all_of_them() -> list[Any]:
-        async with asyncio.timeout(together.LONG):
+        async with asyncio.timeout(parallel.LONG):
             running = [run(stores[number % len(stores)], *each) for number, each in enumerate(asked)]
             return await asyncio.gather(*running, return_exceptions=True)
 
@@ -228,7 +228,7 @@ def using(account: str, name: str, label: str = "") -> Unit[str]:
             told = "rotated"
         else:
             told = "repeated"
-        things.record(tx, account, f"{name} {told} {label}")
+        make.record(tx, account, f"{name} {told} {label}")
         return told
 
     return unit
@@ -241,12 +241,12 @@ def test_of_many_at_once_one_rotates_and_all_are_on_record(store: Store, other: 
     now = store.read_now(lambda tx: family_rows.load(tx, kept.account, name))
     assert now is not None
     assert now.number == 1
-    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
     assert sorted(told) == [f"{name} repeated "] * (MANY - 1) + [f"{name} rotated "]
 
 
 def test_many_families_rotate_in_one_commit_while_some_end(
-    store: Store, other: Store, kept: Kept, watch: Watch
+    store: Store, other: Store, kept: Kept, watch: FakeClock
 ) -> None:
     """Whoever was first, what each was told is what the rows say, and no entry is lost or written twice."""
     rows = [family(kept.consent, watch) for _ in range(30)]
@@ -260,7 +260,7 @@ def test_many_families_rotate_in_one_commit_while_some_end(
     def ending(name: str) -> Unit[str]:
         def unit(tx: Tx) -> str:
             told = "ended it" if family_rows.end(tx, kept.account, name, "why") else "was over"
-            things.record(tx, kept.account, f"{name} {told} ")
+            make.record(tx, kept.account, f"{name} {told} ")
             return told
 
         return unit
@@ -270,8 +270,8 @@ def test_many_families_rotate_in_one_commit_while_some_end(
         asked += [(using(kept.account, row.id), (kept.account, row.id))] * (1 + number % 3)
         asked += [(ending(row.id), None)] * (number % 2)
     outcomes = run_wanting([store, other], asked)
-    assert together.failures(outcomes) == []
-    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    assert parallel.failures(outcomes) == []
+    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
     assert len(told) == len(asked)
     for number, row in enumerate(rows):
         now = store.read_now(lambda tx, row=row: family_rows.load(tx, kept.account, row.id))  # type: ignore[misc]
@@ -301,7 +301,7 @@ def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, oth
     assert run_wanting([store], [(unit, wanted)]) == [True], "and now it is remembered"
     other.run_now(suspend)
     assert run_wanting([store], [(unit, wanted)]) == [False]
-    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
     expected = ["rotated active", "repeated active", "repeated suspended"]
     assert sorted(told) == sorted(f"{kept.family.id} {each}" for each in expected)
 
@@ -312,31 +312,35 @@ def test_who_cannot_say_what_it_wants_runs_all_the_same(store: Store, kept: Kept
     def fails(_tx: Tx) -> Prefetch:
         raise ValueError("a defect")
 
-    async def asking(label: str) -> str:
+    async def run_unit(label: str) -> str:
         unit = using(kept.account, kept.family.id, label)
-        async with asyncio.timeout(together.LONG):
+        async with asyncio.timeout(parallel.LONG):
             return await store.run(unit, Hints(append_only=True, prefetch=fails))
 
-    assert [asyncio.run(asking(label)) for label in ("one", "other", "third")] == ["rotated", "repeated", "repeated"]
+    assert [asyncio.run(run_unit(label)) for label in ("one", "other", "third")] == [
+        "rotated",
+        "repeated",
+        "repeated",
+    ]
 
 
 def test_a_unit_whose_entry_cannot_be_written_leaves_nothing(store: Store, kept: Kept) -> None:
     """Not a rotation, nor an end, nor a definition: there is no fact without its entry."""
     name = kept.family.id
-    taken = store.run_now(lambda tx: things.record(tx, kept.account)).id
+    taken = store.run_now(lambda tx: make.record(tx, kept.account)).id
 
     def failing(tx: Tx) -> None:
         using(kept.account, name)(tx)
         consent_rows.end(tx, kept.account, kept.consent.id, "why")
-        things.client(tx, kept.account)
-        things.record(tx, kept.account, raw_id=taken)
+        make.client(tx, kept.account)
+        make.record(tx, kept.account, raw_id=taken)
 
     def count(tx: Tx) -> tuple[int, int]:
         return client_rows.count(tx, kept.account), entry_rows.count(tx, kept.account)
 
     before = store.read_now(count)
     failed, fine = run_wanting(
-        [store], [(failing, (kept.account, name)), (lambda tx: things.record(tx, kept.account, "fine").subject, None)]
+        [store], [(failing, (kept.account, name)), (lambda tx: make.record(tx, kept.account, "fine").subject, None)]
     )
     assert isinstance(failed, Exception)
     assert fine == "fine"
@@ -376,7 +380,7 @@ def test_what_stands_is_remembered_until_anything_ends(store: Store, other: Stor
 # --- what comes back, and what is in clear
 
 
-def test_everything_comes_back_as_it_was(store: Store, kept: Kept, watch: Watch) -> None:
+def test_everything_comes_back_as_it_was(store: Store, kept: Kept, watch: FakeClock) -> None:
     def unit(tx: Tx) -> list[Any]:
         return [
             pushed_requests.load(tx, kept.account, kept.pushed, kept.client, BOX),
@@ -406,7 +410,7 @@ def test_what_is_no_id_is_not_there(store: Store, kept: Kept, name: str) -> None
 
 
 def test_what_was_said_is_encrypted_and_stays_in_its_row(
-    store: Store, backend: Backend, kept: Kept, watch: Watch
+    store: Store, backend: Backend, kept: Kept, watch: FakeClock
 ) -> None:
     second = consent(kept.account, kept.client, watch)
     store.run_now(lambda tx: consent_rows.add(tx, second, PERSON, BOX))
@@ -422,8 +426,8 @@ def test_what_was_said_is_encrypted_and_stays_in_its_row(
         store.read_now(lambda tx: consent_rows.load(tx, kept.account, kept.consent.id, BOX))
 
 
-def test_a_pushed_request_is_opened_by_its_client_in_its_time(store: Store, kept: Kept, watch: Watch) -> None:
-    stranger = store.run_now(lambda tx: things.client(tx, kept.account)).id
+def test_a_pushed_request_is_opened_by_its_client_in_its_time(store: Store, kept: Kept, watch: FakeClock) -> None:
+    stranger = store.run_now(lambda tx: make.client(tx, kept.account)).id
 
     def opened(client: str) -> bytes | None:
         return store.read_now(lambda tx: pushed_requests.load(tx, kept.account, kept.pushed, client, BOX))
@@ -435,8 +439,8 @@ def test_a_pushed_request_is_opened_by_its_client_in_its_time(store: Store, kept
     assert opened(kept.client) is None
 
 
-def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch: Watch) -> None:
-    second = store.run_now(lambda tx: things.client(tx, kept.account)).id
+def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch: FakeClock) -> None:
+    second = store.run_now(lambda tx: make.client(tx, kept.account)).id
     here, there, bob, over = (consent(kept.account, each, watch) for each in (kept.client, second, second, second))
 
     def unit(tx: Tx) -> None:
@@ -464,7 +468,7 @@ def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch
     assert first == kept.consent
 
 
-def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store, kept: Kept, watch: Watch) -> None:
+def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store, kept: Kept, watch: FakeClock) -> None:
     many = [consent(kept.account, kept.client, watch) for _ in range(450)]
 
     def add(tx: Tx) -> None:
@@ -479,8 +483,8 @@ def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store
         assert account is not None
         return revocation.end_consents(tx, account, "why", Origin("test"), person=PERSON, client=None)
 
-    assert sum(together.run([store, other], [end] * 4)) == 451
-    told = store.read_now(lambda tx: things.subjects(tx, kept.account))
+    assert sum(parallel.run([store, other], [end] * 4)) == 451
+    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
     assert sorted(told) == sorted([kept.consent.id, *(each.id for each in many)])
     assert (
         store.read_now(lambda tx: [each for one in many for each in family_rows.of_consent(tx, kept.account, one.id)])
@@ -488,7 +492,7 @@ def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store
     )
 
 
-def test_a_revoked_token_is_revoked_in_its_account(store: Store, other: Store, kept: Kept, watch: Watch) -> None:
+def test_a_revoked_token_is_revoked_in_its_account(store: Store, other: Store, kept: Kept, watch: FakeClock) -> None:
     stranger = accounts.new("stranger", watch()).id
     store.run_now(lambda tx: revoked_tokens.add(tx, kept.account, kept.token, watch() + HOUR))
     assert other.read_now(lambda tx: revoked_tokens.contains(tx, kept.account, kept.token))
@@ -523,7 +527,7 @@ FORGOTTEN: dict[str, tuple[str, timedelta]] = {
 
 @pytest.mark.parametrize("table", FORGOTTEN)
 def test_it_is_forgotten_when_nothing_rests_on_it(
-    store: Store, backend: Backend, kept: Kept, watch: Watch, table: str
+    store: Store, backend: Backend, kept: Kept, watch: FakeClock, table: str
 ) -> None:
     store.run_now(lambda tx: revoked_tokens.add(tx, kept.account, kept.token, watch() + HOUR))
     column, after = FORGOTTEN[table]
@@ -537,7 +541,7 @@ def test_it_is_forgotten_when_nothing_rests_on_it(
 
 
 def test_what_has_ended_is_remembered_as_long_as_what_has_not(
-    store: Store, backend: Backend, kept: Kept, watch: Watch
+    store: Store, backend: Backend, kept: Kept, watch: FakeClock
 ) -> None:
     """So that nothing comes to life because its end was forgotten."""
 
@@ -552,7 +556,7 @@ def test_what_has_ended_is_remembered_as_long_as_what_has_not(
     assert [len(backend.execute(f"SELECT * FROM {table}")) for table in ("consents", "families")] == [1, 1]
 
 
-def test_much_is_forgotten_in_slices(store: Store, backend: Backend, kept: Kept, watch: Watch) -> None:
+def test_much_is_forgotten_in_slices(store: Store, backend: Backend, kept: Kept, watch: FakeClock) -> None:
     def push(tx: Tx) -> None:
         for number in range(449):
             raw = bytes([number // 256, number % 256]) * 16

@@ -13,16 +13,16 @@ from gatepost.run import chores
 from gatepost.run.app import Runtime
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from tests.contract import things
-from tests.contract.backends import Backend, Watch
+from tests.contract import make
+from tests.contract.backends import Backend, FakeClock
 
 BOX = Box([b"k" * 32])
 
 
 def test_expired_interactions_and_pushed_requests_are_deleted_in_slices(
-    store: Store, backend: Backend, account: str, watch: Watch
+    store: Store, backend: Backend, account: str, watch: FakeClock
 ) -> None:
-    client = store.run_now(lambda tx: things.client(tx, account)).id
+    client = store.run_now(lambda tx: make.client(tx, account)).id
     soon, later = watch() + timedelta(minutes=5), watch() + timedelta(minutes=10)
 
     def add(tx: Tx) -> None:

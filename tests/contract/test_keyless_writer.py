@@ -31,9 +31,9 @@ from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.seal import Head
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from tests.contract import things
-from tests.contract.backends import Backend, Watch
-from tests.contract.things import KEY
+from tests.contract import make
+from tests.contract.backends import Backend, FakeClock
+from tests.contract.make import KEY
 
 SIGNER = Signer(b"c" * 32)
 BASE = "https://gatepost.example"
@@ -48,7 +48,7 @@ class World(NamedTuple):
 
     store: Store
     backend: Backend
-    watch: Watch
+    watch: FakeClock
     operator: str
     ours: str
     theirs: str
@@ -56,7 +56,7 @@ class World(NamedTuple):
     def work(self) -> None:
         """What a minute brings: entries, their seals, and the heads."""
         for account in (self.ours, self.theirs):
-            self.store.run_now(lambda tx, account=account: [things.record(tx, account, str(n)) for n in range(3)])  # type: ignore[misc]
+            self.store.run_now(lambda tx, account=account: [make.record(tx, account, str(n)) for n in range(3)])  # type: ignore[misc]
         self.seal()
         self.record_heads()
         self.watch.forward(timedelta(minutes=1))
@@ -102,10 +102,10 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-def world(store: Store, backend: Backend, watch: Watch) -> World:
+def world(store: Store, backend: Backend, watch: FakeClock) -> World:
     made = [accounts.new(name, watch()) for name in (accounts.OPERATOR, "ours", "theirs")]
     for each in made:
-        store.run_now(lambda tx, each=each: things.account(tx, each))  # type: ignore[misc]
+        store.run_now(lambda tx, each=each: make.account(tx, each))  # type: ignore[misc]
     found = World(store, backend, watch, *(each.id for each in made))
     for _ in range(3):
         found.work()
@@ -261,7 +261,7 @@ def test_an_entry_whose_time_is_not_its_ids(world: World) -> None:
 
 def test_a_late_seal_is_no_fault(world: World) -> None:
     """The service was stopped for a day between a commit and its seal, with more to seal than one seal takes."""
-    world.store.run_now(lambda tx: [things.record(tx, world.ours, str(n)) for n in range(seal.BATCH + 10)])
+    world.store.run_now(lambda tx: [make.record(tx, world.ours, str(n)) for n in range(seal.BATCH + 10)])
     world.watch.forward(timedelta(days=1))
     world.seal()
     world.seal()
@@ -310,7 +310,7 @@ def test_an_altered_record(world: World, statement: str, told: str) -> None:
 
 
 def test_an_altered_subtree(world: World) -> None:
-    world.store.run_now(lambda tx: [things.record(tx, world.ours, str(n)) for n in range(300)])
+    world.store.run_now(lambda tx: [make.record(tx, world.ours, str(n)) for n in range(300)])
     world.seal()
     assert world.problems() == {}
     world.execute("UPDATE tree_nodes SET hash = ?", bytes(32))
@@ -327,11 +327,11 @@ def test_the_record_of_another_account(world: World) -> None:
 def test_an_older_record_is_brought_up_to_date(world: World) -> None:
     """It was genuine once; the seals after it are genuine too, so the next seal moves it on."""
     before = world.snapshot(world.ours)["chains"]
-    world.store.run_now(lambda tx: [things.record(tx, world.ours, str(n)) for n in range(3)])
+    world.store.run_now(lambda tx: [make.record(tx, world.ours, str(n)) for n in range(3)])
     world.seal()
     world.execute("DELETE FROM chains WHERE account = ?", ids.raw(world.ours))
     world.execute(f"INSERT INTO chains VALUES ({', '.join('?' * 8)})", *before[0])
-    world.store.run_now(lambda tx: things.record(tx, world.ours, "next"))
+    world.store.run_now(lambda tx: make.record(tx, world.ours, "next"))
     world.seal()
     while world.store.run_now(lambda tx: chains.grow_tree(tx, KEY, world.ours)):
         pass
@@ -356,7 +356,7 @@ def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
     world.watch.forward(timedelta(days=31))
     while world.store.run_now(lambda tx: retention.prune_batch(tx, KEY, world.ours)):
         pass
-    world.store.run_now(lambda tx: things.record(tx, world.ours, "later"))
+    world.store.run_now(lambda tx: make.record(tx, world.ours, "later"))
     world.seal()
     assert world.problems() == {}
     world.execute(f"{statement} WHERE account = ?", ids.raw(world.ours))
@@ -379,7 +379,7 @@ def test_heads_altered(world: World) -> None:
 def test_heads_removed_before_their_seal(world: World) -> None:
     """Where a trigger in the database drops each of them, nothing else would be missed."""
     for _ in range(2):
-        world.store.run_now(lambda tx: things.record(tx, world.ours, "next"))
+        world.store.run_now(lambda tx: make.record(tx, world.ours, "next"))
         world.seal()
         world.record_heads()
         victim = _heads_entry(world)
@@ -416,7 +416,7 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
             world.store.run_now(lambda tx, anchor=anchor: seal_rows.delete_oldest(tx, older.id, anchor))  # type: ignore[misc]
     world.execute("DELETE FROM unsealed WHERE account = ?", ids.raw(older.id))
     assert "no chain record" in verification.verify(world.store, KEY, older.id).problem
-    world.store.run_now(lambda tx: things.record(tx, older.id, "meanwhile"))
+    world.store.run_now(lambda tx: make.record(tx, older.id, "meanwhile"))
     with pytest.raises(BrokenChain):
         world.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, older.id))
     assert world.store.run_now(lambda tx: chains.create_missing(tx, KEY)) == []
@@ -436,7 +436,7 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
 
 def _sealed_as_before(tx: Tx, account: str, last: Head) -> Head:
     """Two entries and their seal, as a release without chain records made them."""
-    made = [things.record(tx, account, str(number)) for number in range(2)]
+    made = [make.record(tx, account, str(number)) for number in range(2)]
     sealed = seal.new(KEY, account, last, map(seal.leaf, made), clock.milliseconds(tx.at))
     seal_rows.add(tx, account, sealed, [])
     return Head(sealed.number, sealed.mac)

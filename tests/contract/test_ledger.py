@@ -17,8 +17,8 @@ from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import client_rows, scope_rows
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Hints, Tx
-from tests.contract import things, together
-from tests.contract.backends import Backend, Watch
+from tests.contract import make, parallel
+from tests.contract.backends import Backend, FakeClock
 
 KEY = b"k" * 32
 
@@ -35,7 +35,7 @@ def prune_all(store: Store, account: str) -> None:
 
 def record(store: Store, account: str, count: int, keep_days: int = 30) -> list[Entry]:
     return store.run_now(
-        lambda tx: [things.record(tx, account, str(number), keep_days=keep_days) for number in range(count)]
+        lambda tx: [make.record(tx, account, str(number), keep_days=keep_days) for number in range(count)]
     )
 
 
@@ -50,7 +50,7 @@ def test_an_entry_comes_back_as_it_was(store: Store, account: str) -> None:
     text = 'a "quoted" \\ line\nwith ünïcödé, 雪 and 🜁'
 
     def unit(tx: Tx) -> Entry:
-        return things.record(tx, account, text, one=text, none=None, number=-(2**63), half=0.5, deep=[{"a": []}])
+        return make.record(tx, account, text, one=text, none=None, number=-(2**63), half=0.5, deep=[{"a": []}])
 
     made = store.run_now(unit)
     found = store.read_now(lambda tx: entry_rows.load(tx, account, made.id))
@@ -61,15 +61,15 @@ def test_an_entry_comes_back_as_it_was(store: Store, account: str) -> None:
 @pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
 def test_data_may_be_large(store: Store, account: str, *, records_only: bool) -> None:
     large = "x" * (MAX_DATA - len('{"large":""}'))
-    units = [lambda tx, number=number: things.record(tx, account, str(number), large=large) for number in range(20)]
-    made = together.run(store, units, hints=Hints(append_only=records_only))
+    units = [lambda tx, number=number: make.record(tx, account, str(number), large=large) for number in range(20)]
+    made = parallel.run(store, units, hints=Hints(append_only=records_only))
     assert [len(entry.data or "") for entry in left(store, account)] == [MAX_DATA] * 20
     assert {entry.id for entry in left(store, account)} == {entry.id for entry in made}
     seal_all(store, account)
     assert verification.verify(store, KEY, account).problem == ""
 
 
-def test_entries_of_another_account_do_not_exist(store: Store, account: str, watch: Watch) -> None:
+def test_entries_of_another_account_do_not_exist(store: Store, account: str, watch: FakeClock) -> None:
     other = accounts.new("other", watch())
     store.run_now(lambda tx: account_rows.add(tx, other))
     [made] = record(store, account, 1)
@@ -101,14 +101,14 @@ def test_reading_goes_page_by_page_from_either_end(store: Store, account: str) -
 
 
 @pytest.mark.parametrize("skew", [timedelta(0), timedelta(minutes=-10), timedelta(minutes=10)], ids=str)
-def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: Watch, skew: timedelta) -> None:
+def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: FakeClock, skew: timedelta) -> None:
     """By the time that is shown, wherever the clock stood of the machine that made the ids."""
     instants = [watch() + timedelta(seconds=number) for number in range(10)]
 
     def recorded(tx: Tx) -> None:
         for number, at in enumerate(instants):
             raw_id = ids.lowest_at(clock.milliseconds(at + skew))[:6] + ids.new_raw()[6:]
-            things.record(tx, account, str(number), raw_id=raw_id)
+            make.record(tx, account, str(number), raw_id=raw_id)
             rows = tx.pending.appended["insert_entries"]
             rows[-1] = (*rows[-1][:3], clock.milliseconds(at), *rows[-1][4:])
 
@@ -125,11 +125,11 @@ def test_reading_from_one_end_of_the_calendar(store: Store, account: str, wanted
     assert list(search.oldest(store, account, wanted)) == list(search.newest(store, account, wanted, 2)) == [made]
 
 
-def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None:
+def test_lists_go_page_by_page(store: Store, account: str, watch: FakeClock) -> None:
     names = sorted(f"a{number}" for number in range(25))
     store.run_now(lambda tx: [account_rows.add(tx, accounts.new(name, watch())) for name in names])
-    store.run_now(lambda tx: [things.scope(tx, account, name) for name in names])
-    clients = sorted(store.run_now(lambda tx: [things.client(tx, account).id for _ in names]))
+    store.run_now(lambda tx: [make.scope(tx, account, name) for name in names])
+    clients = sorted(store.run_now(lambda tx: [make.client(tx, account).id for _ in names]))
 
     def pages(page: Callable[[Tx, str], list[str]]) -> list[str]:
         found: list[str] = []
@@ -152,7 +152,7 @@ def test_lists_go_page_by_page(store: Store, account: str, watch: Watch) -> None
 # --- retention
 
 
-def test_entries_go_when_their_time_is_over_and_not_before(store: Store, account: str, watch: Watch) -> None:
+def test_entries_go_when_their_time_is_over_and_not_before(store: Store, account: str, watch: FakeClock) -> None:
     made = {days: record(store, account, 5, days) for days in (7, 30, 90, 400, 2555)}
     seal_all(store, account)
     for days, those in made.items():
@@ -170,7 +170,7 @@ def test_entries_go_when_their_time_is_over_and_not_before(store: Store, account
     assert store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10)) == []
 
 
-def test_seals_go_only_from_the_start_and_leave_an_anchor(store: Store, account: str, watch: Watch) -> None:
+def test_seals_go_only_from_the_start_and_leave_an_anchor(store: Store, account: str, watch: FakeClock) -> None:
     for days in (7, 7, 400, 7):
         record(store, account, 5, days)
         seal_all(store, account)
@@ -187,7 +187,7 @@ def test_seals_go_only_from_the_start_and_leave_an_anchor(store: Store, account:
     assert (verdict.problem, verdict.seals, verdict.entries, verdict.pruned) == ("", 2, 5, 5)
 
 
-def test_the_chain_goes_on_after_everything_was_pruned(store: Store, account: str, watch: Watch) -> None:
+def test_the_chain_goes_on_after_everything_was_pruned(store: Store, account: str, watch: FakeClock) -> None:
     record(store, account, 450, 7)
     seal_all(store, account)
     head = verification.verify(store, KEY, account).head
@@ -202,7 +202,7 @@ def test_the_chain_goes_on_after_everything_was_pruned(store: Store, account: st
     assert "rewritten" in verification.verify(store, KEY, account, Head(head.number, b"x" * 32)).problem
 
 
-def test_pruning_goes_in_slices(store: Store, account: str, watch: Watch) -> None:
+def test_pruning_goes_in_slices(store: Store, account: str, watch: FakeClock) -> None:
     for _ in range(3):
         record(store, account, 150, 7)
         seal_all(store, account)
@@ -216,7 +216,7 @@ def test_pruning_goes_in_slices(store: Store, account: str, watch: Watch) -> Non
     assert store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)) == 0
 
 
-def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, account: str, watch: Watch) -> None:
+def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, account: str, watch: FakeClock) -> None:
     """The service was down for longer than its shortest retention."""
     record(store, account, 5, 7)
     [kept] = record(store, account, 1, 30)
@@ -230,14 +230,14 @@ def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, acco
     assert verification.verify(store, KEY, account).problem == ""
 
 
-def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, account: str, watch: Watch) -> None:
+def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, account: str, watch: FakeClock) -> None:
     """A machine whose clock was wrong for a moment."""
     record(store, account, 5, 7)
     seal_all(store, account)
     watch.forward(timedelta(days=8))
     prune_all(store, account)
     old = bytes(6) + ids.new_raw()[6:]
-    store.run_now(lambda tx: things.record(tx, account, "old", keep_days=7, raw_id=old))
+    store.run_now(lambda tx: make.record(tx, account, "old", keep_days=7, raw_id=old))
     seal_all(store, account)
     prune_all(store, account)
     assert left(store, account) == []
@@ -251,7 +251,7 @@ def test_erased_data_still_verifies(store: Store, backend: Backend, account: str
     made = record(store, account, 10)
     erased, unsealed = made[3], record(store, account, 1)[0]
     for entry in (erased, unsealed):
-        things.erase_data(backend, entry, entries.data_hash(entry))
+        make.erase_data(backend, entry, entries.data_hash(entry))
         seal_all(store, account)
     found = store.read_now(lambda tx: entry_rows.load(tx, account, erased.id))
     assert found is not None
@@ -262,17 +262,15 @@ def test_erased_data_still_verifies(store: Store, backend: Backend, account: str
 def test_data_erased_with_a_false_hash_does_not_verify(store: Store, backend: Backend, account: str) -> None:
     made = record(store, account, 10)
     seal_all(store, account)
-    things.erase_data(backend, made[3], hashlib.sha256(b"other").digest())
+    make.erase_data(backend, made[3], hashlib.sha256(b"other").digest())
     assert made[3].name in verification.verify(store, KEY, account).problem
 
 
-def test_documents_keep_their_types(store: Store, account: str, watch: Watch) -> None:
+def test_documents_keep_their_types(store: Store, account: str, watch: FakeClock) -> None:
     """What is stored as JSON comes back equal: instants, bytes, lists."""
-    made = store.run_now(
-        lambda tx: things.client(tx, account, metadata={"a": "b"}, redirect_uris=["https://a.example"])
-    )
+    made = store.run_now(lambda tx: make.client(tx, account, metadata={"a": "b"}, redirect_uris=["https://a.example"]))
     assert store.read_now(lambda tx: client_rows.load(tx, made.id)) == made
-    scope = store.run_now(lambda tx: things.scope(tx, account, "read", claims=["email"]))
+    scope = store.run_now(lambda tx: make.scope(tx, account, "read", claims=["email"]))
     assert store.read_now(lambda tx: scope_rows.load(tx, account, "read")) == scope
     changed = msgspec.structs.replace(made, updated_at=watch() + timedelta(milliseconds=1))
     store.run_now(lambda tx: client_rows.update(tx, changed))

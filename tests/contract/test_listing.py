@@ -15,9 +15,9 @@ from gatepost.store.transaction import Tx
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks import tallies
 from gatepost.webhooks.listing_query import DeliveryFilter, Page, PageRequest
-from tests.contract import things
-from tests.contract.backends import Backend, Watch
-from tests.contract.listed import START, Made, World, choices, plainly
+from tests.contract import make
+from tests.contract.backends import Backend, FakeClock
+from tests.contract.listed import START, Made, World, choices, expected_ids
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_every_filter_finds_what_a_plain_one_finds(
         asked.append({name: world.dice.choice(filters[name]) for name in names})
     for each in asked[:: 1 if bounds[0] > 1 else 4]:
         chosen, newest = DeliveryFilter(**each), world.dice.random() < 0.5
-        expected = plainly(world.made, chosen, newest=newest)
+        expected = expected_ids(world.made, chosen, newest=newest)
         assert world.all(chosen, world.dice.choice((1, 7, 50, 200)), newest=newest) == expected, (each, newest)
 
 
@@ -59,7 +59,7 @@ def test_a_suspended_account_holds_everything(world: World) -> None:
         assert [row.id for row in found.rows] == [each.id for each in world.made if each.status in shown]
 
 
-def test_nothing_of_another_account(world: World, store: Store, watch: Watch) -> None:
+def test_nothing_of_another_account(world: World, store: Store, watch: FakeClock) -> None:
     """Not by any filter, though its ids are known."""
     world.deliver(60)
     other = accounts.new("other", watch())
@@ -67,7 +67,7 @@ def test_nothing_of_another_account(world: World, store: Store, watch: Watch) ->
     stranger = World(store, other.id, 3)
     stranger.deliver(5)
     for filters in (DeliveryFilter(**{name: value}) for name, values in choices(world).items() for value in values):
-        assert stranger.all(filters) == plainly(stranger.made, filters, newest=True)
+        assert stranger.all(filters) == expected_ids(stranger.made, filters, newest=True)
 
 
 @pytest.mark.parametrize("newest", [True, False])
@@ -76,7 +76,7 @@ def test_nothing_of_another_account(world: World, store: Store, watch: Watch) ->
 )
 def test_each_exactly_once_while_others_are_made(world: World, filters: DeliveryFilter, newest: bool) -> None:
     world.deliver(150, ended=0.2)
-    before = plainly(world.made, filters, newest=newest)
+    before = expected_ids(world.made, filters, newest=newest)
     found: list[bytes] = []
     for page in world.pages(filters, 10, newest=newest):
         found += page
@@ -93,12 +93,12 @@ def test_a_page_looks_at_so_many_and_says_how_far_it_came(
     monkeypatch.setattr(listing, "MAX_EXAMINED", 30)
     monkeypatch.setattr(listing, "MAX_LOOKED_UP", 10)
     world.deliver(100, ended=1.0)
-    every = plainly(world.made, DeliveryFilter(), newest=newest)
+    every = expected_ids(world.made, DeliveryFilter(), newest=newest)
     pages = list(world.pages(DeliveryFilter(event_type="no.such"), newest=newest))
     assert pages == [[]] * 4
     assert world.page(DeliveryFilter(event_type="no.such"), newest=newest).next == (every[29],)
     filters = DeliveryFilter(endpoint=ids.raw(world.endpoints[0].id), event_type="no.such")
-    own = plainly(world.made, filters._replace(event_type=None), newest=newest)
+    own = expected_ids(world.made, filters._replace(event_type=None), newest=newest)
     assert world.page(filters, newest=newest) == Page([], (own[9],))
     for each, examined in ((DeliveryFilter(event_type="no.such"), 30), (filters, 10)):
         text, values = selected(world, each, newest=newest)[0]
@@ -114,7 +114,7 @@ def test_a_full_page_ends_where_the_records_end(world: World) -> None:
 
 
 def test_the_time_and_size_of_the_event(world: World, account: str) -> None:
-    entry = world.store.run_now(lambda tx: things.record(tx, account, amount="ü" * 100))
+    entry = world.store.run_now(lambda tx: make.record(tx, account, amount="ü" * 100))
     world.events = [entry.id, ids.new_raw()]
     world.deliver(20)
     for filters in (
@@ -243,7 +243,7 @@ def test_what_waits_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) ->
     assert counted() == expected([each for each in world.made if each.unfinished][:20])
 
 
-def test_counts_are_summed_by_the_interval(world: World, watch: Watch) -> None:
+def test_counts_are_summed_by_the_interval(world: World, watch: FakeClock) -> None:
     first = clock.seconds(watch()) // 3600 * 3600
     for minutes in (0, 1, 59, 60):
         watch.at = clock.from_milliseconds((first + minutes * 60) * 1000)

@@ -20,9 +20,9 @@ from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument
 from gatepost.webhooks.listing import Query
 from gatepost.webhooks.listing_query import DeliveryFilter
-from tests.contract import things
-from tests.contract.backends import Watch
-from tests.contract.listed import SERVICE, START, World, choices, plainly
+from tests.contract import make
+from tests.contract.backends import FakeClock
+from tests.contract.listed import SERVICE, START, World, choices, expected_ids
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def whole(tx: Tx, account: str) -> Account:
 
 
 def test_records_are_whole(world: World, account: str) -> None:
-    entry = world.store.run_now(lambda tx: things.record(tx, account, amount=5))
+    entry = world.store.run_now(lambda tx: make.record(tx, account, amount=5))
     world.events = [entry.id]
     world.deliver(30)
     done = next(each for each in world.made if each.status == "failed")
@@ -85,7 +85,7 @@ def test_records_are_whole(world: World, account: str) -> None:
     assert record["payload"]["data"] == {"amount": 5}
 
 
-def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: Watch) -> None:
+def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: FakeClock) -> None:
     world.deliver(60, ended=0.0)
     key = (world.raw, ids.raw(world.endpoints[0].id))
     later = START + 10 * 86_400_000
@@ -100,7 +100,7 @@ def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: 
 def test_a_subscription_is_found_by_its_endpoint(world: World, account: str) -> None:
     world.deliver(60)
     filters = DeliveryFilter(subscription=ids.raw(world.subscriptions[0].id))
-    expected = [ids.text("dlv", each) for each in plainly(world.made, filters, newest=True)]
+    expected = [ids.text("dlv", each) for each in expected_ids(world.made, filters, newest=True)]
     assert expected
     assert [each["id"] for each in ask(world.store, account, filters=filters)["data"]] == expected
     for other in (
@@ -111,7 +111,7 @@ def test_a_subscription_is_found_by_its_endpoint(world: World, account: str) -> 
 
 
 def test_payloads_fill_a_page_early(world: World, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = world.store.run_now(lambda tx: things.record(tx, account, text="x" * 1000))
+    entry = world.store.run_now(lambda tx: make.record(tx, account, text="x" * 1000))
     world.events = [entry.id]
     world.deliver(10)
     monkeypatch.setattr(units, "MAX_PAYLOAD", 2500)
@@ -124,7 +124,7 @@ def test_payloads_fill_a_page_early(world: World, account: str, monkeypatch: pyt
 
 
 def test_a_cursor_is_for_one_account_one_view_and_the_same_filters(
-    world: World, store: Store, account: str, watch: Watch
+    world: World, store: Store, account: str, watch: FakeClock
 ) -> None:
     world.deliver(40)
     other = accounts.new("other", watch())
@@ -159,12 +159,12 @@ def test_a_cursor_by_due_time(world: World, account: str) -> None:
     filters = DeliveryFilter(due_before=1 << 47)
     for newest in (True, False):
         pages = ask_all(world.store, account, filters=filters, newest=newest, limit=7)
-        assert [ids.parse("dlv", each["id"]) for page in pages for each in page] == plainly(
+        assert [ids.parse("dlv", each["id"]) for page in pages for each in page] == expected_ids(
             world.made, filters, newest=newest
         )
 
 
-def test_the_summary_of_an_account(world: World, account: str, watch: Watch) -> None:
+def test_the_summary_of_an_account(world: World, account: str, watch: FakeClock) -> None:
     world.deliver(50)
     hour = clock.seconds(watch()) // 3600 * 3600
     world.store.run_now(lambda tx: tallies.add(tx, account, "ended delivered", 3))

@@ -16,7 +16,7 @@ from gatepost.store import sql_loader
 from gatepost.store.interface import Store
 from gatepost.store.sql_loader import Migration
 from gatepost.store.transaction import APPEND_ONLY
-from tests.contract import things, together
+from tests.contract import make, parallel
 from tests.contract.backends import Backend
 
 KNOWN = [migration.name for migration in sql_loader.migrations("sqlite")]
@@ -38,9 +38,9 @@ def test_the_second_time_there_is_nothing_to_do(backend: Backend, store: Store, 
 
 def test_of_many_at_once_one_does_it(backend: Backend) -> None:
     stores = [backend.open() for _ in range(8)]
-    applied = together.in_threads([store.migrate for store in stores])
+    applied = parallel.in_threads([store.migrate for store in stores])
     assert sorted(applied) == [[]] * 7 + [KNOWN]
-    assert together.in_threads([stores[0].migrate for _ in range(4)]) == [[]] * 4
+    assert parallel.in_threads([stores[0].migrate for _ in range(4)]) == [[]] * 4
     for store in stores:
         assert store.read_now(lambda tx: account_rows.page(tx, "", 1)) == []
 
@@ -49,10 +49,10 @@ def test_beside_units_at_work(store: Store, account: str, monkeypatch: pytest.Mo
     add(monkeypatch, "CREATE TABLE later (id integer)")
 
     def work() -> list[str]:
-        units = [lambda tx, number=number: things.record(tx, account, str(number)) for number in range(300)]
-        return [repr(outcome) for outcome in together.failures(together.run(store, units, hints=APPEND_ONLY))]
+        units = [lambda tx, number=number: make.record(tx, account, str(number)) for number in range(300)]
+        return [repr(outcome) for outcome in parallel.failures(parallel.run(store, units, hints=APPEND_ONLY))]
 
-    assert together.in_threads([work, store.migrate, work]) == [[], ["next"], []]
+    assert parallel.in_threads([work, store.migrate, work]) == [[], ["next"], []]
     assert store.read_now(lambda tx: entry_rows.count(tx, account)) == 600
 
 
@@ -98,9 +98,9 @@ def test_this_release_runs_on_the_next_schema(
             "ALTER TABLE seals ADD COLUMN later text; ALTER TABLE anchors ADD COLUMN later text",
         )
         backend.open().migrate()
-    store.run_now(lambda tx: things.record(tx, account, "one"))
-    assert together.run(store, [lambda tx: things.record(tx, account, "two").subject], hints=APPEND_ONLY) == ["two"]
-    assert backend.open().read_now(lambda tx: things.subjects(tx, account)) == ["one", "two"]
+    store.run_now(lambda tx: make.record(tx, account, "one"))
+    assert parallel.run(store, [lambda tx: make.record(tx, account, "two").subject], hints=APPEND_ONLY) == ["two"]
+    assert backend.open().read_now(lambda tx: make.subjects(tx, account)) == ["one", "two"]
 
 
 def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
@@ -120,7 +120,7 @@ def test_clients_that_exist_keep_scope_claims_in_their_id_tokens(
     assert store.migrate() == ["claims"]
     during = Client(ids.new("cli"), account, clock.EPOCH, clock.EPOCH)
     backend.execute(insert, *row(during))
-    after = store.run_now(lambda tx: things.client(tx, account))
+    after = store.run_now(lambda tx: make.client(tx, account))
 
     def claims() -> list[bool]:
         stored = backend.open().read_now(lambda tx: [client_rows.load(tx, each.id) for each in (before, during, after)])

@@ -29,16 +29,16 @@ from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.fanout import create_deliveries
 from gatepost.webhooks.publish import SLICE, OutboxSlice
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract import together
-from tests.contract.backends import Postgres, Watch, closed_in_the_end
+from tests.contract import parallel
+from tests.contract.backends import FakeClock, Postgres, closing_stores
 from tests.waiting import LIMIT
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
 
 @pytest.fixture
-def backend(schema_url: str, watch: Watch) -> Iterator[Postgres]:
-    with closed_in_the_end(Postgres(schema_url, watch)) as found:
+def backend(schema_url: str, watch: FakeClock) -> Iterator[Postgres]:
+    with closing_stores(Postgres(schema_url, watch)) as found:
         yield cast(Postgres, found)
 
 
@@ -304,8 +304,8 @@ def test_two_movers_move_each_row_once(store: Store, other: Store, account: str,
     for number in range(3 * SLICE):
         gatepost.publish(database, account="acme", type="invoice.paid", data=number)
     database.commit()
-    done = together.run([store, other], [publish.from_outbox] * 8)
-    assert together.failures(done) == []
+    done = parallel.run([store, other], [publish.from_outbox] * 8)
+    assert parallel.failures(done) == []
     move_all(store)
     assert sorted(each["data"] for each in recorded(store, account)) == list(range(3 * SLICE))
 
@@ -388,7 +388,7 @@ def test_a_mistake_shows_at_the_caller(database: Database, changes: dict[str, An
     assert database.execute("SELECT count(*) FROM gatepost_outbox").fetchall() == [(0,)]
 
 
-def test_sqlite_has_no_outbox_and_says_nothing_of_it(tmp_path: Path, watch: Watch) -> None:
+def test_sqlite_has_no_outbox_and_says_nothing_of_it(tmp_path: Path, watch: FakeClock) -> None:
     store = SqliteStore(tmp_path / "gatepost.db", watch, create_deliveries)
     try:
         store.migrate()

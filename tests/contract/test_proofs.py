@@ -24,9 +24,9 @@ from gatepost.ledger import (
 from gatepost.ledger.checkpoint import Signer, Verifier
 from gatepost.ledger.entries import Entry
 from gatepost.store.interface import Store
-from tests.contract import things
-from tests.contract.backends import Watch
-from tests.contract.things import KEY
+from tests.contract import make
+from tests.contract.backends import FakeClock
+from tests.contract.make import KEY
 
 SIGNER = Signer(b"c" * 32)
 BASE = "https://gatepost.example"
@@ -42,7 +42,7 @@ class Book(NamedTuple):
 
     def write(self, count: int, keep_days: int = 30) -> list[Entry]:
         made = self.store.run_now(
-            lambda tx: [things.record(tx, self.account, str(number), keep_days=keep_days) for number in range(count)]
+            lambda tx: [make.record(tx, self.account, str(number), keep_days=keep_days) for number in range(count)]
         )
         while self.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, self.account)):
             pass
@@ -61,9 +61,9 @@ class Book(NamedTuple):
 
 
 @pytest.fixture
-def book(store: Store, account: str, watch: Watch) -> Book:
+def book(store: Store, account: str, watch: FakeClock) -> Book:
     operator = accounts.new(accounts.OPERATOR, watch())
-    store.run_now(lambda tx: things.account(tx, operator))
+    store.run_now(lambda tx: make.account(tx, operator))
     return Book(store, account)
 
 
@@ -90,7 +90,7 @@ def test_an_entry_newer_than_the_checkpoint_has_no_proof_yet(book: Book) -> None
         book.store.read_now(lambda tx: proofs.prove(tx, KEY, book.account, ids.new_raw()))
 
 
-def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: Watch) -> None:
+def test_what_is_left_after_pruning_is_still_proved(book: Book, watch: FakeClock) -> None:
     for count in (5, 260, 3):
         book.write(count, 7)
     kept = [entry for count in (4, 300, 1) for entry in book.write(count, 90)]

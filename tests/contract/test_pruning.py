@@ -22,15 +22,15 @@ from gatepost.webhooks.deliveries import Attempt
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.pruning import PrunedSlice
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract import things
-from tests.contract.backends import Backend, Watch
+from tests.contract import make
+from tests.contract.backends import Backend, FakeClock
 
 KEY = b"k" * 32
 DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def subscription(store: Store, account: str, watch: Watch) -> Subscription:
+def subscription(store: Store, account: str, watch: FakeClock) -> Subscription:
     """To everything of the platform, made some time before anything happens."""
     made = store.run_now(lambda tx: subscribe(tx, account))
     watch.forward(timedelta(minutes=5))
@@ -115,7 +115,7 @@ def entries(store: Store, account: str) -> list[Entry]:
 
 
 def test_each_goes_when_its_time_is_over_and_not_before(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
     start = watch.at
     made = {days: deliver(store, subscription, start, keep_days=days, count=3) for days in (7, 30, 90, 400)}
@@ -135,7 +135,7 @@ def test_each_goes_when_its_time_is_over_and_not_before(
 
 
 def test_an_unfinished_one_stays_until_it_is_ended_however_old(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
     [unfinished] = deliver(store, subscription, watch.at)
     watch.forward(timedelta(minutes=1))
@@ -152,7 +152,7 @@ def test_an_unfinished_one_stays_until_it_is_ended_however_old(
 
 
 def test_a_run_goes_on_past_any_number_of_unfinished_ones(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
     """And every run begins before them, for they may have ended since."""
     before = deliver(store, subscription, watch.at, count=10)
@@ -169,7 +169,7 @@ def test_a_run_goes_on_past_any_number_of_unfinished_ones(
 
 
 def test_what_was_looked_at_is_not_looked_at_again(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
     made = deliver(store, subscription, watch.at, count=10)
     kept = deliver(store, subscription, watch.at + timedelta(hours=1), keep_days=400, count=10)
@@ -183,13 +183,15 @@ def test_what_was_looked_at_is_not_looked_at_again(
     assert left(store, account) == kept
 
 
-def test_pruning_goes_in_slices(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
+def test_pruning_goes_in_slices(store: Store, account: str, subscription: Subscription, watch: FakeClock) -> None:
     end(store, account, deliver(store, subscription, watch.at, count=450))
     watch.forward(31 * DAY)
     assert [each.deliveries for each in prune(store, account) if each.deliveries] == [100, 100, 100, 100, 50]
 
 
-def test_other_accounts_are_left_alone(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
+def test_other_accounts_are_left_alone(
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
+) -> None:
     other = accounts.new("other", watch())
     store.run_now(lambda tx: account_rows.add(tx, other))
     theirs = store.run_now(lambda tx: subscribe(tx, other.id))
@@ -204,9 +206,9 @@ def test_other_accounts_are_left_alone(store: Store, account: str, subscription:
 
 
 def test_an_entry_outlives_its_unfinished_deliveries(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
-    kept, gone = (store.run_now(lambda tx: things.record(tx, account)) for _ in range(2))
+    kept, gone = (store.run_now(lambda tx: make.record(tx, account)) for _ in range(2))
     seal_all(store, account)
     waiting, ended = ([each for each in left(store, account) if event_of(store, account, each) == entry.id]
                       for entry in (kept, gone))  # fmt: skip
@@ -231,11 +233,11 @@ def event_of(store: Store, account: str, delivery: bytes) -> bytes:
 
 
 def test_an_entry_passed_over_does_not_wait_for_its_seal(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
     """It is in one seal with entries that are kept for a year longer."""
-    entry = store.run_now(lambda tx: things.record(tx, account))
-    audit = store.run_now(lambda tx: things.record(tx, account, keep_days=400))
+    entry = store.run_now(lambda tx: make.record(tx, account))
+    audit = store.run_now(lambda tx: make.record(tx, account, keep_days=400))
     seal_all(store, account)
     waiting = left(store, account)
     watch.forward(31 * DAY)
@@ -248,9 +250,9 @@ def test_an_entry_passed_over_does_not_wait_for_its_seal(
 
 
 def test_an_entry_whose_time_is_not_over_stays_when_its_deliveries_go(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
-    entry = store.run_now(lambda tx: things.record(tx, account, keep_days=400))
+    entry = store.run_now(lambda tx: make.record(tx, account, keep_days=400))
     end(store, account, left(store, account))
     watch.forward(31 * DAY)
     prune(store, account)
@@ -259,9 +261,9 @@ def test_an_entry_whose_time_is_not_over_stays_when_its_deliveries_go(
 
 
 def test_one_of_two_deliveries_unfinished_is_enough(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
-    entry = store.run_now(lambda tx: things.record(tx, account))
+    entry = store.run_now(lambda tx: make.record(tx, account))
     first = left(store, account)
     end(store, account, first)
     [again] = deliver(store, subscription, watch.at + 20 * DAY, event=entry.id)
@@ -279,13 +281,13 @@ def test_one_of_two_deliveries_unfinished_is_enough(
 
 
 def test_all_is_well_where_nothing_happened_and_where_much_did(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
     assert pruning.recount(store, account) == pruning.Recount()
-    store.run_now(lambda tx: [things.record(tx, account) for _ in range(200)])
+    store.run_now(lambda tx: [make.record(tx, account) for _ in range(200)])
     store.run_now(lambda tx: subscribe(tx, account))
     watch.forward(timedelta(minutes=5))
-    store.run_now(lambda tx: [things.record(tx, account) for _ in range(400)])
+    store.run_now(lambda tx: [make.record(tx, account) for _ in range(400)])
     heard: list[int] = []
     found = pruning.recount(store, account, heard.append)
     assert found.problem == ""
@@ -295,7 +297,7 @@ def test_all_is_well_where_nothing_happened_and_where_much_did(
 
 
 def test_deliveries_made_later_do_not_count(store: Store, account: str, subscription: Subscription) -> None:
-    entry = store.run_now(lambda tx: things.record(tx, account))
+    entry = store.run_now(lambda tx: make.record(tx, account))
 
     def unit(tx: Tx) -> None:
         for origin in ("replay", "retry"):
@@ -311,7 +313,7 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
 def test_a_delivery_that_is_gone_is_missed(
     store: Store, account: str, subscription: Subscription, backend: Backend
 ) -> None:
-    made = store.run_now(lambda tx: [things.record(tx, account) for _ in range(40)])
+    made = store.run_now(lambda tx: [make.record(tx, account) for _ in range(40)])
     backend.execute("DELETE FROM deliveries WHERE event = ?", made[7].id)
     found = pruning.recount(store, account)
     assert made[7].name in found.problem
@@ -320,36 +322,36 @@ def test_a_delivery_that_is_gone_is_missed(
 
 
 def test_a_delivery_that_nobody_made_is_noticed(store: Store, account: str, subscription: Subscription) -> None:
-    entry = store.run_now(lambda tx: things.record(tx, account))
+    entry = store.run_now(lambda tx: make.record(tx, account))
     deliver(store, subscription, ids.made_at(entry.id), event=entry.id)
     assert f"{entry.name} should have 1 deliveries, but has 2" in pruning.recount(store, account).problem
 
 
 def test_matching_again_finds_what_counting_cannot(
-    store: Store, account: str, subscription: Subscription, watch: Watch, backend: Backend
+    store: Store, account: str, subscription: Subscription, watch: FakeClock, backend: Backend
 ) -> None:
     """An entry that says that it made none, and has none, though it should have."""
-    entry = store.run_now(lambda tx: things.record(tx, account))
+    entry = store.run_now(lambda tx: make.record(tx, account))
     backend.execute("DELETE FROM deliveries WHERE event = ?", entry.id)
     backend.execute("UPDATE entries SET matched = 0 WHERE id = ?", entry.id)
     assert pruning.recount(store, account).problem.startswith(f"entry {entry.name} did not go to {subscription.id}")
 
 
 def test_matching_again_finds_who_should_not_have_got_it(
-    store: Store, account: str, watch: Watch, backend: Backend
+    store: Store, account: str, watch: FakeClock, backend: Backend
 ) -> None:
     never = store.run_now(lambda tx: subscribe(tx, account, filter={"/subject": "never"}))
     watch.forward(timedelta(minutes=5))
-    entry = store.run_now(lambda tx: things.record(tx, account))
+    entry = store.run_now(lambda tx: make.record(tx, account))
     deliver(store, never, ids.made_at(entry.id), event=entry.id)
     backend.execute("UPDATE entries SET matched = 1 WHERE id = ?", entry.id)
     assert pruning.recount(store, account).problem.startswith(f"entry {entry.name} went to {never.id}")
 
 
 def test_what_changed_since_is_not_held_against_an_entry(
-    store: Store, account: str, subscription: Subscription, watch: Watch
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
-    store.run_now(lambda tx: things.record(tx, account))
+    store.run_now(lambda tx: make.record(tx, account))
     watch.forward(timedelta(minutes=5))
     disabled = msgspec.structs.replace(subscription, status="disabled", updated_at=watch())
     store.run_now(lambda tx: subscription_rows.update(tx, disabled))
@@ -357,12 +359,14 @@ def test_what_changed_since_is_not_held_against_an_entry(
     assert pruning.recount(store, account).problem == ""
 
 
-def test_what_was_pruned_is_not_missed(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
+def test_what_was_pruned_is_not_missed(
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
+) -> None:
     """Deliveries of a service's entry go long before it; so do some of other entries when their time is over."""
     wide = msgspec.structs.replace(subscription, events=["account.*", "*"])
     store.run_now(lambda tx: subscription_rows.update(tx, wide))
     watch.forward(timedelta(minutes=5))
-    told = store.run_now(lambda tx: append_entry(tx, things.record(tx, account)._replace(
+    told = store.run_now(lambda tx: append_entry(tx, make.record(tx, account)._replace(
         id=ids.new_raw(), type="account.changed", keep_days=400, matched=0)))  # fmt: skip
     end(store, account, left(store, account))
     watch.forward(31 * DAY)
@@ -386,11 +390,13 @@ def opened(store: Store) -> Runtime:
     return Runtime(store, Service)  # type: ignore[arg-type]
 
 
-def test_the_chore_prunes_every_account(store: Store, account: str, subscription: Subscription, watch: Watch) -> None:
+def test_the_chore_prunes_every_account(
+    store: Store, account: str, subscription: Subscription, watch: FakeClock
+) -> None:
     other = accounts.new("other", watch())
     store.run_now(lambda tx: account_rows.add(tx, other))
     theirs = store.run_now(lambda tx: subscribe(tx, other.id))
-    store.run_now(lambda tx: (things.record(tx, account), things.record(tx, other.id)))
+    store.run_now(lambda tx: (make.record(tx, account), make.record(tx, other.id)))
     unfinished = deliver(store, theirs, watch.at)
     for each in (account, other.id):
         end(store, each, [raw_id for raw_id in left(store, each) if raw_id not in unfinished])
@@ -406,7 +412,7 @@ def tally_all(tx: Tx, account: str) -> None:
 
 
 def test_counts_by_the_minute_become_counts_by_the_hour(
-    store: Store, account: str, watch: Watch, backend: Backend
+    store: Store, account: str, watch: FakeClock, backend: Backend
 ) -> None:
     now = clock.now()
     hour = (now - timedelta(hours=5)).replace(minute=0, second=0, microsecond=0)
@@ -423,7 +429,7 @@ def test_counts_by_the_minute_become_counts_by_the_hour(
     assert sorted(each for each in told if each[1] != "made") == sorted((start, f"ms {n}", 120) for n in range(20))
 
 
-def test_counts_are_forgotten_in_the_end(store: Store, account: str, watch: Watch, backend: Backend) -> None:
+def test_counts_are_forgotten_in_the_end(store: Store, account: str, watch: FakeClock, backend: Backend) -> None:
     now = watch.at
     for age in (399 * DAY, 402 * DAY):
         watch.at = now - age

@@ -21,8 +21,8 @@ from gatepost.webhooks import delivery_rows, endpoint_rows, publish, queue_rows,
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.publish import Published
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract import together
-from tests.contract.backends import Watch
+from tests.contract import parallel
+from tests.contract.backends import FakeClock
 
 ORIGIN = Origin("operator")
 
@@ -125,7 +125,7 @@ def test_the_same_id_for_something_else_is_a_conflict(store: Store, account: str
     assert recorded(store, account) == [first.entry.name]
 
 
-def test_an_id_is_its_publishers_own(store: Store, account: str, watch: Watch) -> None:
+def test_an_id_is_its_publishers_own(store: Store, account: str, watch: FakeClock) -> None:
     """Another source, or another account, may use the same."""
     other = accounts.new("other", watch())
     store.run_now(lambda tx: account_rows.add(tx, other))
@@ -135,7 +135,7 @@ def test_an_id_is_its_publishers_own(store: Store, account: str, watch: Watch) -
     assert published(store, account, an_event(given_id="a", source="/billing", data=2)).again
 
 
-def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: Watch) -> None:
+def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: FakeClock) -> None:
     def prune() -> None:
         while store.run_now(lambda tx: retention.prune_batch(tx, b"k" * 32, account)):
             pass
@@ -153,11 +153,11 @@ def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: Wat
 # --- at once
 
 
-@pytest.mark.parametrize("run", [together.run, together.run_in_one_batch], ids=["at once", "in one commit"])
+@pytest.mark.parametrize("run", [parallel.run, parallel.run_in_one_batch], ids=["at once", "in one commit"])
 def test_many_with_one_id_make_one_event(store: Store, account: str, run: Callable[..., list[Any]]) -> None:
     subscribe(store, account, "invoice.*")
     found = run(store, [publishing(account, an_event(given_id="a")) for _ in range(20)])
-    assert together.failures(found) == []
+    assert parallel.failures(found) == []
     assert len({each.entry.name for each in found}) == 1
     assert sorted(each.again for each in found) == [False] + [True] * 19
     assert recorded(store, account) == [found[0].entry.name]
@@ -166,16 +166,16 @@ def test_many_with_one_id_make_one_event(store: Store, account: str, run: Callab
 
 
 def test_two_processes_with_one_id_make_one_event(store: Store, other: Store, account: str) -> None:
-    found = together.run([store, other], [publishing(account, an_event(given_id="a")) for _ in range(20)])
-    assert together.failures(found) == []
+    found = parallel.run([store, other], [publishing(account, an_event(given_id="a")) for _ in range(20)])
+    assert parallel.failures(found) == []
     assert sorted(each.again for each in found) == [False] + [True] * 19
     assert recorded(store, account) == [found[0].entry.name]
 
 
 def test_of_many_that_differ_under_one_id_one_is_accepted(store: Store, other: Store, account: str) -> None:
     events = [an_event(data={"amount": number}, given_id="a") for number in range(20)]
-    found = together.run([store, other], [publishing(account, each) for each in events])
-    assert together.failures(found) == []
+    found = parallel.run([store, other], [publishing(account, each) for each in events])
+    assert parallel.failures(found) == []
     accepted = [each for each in found if isinstance(each, Published)]
     assert len(accepted) == 1
     assert {each.code for each in found if isinstance(each, Refusal)} == {"conflict"}

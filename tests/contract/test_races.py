@@ -14,8 +14,8 @@ from gatepost.ledger import entry_rows, idempotency, retention, seal, seal_rows,
 from gatepost.oauth import client_rows, expiry, scope_rows, used_assertions
 from gatepost.store.interface import Store
 from gatepost.store.transaction import APPEND_ONLY, Tx, Unit
-from tests.contract import things, together
-from tests.contract.backends import Postgres, Watch, closed_in_the_end
+from tests.contract import make, parallel
+from tests.contract.backends import FakeClock, Postgres, closing_stores
 
 KEY = b"k" * 32
 
@@ -23,19 +23,19 @@ KEY = b"k" * 32
 # --- single use
 
 
-def test_an_assertion_is_used_once(store: Store, other: Store, account: str, watch: Watch) -> None:
-    client = store.run_now(lambda tx: things.client(tx, account))
+def test_an_assertion_is_used_once(store: Store, other: Store, account: str, watch: FakeClock) -> None:
+    client = store.run_now(lambda tx: make.client(tx, account))
     expires = watch() + timedelta(minutes=5)
-    outcomes = together.run(
+    outcomes = parallel.run(
         [store, other], [lambda tx: used_assertions.use(tx, client.id, "kind", "jti", expires)] * 50
     )
     assert sorted(outcomes) == [False] * 49 + [True]
     assert store.run_now(lambda tx: used_assertions.use(tx, client.id, "kind", "another", expires))
 
 
-def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, watch: Watch) -> None:
+def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, watch: FakeClock) -> None:
     """Whoever sees the id of one kind of token cannot use up that of another, nor that of somebody else."""
-    client, another = (store.run_now(lambda tx: things.client(tx, account)) for _ in range(2))
+    client, another = (store.run_now(lambda tx: make.client(tx, account)) for _ in range(2))
     expires = watch() + timedelta(minutes=5)
     uses = [
         (whose, kind, used)
@@ -47,8 +47,8 @@ def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, wat
         assert outcomes == [expected] * len(uses)
 
 
-def test_an_assertion_is_forgotten_only_when_it_has_expired(store: Store, account: str, watch: Watch) -> None:
-    client = store.run_now(lambda tx: things.client(tx, account))
+def test_an_assertion_is_forgotten_only_when_it_has_expired(store: Store, account: str, watch: FakeClock) -> None:
+    client = store.run_now(lambda tx: make.client(tx, account))
     expires = watch() + timedelta(minutes=5)
 
     def use(tx: Tx) -> bool:
@@ -63,42 +63,42 @@ def test_an_assertion_is_forgotten_only_when_it_has_expired(store: Store, accoun
     assert store.run_now(use)
 
 
-def test_a_resource_belongs_to_the_first(store: Store, other: Store, watch: Watch) -> None:
+def test_a_resource_belongs_to_the_first(store: Store, other: Store, watch: FakeClock) -> None:
     ours, theirs = (accounts.new(name, watch()) for name in ("ours", "theirs"))
     store.run_now(lambda tx: [account_rows.add(tx, each) for each in (ours, theirs)])
 
     def claiming(account: str) -> Callable[[Tx], tuple[str, bool]]:
         return lambda tx: (account, scope_rows.claim_resource(tx, "https://api.example", account))
 
-    outcomes = together.run([store, other], [claiming(each.id) for each in (ours, theirs)] * 20)
+    outcomes = parallel.run([store, other], [claiming(each.id) for each in (ours, theirs)] * 20)
     owner = store.read_now(lambda tx: scope_rows.resource_owner(tx, "https://api.example"))
     assert owner in (ours.id, theirs.id)
     assert set(outcomes) == {(each.id, each.id == owner) for each in (ours, theirs)}
 
 
-def test_a_name_is_given_once(store: Store, other: Store, watch: Watch) -> None:
-    outcomes = together.run(
+def test_a_name_is_given_once(store: Store, other: Store, watch: FakeClock) -> None:
+    outcomes = parallel.run(
         [store, other], [lambda tx: account_rows.add(tx, accounts.new("acme", watch())) for _ in range(30)]
     )
     assert sorted(outcomes) == [False] * 29 + [True]
     assert len(store.read_now(lambda tx: account_rows.page(tx, "", 10))) == 1
 
 
-def test_an_answer_is_kept_once(store: Store, other: Store, account: str, watch: Watch) -> None:
+def test_an_answer_is_kept_once(store: Store, other: Store, account: str, watch: FakeClock) -> None:
     def answering(number: int) -> Callable[[Tx], str]:
         def unit(tx: Tx) -> str:
             kept = idempotency.find(tx, account, "cli_1", "oauth.client", b"key")
             if kept is not None:
                 return kept[2]
-            things.record(tx, account, str(number))
+            make.record(tx, account, str(number))
             idempotency.keep(tx, account, "cli_1", "oauth.client", b"key", b"body", 201, str(number))
             return str(number)
 
         return unit
 
-    outcomes = together.run([store, other], [answering(number) for number in range(30)])
+    outcomes = parallel.run([store, other], [answering(number) for number in range(30)])
     assert len(set(outcomes)) == 1
-    assert store.read_now(lambda tx: things.subjects(tx, account)) == outcomes[:1]
+    assert store.read_now(lambda tx: make.subjects(tx, account)) == outcomes[:1]
     watch.forward(timedelta(hours=24))
     assert store.run_now(answering(99)) == "99"
 
@@ -108,20 +108,20 @@ def test_a_limit_holds(store: Store, other: Store, account: str) -> None:
         account_rows.lock(tx, account)
         if client_rows.count(tx, account) >= 5:
             return False
-        things.client(tx, account)
+        make.client(tx, account)
         return True
 
-    outcomes = together.run([store, other], [unit] * 30)
+    outcomes = parallel.run([store, other], [unit] * 30)
     assert sorted(outcomes) == [False] * 25 + [True] * 5
 
 
-def test_the_last_use_of_a_secret_never_goes_back(store: Store, other: Store, account: str, watch: Watch) -> None:
+def test_the_last_use_of_a_secret_never_goes_back(store: Store, other: Store, account: str, watch: FakeClock) -> None:
     secret = ids.new("sec")
     times = [watch() + timedelta(minutes=number) for number in range(30)]
     units = [
         lambda tx, at=at: client_rows.mark_secret_used(tx, account, secret, at) for at in [*times[::2], *times[:0:-2]]
     ]
-    assert together.failures(together.run([store, other], units)) == []
+    assert parallel.failures(parallel.run([store, other], units)) == []
     found: Any = store.run_now(lambda tx: tx.one("secret_used", account=ids.raw(account), id=ids.raw(secret)))
     assert found[0] == int(times[-1].timestamp() * 1000)
 
@@ -130,12 +130,12 @@ def test_the_last_use_of_a_secret_never_goes_back(store: Store, other: Store, ac
 
 
 def test_several_sealers_make_one_chain(store: Store, other: Store, account: str) -> None:
-    recording = [lambda tx, number=number: things.record(tx, account, str(number)) for number in range(1500)]
+    recording = [lambda tx, number=number: make.record(tx, account, str(number)) for number in range(1500)]
 
     sealed: list[int] = []
 
     def record() -> None:
-        assert together.failures(together.run(store, recording, hints=APPEND_ONLY)) == []
+        assert parallel.failures(parallel.run(store, recording, hints=APPEND_ONLY)) == []
 
     def adding(prepared: sealing.PreparedSeal) -> Unit[int]:
         return lambda tx: sealing.add(tx, account, prepared)
@@ -144,11 +144,11 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
         while sum(sealed) < 1500:
             prepared = by.read_now(lambda tx: sealing.prepare(tx, KEY, account))
             if prepared is not None:
-                outcomes = together.run(by, [*[adding(prepared)] * 2, lambda tx: sealing.seal_batch(tx, KEY, account)])
-                assert together.failures(outcomes) == []
+                outcomes = parallel.run(by, [*[adding(prepared)] * 2, lambda tx: sealing.seal_batch(tx, KEY, account)])
+                assert parallel.failures(outcomes) == []
                 sealed.extend(outcomes)
 
-    together.in_threads([record, lambda: keep_sealing(store), lambda: keep_sealing(other)])
+    parallel.in_threads([record, lambda: keep_sealing(store), lambda: keep_sealing(other)])
     assert sum(sealed) == 1500
     seals = store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10_000))
     assert [each.number for each in seals] == list(range(1, len(seals) + 1))
@@ -158,27 +158,27 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
     assert (verdict.problem, verdict.entries, verdict.unsealed) == ("", 1500, 0)
 
 
-def test_several_pruners_leave_a_whole_chain(store: Store, other: Store, account: str, watch: Watch) -> None:
+def test_several_pruners_leave_a_whole_chain(store: Store, other: Store, account: str, watch: FakeClock) -> None:
     for number in range(40):
-        store.run_now(lambda tx: [things.record(tx, account, keep_days=7) for _ in range(3)])
+        store.run_now(lambda tx: [make.record(tx, account, keep_days=7) for _ in range(3)])
         store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
         if number % 10 == 9:
-            store.run_now(lambda tx: [things.record(tx, account, keep_days=90)])
+            store.run_now(lambda tx: [make.record(tx, account, keep_days=90)])
     watch.forward(timedelta(days=8))
     for _ in range(12):
-        outcomes = together.run([store, other], [lambda tx: retention.prune_batch(tx, KEY, account)] * 8)
-        assert together.failures(outcomes) == []
+        outcomes = parallel.run([store, other], [lambda tx: retention.prune_batch(tx, KEY, account)] * 8)
+        assert parallel.failures(outcomes) == []
         assert verification.verify(store, KEY, account).problem == ""
     assert store.read_now(lambda tx: entry_rows.count(tx, account)) == 4
 
 
-def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, account: str, watch: Watch) -> None:
+def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, account: str, watch: FakeClock) -> None:
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
-            units = [lambda tx: things.record(tx, account, keep_days=7)] * 20
-            together.run(store, units, hints=APPEND_ONLY)
+            units = [lambda tx: make.record(tx, account, keep_days=7)] * 20
+            parallel.run(store, units, hints=APPEND_ONLY)
             store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
             while store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)):
                 pass
@@ -190,7 +190,7 @@ def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, ac
         finally:
             stop.set()
 
-    _, problems = together.in_threads([work, verify])
+    _, problems = parallel.in_threads([work, verify])
     assert set(problems or ()) == {""}
 
 
@@ -206,7 +206,7 @@ class Pause:
 
     def __call__(self) -> None:
         self.reached.set()
-        self.over.wait(together.LONG)
+        self.over.wait(parallel.LONG)
 
 
 def _meanwhile(store: Store, unit: Callable[[Tx], Any], pause: Pause, work: Callable[[], Any]) -> Any:
@@ -214,30 +214,30 @@ def _meanwhile(store: Store, unit: Callable[[Tx], Any], pause: Pause, work: Call
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(store.run_now(unit)))
     thread.start()
-    assert pause.reached.wait(together.LONG)
+    assert pause.reached.wait(parallel.LONG)
     work()
     pause.over.set()
-    thread.join(together.LONG)
+    thread.join(parallel.LONG)
     return result[0]
 
 
 @pytest.fixture
-def pair(schema_url: str, watch: Watch) -> Any:
-    with closed_in_the_end(Postgres(schema_url, watch)) as backend:
+def pair(schema_url: str, watch: FakeClock) -> Any:
+    with closing_stores(Postgres(schema_url, watch)) as backend:
         stores = [backend.open(), backend.open()]
         stores[0].migrate()
         yield stores
 
 
-def _account(store: Store, watch: Watch, name: str = "acme") -> str:
+def _account(store: Store, watch: FakeClock, name: str = "acme") -> str:
     made = accounts.new(name, watch())
-    store.run_now(lambda tx: things.account(tx, made))
+    store.run_now(lambda tx: make.account(tx, made))
     return made.id
 
 
-def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watch: Watch) -> None:
+def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watch: FakeClock) -> None:
     account = _account(pair[0], watch)
-    pair[0].run_now(lambda tx: [things.record(tx, account, str(number)) for number in range(10)])
+    pair[0].run_now(lambda tx: [make.record(tx, account, str(number)) for number in range(10)])
     pause = Pause()
 
     def slow(tx: Tx) -> int:
@@ -250,10 +250,10 @@ def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watc
     assert [each.number for each in pair[0].read_now(lambda tx: seal_rows.page(tx, account, 0, 10))] == [1]
 
 
-def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[Store], watch: Watch) -> None:
+def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[Store], watch: FakeClock) -> None:
     account = _account(pair[0], watch)
     for number in range(4):
-        pair[0].run_now(lambda tx, number=number: things.record(tx, account, str(number), keep_days=7))  # type: ignore[misc]
+        pair[0].run_now(lambda tx, number=number: make.record(tx, account, str(number), keep_days=7))  # type: ignore[misc]
         pair[0].run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
     watch.forward(timedelta(days=8))
     assert pair[0].run_now(lambda tx: retention.prune_batch(tx, KEY, account)) == 4
@@ -275,7 +275,7 @@ def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[St
     assert verification.verify(pair[0], KEY, account).problem == ""
 
 
-def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], watch: Watch) -> None:
+def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], watch: FakeClock) -> None:
     one, two = _account(pair[0], watch, "one"), _account(pair[0], watch, "two")
     both, runs = threading.Barrier(2), []
 
@@ -284,13 +284,13 @@ def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], wat
             account_rows.lock(tx, first)
             runs.append(first)
             if runs.count(first) == 1:
-                both.wait(together.LONG)
+                both.wait(parallel.LONG)
             account_rows.lock(tx, second)
-            things.record(tx, first, "done")
+            make.record(tx, first, "done")
             return "done"
 
         return unit
 
-    assert together.run(pair, [locking(one, two), locking(two, one)]) == ["done", "done"]
+    assert parallel.run(pair, [locking(one, two), locking(two, one)]) == ["done", "done"]
     assert len(runs) > 2
     assert [pair[0].read_now(lambda tx, each=each: entry_rows.count(tx, each)) for each in (one, two)] == [1, 1]  # type: ignore[misc]

@@ -14,8 +14,8 @@ from gatepost.oauth import client_rows, refusal_counts, refusals
 from gatepost.oauth.refusal_counts import Counted, RefusalCount
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
-from tests.contract import things, together
-from tests.contract.backends import Watch
+from tests.contract import make, parallel
+from tests.contract.backends import FakeClock
 
 MINUTE = timedelta(minutes=1)
 TICK = timedelta(milliseconds=1)
@@ -33,12 +33,12 @@ def count(request: pytest.FixtureRequest) -> Callable[[Tx], Counted]:
 
 
 def test_every_one_counts(store: Store, other: Store, count: Callable[[Tx], Counted]) -> None:
-    outcomes = together.run([store, other], [count] * 40)
+    outcomes = parallel.run([store, other], [count] * 40)
     assert sorted(counted.number for counted in outcomes) == list(range(1, 41))
 
 
 def test_a_window_starts_with_its_first(
-    store: Store, other: Store, watch: Watch, count: Callable[[Tx], Counted]
+    store: Store, other: Store, watch: FakeClock, count: Callable[[Tx], Counted]
 ) -> None:
     began = store.run_now(count).since
     watch.forward(MINUTE - TICK)
@@ -50,12 +50,12 @@ def test_a_window_starts_with_its_first(
 
 
 def test_a_window_that_ended_is_returned_once(
-    store: Store, other: Store, watch: Watch, count: Callable[[Tx], Counted]
+    store: Store, other: Store, watch: FakeClock, count: Callable[[Tx], Counted]
 ) -> None:
     for _ in range(12):
         store.run_now(count)
     watch.forward(MINUTE)
-    outcomes = together.run([store, other], [count] * 10)
+    outcomes = parallel.run([store, other], [count] * 10)
     assert sorted(counted.number for counted in outcomes) == list(range(1, 11))
     [ended] = [each for counted in outcomes for each in counted.ended]
     assert ended.count == 12
@@ -88,11 +88,11 @@ def ledgered(store: Store, account: str) -> list[dict[str, Any]]:
 
 
 def client(store: Store, account: str, method: str = "none") -> str:
-    return store.run_now(lambda tx: things.client(tx, account, token_endpoint_auth_method=method)).id
+    return store.run_now(lambda tx: make.client(tx, account, token_endpoint_auth_method=method)).id
 
 
 def test_a_public_client_has_ten_entries_a_minute_and_one_that_counts_the_rest(
-    store: Store, account: str, watch: Watch
+    store: Store, account: str, watch: FakeClock
 ) -> None:
     public = client(store, account)
     assert [event is not None for event in refuse(store, public, 12)] == [True] * 10 + [False] * 2
@@ -113,7 +113,7 @@ def test_a_public_client_has_ten_entries_a_minute_and_one_that_counts_the_rest(
     assert None not in refuse(store, public, 10), "the next minute starts from zero"
 
 
-def test_a_refusal_in_the_next_minute_sums_up_the_last(store: Store, account: str, watch: Watch) -> None:
+def test_a_refusal_in_the_next_minute_sums_up_the_last(store: Store, account: str, watch: FakeClock) -> None:
     public = client(store, account)
     refuse(store, public, 15)
     watch.forward(MINUTE)

@@ -23,13 +23,13 @@ from gatepost.webhooks import (
 )
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract import things, together
-from tests.contract.backends import Backend, Watch
+from tests.contract import make, parallel
+from tests.contract.backends import Backend, FakeClock
 from tests.contract.posting import URL, Post, event, ids_by
 
 
 @pytest.fixture
-def post(store: Store, watch: Watch) -> Iterator[Post]:
+def post(store: Store, watch: FakeClock) -> Iterator[Post]:
     undo = ids_by(watch)
     yield Post(store, watch, retry_schedule=[])
     undo()
@@ -97,15 +97,15 @@ def test_an_event_may_match_more_than_one_commit_usually_holds(post: Post, backe
             subscription_rows.add(tx, Subscription(ids.new("sub"), post.id, name, ["*"], tx.at, tx.at))
 
     post.store.run_now(unit)
-    outcomes = together.run_in_one_batch(post.store, [publishing(post)] * 3)
-    assert together.failures(outcomes) == []
+    outcomes = parallel.run_in_one_batch(post.store, [publishing(post)] * 3)
+    assert parallel.failures(outcomes) == []
     assert [(each.entry.matched, len(set(each.deliveries))) for each in outcomes] == [(620, 620)] * 3
     assert backend.execute("SELECT count(*), count(DISTINCT subscription) FROM deliveries") == [(1860, 620)]
     assert backend.execute("SELECT count(*) FROM queue") == [(1860,)]
     assert post.tallied() == {"made": 1860}
 
 
-def test_an_event_of_one_account_is_not_for_another(post: Post, watch: Watch, backend: Backend) -> None:
+def test_an_event_of_one_account_is_not_for_another(post: Post, watch: FakeClock, backend: Backend) -> None:
     stranger = Post(post.store, watch, "stranger")
     stranger.endpoint("*")
     post.endpoint("*")
@@ -158,8 +158,8 @@ def test_two_workers_at_one_replay_send_nothing_twice(post: Post, other: Store, 
     start(post, subscription, **{"from": at(post, hours=1)})
     [(account, job)] = post.store.read_now(replay_rows.running)
     for _ in range(10):
-        outcomes = together.run([post.store, other], [lambda tx: replay.run_slice(tx, account, job)] * 4)
-        assert together.failures(outcomes) == []
+        outcomes = parallel.run([post.store, other], [lambda tx: replay.run_slice(tx, account, job)] * 4)
+        assert parallel.failures(outcomes) == []
     assert progress(post, subscription)["state"] == "ended"
     replayed = made_by(backend, "replay")
     assert len(replayed) == len(set(replayed)) == progress(post, subscription)["made"] == 700
@@ -216,7 +216,7 @@ def test_only_what_failed(post: Post, backend: Backend) -> None:
     assert progress(post, subscription)["examined"] >= 4
 
 
-def test_events_by_their_ids(post: Post, watch: Watch, backend: Backend) -> None:
+def test_events_by_their_ids(post: Post, watch: FakeClock, backend: Backend) -> None:
     made = [post.publish().entry for _ in range(4)]
     theirs = Post(post.store, watch, "stranger").publish().entry
     subscription = post.subscription(post.endpoint(), "*")
@@ -257,7 +257,7 @@ def test_what_was_erased_can_be_replayed(post: Post, backend: Backend) -> None:
     post.attempt(500)
     [failed] = post.entries("webhook.delivery.failed")
     for entry in (made, failed):
-        things.erase_data(backend, entry, hashlib.sha256((entry.data or "").encode()).digest())
+        make.erase_data(backend, entry, hashlib.sha256((entry.data or "").encode()).digest())
     start(post, post.subscription(post.endpoint(), "*", "webhook.*"), **{"from": at(post, hours=1)})
     post.replay()
     assert made_by(backend, "replay") == [made.id]

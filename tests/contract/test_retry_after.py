@@ -15,7 +15,7 @@ from gatepost.webhooks.claim import Claim, Claimed
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing import Query
 from gatepost.webhooks.listing_query import DeliveryFilter
-from tests.contract.backends import Watch
+from tests.contract.backends import FakeClock
 from tests.contract.posting import SERVICE, WORKER, Post, claim_all, wait
 
 ASKED: list[tuple[str | None, int]] = [
@@ -26,7 +26,7 @@ ASKED: list[tuple[str | None, int]] = [
 
 
 @pytest.fixture
-def post(store: Store, watch: Watch) -> Post:
+def post(store: Store, watch: FakeClock) -> Post:
     return Post(store, watch)
 
 

@@ -12,7 +12,7 @@ from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import deliveries, delivery_rows, queue_rows
 from gatepost.webhooks.deliveries import ENDS, TRANSITIONS, Delivery, Queued, Status, StatusChange
-from tests.contract.backends import Watch
+from tests.contract.backends import FakeClock
 from tests.contract.posting import WORKER, Post
 
 RECORDED: list[Status] = ["pending", "succeeded", "failed", "cancelled"]  # the values of the column
@@ -28,7 +28,7 @@ GENERATED = {
 
 
 @pytest.fixture
-def post(store: Store, watch: Watch) -> Post:
+def post(store: Store, watch: FakeClock) -> Post:
     return Post(store, watch)
 
 

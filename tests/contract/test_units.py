@@ -18,7 +18,7 @@ from gatepost.store import work
 from gatepost.store.interface import Store
 from gatepost.store.pending import Again
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
-from tests.contract import things, together
+from tests.contract import make, parallel
 
 both_ways = pytest.mark.parametrize("records_only", [False, True], ids=["writing", "recording"])
 
@@ -28,15 +28,15 @@ class Failed(Exception):
 
 
 def recording(account: str, subject: str) -> Unit[str]:
-    return lambda tx: things.record(tx, account, subject).subject
+    return lambda tx: make.record(tx, account, subject).subject
 
 
 def writing(account: str, name: str, then: Callable[[], None] = lambda: None) -> Unit[str]:
     """Writes a scope and an entry about it."""
 
     def unit(tx: Tx) -> str:
-        things.scope(tx, account, name)
-        things.record(tx, account, name)
+        make.scope(tx, account, name)
+        make.record(tx, account, name)
         then()
         return name
 
@@ -52,7 +52,7 @@ def written(store: Store, account: str) -> tuple[list[str], list[str]]:
     return store.read_now(
         lambda tx: (
             [scope.name for scope in scope_rows.page(tx, account, "", 10_000)],
-            sorted(things.subjects(tx, account)),
+            sorted(make.subjects(tx, account)),
         )
     )
 
@@ -64,7 +64,7 @@ def written(store: Store, account: str) -> tuple[list[str], list[str]]:
 def test_what_a_unit_returned_is_in_the_database(
     store: Store, other: Store, account: str, *, records_only: bool
 ) -> None:
-    [name] = together.run(store, [writing(account, "one")], hints=Hints(append_only=records_only))
+    [name] = parallel.run(store, [writing(account, "one")], hints=Hints(append_only=records_only))
     assert name == "one"
     assert written(other, account) == (["one"], ["one"])
 
@@ -76,17 +76,17 @@ def test_a_plain_thread_may_run_a_unit(store: Store, other: Store, account: str)
 
 def test_a_refusal_is_a_value_and_commits(store: Store, other: Store, account: str) -> None:
     def unit(tx: Tx) -> Refusal:
-        things.scope(tx, account, "alarm")
-        things.record(tx, account, "alarm")
+        make.scope(tx, account, "alarm")
+        make.record(tx, account, "alarm")
         return Refusal("invalid_grant", "the token was used before")
 
-    [refused] = together.run(store, [unit])
+    [refused] = parallel.run(store, [unit])
     assert refused == Refusal("invalid_grant", "the token was used before")
     assert written(other, account) == (["alarm"], ["alarm"])
 
 
 def test_entries_wait_for_their_seal(store: Store, account: str) -> None:
-    together.run(store, [recording(account, str(number)) for number in range(50)], hints=APPEND_ONLY)
+    parallel.run(store, [recording(account, str(number)) for number in range(50)], hints=APPEND_ONLY)
     waiting, counted = store.read_now(
         lambda tx: (seal_rows.unsealed(tx, account, 100), seal_rows.count_unsealed(tx, account))
     )
@@ -98,7 +98,7 @@ def test_entries_wait_for_their_seal(store: Store, account: str) -> None:
 
 @both_ways
 def test_a_unit_that_raises_writes_nothing(store: Store, other: Store, account: str, *, records_only: bool) -> None:
-    [failed] = together.run(store, [writing(account, "one", fail)], hints=Hints(append_only=records_only))
+    [failed] = parallel.run(store, [writing(account, "one", fail)], hints=Hints(append_only=records_only))
     assert isinstance(failed, Failed)
     with pytest.raises(Failed):
         store.run_now(writing(account, "one", fail))
@@ -111,37 +111,37 @@ def test_units_that_raise_leave_the_others_of_their_commit_alone(
 ) -> None:
     names = [f"{number:03}" for number in range(200)]
     units = [writing(account, name, fail if number % 2 else lambda: None) for number, name in enumerate(names)]
-    outcomes = together.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
     assert [type(outcome) for outcome in outcomes] == [str, Failed] * 100
     assert written(store, account) == (names[::2], names[::2])
 
 
 def test_units_that_only_record_and_raise_leave_no_entry(store: Store, account: str) -> None:
     def unit(tx: Tx) -> None:
-        things.record(tx, account, "gone")
+        make.record(tx, account, "gone")
         raise Failed
 
     units = [unit if number % 2 else recording(account, str(number)) for number in range(100)]
-    outcomes = together.run_in_one_batch(store, units, hints=APPEND_ONLY)
-    assert len(together.failures(outcomes)) == 50
+    outcomes = parallel.run_in_one_batch(store, units, hints=APPEND_ONLY)
+    assert len(parallel.failures(outcomes)) == 50
     assert "gone" not in written(store, account)[1]
     assert len(written(store, account)[1]) == 50
 
 
 def _no_subject(tx: Tx, account: str) -> None:
-    append_entry(tx, things.record(tx, account)._replace(id=ids.new_raw(), subject=None))  # type: ignore[arg-type]
+    append_entry(tx, make.record(tx, account)._replace(id=ids.new_raw(), subject=None))  # type: ignore[arg-type]
 
 
 def _same_id_twice(tx: Tx, account: str) -> None:
-    append_entry(tx, things.record(tx, account)._replace(subject="twin"))
+    append_entry(tx, make.record(tx, account)._replace(subject="twin"))
 
 
 def _id_of_another(tx: Tx, account: str) -> None:
-    things.record(tx, account, raw_id=entry_rows.oldest(tx, account, b"\0" * 16, b"\xff" * 16, 1)[0].id)
+    make.record(tx, account, raw_id=entry_rows.oldest(tx, account, b"\0" * 16, b"\xff" * 16, 1)[0].id)
 
 
 def _half_a_character(tx: Tx, account: str) -> None:
-    things.record(tx, account, subject="\ud800", data=1)
+    make.record(tx, account, subject="\ud800", data=1)
 
 
 def _lookup_of_half_a_character(tx: Tx, account: str) -> None:
@@ -153,7 +153,7 @@ def _wrong_type(tx: Tx, account: str) -> None:
 
 
 def _no_such_account(tx: Tx, _account: str) -> None:
-    things.client(tx, ids.new("acc"))
+    make.client(tx, ids.new("acc"))
 
 
 @both_ways
@@ -175,7 +175,7 @@ def test_what_no_database_takes_is_the_trouble_of_its_unit_alone(
     store.run_now(recording(account, "first"))
     units: list[Unit[Any]] = [recording(account, str(number)) for number in range(20)]
     units.insert(10, lambda tx: bad(tx, account))
-    outcomes = together.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
     assert outcomes[:10] + outcomes[11:] == [str(number) for number in range(20)]
     assert isinstance(outcomes[10], Exception)
     assert not isinstance(outcomes[10], Unavailable)  # it would fail again: nobody should be told to try
@@ -190,10 +190,10 @@ def test_two_units_that_record_the_same_id_share_a_commit(store: Store, account:
     def unit(tx: Tx) -> str:
         if entry_rows.load(tx, account, raw_id):
             return "known"
-        things.record(tx, account, "once", raw_id=raw_id)
+        make.record(tx, account, "once", raw_id=raw_id)
         return "new"
 
-    outcomes = together.run_in_one_batch(store, [unit] * 10, hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, [unit] * 10, hints=Hints(append_only=records_only))
     assert sorted(outcomes) == ["known"] * 9 + ["new"]
     assert written(store, account)[1] == ["once"]
 
@@ -206,13 +206,13 @@ def test_a_unit_runs_again_when_another_was_first(store: Store, account: str, *,
     runs: list[Any] = []
 
     def unit(tx: Tx) -> int:
-        runs.append(things.record(tx, account, str(len(runs))))
-        things.scope(tx, account, "once")
+        runs.append(make.record(tx, account, str(len(runs))))
+        make.scope(tx, account, "once")
         if len(runs) < 3:
             raise Again("not yet")
         return len(runs)
 
-    outcomes = together.run_in_one_batch(store, [recording(account, "a"), unit], hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, [recording(account, "a"), unit], hints=Hints(append_only=records_only))
     assert outcomes == ["a", len(runs)]
     assert written(store, account) == (["once"], [str(len(runs) - 1), "a"])
 
@@ -220,10 +220,10 @@ def test_a_unit_runs_again_when_another_was_first(store: Store, account: str, *,
 @both_ways
 def test_a_unit_that_never_comes_first_is_told_so(store: Store, account: str, *, records_only: bool) -> None:
     def unit(tx: Tx) -> None:
-        things.record(tx, account, "never")
+        make.record(tx, account, "never")
         raise Again("for ever")
 
-    outcomes = together.run_in_one_batch(store, [recording(account, "a"), unit], hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, [recording(account, "a"), unit], hints=Hints(append_only=records_only))
     assert outcomes[0] == "a"
     assert isinstance(outcomes[1], Again)
     assert written(store, account)[1] == ["a"]
@@ -233,11 +233,11 @@ def test_a_unit_that_never_comes_first_is_told_so(store: Store, account: str, *,
 
 
 def _writes(tx: Tx, account: str) -> None:
-    things.scope(tx, account, "one")
+    make.scope(tx, account, "one")
 
 
 def _records(tx: Tx, account: str) -> None:
-    things.record(tx, account, "one")
+    make.record(tx, account, "one")
 
 
 @pytest.mark.parametrize("forbidden", [_writes, _records])
@@ -252,7 +252,7 @@ def test_a_reading_unit_writes_nothing(store: Store, account: str, forbidden: Ca
 def test_a_reading_unit_sees_one_instant(store: Store, other: Store, account: str) -> None:
     def unit(tx: Tx) -> tuple[int, int]:
         before = entry_rows.count(tx, account)
-        together.in_threads([lambda: other.run_now(recording(account, "meanwhile"))])
+        parallel.in_threads([lambda: other.run_now(recording(account, "meanwhile"))])
         return before, entry_rows.count(tx, account)
 
     assert store.read_now(unit) == (0, 0)
@@ -274,13 +274,13 @@ def test_every_caller_is_answered_whatever_one_unit_raises(store: Store, account
         raise SystemExit
 
     units: list[Unit[Any]] = [unit, leave, *[recording(account, str(number)) for number in range(10)]]
-    outcomes = together.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
+    outcomes = parallel.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
     assert outcomes[2:] == [str(number) for number in range(10)]
     assert all(isinstance(outcome, RuntimeError) for outcome in outcomes[:2])
 
 
 def test_the_result_of_a_precomputed_unit_is_known_before_its_commit(store: Store, other: Store, account: str) -> None:
-    together.run(store, [recording(account, "before")], APPEND_ONLY)  # so that the cache has what a unit needs
+    parallel.run(store, [recording(account, "before")], APPEND_ONLY)  # so that the cache has what a unit needs
     seen = []
 
     def fail_after_looking(subject: str) -> None:
@@ -288,7 +288,7 @@ def test_the_result_of_a_precomputed_unit_is_known_before_its_commit(store: Stor
         raise Failed
 
     hints = Hints(append_only=True, on_precomputed=fail_after_looking)
-    assert together.run(store, [recording(account, "one")], hints) == ["one"]
+    assert parallel.run(store, [recording(account, "one")], hints) == ["one"]
     assert seen == [("one", ([], ["before"]))]
     assert written(other, account) == ([], ["before", "one"])
 
@@ -296,7 +296,7 @@ def test_the_result_of_a_precomputed_unit_is_known_before_its_commit(store: Stor
 def test_a_precomputed_result_does_not_count_after_a_definition_has_changed(
     store: Store, other: Store, account: str
 ) -> None:
-    [before] = together.run(store, [lambda tx: things.record(tx, account, "before")], APPEND_ONLY)
+    [before] = parallel.run(store, [lambda tx: make.record(tx, account, "before")], APPEND_ONLY)
     precomputed: list[Entry] = []
 
     def change_a_definition(entry: Entry) -> None:
@@ -304,7 +304,7 @@ def test_a_precomputed_result_does_not_count_after_a_definition_has_changed(
         other.run_now(lambda tx: tx.change("a definition"))
 
     hints = Hints(append_only=True, on_precomputed=change_a_definition)
-    [entry] = together.run(store, [lambda tx: things.record(tx, account, "one")], hints)
+    [entry] = parallel.run(store, [lambda tx: make.record(tx, account, "one")], hints)
     assert len(precomputed) == 1
     assert precomputed[0].id != entry.id
     stored = store.read_now(lambda tx: entry_rows.oldest(tx, account, b"\0" * 16, b"\xff" * 16, 10))
@@ -314,21 +314,21 @@ def test_a_precomputed_result_does_not_count_after_a_definition_has_changed(
 @both_ways
 def test_a_unit_whose_caller_went_away_is_not_begun(store: Store, account: str, *, records_only: bool) -> None:
     async def story() -> None:
-        busy = [together.Busy() for _ in range(4)]
+        busy = [parallel.Busy() for _ in range(4)]
         at_work = [asyncio.ensure_future(store.run(each)) for each in busy]
         for each in busy:
-            await asyncio.to_thread(each.begun.wait, 0.2)  # as many as the store has threads for
+            await asyncio.to_thread(each.started.wait, 0.2)  # as many as the store has threads for
         stayed = asyncio.ensure_future(store.run(writing(account, "stayed"), hints=Hints(append_only=records_only)))
         left = asyncio.ensure_future(store.run(writing(account, "left"), hints=Hints(append_only=records_only)))
         await asyncio.sleep(0.05)  # so that it was handed over; were it later, the test would prove less
         left.cancel()
         await asyncio.sleep(0)
         for each in busy:
-            each.over.set()
+            each.release.set()
         await asyncio.gather(stayed, *at_work)
         assert await store.run(writing(account, "next"), hints=Hints(append_only=records_only)) == "next"
 
-    asyncio.run(asyncio.wait_for(story(), together.LONG))
+    asyncio.run(asyncio.wait_for(story(), parallel.LONG))
     assert written(store, account) == (["next", "stayed"], ["next", "stayed"])
 
 
@@ -337,40 +337,40 @@ def test_nobody_waits_longer_than_patience(
     store: Store, account: str, monkeypatch: pytest.MonkeyPatch, *, records_only: bool
 ) -> None:
     monkeypatch.setattr(work, "PATIENCE", 0.3)
-    busy = [together.Busy() for _ in range(4)]
+    busy = [parallel.Busy() for _ in range(4)]
 
     async def story() -> None:
         at_work = [asyncio.ensure_future(store.run(each, hints=Hints(append_only=records_only))) for each in busy]
-        await asyncio.to_thread(busy[0].begun.wait, together.LONG)
+        await asyncio.to_thread(busy[0].started.wait, parallel.LONG)
         for _ in range(2):  # the second comes when the store is known to be slow
             with pytest.raises(Unavailable):
                 await store.run(writing(account, "impatient"), hints=Hints(append_only=records_only))
         for each in busy:
-            each.over.set()
+            each.release.set()
         await asyncio.gather(*at_work, return_exceptions=True)
         monkeypatch.undo()
         assert await store.run(writing(account, "next"), hints=Hints(append_only=records_only)) == "next"
 
-    asyncio.run(asyncio.wait_for(story(), together.LONG))
+    asyncio.run(asyncio.wait_for(story(), parallel.LONG))
     assert written(store, account) == (["next"], ["next"])
 
 
 def test_a_plain_thread_does_not_wait_longer_either(
     store: Store, account: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = [together.Busy() for _ in range(4)]
+    busy = [parallel.Busy() for _ in range(4)]
     threads = [threading.Thread(target=store.run_now, args=(each,)) for each in busy]
     for thread in threads:
         thread.start()
-    busy[0].begun.wait(together.LONG)
+    busy[0].started.wait(parallel.LONG)
     monkeypatch.setattr(work, "PATIENCE", 0.3)
     with pytest.raises(Unavailable):
         store.run_now(writing(account, "impatient"))
     monkeypatch.undo()
     for each in busy:
-        each.over.set()
+        each.release.set()
     for thread in threads:
-        thread.join(together.LONG)
+        thread.join(parallel.LONG)
     assert store.run_now(writing(account, "next")) == "next"
     assert written(store, account) == (["next"], ["next"])
 
@@ -379,26 +379,26 @@ def test_a_plain_thread_does_not_wait_longer_either(
 def test_a_loop_that_ends_with_units_under_way_leaves_the_store_to_the_next(
     store: Store, account: str, *, records_only: bool
 ) -> None:
-    busy = together.Busy()
+    busy = parallel.Busy()
 
     async def leave() -> None:
         task = asyncio.ensure_future(store.run(busy, hints=Hints(append_only=records_only)))
-        await asyncio.to_thread(busy.begun.wait, together.LONG)
+        await asyncio.to_thread(busy.started.wait, parallel.LONG)
         task.cancel()
 
     asyncio.run(leave())
-    busy.over.set()
+    busy.release.set()
     units = [recording(account, str(number)) for number in range(10)]
-    assert together.run(store, units, hints=Hints(append_only=records_only)) == [str(number) for number in range(10)]
+    assert parallel.run(store, units, hints=Hints(append_only=records_only)) == [str(number) for number in range(10)]
 
 
 @both_ways
 def test_several_loops_may_share_a_store(store: Store, account: str, *, records_only: bool) -> None:
     def one_loop(name: str) -> list[Any]:
         units = [recording(account, f"{name}{number}") for number in range(100)]
-        return together.run(store, units, hints=Hints(append_only=records_only))
+        return parallel.run(store, units, hints=Hints(append_only=records_only))
 
-    outcomes = together.in_threads([lambda name=name: one_loop(name) for name in "abc"])  # type: ignore[misc]
+    outcomes = parallel.in_threads([lambda name=name: one_loop(name) for name in "abc"])  # type: ignore[misc]
     expected = [[f"{name}{number}" for number in range(100)] for name in "abc"]
     assert outcomes == expected
     assert sorted(written(store, account)[1]) == sorted(subject for names in expected for subject in names)
@@ -407,16 +407,16 @@ def test_several_loops_may_share_a_store(store: Store, account: str, *, records_
 @both_ways
 def test_closing_finishes_what_waits(store: Store, other: Store, account: str, *, records_only: bool) -> None:
     async def story() -> list[Any]:
-        busy = together.Busy()
+        busy = parallel.Busy()
         units: list[Unit[Any]] = [busy, *[writing(account, name) for name in names]]
         given = [asyncio.ensure_future(store.run(unit, hints=Hints(append_only=records_only))) for unit in units]
-        await asyncio.to_thread(busy.begun.wait, together.LONG)
+        await asyncio.to_thread(busy.started.wait, parallel.LONG)
         closing = asyncio.ensure_future(asyncio.to_thread(store.close))
         await asyncio.sleep(0.05)  # so that it is closing while they wait; were it later, the test would prove less
-        busy.over.set()
+        busy.release.set()
         await closing
         return (await asyncio.gather(*given, return_exceptions=True))[1:]
 
     names = [f"{number:02}" for number in range(20)]
-    assert asyncio.run(asyncio.wait_for(story(), together.LONG)) == names
+    assert asyncio.run(asyncio.wait_for(story(), parallel.LONG)) == names
     assert written(other, account) == (names, names)

@@ -13,8 +13,8 @@ from gatepost.ledger import entry_rows, retention, seal, seal_rows, sealing, ver
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head, Seal
 from gatepost.store.interface import Store
-from tests.contract import things
-from tests.contract.backends import Backend, Watch
+from tests.contract import make
+from tests.contract.backends import Backend, FakeClock
 
 KEY = b"k" * 32
 NOBODY = ids.raw(ids.new("acc"))
@@ -43,9 +43,9 @@ class Ledger(NamedTuple):
 def intact(store: Store, backend: Backend, account: str) -> Ledger:
     entries: list[Entry] = []
     for _ in range(4):
-        entries += store.run_now(lambda tx: [things.record(tx, account, str(number)) for number in range(5)])
+        entries += store.run_now(lambda tx: [make.record(tx, account, str(number)) for number in range(5)])
         store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
-    waiting = store.run_now(lambda tx: [things.record(tx, account, "waiting") for _ in range(3)])
+    waiting = store.run_now(lambda tx: [make.record(tx, account, "waiting") for _ in range(3)])
     made = Ledger(store, backend, account, entries, waiting)
     assert made.problem() == ""
     return made
@@ -195,7 +195,7 @@ def test_a_chain_made_anew_with_another_key(intact: Ledger) -> None:
     assert intact.problem() == "seal 1 was altered, or the chain before it was"
 
 
-def test_the_seals_of_another_account(intact: Ledger, watch: Watch) -> None:
+def test_the_seals_of_another_account(intact: Ledger, watch: FakeClock) -> None:
     """A chain cannot be shown as that of somebody else."""
     other = accounts.new("other", watch())
     intact.store.run_now(lambda tx: account_rows.add(tx, other))
@@ -273,7 +273,7 @@ def test_a_start_cut_off_with_a_forged_anchor(intact: Ledger) -> None:
         assert intact.problem() == "the seals up to 1 were removed, but not by pruning"
 
 
-def test_an_anchor_removed_or_moved(intact: Ledger, watch: Watch) -> None:
+def test_an_anchor_removed_or_moved(intact: Ledger, watch: FakeClock) -> None:
     watch.forward(timedelta(days=31))
     while len(intact.seals()) > 1:
         intact.store.run_now(lambda tx: retention.prune_batch(tx, KEY, intact.account))

@@ -33,7 +33,7 @@ def nested(depth: int) -> str:
 
 
 def unsigned_request(side: Side) -> str:
-    return f"{b64(json.dumps({'alg': 'none'}).encode())}.{b64(json.dumps(side.asking()).encode())}."
+    return f"{b64(json.dumps({'alg': 'none'}).encode())}.{b64(json.dumps(side.auth_request()).encode())}."
 
 
 def opened_before(side: Side) -> str:

@@ -121,7 +121,7 @@ _ASKED = (
 
 
 def _part(role: str, name: str) -> Value:
-    return lambda side: side.asking(role)[name]
+    return lambda side: side.auth_request(role)[name]
 
 
 def about(path: str, of: Value, by: By | None = None, **changes: Any) -> Bad:

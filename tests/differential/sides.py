@@ -23,10 +23,10 @@ from bench.peers.process import free_port, serving
 from gatepost.core import ids
 from tests.assertions import right_claims, signed
 from tests.differential import PROVIDER
-from tests.login import CALLBACK, LOGIN_URL, SCOPES, VERIFIER, Browser, Platform, challenge, opened, sent_to
+from tests.login import CALLBACK, LOGIN_URL, SCOPES, VERIFIER, Browser, Platform, challenge, decode_jwt, redirect_target
 from tests.service import Client, Service
 from tests.waiting import LIMIT
-from tests.wire import elsewhere
+from tests.wire import session_from_new_address
 
 LOOPBACK = "http://127.0.0.1/back?from=login"
 KEY = ECKey.generate_key("P-256", {"kid": "signs"})
@@ -71,7 +71,7 @@ class Side:
 
     # --- what a person allowed
 
-    def asking(self, role: str = "basic", **changes: Any) -> dict[str, Any]:
+    def auth_request(self, role: str = "basic", **changes: Any) -> dict[str, Any]:
         right = {
             "client_id": self.clients[role].id,
             "response_type": "code",
@@ -88,12 +88,12 @@ class Side:
 
     def complete(self, parameters: dict[str, Any]) -> str:
         """A whole authorization, in a browser of its own: the code that comes of it."""
-        browser = Browser(elsewhere())
+        browser = Browser(session_from_new_address())
         with browser.session:
             return self.signs_in(browser, browser.open(f"{self.url}/oauth/authorize", parameters))
 
     def code(self, role: str = "basic", **changes: Any) -> str:
-        return self.complete(self.asking(role, **changes))
+        return self.complete(self.auth_request(role, **changes))
 
     def post(self, path: str, form: dict[str, Any], role: str = "", proof: str = "") -> requests.Response:
         """As this client; without one, as the form says."""
@@ -101,7 +101,7 @@ class Side:
         sent = form | ({"client_id": client.id} if role and not client.secret else {})
         headers = {"Authorization": client.basic} if client.secret else {}
         headers |= {"DPoP": proof} if proof else {}
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             return session.post(f"{self.url}/oauth/{path}", data=sent, headers=headers)
 
     def redeem(self, role: str, code: str, proof: str = "", **changes: Any) -> requests.Response:
@@ -120,7 +120,7 @@ class Side:
         return str(self._told(self.machine(role))["access_token"])
 
     def pushed(self, role: str = "basic", **changes: Any) -> str:
-        return str(self._told(self.post("par", self.asking(role, **changes), role))["request_uri"])
+        return str(self._told(self.post("par", self.auth_request(role, **changes), role))["request_uri"])
 
     @staticmethod
     def _told(answer: requests.Response) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Side:
         shown = {"typ": "dpop+jwt", "jwk": key.as_dict(private=False), "kid": None}
         return signed(key, claims, **(shown | (header or {})))
 
-    # --- asking
+    # --- requests
 
     def answer(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
         """One request from an address of its own, so that no failure counts for another."""
@@ -207,8 +207,10 @@ def ours(gatepost: Service) -> Side:
     clients = {role: platform.define(**({"scope": SCOPES} | members)) for role, members in CLIENTS.items()}
 
     def signs_in(browser: Browser, answer: requests.Response) -> str:
-        _, told = sent_to(answer)
-        _, back = sent_to(platform.come_back(browser, platform.handoff(opened(told["interaction"])[1])))
+        _, told = redirect_target(answer)
+        _, back = redirect_target(
+            platform.submit_handoff(browser, platform.handoff(decode_jwt(told["interaction"])[1]))
+        )
         return back["code"]
 
     return Side(gatepost.url, platform.api, clients, signs_in)
@@ -236,7 +238,7 @@ def theirs(like: Side) -> Iterator[Side]:
         while not answer.headers["Location"].startswith((CALLBACK, LOOPBACK)):
             answer = browser.open(urljoin(url, answer.headers["Location"]))
             assert answer.status_code == 303, answer.text
-        return sent_to(answer)[1]["code"]
+        return redirect_target(answer)[1]["code"]
 
     url = f"http://127.0.0.1:{port}"
     with serving(command, port, oidc_provider.FOLDER, {"NODE_ENV": "production"}):

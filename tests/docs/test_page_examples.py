@@ -17,7 +17,7 @@ from gatepost.web.app import ROUTES
 from tests import command
 from tests.docs.pages import REFERENCE, bare, first_column, inline_code, json_with, prose, rows, tables
 from tests.docs.reader import Reader
-from tests.login import Browser, Platform, sent_to
+from tests.login import Browser, Platform, redirect_target
 from tests.receiver import Answer, receiver
 from tests.service import Client, Service
 from tests.waiting import LIMIT
@@ -117,9 +117,9 @@ def sign_in(reader: Reader) -> list[dict[str, Any]]:
     assert platform.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
     assert platform.post("revoke", token=platform.tokens()["access_token"]).ok
     browser = Browser()
-    interaction = platform.interaction(browser, platform.asking())
+    interaction = platform.interaction(browser, platform.auth_request())
     said_no = platform.handoff(interaction, error="access_denied", sub=None, scope=None, claims=None, auth_time=None)
-    assert sent_to(platform.come_back(browser, said_no))[1]["error"] == "access_denied"
+    assert redirect_target(platform.submit_handoff(browser, said_no))[1]["error"] == "access_denied"
     offboarding = platform.handoff(interaction, header={"typ": "gatepost-revoke+jwt"}, scope=None, claims=None)
     assert platform.gatepost.session.post(f"{platform.url}/oauth/revoke", data={"token": offboarding}).ok
     return platform.entries()

@@ -103,7 +103,7 @@ class Answers(NamedTuple):
 @pytest.fixture(scope="module")
 def answers(reader: Reader) -> Answers:
     platform = Platform(reader.service, "answers")
-    asked = platform.asking(scope="openid offline_access profile things:read")
+    asked = platform.auth_request(scope="openid offline_access profile things:read")
     tokens = platform.tokens(asked)
     machine = platform.define(grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
     own = reader.service.token(machine, "things:read")

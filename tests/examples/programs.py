@@ -16,7 +16,7 @@ import requests
 from joserfc.jwk import ECKey
 
 from tests.docs.pages import ROOT
-from tests.login import Platform, sent_to
+from tests.login import Platform, redirect_target
 from tests.service import Service, free_ports
 from tests.waiting import LIMIT
 
@@ -184,7 +184,7 @@ def main(url: str, wanted: str = "") -> None:
     if "Wrong name or password" in page.text:
         page = person.signs_in(page, "grace")
     if wanted == "code":
-        print(sent_to(page)[1]["code"])
+        print(redirect_target(page)[1]["code"])
     else:
         assert page.text.startswith("Done."), page.text
 

@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey, Key
 from gatepost.core import ids
 from tests.assertions import signed
 from tests.examples.programs import PASSWORD, Form, LoginApplication, Person, login_application, run, running
-from tests.login import CALLBACK, Platform, opened, sent_to
+from tests.login import CALLBACK, Platform, decode_jwt, redirect_target
 from tests.receiver import receiver
 from tests.service import Client, Service, free_ports
 
@@ -44,11 +44,11 @@ def person() -> Person:
 
 
 def asks(person: Person, platform: Platform, client: Client, **changes: Any) -> requests.Response:
-    return person.goes_to(f"{platform.url}/oauth/authorize", platform.asking(client, **changes))
+    return person.goes_to(f"{platform.url}/oauth/authorize", platform.auth_request(client, **changes))
 
 
 def told(answer: requests.Response) -> dict[str, str]:
-    where, parameters = sent_to(answer)
+    where, parameters = redirect_target(answer)
     assert where == CALLBACK
     return parameters
 
@@ -57,7 +57,7 @@ def identity(platform: Platform, client: Client, answer: requests.Response) -> d
     """The claims of the ID token that comes of it."""
     tokens = platform.redeem(told(answer)["code"], client, resource=platform.api)
     assert tokens.status_code == 200, tokens.text
-    return opened(tokens.json()["id_token"])[1]
+    return decode_jwt(tokens.json()["id_token"])[1]
 
 
 # --- what it does
@@ -216,7 +216,7 @@ def test_offboarding(sqlite_gatepost: Service, tmp_path_factory: pytest.TempPath
 
 def interaction(platform: Platform, client: Client, person: Person, **changes: Any) -> str:
     answer = platform.gatepost.session.get(
-        f"{platform.url}/oauth/authorize", params=platform.asking(client, **changes), allow_redirects=False
+        f"{platform.url}/oauth/authorize", params=platform.auth_request(client, **changes), allow_redirects=False
     )
     person.session.cookies.update(answer.cookies)
     return parse_qs(urlsplit(answer.headers["location"]).query)["interaction"][0]
@@ -316,7 +316,7 @@ def test_scopes_that_were_not_asked_for(login: LoginApplication, client: Client,
     filled = [(key, {"name": "ada", "password": PASSWORD}.get(key, value)) for key, value in sent]
     answer = person.session.post(login.url, data=filled, allow_redirects=False)
     handoff = parse_qs(urlsplit(answer.headers["location"]).query)["handoff"][0]
-    assert opened(handoff)[1]["scope"] == "openid things:read"
+    assert decode_jwt(handoff)[1]["scope"] == "openid things:read"
 
 
 def test_names_of_clients_are_text(platform: Platform, person: Person) -> None:

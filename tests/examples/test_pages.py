@@ -26,7 +26,7 @@ from tests.docs.reader import Reader
 from tests.docs.test_page_commands import json_in
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, LOGIN_PORT, STARTED, take_along
-from tests.login import opened
+from tests.login import decode_jwt
 from tests.receiver import receiver
 from tests.service import free_ports
 
@@ -182,7 +182,7 @@ def test_workload_identities(reader: Reader, known: str) -> None:
         last = "\n".join(blocks(WORKLOADS, "sh")).splitlines()[-1]
         printed = reader.run(WORKLOADS, before, moved | {last: f"{last}\n{workflow(reader)}"})
     assert '{"decision":"issue",' in printed
-    token = opened(printed.splitlines()[-1])[1]
+    token = decode_jwt(printed.splitlines()[-1])[1]
     assert token["aud"] == "https://releases.example.com"
     assert re.fullmatch(r"acc_\w+:github-main:repo:acme/shop:ref:refs/heads/main", token["sub"])
     assert "auth_time" not in token

@@ -345,7 +345,9 @@ def test_tokens_of_gatepost(sqlite_gatepost: Service) -> None:
         assert api.get(f"Bearer {sqlite_gatepost.token(client, 'things:read')}").json()["for"] == client.id
         check(api.get(f"Bearer {sqlite_gatepost.token(client, 'things:here')}"), 403, "insufficient_scope")
         check(api.get(f"Bearer {sqlite_gatepost.token(client, 'things:write')}"), 401, "invalid_token")
-        tokens = platform.redeem(platform.code(platform.asking(client, scope="openid things:read")), client).json()
+        tokens = platform.redeem(
+            platform.code(platform.auth_request(client, scope="openid things:read")), client
+        ).json()
         assert api.get(f"Bearer {tokens['access_token']}").json()["for"] == f"{platform.account}.ada"
         check(api.get(f"Bearer {tokens['id_token']}"), 401, "invalid_token")
 

@@ -1,4 +1,4 @@
-"""An account that sells something, for the tests of commands: its endpoint, and the receiver behind it."""
+"""An account with an endpoint and a receiver, for the tests of commands."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 
 
 class Shop(NamedTuple):
-    """An account with one endpoint, subscribed to invoice.*, and the receiver behind it."""
+    """An account with one endpoint that is subscribed to invoice.*, and the receiver of the endpoint."""
 
     gatepost: Service
     name: str
@@ -41,7 +41,7 @@ class Shop(NamedTuple):
         return self.gatepost.cli(*arguments, "--account", self.name, **options)
 
     def publish(self, data: Any = 1) -> str:
-        """As `event publish` does, without the price of a process; the id of the one delivery that it made."""
+        """Publish as `event publish` does, without a process. Returns the id of the delivery."""
         event = rules.event("invoice.paid", data)
         assert isinstance(event, Event)
 
@@ -54,7 +54,7 @@ class Shop(NamedTuple):
         return found
 
     def record(self, delivery: str) -> dict[str, Any]:
-        """What `delivery show --json` prints, without the price of a process."""
+        """Return what `delivery show --json` prints, without a process."""
         opened, filters = self.gatepost.opened, Query(DeliveryFilter(id=ids.raw(delivery)))
 
         def unit(tx: Tx) -> Answer | Refusal:
@@ -66,7 +66,7 @@ class Shop(NamedTuple):
         return found
 
     def status(self, delivery: str, *filters: str) -> dict[str, Any]:
-        """The delivery, once it is so."""
+        """Wait until a list with these filters contains the delivery, and return it."""
         wait_until(lambda: self.record(delivery)["status"] in filters)
         return self.record(delivery)
 
@@ -97,13 +97,13 @@ def refusal(shop: Shop, *arguments: str, stdin: str | None = None) -> str:
 
 
 def platform(shop: Shop) -> list[Any]:
-    """The data of what was published, oldest first."""
+    """Return the data of the published events, oldest first."""
     found = shop.gatepost.entries(shop.account, 1000)[::-1]
     return [each["data"] for each in found if each["type"].startswith("invoice.")]
 
 
 def lines(*numbers: int, **more: Any) -> str:
-    """Events, each with an id, as `event publish` takes them."""
+    """Return events with ids as lines of JSON, which `event publish` reads."""
     return "".join(
         json.dumps({"type": "invoice.paid", "data": number, "id": f"n{number}"} | more) + "\n" for number in numbers
     )

@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey
 from gatepost.core import ids
 from tests.assertions import assertion, form
 from tests.service import Client, Service
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 SCOPE = "things.read"
 ASKING = {"grant_type": "client_credentials", "scope": SCOPE}
@@ -96,7 +96,7 @@ OTHERS = [(registered, shown) for registered in METHODS for shown in METHODS if 
 
 @pytest.mark.parametrize(("registered", "shown"), OTHERS)
 def test_other_authentication_methods_are_refused(sqlite_setting: Setting, registered: str, shown: str) -> None:
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         answer = show(sqlite_setting, sqlite_setting.clients[registered], shown, session)
     check_refusal(answer, "/oauth/tokens", "invalid_client", "client authentication failed")
 
@@ -199,7 +199,7 @@ def test_the_eleventh_failure_in_a_minute_is_429(setting: Setting) -> None:
     """Whether the client exists or not. Further failures of that client and address are 429, and only those."""
     known = setting.define()
     stranger = Client(ids.new("cli"), "gps_wrong")
-    with elsewhere() as here, elsewhere() as there:
+    with session_from_new_address() as here, session_from_new_address() as there:
         told = {}
         for client in (Client(known.id, "gps_wrong"), stranger):
             answers = [show(setting, client, "client_secret_basic", here) for _ in range(12)]
@@ -222,7 +222,7 @@ def test_correct_credentials_pass_after_failures(setting: Setting, method: str) 
     """Nobody who guesses from the same address can lock a client out."""
     client = setting.define(token_endpoint_auth_method=method)
     wrong = Client(client.id, "gps_wrong")
-    with elsewhere() as here:
+    with session_from_new_address() as here:
         for _ in range(3):
             failed = [show(setting, wrong, "none", here) for _ in range(5)]
             answer = show(setting, client, method, here)
@@ -244,7 +244,7 @@ def test_correct_credentials_pass_after_failures(setting: Setting, method: str) 
 def test_a_replayed_assertion_is_a_failure_like_any_other(setting: Setting) -> None:
     client = setting.clients["private_key_jwt"]
     sent = form(SCOPE, assertion(setting.key, client.id, setting.gatepost.url))
-    with elsewhere() as here:
+    with session_from_new_address() as here:
         statuses = [here.post(setting.url, data=sent).status_code for _ in range(12)]
         assert statuses == [200] + [401] * 10 + [429]
         assert show(setting, client, "private_key_jwt", here).status_code == 200
@@ -253,7 +253,7 @@ def test_a_replayed_assertion_is_a_failure_like_any_other(setting: Setting) -> N
 def test_all_kinds_of_failures_count_together(setting: Setting) -> None:
     client = setting.define()
     wrong = Client(client.id, "gps_wrong")
-    with elsewhere() as here:
+    with session_from_new_address() as here:
         ways = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none", "client_secret_basic"] * 2
         assert {show(setting, wrong, way, here).status_code for way in ways} == {401}
         assert show(setting, wrong, "client_secret_basic", here).status_code == 429
@@ -261,7 +261,7 @@ def test_all_kinds_of_failures_count_together(setting: Setting) -> None:
 
 def test_concurrent_failures_do_not_avoid_the_limit(setting: Setting) -> None:
     client = setting.define()
-    with elsewhere() as here, ThreadPoolExecutor(25) as pool:
+    with session_from_new_address() as here, ThreadPoolExecutor(25) as pool:
         wrong = Client(client.id, "gps_wrong")
         answers = list(pool.map(lambda _: show(setting, wrong, "client_secret_basic", here), range(60)))
         statuses = [answer.status_code for answer in answers]
@@ -272,7 +272,7 @@ def test_concurrent_failures_do_not_avoid_the_limit(setting: Setting) -> None:
 
 def test_a_forwarded_address_is_not_trusted(setting: Setting) -> None:
     wrong = Client(setting.define().id, "gps_wrong")
-    with elsewhere() as here:
+    with session_from_new_address() as here:
         for number in range(10):
             here.headers["X-Forwarded-For"] = f"198.51.100.{number}"
             here.headers["Forwarded"] = f"for=198.51.100.{number}"

@@ -15,7 +15,7 @@ from joserfc import jws
 from joserfc.jwk import KeySet
 
 from tests import service
-from tests.login import CALLBACK, LOGIN_URL, Browser, Platform, opened, sent_to
+from tests.login import CALLBACK, LOGIN_URL, Browser, Platform, decode_jwt, redirect_target
 from tests.service import Service
 from tests.waiting import LIMIT
 from tests.wire import exchange, request
@@ -78,9 +78,9 @@ def check_page(answer: requests.Response, status: int, *words: str) -> None:
 def test_a_browser_gets_an_error_page_for_errors_that_are_not_redirected(platform: Platform) -> None:
     url, evil = f"{platform.url}/oauth/authorize", "https://evil.example/<script>"
     wrong: list[tuple[dict[str, Any], str]] = [
-        (platform.asking(redirect_uri=evil), "redirect_uri"),
-        (platform.asking(redirect_uri=None), "redirect_uri"),
-        (platform.asking() | {"client_id": "<b>"}, "client_id"),
+        (platform.auth_request(redirect_uri=evil), "redirect_uri"),
+        (platform.auth_request(redirect_uri=None), "redirect_uri"),
+        (platform.auth_request() | {"client_id": "<b>"}, "client_id"),
         ({"handoff": "<b>"}, "handoff"),
         ({"handoff": "x", "state": "<b>"}, "handoff"),
         ({"state": "\0"}, "NUL"),
@@ -107,7 +107,7 @@ def test_a_browser_gets_an_error_page_for_errors_that_are_not_redirected(platfor
 
 def check_back(answer: requests.Response, platform: Platform, error: str, *words: str, state: str = "a state") -> None:
     """To the client's own URI, with the error, the state and the issuer."""
-    where, told = sent_to(answer)
+    where, told = redirect_target(answer)
     check_headers(answer)
     assert where == CALLBACK
     assert told.pop("error") == error, told
@@ -129,13 +129,15 @@ def cookie_of(answer: requests.Response) -> tuple[str, str, set[str]]:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_browser_goes_to_the_login_application(platform: Platform, method: str) -> None:
-    sent: dict[str, Any] = {"data" if method == "POST" else "params": platform.asking(prompt="login", max_age="60")}
+    sent: dict[str, Any] = {
+        "data" if method == "POST" else "params": platform.auth_request(prompt="login", max_age="60")
+    }
     address = f"{platform.url}/oauth/authorize"
     answer = requests.request(method, address, allow_redirects=False, **sent)
     assert answer.status_code == 303
     assert answer.content == b""
     check_headers(answer)
-    where, told = sent_to(answer)
+    where, told = redirect_target(answer)
     assert where == LOGIN_URL
     assert set(told) == {"interaction"}
     assert len(told["interaction"]) <= 6 * 1024
@@ -163,9 +165,9 @@ def test_the_browser_goes_to_the_login_application(platform: Platform, method: s
 
 def test_the_query_of_the_login_url_is_preserved(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "authorize-query", "login_url=https://login.example/start?tenant=1")
-    location = mine.authorize(Browser(), mine.asking()).headers["Location"]
+    location = mine.authorize(Browser(), mine.auth_request()).headers["Location"]
     assert location.startswith("https://login.example/start?tenant=1&interaction=ey")
-    assert opened(location.partition("interaction=")[2])[1]["aud"] == "https://login.example/start?tenant=1"
+    assert decode_jwt(location.partition("interaction=")[2])[1]["aud"] == "https://login.example/start?tenant=1"
 
 
 @pytest.mark.parametrize("settings", [("login_url=", "login_jwks="), ("login_url=",), ("login_jwks=",)])
@@ -173,13 +175,15 @@ def test_without_a_login_application_the_client_gets_an_error(
     sqlite_gatepost: Service, account_name: str, settings: tuple[str, ...]
 ) -> None:
     mine = Platform(sqlite_gatepost, f"no-login-{account_name}", *settings)
-    check_back(mine.authorize(Browser(), mine.asking()), mine, "server_error", "login_url", "login_jwks")
+    check_back(mine.authorize(Browser(), mine.auth_request()), mine, "server_error", "login_url", "login_jwks")
 
 
 def test_a_request_that_is_too_large_for_an_interaction(platform: Platform) -> None:
     """Which goes through an address bar: 6 KiB at most."""
     wanted = {"userinfo": {f"a_claim_of_a_long_name_{n:03}" * 4: None for n in range(35)}}
-    sent = platform.asking(claims=json.dumps(wanted), login_hint="a" * 512, acr_values="a" * 512, ui_locales="a" * 256)
+    sent = platform.auth_request(
+        claims=json.dumps(wanted), login_hint="a" * 512, acr_values="a" * 512, ui_locales="a" * 256
+    )
     assert len(sent["claims"]) <= 4096
     check_back(platform.authorize(Browser(), sent), platform, "invalid_request", "too large")
 
@@ -189,7 +193,7 @@ def test_a_request_that_is_too_large_for_an_interaction(platform: Platform) -> N
 
 def test_the_cookie_of_a_loopback_issuer(platform: Platform) -> None:
     """All ports of a host share cookies: so the port is in its name."""
-    name, value, attributes = cookie_of(platform.authorize(Browser(), platform.asking()))
+    name, value, attributes = cookie_of(platform.authorize(Browser(), platform.auth_request()))
     assert name == f"gatepost_{platform.url.rpartition(':')[2]}"
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", value)
     assert attributes == {"Path=/", "HttpOnly", "SameSite=Lax"}
@@ -200,26 +204,26 @@ def test_the_cookie_of_an_https_issuer(tmp_path: Path) -> None:
         address = f"http://127.0.0.1:{gatepost.environment['GATEPOST_PORT']}/oauth/authorize"
         gatepost.url = address.removesuffix("/oauth/authorize")
         mine = Platform(gatepost, "https")
-        answer = Browser().open(address, mine.asking())
+        answer = Browser().open(address, mine.auth_request())
     name, value, attributes = cookie_of(answer)
     assert name == "__Host-gatepost"
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", value)
     assert attributes == {"Path=/", "HttpOnly", "Secure", "SameSite=None"}
-    assert opened(sent_to(answer)[1]["interaction"])[1]["iss"] == "https://gatepost.example"
+    assert decode_jwt(redirect_target(answer)[1]["interaction"])[1]["iss"] == "https://gatepost.example"
 
 
 def test_a_browser_has_one_cookie(platform: Platform) -> None:
     browser = Browser()
-    given = {cookie_of(platform.authorize(browser, platform.asking()))[1] for _ in range(3)}
+    given = {cookie_of(platform.authorize(browser, platform.auth_request()))[1] for _ in range(3)}
     assert len(given) == 1
-    assert cookie_of(platform.authorize(Browser(), platform.asking()))[1] not in given
+    assert cookie_of(platform.authorize(Browser(), platform.auth_request()))[1] not in given
 
 
 @pytest.mark.parametrize("value", ["", "short", "a" * 42, "a" * 44, "é" * 43, '"' + "a" * 41])
 def test_a_cookie_that_gatepost_did_not_set_is_replaced(platform: Platform, value: str) -> None:
     name = f"gatepost_{platform.url.rpartition(':')[2]}"
     headers = {"Cookie": f"{name}={value}".encode()}
-    answer = Browser().open(f"{platform.url}/oauth/authorize", platform.asking(), headers=headers)
+    answer = Browser().open(f"{platform.url}/oauth/authorize", platform.auth_request(), headers=headers)
     assert cookie_of(answer)[1] != value
 
 
@@ -227,19 +231,19 @@ def test_a_cookie_that_gatepost_did_not_set_is_replaced(platform: Platform, valu
     "neighbour", ['prefs={"theme": "dark"}', "a[b]=c", 'broken="', "=", ";;", "ünï=cödé", "a=b=c", "expires=x"]
 )
 def test_other_cookies_of_the_host_are_ignored(platform: Platform, neighbour: str) -> None:
-    first = platform.authorize(Browser(), platform.asking())
+    first = platform.authorize(Browser(), platform.auth_request())
     name, value, _ = cookie_of(first)
-    interaction = opened(sent_to(first)[1]["interaction"])[1]
+    interaction = decode_jwt(redirect_target(first)[1]["interaction"])[1]
     for cookies in (f"{neighbour}; {name}={value}", f"{name}={value}; {neighbour}"):
         answer = Browser().open(
-            f"{platform.url}/oauth/authorize", platform.asking(), headers={"Cookie": cookies.encode()}
+            f"{platform.url}/oauth/authorize", platform.auth_request(), headers={"Cookie": cookies.encode()}
         )
         assert cookie_of(answer)[1] == value
     back = Browser().open(
         f"{platform.url}/oauth/authorize", {"handoff": platform.handoff(interaction)},
         headers={"Cookie": f"{neighbour}; {name}={value}".encode()},
     )  # fmt: skip
-    assert "code" in sent_to(back)[1]
+    assert "code" in redirect_target(back)[1]
 
 
 # --- nowhere
@@ -258,7 +262,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", [None, "", "x", "cli_", "cli_" + "0" * 26, "CLI", "é"])
 def test_an_unknown_client_is_not_redirected(platform: Platform, name: str | None, fault: str) -> None:
-    sent = platform.asking(client_id=name, **FAULTS[fault])
+    sent = platform.auth_request(client_id=name, **FAULTS[fault])
     check_nowhere(platform.authorize(Browser(), sent), "client_id")
     check_nowhere(Browser().send(f"{platform.url}/oauth/authorize", sent), "client_id")
 
@@ -275,28 +279,28 @@ def test_an_unknown_client_is_not_redirected(platform: Platform, name: str | Non
 )  # fmt: skip
 def test_an_unknown_redirect_uri_is_not_redirected_to(platform: Platform, uri: str | None, fault: str) -> None:
     """Whatever else is wrong."""
-    sent = platform.asking(**(FAULTS[fault] | {"redirect_uri": uri}))
+    sent = platform.auth_request(**(FAULTS[fault] | {"redirect_uri": uri}))
     check_nowhere(platform.authorize(Browser(), sent), "redirect_uri")
 
 
 def test_a_disabled_client_gets_the_response_of_an_unknown_one(platform: Platform) -> None:
     client = platform.define(status="disabled")
-    answer = platform.authorize(Browser(), platform.asking(client))
+    answer = platform.authorize(Browser(), platform.auth_request(client))
     check_nowhere(answer, "client_id")
-    assert answer.content == platform.authorize(Browser(), platform.asking(client_id="cli_" + "0" * 26)).content
+    assert answer.content == platform.authorize(Browser(), platform.auth_request(client_id="cli_" + "0" * 26)).content
 
 
 def test_a_client_of_a_suspended_account_gets_the_response_of_an_unknown_one(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "authorize-suspended")
-    assert mine.interaction(Browser(), mine.asking())
+    assert mine.interaction(Browser(), mine.auth_request())
     sqlite_gatepost.cli("account", "suspend", mine.name)
-    check_nowhere(mine.authorize(Browser(), mine.asking()), "client_id")
+    check_nowhere(mine.authorize(Browser(), mine.auth_request()), "client_id")
 
 
 @pytest.mark.parametrize("name", ["client_id", "redirect_uri"])
 @pytest.mark.parametrize("second", ["the same", "another"])
 def test_client_id_and_redirect_uri_must_be_sent_once(platform: Platform, name: str, second: str) -> None:
-    sent = platform.asking()
+    sent = platform.auth_request()
     pairs = [*sent.items(), (name, sent[name] if second == "the same" else "x")]
     check_nowhere(platform.authorize(Browser(), pairs), name, "more than once")
     check_nowhere(Browser().send(f"{platform.url}/oauth/authorize", pairs), name, "more than once")
@@ -306,7 +310,7 @@ def test_client_id_and_redirect_uri_must_be_sent_once(platform: Platform, name: 
 @pytest.mark.parametrize("second", ["the same", "another"])
 def test_a_parameter_that_is_sent_twice(platform: Platform, name: str, second: str) -> None:
     """RFC 6749, section 4.1.2.1: the client is told, since who it is and where it listens is sure."""
-    sent = platform.asking(prompt="login", response_mode="query")
+    sent = platform.auth_request(prompt="login", response_mode="query")
     pairs = [*sent.items(), (name, sent[name] if second == "the same" else "x")]
     check_back(platform.authorize(Browser(), pairs), platform, "invalid_request", name, "more than once")
     by_form = Browser().send(f"{platform.url}/oauth/authorize", pairs)
@@ -314,13 +318,13 @@ def test_a_parameter_that_is_sent_twice(platform: Platform, name: str, second: s
 
 
 def test_a_repeated_state_is_not_returned(platform: Platform) -> None:
-    _, told = sent_to(platform.authorize(Browser(), [*platform.asking().items(), ("state", "another")]))
+    _, told = redirect_target(platform.authorize(Browser(), [*platform.auth_request().items(), ("state", "another")]))
     assert told["error"] == "invalid_request"
     assert "state" not in told
 
 
 def test_a_resource_may_be_sent_more_than_once(platform: Platform) -> None:
-    pairs = [*platform.asking().items(), ("resource", platform.api), ("resource", platform.api)]
+    pairs = [*platform.auth_request().items(), ("resource", platform.api), ("resource", platform.api)]
     assert platform.interaction(Browser(), pairs)
 
 
@@ -339,16 +343,16 @@ def test_malformed_requests(platform: Platform, query: str) -> None:
 @pytest.mark.parametrize("value", ["%00", "%ff", "a%00b"])
 @pytest.mark.parametrize("name", ["state", "nonce", "scope", "unknown"])
 def test_characters_that_no_parameter_may_contain(platform: Platform, name: str, value: str) -> None:
-    sent = urlencode(platform.asking(**{name: None}))
+    sent = urlencode(platform.auth_request(**{name: None}))
     check_nowhere(Browser().open(f"{platform.url}/oauth/authorize?{sent}&{name}={value}"))
 
 
 def test_a_form_is_read_as_a_form(platform: Platform) -> None:
-    address, sent = f"{platform.url}/oauth/authorize", platform.asking()
+    address, sent = f"{platform.url}/oauth/authorize", platform.auth_request()
     check_nowhere(requests.post(address, json=sent, allow_redirects=False), "application/x-www-form-urlencoded")
     check_nowhere(requests.post(address, params=sent, allow_redirects=False))
     in_both = requests.post(address, params={"client_id": "x"}, data=sent, allow_redirects=False)
-    assert sent_to(in_both)[0] == LOGIN_URL, "what stands in the address of a form is not a parameter"
+    assert redirect_target(in_both)[0] == LOGIN_URL, "what stands in the address of a form is not a parameter"
     large = requests.post(address, data=sent | {"state": "a" * 70_000}, allow_redirects=False)
     assert large.status_code == 413
 
@@ -394,7 +398,7 @@ BACK: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", BACK)
 def test_other_errors_are_redirected_to_the_client(platform: Platform, name: str) -> None:
     changes, error, words = BACK[name]
-    check_back(platform.authorize(Browser(), platform.asking(**changes)), platform, error, *words)
+    check_back(platform.authorize(Browser(), platform.auth_request(**changes)), platform, error, *words)
 
 
 def test_a_client_without_the_grant(platform: Platform) -> None:
@@ -405,36 +409,36 @@ def test_a_client_without_the_grant(platform: Platform) -> None:
             {"grant_type": "refresh_token", "scopes": ["openid"]},
         ],
     )
-    check_back(platform.authorize(Browser(), platform.asking(client)), platform, "unauthorized_client")
+    check_back(platform.authorize(Browser(), platform.auth_request(client)), platform, "unauthorized_client")
 
 
 def test_the_issuer_of_a_response_is_that_of_the_metadata(platform: Platform) -> None:
     """Byte for byte, in success and error: RFC 9207, section 2.4."""
     issuer = platform.gatepost.session.get(f"{platform.url}/.well-known/oauth-authorization-server").json()["issuer"]
     browser = Browser()
-    _, refused = sent_to(platform.authorize(browser, platform.asking(scope=None)))
-    interaction = platform.interaction(browser, platform.asking())
-    _, completed = sent_to(platform.come_back(browser, platform.handoff(interaction)))
+    _, refused = redirect_target(platform.authorize(browser, platform.auth_request(scope=None)))
+    interaction = platform.interaction(browser, platform.auth_request())
+    _, completed = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
     assert refused["iss"] == completed["iss"] == interaction["iss"] == issuer
 
 
 @pytest.mark.parametrize("state", ["a", "a b&c=d", "é", "%41", "\r\nSet-Cookie: a=b", "#x", "a" * 2048, '"><script>'])
 def test_state_is_returned_unchanged(platform: Platform, state: str) -> None:
-    answer = platform.authorize(Browser(), platform.asking(scope=None, state=state))
-    assert sent_to(answer)[1]["state"] == state
+    answer = platform.authorize(Browser(), platform.auth_request(scope=None, state=state))
+    assert redirect_target(answer)[1]["state"] == state
     assert "Set-Cookie" not in answer.headers
     assert answer.headers["Location"].isascii()
 
 
 @pytest.mark.parametrize("state", [None, ""])
 def test_without_a_state_none_is_returned(platform: Platform, state: str | None) -> None:
-    _, told = sent_to(platform.authorize(Browser(), platform.asking(scope=None, state=state)))
+    _, told = redirect_target(platform.authorize(Browser(), platform.auth_request(scope=None, state=state)))
     assert "state" not in told
 
 
 def test_the_query_of_a_redirect_uri_is_preserved(platform: Platform) -> None:
     client = platform.define(redirect_uris=["https://app.example/callback?a=b"])
-    sent = platform.asking(client, redirect_uri="https://app.example/callback?a=b", scope=None, state="s")
+    sent = platform.auth_request(client, redirect_uri="https://app.example/callback?a=b", scope=None, state="s")
     location = platform.authorize(Browser(), sent).headers["Location"]
     assert location.startswith("https://app.example/callback?a=b&error=invalid_scope&")
     check_nowhere(platform.authorize(Browser(), sent | {"redirect_uri": CALLBACK}), "redirect_uri")
@@ -443,16 +447,16 @@ def test_the_query_of_a_redirect_uri_is_preserved(platform: Platform) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
 def test_a_loopback_redirect_may_have_any_port(platform: Platform, host: str) -> None:
     client = platform.define(redirect_uris=[f"http://{host}/cb?a=b"], application_type="native")
-    sent = platform.asking(client, redirect_uri=f"http://{host}:49152/cb?a=b")
+    sent = platform.auth_request(client, redirect_uri=f"http://{host}:49152/cb?a=b")
     browser = Browser()
-    back = platform.come_back(browser, platform.handoff(platform.interaction(browser, sent)))
+    back = platform.submit_handoff(browser, platform.handoff(platform.interaction(browser, sent)))
     assert back.headers["Location"].startswith(f"http://{host}:49152/cb?a=b&code=")
     for uri in (f"http://{host}:49152/cb?a=c", f"http://{host}:49152/cb", f"http://{host}:80@evil.example/cb?a=b"):
         check_nowhere(platform.authorize(browser, sent | {"redirect_uri": uri}), "redirect_uri")
 
 
 def test_headers_of_a_proxy_change_neither_issuer_nor_links(platform: Platform) -> None:
-    path = f"/oauth/authorize?{urlencode(platform.asking())}"
+    path = f"/oauth/authorize?{urlencode(platform.auth_request())}"
     forged = (
         "X-Forwarded-Host: evil.example", "X-Forwarded-Proto: https", "X-Forwarded-Port: 443",
         "Forwarded: host=evil.example;proto=https", "X-Forwarded-Prefix: /evil", "X-Original-URL: /evil",
@@ -461,7 +465,7 @@ def test_headers_of_a_proxy_change_neither_issuer_nor_links(platform: Platform) 
     answer = exchange(platform.url, raw)
     assert answer.status == 303
     assert "evil" not in json.dumps(answer.headers)
-    told = opened(answer.headers["location"].partition("interaction=")[2])[1]
+    told = decode_jwt(answer.headers["location"].partition("interaction=")[2])[1]
     assert (told["iss"], told["aud"]) == (platform.url, LOGIN_URL)
 
 
@@ -499,7 +503,7 @@ class Form(HTMLParser):
 
 @pytest.mark.parametrize("state", ["a state", '"><script>alert(1)</script>', "</form>&amp;'é\n"])
 def test_an_error_by_form_post(platform: Platform, state: str) -> None:
-    sent = platform.asking(response_mode="form_post", scope='"><script>alert(2)</script>', state=state)
+    sent = platform.auth_request(response_mode="form_post", scope='"><script>alert(2)</script>', state=state)
     page = check_form(platform.authorize(Browser(), sent))
     assert page.inputs.pop("error_description").startswith("scope: ")
     assert page.inputs == {"error": "invalid_scope", "state": state, "iss": platform.url}
@@ -507,8 +511,8 @@ def test_an_error_by_form_post(platform: Platform, state: str) -> None:
 
 def test_a_code_by_form_post(platform: Platform) -> None:
     browser = Browser()
-    interaction = platform.interaction(browser, platform.asking(response_mode="form_post"))
-    page = check_form(platform.come_back(browser, platform.handoff(interaction)))
+    interaction = platform.interaction(browser, platform.auth_request(response_mode="form_post"))
+    page = check_form(platform.submit_handoff(browser, platform.handoff(interaction)))
     assert set(page.inputs) == {"code", "state", "iss"}
     assert platform.redeem(page.inputs["code"]).status_code == 200
 
@@ -542,8 +546,8 @@ def id_token(platform: Platform, client: str, typ: str = "JWT", **changes: Any) 
 def test_an_expired_id_token_is_accepted_as_hint(platform: Platform) -> None:
     browser = Browser()
     for hint in (platform.tokens()["id_token"], id_token(platform, platform.client.id)):
-        assert platform.interaction(browser, platform.asking(id_token_hint=hint))["sub"] == "ada"
-    assert "sub" not in platform.interaction(browser, platform.asking())
+        assert platform.interaction(browser, platform.auth_request(id_token_hint=hint))["sub"] == "ada"
+    assert "sub" not in platform.interaction(browser, platform.auth_request())
 
 
 def test_an_id_token_hint_that_is_not_an_id_token_of_this_client(platform: Platform, other: Platform) -> None:
@@ -558,14 +562,14 @@ def test_an_id_token_hint_that_is_not_an_id_token_of_this_client(platform: Platf
         "altered": id_token(platform, own)[:-8] + "AAAAAAAA",
     }
     for name, hint in wrong.items():
-        answer = platform.authorize(Browser(), platform.asking(id_token_hint=hint))
-        assert sent_to(answer)[1]["error"] == "invalid_request", name
+        answer = platform.authorize(Browser(), platform.auth_request(id_token_hint=hint))
+        assert redirect_target(answer)[1]["error"] == "invalid_request", name
         check_back(answer, platform, "invalid_request", "id_token_hint")
 
 
 def test_claims_may_name_the_person(platform: Platform, other: Platform) -> None:
     def wanted(subject: str) -> dict[str, str]:
-        return platform.asking(claims=json.dumps({"id_token": {"sub": {"value": subject}}}))
+        return platform.auth_request(claims=json.dumps({"id_token": {"sub": {"value": subject}}}))
 
     assert platform.interaction(Browser(), wanted(f"{platform.account}.ada"))["sub"] == "ada"
     for subject in ("ada", f"{other.account}.ada", f"{platform.account}."):

@@ -13,7 +13,7 @@ from gatepost.ledger.operations import OPERATIONS
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.service import Client, Service
 from tests.waiting import LIMIT
-from tests.wire import check_refusal, elsewhere, exchange, request
+from tests.wire import check_refusal, exchange, request, session_from_new_address
 
 FORM = "application/x-www-form-urlencoded"
 DEFINING = ("/oauth/clients", "/oauth/scopes")
@@ -151,7 +151,7 @@ def test_two_ways_to_authenticate_at_once(caller: Caller, basic: bool, more: dic
 )  # fmt: skip
 def test_what_is_no_assertion(caller: Caller, assertion: str) -> None:
     form = {"grant_type": "client_credentials", "scope": "a", "client_assertion_type": ASSERTION_TYPE}
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         answer = session.post(f"{caller.url}/oauth/tokens", data=form | {"client_assertion": assertion})
     check_refusal(answer, "/oauth/tokens", "invalid_client", "client authentication failed")
 

@@ -16,7 +16,18 @@ from gatepost.oauth.authorize import codes
 from gatepost.oauth.authorize.codes import code_id
 from gatepost.store.transaction import Tx
 from tests.assertions import signed
-from tests.login import CALLBACK, CLAIMS, SCOPES, VERIFIER, Browser, Platform, b64, challenge, opened, sent_to
+from tests.login import (
+    CALLBACK,
+    CLAIMS,
+    SCOPES,
+    VERIFIER,
+    Browser,
+    Platform,
+    b64,
+    challenge,
+    decode_jwt,
+    redirect_target,
+)
 from tests.proofs import Prover
 from tests.service import Client, Service
 from tests.wire import check_every_answer, check_refusal
@@ -70,7 +81,7 @@ def test_a_code_is_redeemed(platform: Platform) -> None:
     assert (found["token_type"], found["expires_in"]) == ("Bearer", 3600)
     assert found["scope"] == "openid offline_access things:read"
     assert found["refresh_token"].startswith("gpr_")
-    header, claims = opened(found["access_token"])
+    header, claims = decode_jwt(found["access_token"])
     assert (header["typ"], header["alg"]) == ("at+jwt", "ES256")
     assert before <= claims["iat"] == claims["exp"] - 3600
     assert claims["jti"].startswith("tok_")
@@ -93,7 +104,7 @@ def test_a_code_is_redeemed(platform: Platform) -> None:
 
 
 def test_the_same_subject_in_two_accounts_gets_two_subs(platform: Platform, other: Platform) -> None:
-    subjects = {opened(each.tokens(sub="ada")["id_token"])[1]["sub"] for each in (platform, other)}
+    subjects = {decode_jwt(each.tokens(sub="ada")["id_token"])[1]["sub"] for each in (platform, other)}
     assert subjects == {f"{platform.account}.ada", f"{other.account}.ada"}
 
 
@@ -111,18 +122,18 @@ def test_the_audience(single: Platform, scope: str, audience: str | list[str]) -
     def named(text: str) -> str:
         return text.format(api=single.api, url=single.url, account=single.account)
 
-    found = single.tokens(single.asking(scope=scope))
+    found = single.tokens(single.auth_request(scope=scope))
     wanted = named(audience) if isinstance(audience, str) else [named(each) for each in audience]
-    assert opened(found["access_token"])[1]["aud"] == wanted
+    assert decode_jwt(found["access_token"])[1]["aud"] == wanted
     assert ("id_token" in found) == ("openid" in scope)
 
 
 def test_a_refresh_token_needs_offline_access_and_the_grant(single: Platform) -> None:
     assert "refresh_token" in single.tokens()
-    assert "refresh_token" not in single.tokens(single.asking(scope="openid things:read"))
+    assert "refresh_token" not in single.tokens(single.auth_request(scope="openid things:read"))
     assert "refresh_token" not in single.tokens(scope="openid things:read"), "asked for, and not granted"
     client = single.define(grant_types=["authorization_code"])
-    assert "refresh_token" not in single.tokens(single.asking(client), client)
+    assert "refresh_token" not in single.tokens(single.auth_request(client), client)
 
 
 def test_the_shortest_lifetime_wins(sqlite_gatepost: Service) -> None:
@@ -136,9 +147,9 @@ def test_the_shortest_lifetime_wins(sqlite_gatepost: Service) -> None:
         (briefest, "openid things:read", 500),
         (briefest, "openid things:read things:brief", 120),
     ):
-        found = mine.tokens(mine.asking(client, scope=scope), client)
+        found = mine.tokens(mine.auth_request(client, scope=scope), client)
         assert found["expires_in"] == lifetime
-        access, identity = opened(found["access_token"])[1], opened(found["id_token"])[1]
+        access, identity = decode_jwt(found["access_token"])[1], decode_jwt(found["id_token"])[1]
         assert access["exp"] - access["iat"] == lifetime
         assert identity["exp"] - identity["iat"] == 90
 
@@ -157,7 +168,7 @@ def test_a_code_is_bound_to_one_client(platform: Platform, other: Platform) -> N
 
 def test_a_public_clients_code(platform: Platform) -> None:
     client = platform.define(token_endpoint_auth_method="none")
-    code = platform.code(platform.asking(client))
+    code = platform.code(platform.auth_request(client))
     refused(platform.redeem(code), "issued to another client")
     refused(platform.redeem(code, client, code_verifier=None), "code_verifier")
     assert given(platform.redeem(code, client))
@@ -183,7 +194,7 @@ MISMATCHED: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_redemption_matches_its_authorization(single: Platform, name: str) -> None:
     client = single.define(redirect_uris=[CALLBACK, "https://app.example/second"])
     changes, word = MISMATCHED[name]
-    code = single.code(single.asking(client))
+    code = single.code(single.auth_request(client))
     refused(single.redeem(code, client, **changes), word)
     assert given(single.redeem(code, client)), "a wrong try does not use it up"
 
@@ -197,13 +208,13 @@ def test_a_verifier_that_is_too_short_is_refused_although_it_matches(single: Pla
         ("-._~" * 11, 200),
         ("v w" * 20, 400),
     ):
-        code = single.code(single.asking(code_challenge=challenge(verifier)))
+        code = single.code(single.auth_request(code_challenge=challenge(verifier)))
         assert single.redeem(code, code_verifier=verifier).status_code == status, verifier
 
 
 def test_a_loopback_redirect_uri_is_the_one_that_was_sent(single: Platform) -> None:
     client = single.define(redirect_uris=["http://127.0.0.1/cb"], application_type="native")
-    code = single.code(single.asking(client, redirect_uri="http://127.0.0.1:4000/cb"))
+    code = single.code(single.auth_request(client, redirect_uri="http://127.0.0.1:4000/cb"))
     for uri in ("http://127.0.0.1/cb", "http://127.0.0.1:4001/cb"):
         refused(single.redeem(code, client, redirect_uri=uri), "redirect_uri")
     assert given(single.redeem(code, client, redirect_uri="http://127.0.0.1:4000/cb"))
@@ -212,13 +223,13 @@ def test_a_loopback_redirect_uri_is_the_one_that_was_sent(single: Platform) -> N
 def test_a_client_that_is_excused_from_pkce(single: Platform) -> None:
     """Then a nonce stands in for it, and a verifier means that somebody took the challenge away: RFC 9700, 4.8.2."""
     client = single.define(require_pkce=False)
-    answer = single.authorize(Browser(), single.asking(client, nonce=None, **EXCUSED))
-    assert sent_to(answer)[1]["error"] == "invalid_request"
-    code = single.code(single.asking(client, **EXCUSED))
+    answer = single.authorize(Browser(), single.auth_request(client, nonce=None, **EXCUSED))
+    assert redirect_target(answer)[1]["error"] == "invalid_request"
+    code = single.code(single.auth_request(client, **EXCUSED))
     refused(single.redeem(code, client), "code_verifier", "no code_challenge")
     found = given(single.redeem(code, client, code_verifier=None))
-    assert opened(found["id_token"])[1]["nonce"] == "a nonce"
-    protected = single.code(single.asking(client))
+    assert decode_jwt(found["id_token"])[1]["nonce"] == "a nonce"
+    protected = single.code(single.auth_request(client))
     refused(single.redeem(protected, client, code_verifier=None), "code_verifier")
     assert given(single.redeem(protected, client))
 
@@ -226,28 +237,28 @@ def test_a_client_that_is_excused_from_pkce(single: Platform) -> None:
 def test_a_client_that_is_excused_from_pkce_and_nonce(single: Platform) -> None:
     """For relying parties that send neither. What they do send is still checked."""
     client = single.define(require_pkce=False, require_nonce=False)
-    code = single.code(single.asking(client, nonce=None, **EXCUSED))
+    code = single.code(single.auth_request(client, nonce=None, **EXCUSED))
     refused(single.redeem(code, client), "code_verifier", "no code_challenge")
-    assert "nonce" not in opened(given(single.redeem(code, client, code_verifier=None))["id_token"])[1]
-    protected = single.code(single.asking(client, nonce=None))
+    assert "nonce" not in decode_jwt(given(single.redeem(code, client, code_verifier=None))["id_token"])[1]
+    protected = single.code(single.auth_request(client, nonce=None))
     refused(single.redeem(protected, client, code_verifier=None), "code_verifier")
     assert given(single.redeem(protected, client))
 
 
 def test_a_code_is_bound_to_the_key_that_was_named(single: Platform) -> None:
     mine, theirs = Prover(single.url), Prover(single.url)
-    code = single.code(single.asking(dpop_jkt=mine.thumbprint))
+    code = single.code(single.auth_request(dpop_jkt=mine.thumbprint))
     refused(single.redeem(code), "DPoP")
     refused(single.redeem(code, headers=theirs.headers()), "DPoP")
     found = given(single.redeem(code, headers=mine.headers()))
     assert found["token_type"] == "DPoP"
-    assert opened(found["access_token"])[1]["cnf"] == {"jkt": mine.thumbprint}
+    assert decode_jwt(found["access_token"])[1]["cnf"] == {"jkt": mine.thumbprint}
 
 
 def test_a_key_that_was_not_named_may_be_shown_later(single: Platform) -> None:
     prover = Prover(single.url)
     found = given(single.redeem(single.code(), headers=prover.headers()))
-    assert opened(found["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
+    assert decode_jwt(found["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
 
 
 def test_strings_that_are_not_codes(single: Platform) -> None:
@@ -290,7 +301,7 @@ def test_an_expired_code(platform: Platform) -> None:
 def test_a_code_after_its_client_or_consent_changed(platform: Platform) -> None:
     """The client's grant, the scope in it, or the consent itself; a client that is disabled is nobody."""
     client = platform.define(grant_types=["authorization_code"])
-    codes = [platform.code(platform.asking(client)) for _ in range(3)]
+    codes = [platform.code(platform.auth_request(client)) for _ in range(3)]
     redefine(platform, client, scope="openid offline_access")
     refused(platform.redeem(codes[0], client), "things:read", error="invalid_scope")
     grant = {"grant_type": "authorization_code", "scopes": SCOPES.split(" "), "status": "disabled"}
@@ -358,7 +369,7 @@ def test_reusing_a_code_of_another_client_revokes_nothing(platform: Platform, ot
 def test_of_fifty_concurrent_redemptions_one_succeeds_and_is_revoked(platform: Platform) -> None:
     """Whoever does not win comes after the winner: it is a second use, and so nothing of the first lives on."""
     client = platform.define()
-    code = platform.code(platform.asking(client))
+    code = platform.code(platform.auth_request(client))
 
     def redeem(_: int) -> requests.Response:
         form = {
@@ -391,16 +402,16 @@ def test_of_fifty_concurrent_redemptions_one_succeeds_and_is_revoked(platform: P
 
 
 def test_the_scope_of_a_redemption_can_only_be_narrower(single: Platform) -> None:
-    code = single.code(single.asking(scope="openid things:read things:write"), scope="openid things:read")
+    code = single.code(single.auth_request(scope="openid things:read things:write"), scope="openid things:read")
     for scope in ("things:write", "things:read things:write", "profile", "gatepost:clients", "nothing"):
         refused(single.redeem(code, scope=scope), "exceeds what was agreed to", error="invalid_scope")
     found = given(single.redeem(code, scope="things:read"))
-    assert found["scope"] == opened(found["access_token"])[1]["scope"] == "things:read"
+    assert found["scope"] == decode_jwt(found["access_token"])[1]["scope"] == "things:read"
     assert "id_token" not in found
 
 
 def test_what_was_granted_is_what_is_given(single: Platform) -> None:
-    found = single.tokens(single.asking(scope="openid things:read things:write"), scope="openid things:write")
+    found = single.tokens(single.auth_request(scope="openid things:read things:write"), scope="openid things:write")
     assert found["scope"] == "openid things:write"
 
 
@@ -418,27 +429,27 @@ ACROSS = "openid offline_access things:read second:read"
 def test_an_authorization_may_span_several_resources(single: Platform, wide: tuple[Client, str]) -> None:
     """Each token is for one of them, with that one's scopes."""
     client, second = wide
-    code = single.code(single.asking(client, scope=ACROSS, resource=[single.api, second]))
+    code = single.code(single.auth_request(client, scope=ACROSS, resource=[single.api, second]))
     refused(single.redeem(code, client), "several resources", error="invalid_scope")
     refused(single.redeem(code, client, resource="https://elsewhere.example"), "resource", error="invalid_target")
     refused(single.redeem(code, client, resource=[single.api, second]), "one resource", error="invalid_target")
     found = given(single.redeem(code, client, resource=single.api))
     assert found["scope"] == "openid offline_access things:read"
-    assert opened(found["access_token"])[1]["aud"] == [single.api, single.url]
+    assert decode_jwt(found["access_token"])[1]["aud"] == [single.api, single.url]
     later = given(single.refresh(found["refresh_token"], client, resource=second))
     assert later["scope"] == "openid offline_access second:read"
-    assert opened(later["access_token"])[1]["aud"] == [second, single.url]
+    assert decode_jwt(later["access_token"])[1]["aud"] == [second, single.url]
 
 
 def test_a_resource_that_was_named_is_the_only_one(single: Platform, wide: tuple[Client, str]) -> None:
     """However it is asked for: by its name, by a scope of it, or since nothing else was granted."""
     client, second = wide
-    asked = single.asking(client, scope=ACROSS, resource=single.api)
+    asked = single.auth_request(client, scope=ACROSS, resource=single.api)
     code = single.code(asked)
     refused(single.redeem(code, client, resource=second), "not for this resource", error="invalid_target")
     refused(single.redeem(code, client, scope="second:read"), "not for this resource", error="invalid_target")
     found = given(single.redeem(code, client))
-    assert (found["scope"], opened(found["access_token"])[1]["aud"][0]) == (
+    assert (found["scope"], decode_jwt(found["access_token"])[1]["aud"][0]) == (
         "openid offline_access things:read",
         single.api,
     )
@@ -451,10 +462,10 @@ def test_a_sign_in_without_the_scopes_of_its_resource(single: Platform) -> None:
     """A scope that only tells about the person goes with any resource, and needs none."""
     own = f"urn:gatepost:{single.account}"
     for resource, audience in ((single.api, single.url), (own, [own, single.url])):
-        asked = single.asking(scope="openid profile things:read", resource=resource)
+        asked = single.auth_request(scope="openid profile things:read", resource=resource)
         found = single.tokens(asked, scope="openid profile")
         assert found["scope"] == "openid profile"
-        assert opened(found["access_token"])[1]["aud"] == audience
+        assert decode_jwt(found["access_token"])[1]["aud"] == audience
 
 
 # --- ID tokens
@@ -463,7 +474,7 @@ def test_a_sign_in_without_the_scopes_of_its_resource(single: Platform) -> None:
 @pytest.mark.parametrize("alg", [None, "RS256", "ES256", "EdDSA"])
 def test_an_id_token(single: Platform, alg: str | None) -> None:
     client = single.define(**({"id_token_signed_response_alg": alg} if alg else {}))
-    asked = single.asking(client, scope="openid profile")
+    asked = single.auth_request(client, scope="openid profile")
     found = single.tokens(asked, client, auth_time=1_700_000_000, acr="gold", amr=["pwd"])
     keys = KeySet.import_key_set(single.gatepost.session.get(f"{single.url}/oauth/jwks").json())
     read = jws.deserialize_compact(found["id_token"], keys, algorithms=[alg or "RS256"])
@@ -490,9 +501,9 @@ def test_scope_claims_are_in_the_id_token_only_of_clients_that_want_them(platfor
     client = platform.define(client_name="ID token claims")
 
     def in_id_tokens(**asked: Any) -> set[str]:
-        found = platform.tokens(platform.asking(client, scope="openid offline_access profile", **asked), client)
+        found = platform.tokens(platform.auth_request(client, scope="openid offline_access profile", **asked), client)
         again = given(platform.refresh(found["refresh_token"], client))
-        first, second = (CLAIMS.keys() & opened(each["id_token"])[1].keys() for each in (found, again))
+        first, second = (CLAIMS.keys() & decode_jwt(each["id_token"])[1].keys() for each in (found, again))
         assert first == second
         told = platform.gatepost.session.get(
             f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {found['access_token']}"}
@@ -520,22 +531,24 @@ def test_an_id_token_is_not_accepted_as_access_token(single: Platform) -> None:
 
 
 def test_an_id_token_contains_only_requested_claims(single: Platform) -> None:
-    claims = opened(single.tokens(single.asking(nonce=None, scope="openid"))["id_token"])[1]
+    claims = decode_jwt(single.tokens(single.auth_request(nonce=None, scope="openid"))["id_token"])[1]
     assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "at_hash"}
-    again = opened(given(single.refresh(single.tokens()["refresh_token"]))["id_token"])[1]
+    again = decode_jwt(given(single.refresh(single.tokens()["refresh_token"]))["id_token"])[1]
     assert "nonce" not in again, "OIDC Core 1.0, section 12.2: that of the first was the first's"
 
 
 def test_claims_that_were_asked_for_by_name(single: Platform) -> None:
     wanted = {"id_token": {"email": {"essential": True}, "unknown": None}, "userinfo": {"name": None}}
-    found = single.tokens(single.asking(scope="openid", claims=json.dumps(wanted)))
-    claims = opened(found["id_token"])[1]
+    found = single.tokens(single.auth_request(scope="openid", claims=json.dumps(wanted)))
+    claims = decode_jwt(found["id_token"])[1]
     assert claims["email"] == CLAIMS["email"]
     assert not {"name", "unknown", "given_name"} & set(claims)
 
 
 def test_requested_claims_that_the_handoff_lacks(single: Platform) -> None:
-    claims = opened(single.tokens(single.asking(scope="openid profile"), claims={"email": "x"})["id_token"])[1]
+    claims = decode_jwt(single.tokens(single.auth_request(scope="openid profile"), claims={"email": "x"})["id_token"])[
+        1
+    ]
     assert not set(CLAIMS) & set(claims)
 
 
@@ -548,15 +561,15 @@ def test_personal_data_and_tokens_are_not_stored_in_clear(sqlite_gatepost: Servi
     person = "unmistakable-person"
     said = {"name": "Unmistakable Name", "email": "unmistakable@example.com"}
     browser = Browser()
-    asked = mine.asking(
+    asked = mine.auth_request(
         scope="openid offline_access profile", login_hint="unmistakable-hint", state="unmistakable-state"
     )
     interaction = mine.interaction(browser, asked)
     handoff = mine.handoff(interaction, sub=person, claims=said, acr="unmistakable-acr")
-    _, told = sent_to(mine.come_back(browser, handoff))
+    _, told = redirect_target(mine.submit_handoff(browser, handoff))
     found = given(mine.redeem(told["code"]))
     given(mine.refresh(found["refresh_token"]))
-    pushed = mine.post("par", **mine.asking(login_hint="unmistakable-hint")).json()["request_uri"]
+    pushed = mine.post("par", **mine.auth_request(login_hint="unmistakable-hint")).json()["request_uri"]
     kept = b"".join(path.read_bytes() for path in sqlite_gatepost.directory.iterdir() if path.is_file())
     kept += sqlite_gatepost.directory.with_name(f"{sqlite_gatepost.directory.name}.log").read_bytes()
     assert mine.api.encode() in kept, "what may be found is found"

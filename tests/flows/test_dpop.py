@@ -11,11 +11,11 @@ import requests
 from joserfc.jwk import OKPKey, RSAKey
 
 from tests import wire
-from tests.login import CALLBACK, Browser, Platform, opened
+from tests.login import CALLBACK, Browser, Platform, decode_jwt
 from tests.proofs import Prover, fresh_nonce, hash_of
 from tests.service import Client, Service
 from tests.web_beside import web_beside
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 TOKENS = "/oauth/tokens"
 OPERATIONS = "gatepost:clients gatepost:scopes gatepost:deliveries gatepost:events"
@@ -65,7 +65,7 @@ def test_a_proof_binds_the_token_to_its_key(gatepost: Service, account_name: str
     answer = holder.ask()
     assert answer.status_code == 200, answer.text
     token = answer.json()["access_token"]
-    assert opened(token)[1]["cnf"] == {"jkt": holder.prover.thumbprint}
+    assert decode_jwt(token)[1]["cnf"] == {"jkt": holder.prover.thumbprint}
     form = {"token": token}
     told = gatepost.session.post(
         f"{gatepost.url}/oauth/introspect", data=form, headers={"Authorization": holder.client.basic}
@@ -77,7 +77,7 @@ def test_a_proof_binds_the_token_to_its_key(gatepost: Service, account_name: str
 def test_without_a_proof_a_token_is_bound_to_nothing(holder: Holder) -> None:
     answer = holder.gatepost.token_answer(holder.client, OPERATIONS)
     assert answer.json()["token_type"] == "Bearer"
-    assert "cnf" not in opened(answer.json()["access_token"])[1]
+    assert "cnf" not in decode_jwt(answer.json()["access_token"])[1]
     assert "DPoP-Nonce" not in answer.headers
 
 
@@ -87,7 +87,7 @@ def test_every_algorithm(holder: Holder, alg: str) -> None:
     answer = holder.ask(header={"alg": alg})
     assert answer.status_code == 200, answer.text
     token = answer.json()["access_token"]
-    assert opened(token)[1]["cnf"]["jkt"] == holder.prover.thumbprint
+    assert decode_jwt(token)[1]["cnf"]["jkt"] == holder.prover.thumbprint
     assert holder.send("GET", "/webhooks/deliveries", token, header={"alg": alg}).status_code == 200
 
 
@@ -123,7 +123,7 @@ def test_a_wrong_proof_is_refused_and_recorded(holder: Holder, name: str) -> Non
 def test_the_client_is_authenticated_before_its_proof_is_checked(holder: Holder) -> None:
     """A stranger learns nothing about proofs, but gets a nonce."""
     stranger = Client(holder.client.id, "gps_wrong")
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         answer = session.post(
             holder.url + TOKENS, data={"grant_type": "client_credentials"},
             headers={"Authorization": stranger.basic} | holder.prover.headers(htm="GET"),
@@ -163,7 +163,7 @@ def test_a_client_with_bound_tokens_must_send_a_proof(platform: Platform) -> Non
     answer = platform.ask(machine, grant_type="client_credentials", scope="things:read")
     check_refusal(answer, TOKENS, "invalid_dpop_proof", "send a proof")
     client = platform.define(dpop_bound_access_tokens=True)
-    code, prover = platform.code(platform.asking(client)), Prover(platform.url)
+    code, prover = platform.code(platform.auth_request(client)), Prover(platform.url)
     check_refusal(platform.redeem(code, client), TOKENS, "invalid_dpop_proof", "send a proof")
     answer = platform.redeem(code, client, headers=prover.headers())
     assert answer.json()["token_type"] == "DPoP", answer.text
@@ -189,14 +189,14 @@ def public_client(platform: Platform) -> Client:
 def test_a_public_clients_refresh_token_is_bound_to_the_key(gatepost: Service, account_name: str) -> None:
     platform = Platform(gatepost, account_name)
     client, prover, thief = public_client(platform), Prover(platform.url), Prover(platform.url)
-    answer = platform.redeem(platform.code(platform.asking(client)), client, headers=prover.headers())
+    answer = platform.redeem(platform.code(platform.auth_request(client)), client, headers=prover.headers())
     assert answer.status_code == 200, answer.text
     token = answer.json()["refresh_token"]
     for headers in (thief.headers(), NO_HEADERS):
         check_refusal(platform.refresh(token, client, headers=headers), TOKENS, "invalid_grant", "another key")
     again = platform.refresh(token, client, headers=prover.headers())
     assert again.status_code == 200, again.text
-    assert opened(again.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
+    assert decode_jwt(again.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
     check_refusal(
         platform.refresh(again.json()["refresh_token"], client, headers=thief.headers()), TOKENS, "invalid_grant"
     )
@@ -204,7 +204,7 @@ def test_a_public_clients_refresh_token_is_bound_to_the_key(gatepost: Service, a
 
 def test_a_public_client_that_begins_to_show_a_key_is_bound_from_then_on(platform: Platform) -> None:
     client, prover = public_client(platform), Prover(platform.url)
-    token = platform.tokens(platform.asking(client), client)["refresh_token"]
+    token = platform.tokens(platform.auth_request(client), client)["refresh_token"]
     token = platform.refresh(token, client, headers=prover.headers()).json()["refresh_token"]
     check_refusal(platform.refresh(token, client), TOKENS, "invalid_grant", "another key")
     assert platform.refresh(token, client, headers=prover.headers()).status_code == 200
@@ -225,23 +225,23 @@ def test_a_confidential_client_may_change_its_key(platform: Platform) -> None:
     token = platform.redeem(platform.code(), headers=Prover(platform.url).headers()).json()["refresh_token"]
     new = Prover(platform.url)
     answer = platform.refresh(token, headers=new.headers())
-    assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": new.thumbprint}
+    assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": new.thumbprint}
 
 
 def pushed(platform: Platform, prover: Prover, **parameters: Any) -> dict[str, Any]:
-    answer = platform.post("par", headers=prover.headers(path="/oauth/par"), **platform.asking(**parameters))
+    answer = platform.post("par", headers=prover.headers(path="/oauth/par"), **platform.auth_request(**parameters))
     assert answer.status_code == 201, answer.text
     assert answer.headers["DPoP-Nonce"]
     return {"client_id": platform.client.id, "request_uri": answer.json()["request_uri"]}
 
 
 def pushed_by_name(platform: Platform, prover: Prover) -> dict[str, Any]:
-    answer = platform.post("par", **platform.asking(dpop_jkt=prover.thumbprint))
+    answer = platform.post("par", **platform.auth_request(dpop_jkt=prover.thumbprint))
     return {"client_id": platform.client.id, "request_uri": answer.json()["request_uri"]}
 
 
 BINDING: dict[str, Callable[[Platform, Prover], dict[str, Any]]] = {
-    "dpop_jkt": lambda platform, prover: platform.asking(dpop_jkt=prover.thumbprint),
+    "dpop_jkt": lambda platform, prover: platform.auth_request(dpop_jkt=prover.thumbprint),
     "a pushed request with dpop_jkt": pushed_by_name,
     "a pushed request with a proof": pushed,
     "a pushed request with both": lambda platform, prover: pushed(platform, prover, dpop_jkt=prover.thumbprint),
@@ -255,15 +255,15 @@ def test_a_code_is_bound_to_the_key_that_was_named(platform: Platform, how: str)
     for headers in (NO_HEADERS, thief.headers()):
         check_refusal(platform.redeem(code, headers=headers), TOKENS, "invalid_grant", "another key")
     answer = platform.redeem(code, headers=prover.headers())
-    assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
+    assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
 
 
 def test_what_is_wrong_with_a_pushed_proof(platform: Platform) -> None:
     prover, other = Prover(platform.url), Prover(platform.url)
-    asking = platform.asking()
+    auth_request = platform.auth_request()
 
     def push(headers: Any, **changes: Any) -> requests.Response:
-        return platform.post("par", headers=headers, **(asking | changes))
+        return platform.post("par", headers=headers, **(auth_request | changes))
 
     first = push(prover.headers(path="/oauth/par", nonce=None))
     check_refusal(first, "/oauth/par", "use_dpop_nonce")
@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_pushed_proof(platform: Platform) -> None:
 
 @pytest.mark.parametrize("jkt", ["short", "A" * 44, "A" * 42 + "=", "A" * 42 + " "])
 def test_an_invalid_thumbprint_is_an_error_for_the_client(platform: Platform, jkt: str) -> None:
-    answer = platform.authorize(Browser(), platform.asking(dpop_jkt=jkt))
+    answer = platform.authorize(Browser(), platform.auth_request(dpop_jkt=jkt))
     assert answer.headers["Location"].startswith(CALLBACK)
     assert "error=invalid_request" in answer.headers["Location"]
 
@@ -430,7 +430,7 @@ def test_a_proof_is_used_once(holder: Holder) -> None:
     for scope in (OPERATIONS, "gatepost:scopes"):
         again = holder.gatepost.token_answer(holder.client, scope, headers)
         check_refusal(again, TOKENS, "invalid_dpop_proof", "used before")
-    fresh = holder.ask(jti=opened(headers["DPoP"])[1]["jti"])  # another proof, with an id that was used
+    fresh = holder.ask(jti=decode_jwt(headers["DPoP"])[1]["jti"])  # another proof, with an id that was used
     check_refusal(fresh, TOKENS, "invalid_dpop_proof", "used before")
 
 
@@ -505,7 +505,7 @@ EVERYWHERE: dict[str, tuple[str, str, dict[str, Any], int]] = {
 def test_a_nonce_comes_with_every_answer(holder: Holder, name: str) -> None:
     method, path, options, status = EVERYWHERE[name]
     headers = options.get("headers", {}) | {"DPoP": "x"}
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         answer = session.request(method, holder.url + path, **(options | {"headers": headers}))
         assert answer.status_code == status, answer.text
         without = session.request(method, holder.url + path, **options)

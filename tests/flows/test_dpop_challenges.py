@@ -15,7 +15,7 @@ from tests.assertions import assertion
 from tests.login import Platform
 from tests.proofs import Prover
 from tests.service import Client, Service
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 KEY = ECKey.generate_key("P-256", {"kid": "ec"})
 ENDPOINTS = ("/oauth/tokens", "/oauth/par")
@@ -34,7 +34,7 @@ def keyed(platform: Platform) -> Client:
 def form(platform: Platform, client: Client, path: str) -> dict[str, Any]:
     """A pushed request that is right, or a token request that is refused once the client is authenticated."""
     if path == "/oauth/par":
-        return platform.asking(client)
+        return platform.auth_request(client)
     return {"grant_type": "refresh_token", "refresh_token": "x"}
 
 
@@ -72,7 +72,7 @@ def test_a_challenge_looks_the_same_for_every_caller(platform: Platform, path: s
     prover, client = Prover(platform.url), platform.client
     callers = (client, Client(client.id, "gps_wrong"), Client(ids.new("cli"), "gps_wrong"))
     seen = []
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         for caller in callers * 4:
             sent = form(platform, caller, path)
             headers = {"Authorization": caller.basic} | prover.headers(path=path, nonce=None)

@@ -20,12 +20,12 @@ from gatepost.oauth.authorize.codes import code_id
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from gatepost.oauth.grants.token_exchange import ACCESS_TOKEN
 from tests.assertions import right_claims, signed
-from tests.fapi2 import Holder, Strict, key_set
-from tests.login import CALLBACK, VERIFIER, Browser, opened, sent_to
+from tests.fapi2 import Fapi2Platform, KeyHolder, key_set
+from tests.login import CALLBACK, VERIFIER, Browser, decode_jwt, redirect_target
 from tests.receiver import receiver
 from tests.service import Client, Service
 from tests.waiting import LIMIT
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 KEYS: dict[str, Key] = {
     "EC": ECKey.generate_key("P-256", {"kid": "ec"}),
@@ -63,20 +63,20 @@ UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def strict(gatepost: Service) -> Strict:
-    return Strict(gatepost, "fapi2")
+def strict(gatepost: Service) -> Fapi2Platform:
+    return Fapi2Platform(gatepost, "fapi2")
 
 
 @pytest.fixture(scope="module")
-def sqlite_strict(sqlite_gatepost: Service) -> Strict:
+def sqlite_strict(sqlite_gatepost: Service) -> Fapi2Platform:
     """For rules that no store can change."""
-    return Strict(sqlite_gatepost, "fapi2-sqlite")
+    return Fapi2Platform(sqlite_gatepost, "fapi2-sqlite")
 
 
 @pytest.fixture
-def own(gatepost: Service, account_name: str) -> Strict:
+def own(gatepost: Service, account_name: str) -> Fapi2Platform:
     """One that a test may change."""
-    return Strict(gatepost, account_name)
+    return Fapi2Platform(gatepost, account_name)
 
 
 # --- who may have it
@@ -105,7 +105,7 @@ def test_an_account_is_made_with_a_key_in_place_of_a_secret(
         "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
         "client_assertion": signed(KEYS["EC"], right_claims(made["client_id"], sqlite_gatepost.url)),
     }  # fmt: skip
-    holder = Holder(sqlite_gatepost.url)
+    holder = KeyHolder(sqlite_gatepost.url)
     answer = requests.post(url, data=sent, headers={"DPoP": holder.proof("POST", url)}, timeout=LIMIT)
     assert (answer.status_code, answer.json()["token_type"]) == (200, "DPoP")
 
@@ -142,7 +142,7 @@ def test_without_a_key_there_is_no_such_account(sqlite_gatepost: Service, accoun
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_it_is_refused_while_an_active_client_does_not_comply(own: Strict, name: str) -> None:
+def test_it_is_refused_while_an_active_client_does_not_comply(own: Fapi2Platform, name: str) -> None:
     members, member, word = UNFIT[name]
     own.set(profile="oauth21")
     answer = own.call("POST", "/oauth/clients", json=own.defining(**({"jwks": key_set(KEYS["EC"])} | members)))
@@ -159,11 +159,11 @@ def test_it_is_refused_while_an_active_client_does_not_comply(own: Strict, name:
     check_refusal(back, "/oauth/clients", code, member, word)
 
 
-def redefine(strict: Strict, client: str, **members: Any) -> requests.Response:
+def redefine(strict: Fapi2Platform, client: str, **members: Any) -> requests.Response:
     return strict.call("POST", "/oauth/clients", json={"client_id": client} | members)
 
 
-def test_it_is_refused_with_access_tokens_by_rs256(own: Strict) -> None:
+def test_it_is_refused_with_access_tokens_by_rs256(own: Fapi2Platform) -> None:
     own.set(profile="oauth21", signing_alg="RS256")
     with pytest.raises(BadSetting, match="signing_alg"):
         own.set(profile="fapi2")
@@ -185,7 +185,7 @@ def test_the_command_says_who_does_not_comply(sqlite_gatepost: Service, account_
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_a_client_that_does_not_comply_is_not_defined(sqlite_strict: Strict, name: str) -> None:
+def test_a_client_that_does_not_comply_is_not_defined(sqlite_strict: Fapi2Platform, name: str) -> None:
     members, member, word = UNFIT[name]
     answer = sqlite_strict.call(
         "POST", "/oauth/clients", json=sqlite_strict.defining(**({"jwks": key_set(KEYS["EC"])} | members))
@@ -195,14 +195,14 @@ def test_a_client_that_does_not_comply_is_not_defined(sqlite_strict: Strict, nam
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_nor_is_one_made_so_later(sqlite_strict: Strict, name: str) -> None:
+def test_nor_is_one_made_so_later(sqlite_strict: Fapi2Platform, name: str) -> None:
     members, member, word = UNFIT[name]
     answer = redefine(sqlite_strict, sqlite_strict.define().id, **members)
     code = "invalid_redirect_uri" if member == "redirect_uris" else "invalid_client_metadata"
     check_refusal(answer, "/oauth/clients", code, member, word)
 
 
-def test_the_defaults_are_those_of_the_profile(strict: Strict) -> None:
+def test_the_defaults_are_those_of_the_profile(strict: Fapi2Platform) -> None:
     """A method must be said: the default of the standard is a secret."""
     body = strict.defining(jwks=key_set(KEYS["EC"]))
     told = strict.call("POST", "/oauth/clients", json=body).json()
@@ -221,29 +221,29 @@ def test_the_defaults_are_those_of_the_profile(strict: Strict) -> None:
 # --- requests are pushed, by clients that say who they are
 
 
-def test_only_pushed_requests_are_taken(strict: Strict) -> None:
-    where, told = sent_to(strict.authorize(Browser(), strict.asking()))
+def test_only_pushed_requests_are_taken(strict: Fapi2Platform) -> None:
+    where, told = redirect_target(strict.authorize(Browser(), strict.auth_request()))
     assert (where, told["error"], told["iss"]) == (CALLBACK, "invalid_request", strict.url)
     assert "push" in told["error_description"]
-    posted = Browser().send(f"{strict.url}/oauth/authorize", strict.asking())
-    assert sent_to(posted)[1]["error"] == "invalid_request"
+    posted = Browser().send(f"{strict.url}/oauth/authorize", strict.auth_request())
+    assert redirect_target(posted)[1]["error"] == "invalid_request"
     assert strict.interaction(Browser(), strict.pushed())["client_id"] == strict.client.id
 
 
-def test_what_is_beside_the_pushed_request_does_not_count(strict: Strict) -> None:
-    beside = strict.asking(scope="openid profile", state="another", redirect_uri="https://evil.example/")
+def test_what_is_beside_the_pushed_request_does_not_count(strict: Fapi2Platform) -> None:
+    beside = strict.auth_request(scope="openid profile", state="another", redirect_uri="https://evil.example/")
     browser = Browser()
     interaction = strict.interaction(browser, beside | strict.pushed())
     assert [each["name"] for each in interaction["scopes"]] == ["openid", "offline_access", "things:read"]
-    where, told = sent_to(strict.come_back(browser, strict.handoff(interaction)))
+    where, told = redirect_target(strict.submit_handoff(browser, strict.handoff(interaction)))
     assert (where, told["state"]) == (CALLBACK, "a state")
 
 
 @pytest.mark.parametrize("path", ["par", "tokens", "introspect", "revoke"])
-def test_a_client_that_does_not_say_who_it_is(sqlite_strict: Strict, path: str) -> None:
+def test_a_client_that_does_not_say_who_it_is(sqlite_strict: Fapi2Platform, path: str) -> None:
     url = f"{sqlite_strict.url}/oauth/{path}"
-    sent = sqlite_strict.asking() | {"grant_type": "client_credentials", "token": "any"}
-    with elsewhere() as session:
+    sent = sqlite_strict.auth_request() | {"grant_type": "client_credentials", "token": "any"}
+    with session_from_new_address() as session:
         for own in ({}, {"client_secret": "gps_any"}):
             answer = session.post(url, data=sent | own, headers={"DPoP": sqlite_strict.holder.proof("POST", url)})
             check_refusal(answer, f"/oauth/{path}", "invalid_client")
@@ -261,7 +261,7 @@ PUSHED_WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PUSHED_WRONG)
-def test_what_is_wrong_is_said_when_it_is_pushed(sqlite_strict: Strict, name: str) -> None:
+def test_what_is_wrong_is_said_when_it_is_pushed(sqlite_strict: Fapi2Platform, name: str) -> None:
     changes, word = PUSHED_WRONG[name]
     answer = sqlite_strict.push(**changes)
     assert answer.status_code == 400, answer.text
@@ -279,9 +279,9 @@ AUDIENCES: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", AUDIENCES)
-def test_the_audience_of_an_assertion_is_the_issuer_as_text(sqlite_strict: Strict, name: str) -> None:
+def test_the_audience_of_an_assertion_is_the_issuer_as_text(sqlite_strict: Fapi2Platform, name: str) -> None:
     wrong = AUDIENCES[name](sqlite_strict.url)
-    for path, more in (("par", sqlite_strict.asking()), ("tokens", {"grant_type": "client_credentials"})):
+    for path, more in (("par", sqlite_strict.auth_request()), ("tokens", {"grant_type": "client_credentials"})):
         client = sqlite_strict.define()
         answer = sqlite_strict.post(
             path, client, client_assertion=sqlite_strict.assertion(client, aud=wrong), **aside(more, client)
@@ -297,10 +297,10 @@ def aside(form: dict[str, Any], client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "alg"), [("EC", "ES256"), ("RSA", "PS256"), ("OKP", "EdDSA"), ("OKP", "Ed25519")])
-def test_assertions_and_proofs_by_the_algorithms_of_the_profile(own: Strict, kind: str, alg: str) -> None:
+def test_assertions_and_proofs_by_the_algorithms_of_the_profile(own: Fapi2Platform, kind: str, alg: str) -> None:
     """The same key for both here, at every place that takes them."""
     own.client = own.define(KEYS[kind], scope="openid offline_access things:read")
-    own.holder = holder = Holder(own.url, KEYS[kind])
+    own.holder = holder = KeyHolder(own.url, KEYS[kind])
     url = f"{own.url}/oauth/"
     shown = {"alg": alg}
 
@@ -308,29 +308,29 @@ def test_assertions_and_proofs_by_the_algorithms_of_the_profile(own: Strict, kin
         headers = {"DPoP": holder.proof("POST", url + path, header=shown)}
         return own.post(path, headers=headers, client_assertion=own.assertion(header=shown), **form)
 
-    pushed = post("par", **own.asking())
+    pushed = post("par", **own.auth_request())
     assert pushed.status_code == 201, pushed.text
     code = own.code({"client_id": own.client.id, "request_uri": pushed.json()["request_uri"]})
     redeemed = post("tokens", grant_type="authorization_code", code=code, redirect_uri=CALLBACK, code_verifier=VERIFIER)
     assert redeemed.status_code == 200, redeemed.text
     token = redeemed.json()["access_token"]
-    told = opened(token)[1]
+    told = decode_jwt(token)[1]
     assert told["cnf"] == {"jkt": KEYS[kind].thumbprint()}
     headers = {"DPoP": holder.proof("GET", f"{url}userinfo", token, header=shown)}
     assert own.call("GET", "/oauth/userinfo", token, headers=headers).json()["sub"] == told["sub"]
 
 
-def test_assertions_by_rs256_are_refused(strict: Strict) -> None:
+def test_assertions_by_rs256_are_refused(strict: Fapi2Platform) -> None:
     client = strict.define(KEYS["RSA"])
     weak = {"alg": "RS256"}
-    for path, more in (("par", strict.asking(client)), ("tokens", {}), ("introspect", {}), ("revoke", {})):
+    for path, more in (("par", strict.auth_request(client)), ("tokens", {}), ("introspect", {}), ("revoke", {})):
         answer = strict.post(path, client, client_assertion=strict.assertion(client, header=weak), token="x", **more)
         check_refusal(answer, f"/oauth/{path}", "invalid_client")
     assert strict.push(client).status_code == 201
 
 
-def test_proofs_by_rs256_are_refused(own: Strict) -> None:
-    own.holder = holder = Holder(own.url, KEYS["RSA"])
+def test_proofs_by_rs256_are_refused(own: Fapi2Platform) -> None:
+    own.holder = holder = KeyHolder(own.url, KEYS["RSA"])
     weak = {"alg": "RS256"}
     url = f"{own.url}/oauth/"
     at_par = own.push(headers={"DPoP": holder.proof("POST", f"{url}par", header=weak)})
@@ -348,17 +348,17 @@ def test_proofs_by_rs256_are_refused(own: Strict) -> None:
 
 
 @pytest.mark.parametrize("alg", ["ES256", "EdDSA"])
-def test_tokens_are_signed_by_the_algorithms_of_the_profile(own: Strict, alg: str) -> None:
+def test_tokens_are_signed_by_the_algorithms_of_the_profile(own: Fapi2Platform, alg: str) -> None:
     own.set(signing_alg=alg)
     own.client = own.define(id_token_signed_response_alg=alg)
     tokens = own.tokens()
-    assert {opened(tokens[name])[0]["alg"] for name in ("access_token", "id_token")} == {alg}
+    assert {decode_jwt(tokens[name])[0]["alg"] for name in ("access_token", "id_token")} == {alg}
 
 
 # --- tokens are bound to a key, however they are obtained
 
 
-def every_grant(own: Strict, headers: dict[str, Any]) -> dict[str, requests.Response]:
+def every_grant(own: Fapi2Platform, headers: dict[str, Any]) -> dict[str, requests.Response]:
     """A right request by each grant type, but for the headers; each value that can be called is made anew."""
     machine = own.define(
         grant_types=["client_credentials", JWT_BEARER, TOKEN_EXCHANGE], redirect_uris=None, scope="things:read",
@@ -392,24 +392,24 @@ def every_grant(own: Strict, headers: dict[str, Any]) -> dict[str, requests.Resp
     return found
 
 
-def test_every_grant_type_gives_tokens_bound_to_the_key(own: Strict) -> None:
+def test_every_grant_type_gives_tokens_bound_to_the_key(own: Fapi2Platform) -> None:
     found = every_grant(own, {})
     assert set(found) == {"client_credentials", "authorization_code", "refresh_token", TOKEN_EXCHANGE, JWT_BEARER}
     for grant, answer in found.items():
         assert answer.status_code == 200, (grant, answer.text)
         assert answer.json()["token_type"] == "DPoP"
-        assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": own.holder.key.thumbprint()}
+        assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": own.holder.key.thumbprint()}
 
 
-def test_no_grant_type_gives_one_without_a_proof(own: Strict) -> None:
+def test_no_grant_type_gives_one_without_a_proof(own: Fapi2Platform) -> None:
     for grant, answer in every_grant(own, {"DPoP": None}).items():
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_dpop_proof"), grant
 
 
-def test_a_code_is_bound_to_the_key_that_pushed_it(own: Strict) -> None:
+def test_a_code_is_bound_to_the_key_that_pushed_it(own: Fapi2Platform) -> None:
     """By its proof or by `dpop_jkt`; another key gets nothing, and may not push in its name."""
-    another = Holder(own.url)
-    named = own.asking(dpop_jkt=own.holder.key.thumbprint())
+    another = KeyHolder(own.url)
+    named = own.auth_request(dpop_jkt=own.holder.key.thumbprint())
     answer = own.post("par", headers={"DPoP": another.proof("POST", f"{own.url}/oauth/par")}, **named)
     check_refusal(answer, "/oauth/par", "invalid_dpop_proof", "dpop_jkt")
     by_name = own.post("par", headers={"DPoP": None}, **named).json()["request_uri"]
@@ -424,7 +424,7 @@ def test_a_code_is_bound_to_the_key_that_pushed_it(own: Strict) -> None:
 
 
 @pytest.mark.parametrize(("profile", "seconds"), [("fapi2", 60), ("oauth21", 600)])
-def test_a_code_lives_for_a_minute_at_most(own: Strict, profile: str, seconds: int) -> None:
+def test_a_code_lives_for_a_minute_at_most(own: Fapi2Platform, profile: str, seconds: int) -> None:
     own.set(authorization_code_lifetime="600", profile=profile)
     before = clock.now()
     code = own.code()
@@ -434,7 +434,7 @@ def test_a_code_lives_for_a_minute_at_most(own: Strict, profile: str, seconds: i
     assert before <= kept.expires_at - timedelta(seconds=seconds) <= after + timedelta(seconds=1)
 
 
-def test_a_shorter_life_stays_shorter(own: Strict) -> None:
+def test_a_shorter_life_stays_shorter(own: Fapi2Platform) -> None:
     own.set(authorization_code_lifetime="10")
     code, now = own.code(), clock.now()
     kept = own.gatepost.opened.store.read_now(lambda tx: codes.load(tx, own.account, code_id(code)))
@@ -442,7 +442,7 @@ def test_a_shorter_life_stays_shorter(own: Strict) -> None:
     assert kept.expires_at <= now + timedelta(seconds=11)
 
 
-def test_refresh_tokens_are_not_rotated(own: Strict) -> None:
+def test_refresh_tokens_are_not_rotated(own: Fapi2Platform) -> None:
     """With no grace at all, and whichever key is shown: the client says who it is by its own."""
     own.set(refresh_grace="0")
     first = own.tokens()["refresh_token"]
@@ -451,7 +451,7 @@ def test_refresh_tokens_are_not_rotated(own: Strict) -> None:
         answer = own.refresh(first)
         assert (answer.status_code, answer.json()["refresh_token"]) == (200, first)
         seen.add(answer.json()["access_token"])
-        own.holder = Holder(own.url)
+        own.holder = KeyHolder(own.url)
     assert len(seen) == 3
     assert own.entries("oauth.token.reused") == []
 
@@ -459,11 +459,11 @@ def test_refresh_tokens_are_not_rotated(own: Strict) -> None:
 # --- going back
 
 
-def test_going_back(own: Strict) -> None:
+def test_going_back(own: Fapi2Platform) -> None:
     """What the profile forbids is there again; what was bound stays bound."""
     tokens = own.tokens()
     own.set(profile="oauth21")
-    assert own.interaction(Browser(), own.asking())["client_id"] == own.client.id
+    assert own.interaction(Browser(), own.auth_request())["client_id"] == own.client.id
     refreshed = own.refresh(tokens["refresh_token"])
     assert refreshed.json()["refresh_token"] != tokens["refresh_token"]
     free = own.ask(own.first, headers={"DPoP": None}, grant_type="client_credentials", scope="gatepost:clients")

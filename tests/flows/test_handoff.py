@@ -19,7 +19,7 @@ from gatepost.oauth.scopes import PROTOCOL_CLAIMS
 from gatepost.store.transaction import Tx
 from tests.assertions import b64
 from tests.flows.test_authorize import check_back, check_nowhere
-from tests.login import CLAIMS, LOGIN_URL, SCOPES, Browser, Platform, opened, sent_to
+from tests.login import CLAIMS, LOGIN_URL, SCOPES, Browser, Platform, decode_jwt, redirect_target
 from tests.receiver import Answer, receiver
 from tests.service import Service
 from tests.wire import check_refusal
@@ -59,7 +59,7 @@ def stored(gatepost: Service) -> Platform:
 
 def begun(platform: Platform, **changes: Any) -> tuple[Browser, dict[str, Any]]:
     browser = Browser()
-    return browser, platform.interaction(browser, platform.asking(**changes))
+    return browser, platform.interaction(browser, platform.auth_request(**changes))
 
 
 def now() -> int:
@@ -71,8 +71,8 @@ def now() -> int:
 
 def test_the_client_gets_a_code(stored: Platform) -> None:
     browser, interaction = begun(stored)
-    answer = stored.come_back(browser, stored.handoff(interaction))
-    where, told = sent_to(answer)
+    answer = stored.submit_handoff(browser, stored.handoff(interaction))
+    where, told = redirect_target(answer)
     assert where == "https://app.example/callback"
     assert set(told) == {"code", "state", "iss"}
     assert (told["state"], told["iss"]) == ("a state", stored.url)
@@ -82,7 +82,7 @@ def test_the_client_gets_a_code(stored: Platform) -> None:
 def test_the_handoff_may_be_posted(platform: Platform) -> None:
     browser, interaction = begun(platform)
     answer = browser.send(f"{platform.url}/oauth/authorize", {"handoff": platform.handoff(interaction)})
-    assert "code" in sent_to(answer)[1]
+    assert "code" in redirect_target(answer)[1]
 
 
 RIGHT: dict[str, Callable[[Platform, dict[str, Any]], str]] = {
@@ -110,7 +110,7 @@ def padded(platform: Platform, interaction: dict[str, Any], size: int) -> str:
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_valid_handoff(platform: Platform, name: str) -> None:
     browser, interaction = begun(platform)
-    assert "code" in sent_to(platform.come_back(browser, RIGHT[name](platform, interaction)))[1]
+    assert "code" in redirect_target(platform.submit_handoff(browser, RIGHT[name](platform, interaction)))[1]
 
 
 # --- what is wrong: nobody is redirected, and nothing is used up
@@ -153,7 +153,10 @@ WRONG: dict[str, tuple[Make, str]] = {
         f"typ {each}": (lambda p, i, each=each: p.handoff(i, header={"typ": each}), UNVERIFIED)  # type: ignore[misc]
         for each in ("JWT", "at+jwt", "dpop+jwt", "gatepost-interaction+jwt", "gatepost-revoke+jwt")
     },
-    "our own interaction": (lambda p, i: sent_to(p.authorize(Browser(), p.asking()))[1]["interaction"], "interaction"),
+    "our own interaction": (
+        lambda p, i: redirect_target(p.authorize(Browser(), p.auth_request()))[1]["interaction"],
+        "interaction",
+    ),
     "an ID token": (lambda p, i: str(p.tokens()["id_token"]), "interaction"),
     "no JWT": (lambda p, i: "x", "interaction"),
     "two dots": (lambda p, i: "..", "interaction"),
@@ -200,8 +203,8 @@ WRONG: dict[str, tuple[Make, str]] = {
 def test_an_invalid_handoff(platform: Platform, name: str) -> None:
     make, words = WRONG[name]
     browser, interaction = begun(platform)
-    check_nowhere(platform.come_back(browser, make(platform, interaction)), words)
-    assert "code" in sent_to(platform.come_back(browser, platform.handoff(interaction)))[1]
+    check_nowhere(platform.submit_handoff(browser, make(platform, interaction)), words)
+    assert "code" in redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))[1]
 
 
 @pytest.mark.parametrize(
@@ -231,35 +234,35 @@ def test_the_key_of_another_account(platform: Platform, other: Platform) -> None
         platform.handoff(interaction, iss=other.account),
         other.handoff(interaction, iss=platform.account, header={"kid": "ec"}),
     ):
-        check_nowhere(platform.come_back(browser, sent))
-    theirs = other.interaction(browser, other.asking())
-    check_nowhere(platform.come_back(browser, platform.handoff(theirs)), "no such interaction")
-    check_nowhere(platform.come_back(browser, platform.handoff(theirs, iss=other.account)), UNVERIFIED)
+        check_nowhere(platform.submit_handoff(browser, sent))
+    theirs = other.interaction(browser, other.auth_request())
+    check_nowhere(platform.submit_handoff(browser, platform.handoff(theirs)), "no such interaction")
+    check_nowhere(platform.submit_handoff(browser, platform.handoff(theirs, iss=other.account)), UNVERIFIED)
     for mine, told in ((platform, interaction), (other, theirs)):
-        assert "code" in sent_to(mine.come_back(browser, mine.handoff(told)))[1], "and both are still open"
+        assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(told)))[1], "and both are still open"
 
 
 def test_a_handoff_in_another_browser(stored: Platform) -> None:
     """Neither one that began nothing here, nor one that began something of its own."""
     browser, interaction = begun(stored)
     sent = stored.handoff(interaction)
-    check_nowhere(stored.come_back(Browser(), sent), "this browser sent no cookie")
+    check_nowhere(stored.submit_handoff(Browser(), sent), "this browser sent no cookie")
     victim, _ = begun(stored)
-    check_nowhere(stored.come_back(victim, sent), "another browser")
+    check_nowhere(stored.submit_handoff(victim, sent), "another browser")
     forged = Browser()
     forged.session.cookies.update(dict.fromkeys(browser.session.cookies.get_dict(), "A" * 43))
-    check_nowhere(stored.come_back(forged, sent), "another browser")
-    assert "code" in sent_to(stored.come_back(browser, sent))[1]
+    check_nowhere(stored.submit_handoff(forged, sent), "another browser")
+    assert "code" in redirect_target(stored.submit_handoff(browser, sent))[1]
 
 
 def test_interactions_of_one_browser_are_independent(stored: Platform) -> None:
     browser = Browser()
-    told = {state: stored.interaction(browser, stored.asking(state=state)) for state in ("one", "two", "three")}
+    told = {state: stored.interaction(browser, stored.auth_request(state=state)) for state in ("one", "two", "three")}
     for state in reversed(told):
-        _, back = sent_to(stored.come_back(browser, stored.handoff(told[state], sub=state)))
+        _, back = redirect_target(stored.submit_handoff(browser, stored.handoff(told[state], sub=state)))
         assert back["state"] == state
         given = stored.redeem(back["code"]).json()
-        assert opened(given["access_token"])[1]["sub"] == f"{stored.account}.{state}"
+        assert decode_jwt(given["access_token"])[1]["sub"] == f"{stored.account}.{state}"
 
 
 # --- once, and in time
@@ -268,17 +271,17 @@ def test_interactions_of_one_browser_are_independent(stored: Platform) -> None:
 def test_an_interaction_is_finished_once(stored: Platform) -> None:
     browser, interaction = begun(stored)
     sent = stored.handoff(interaction)
-    _, told = sent_to(stored.come_back(browser, sent))
+    _, told = redirect_target(stored.submit_handoff(browser, sent))
     for again in (sent, stored.handoff(interaction), stored.handoff(interaction, sub=None, error="access_denied")):
-        check_nowhere(stored.come_back(browser, again), "completed or has expired")
+        check_nowhere(stored.submit_handoff(browser, again), "completed or has expired")
     assert stored.redeem(told["code"]).status_code == 200, "nor does trying again spoil what was given"
 
 
 def test_a_denial_finishes_the_interaction(stored: Platform) -> None:
     browser, interaction = begun(stored)
     denied = stored.handoff(interaction, sub=None, scope=None, error="access_denied", error_description='Nö, "no"')
-    check_back(stored.come_back(browser, denied), stored, "access_denied", "N?, 'no'")
-    check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "completed or has expired")
+    check_back(stored.submit_handoff(browser, denied), stored, "access_denied", "N?, 'no'")
+    check_nowhere(stored.submit_handoff(browser, stored.handoff(interaction)), "completed or has expired")
     [entry] = [each for each in stored.entries("oauth.consent.refused") if each["subject"] == interaction["jti"]]
     assert (entry["data"]["client"], entry["data"]["error"]) == (stored.client.id, "access_denied")
 
@@ -291,29 +294,29 @@ def test_an_expired_interaction(stored: Platform) -> None:
         return len(tx._connection.select(statement, {"id": ids.raw(interaction["jti"]), "at": now() * 1000}))
 
     assert stored.gatepost.opened.store.run_now(expire) == 1
-    check_nowhere(stored.come_back(browser, stored.handoff(interaction)), "completed or has expired")
+    check_nowhere(stored.submit_handoff(browser, stored.handoff(interaction)), "completed or has expired")
 
 
 def test_of_fifty_concurrent_handoffs_one_gives_a_code(stored: Platform) -> None:
     client = stored.define()
     browser = Browser()
-    interaction = stored.interaction(browser, stored.asking(client))
+    interaction = stored.interaction(browser, stored.auth_request(client))
     sent, cookies = stored.handoff(interaction), browser.session.cookies.get_dict()
 
-    def come_back(_: int) -> requests.Response:
+    def submit_handoff(_: int) -> requests.Response:
         return requests.get(
             f"{stored.url}/oauth/authorize", {"handoff": sent}, cookies=cookies, allow_redirects=False
         )  # fmt: skip
 
     with ThreadPoolExecutor(25) as pool:
-        answers = list(pool.map(come_back, range(50)))
+        answers = list(pool.map(submit_handoff, range(50)))
     [one] = [answer for answer in answers if answer.status_code == 303]
     for each in answers:
         if each is not one:
             check_nowhere(each, "completed or has expired")
     given = [each for each in stored.entries("oauth.consent.given") if each["data"]["client"] == client.id]
     assert len(given) == 1
-    assert stored.redeem(sent_to(one)[1]["code"], client).status_code == 200
+    assert stored.redeem(redirect_target(one)[1]["code"], client).status_code == 200
 
 
 # --- what the client wanted of the person
@@ -332,9 +335,9 @@ UNMET: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_an_authentication_that_does_not_meet_the_request(platform: Platform, name: str) -> None:
     asked, said, error = UNMET[name]
     browser, interaction = begun(platform, **asked)
-    check_back(platform.come_back(browser, platform.handoff(interaction, **said)), platform, error)
+    check_back(platform.submit_handoff(browser, platform.handoff(interaction, **said)), platform, error)
     browser, interaction = begun(platform, **asked)
-    assert "code" in sent_to(platform.come_back(browser, platform.handoff(interaction, acr="gold")))[1]
+    assert "code" in redirect_target(platform.submit_handoff(browser, platform.handoff(interaction, acr="gold")))[1]
 
 
 def test_a_person_other_than_the_hinted_one(platform: Platform) -> None:
@@ -343,9 +346,11 @@ def test_a_person_other_than_the_hinted_one(platform: Platform) -> None:
     for asked in ({"id_token_hint": hint}, {"claims": named}, {"id_token_hint": hint, "claims": named}):
         browser, interaction = begun(platform, **asked)
         assert interaction["sub"] == "ada"
-        check_back(platform.come_back(browser, platform.handoff(interaction, sub="bob")), platform, "login_required")
+        check_back(
+            platform.submit_handoff(browser, platform.handoff(interaction, sub="bob")), platform, "login_required"
+        )
         browser, interaction = begun(platform, **asked)
-        assert "code" in sent_to(platform.come_back(browser, platform.handoff(interaction)))[1]
+        assert "code" in redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))[1]
 
 
 @pytest.mark.parametrize("error", ["login_required", "consent_required", "interaction_required", "access_denied"])
@@ -353,7 +358,7 @@ def test_what_the_login_application_answers_to_prompt_none(platform: Platform, e
     browser, interaction = begun(platform, prompt="none")
     assert interaction["prompt"] == "none"
     sent = platform.handoff(interaction, sub=None, scope=None, auth_time=None, claims=None, error=error)
-    _, told = sent_to(platform.come_back(browser, sent))
+    _, told = redirect_target(platform.submit_handoff(browser, sent))
     assert told == {"error": error, "state": "a state", "iss": platform.url}
 
 
@@ -375,16 +380,16 @@ def test_a_client_that_was_disabled_or_lost_its_redirect_uri(
     """Nothing goes to an address that is no longer registered, be it a code or an error."""
     client = stored.define()
     browser = Browser()
-    interaction = stored.interaction(browser, stored.asking(client))
+    interaction = stored.interaction(browser, stored.auth_request(client))
     redefine(stored, client.id, **change)
-    check_nowhere(stored.come_back(browser, stored.handoff(interaction, **said)), "no longer")
+    check_nowhere(stored.submit_handoff(browser, stored.handoff(interaction, **said)), "no longer")
 
 
 def test_only_codes_are_returned_whatever_the_stored_client_allows(stored: Platform) -> None:
     """Though somebody wrote into the store that it may have tokens at once, or give passwords."""
     client = stored.define()
     browser = Browser()
-    interaction = stored.interaction(browser, stored.asking(client))
+    interaction = stored.interaction(browser, stored.auth_request(client))
 
     def tamper(tx: Tx) -> None:
         found = client_rows.load(tx, client.id)
@@ -400,9 +405,9 @@ def test_only_codes_are_returned_whatever_the_stored_client_allows(stored: Platf
 
     stored.gatepost.opened.store.run_now(tamper)
     for kind in ("token", "id_token token", "code token"):
-        answer = stored.authorize(browser, stored.asking(client, response_type=kind))
+        answer = stored.authorize(browser, stored.auth_request(client, response_type=kind))
         check_back(answer, stored, "unsupported_response_type")
-    _, told = sent_to(stored.come_back(browser, stored.handoff(interaction)))
+    _, told = redirect_target(stored.submit_handoff(browser, stored.handoff(interaction)))
     assert set(told) == {"code", "state", "iss"}
     for kind in TAMPERED:
         answer = stored.ask(client, grant_type=kind, username="ada", password="x", scope="openid")
@@ -415,48 +420,48 @@ TAMPERED = ("password", "implicit")
 def test_a_scope_that_the_client_lost(stored: Platform) -> None:
     client = stored.define()
     browser = Browser()
-    interaction = stored.interaction(browser, stored.asking(client))
-    other_one = stored.interaction(browser, stored.asking(client))
+    interaction = stored.interaction(browser, stored.auth_request(client))
+    other_one = stored.interaction(browser, stored.auth_request(client))
     redefine(stored, client.id, scope=SCOPES.replace(" things:read", ""))
-    check_back(stored.come_back(browser, stored.handoff(interaction)), stored, "invalid_scope", "things:read")
+    check_back(stored.submit_handoff(browser, stored.handoff(interaction)), stored, "invalid_scope", "things:read")
     less = stored.handoff(other_one, scope="openid")
-    assert "code" in sent_to(stored.come_back(browser, less))[1], "what was granted is what counts"
+    assert "code" in redirect_target(stored.submit_handoff(browser, less))[1], "what was granted is what counts"
 
 
 def test_a_grant_that_was_disabled(stored: Platform) -> None:
     client = stored.define(grant_types=["authorization_code"])
     browser = Browser()
-    interaction = stored.interaction(browser, stored.asking(client))
+    interaction = stored.interaction(browser, stored.auth_request(client))
     grant = {"grant_type": "authorization_code", "scopes": SCOPES.split(" "), "status": "disabled"}
     redefine(stored, client.id, grants=[grant])
-    check_back(stored.come_back(browser, stored.handoff(interaction)), stored, "unauthorized_client")
+    check_back(stored.submit_handoff(browser, stored.handoff(interaction)), stored, "unauthorized_client")
 
 
 def test_a_scope_that_was_retired(gatepost: Service) -> None:
     mine = Platform(gatepost, "handoff-retired")
     browser, interaction = begun(mine)
     mine.define_scope(name="things:read", status="retired", redefine=True)
-    check_back(mine.come_back(browser, mine.handoff(interaction)), mine, "invalid_scope", "things:read")
+    check_back(mine.submit_handoff(browser, mine.handoff(interaction)), mine, "invalid_scope", "things:read")
 
 
 def test_an_account_that_was_suspended(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "handoff-suspended")
     browser, interaction = begun(mine)
     sqlite_gatepost.cli("account", "suspend", mine.name)
-    check_nowhere(mine.come_back(browser, mine.handoff(interaction)), "interaction")
+    check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), "interaction")
     sqlite_gatepost.cli("account", "resume", mine.name)
-    assert "code" in sent_to(mine.come_back(browser, mine.handoff(interaction)))[1]
+    assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(interaction)))[1]
 
 
 def test_a_login_key_that_was_removed(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "handoff-rekeyed")
     browser, interaction = begun(mine)
     sqlite_gatepost.cli("account", "set", mine.name, f"login_jwks={key_set(KEY)}")
-    check_nowhere(mine.come_back(browser, mine.handoff(interaction)), UNVERIFIED)
-    assert "code" in sent_to(mine.come_back(browser, mine.handoff(interaction, KEY)))[1]
+    check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), UNVERIFIED)
+    assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(interaction, KEY)))[1]
     browser, interaction = begun(mine)
     sqlite_gatepost.cli("account", "set", mine.name, "login_jwks=")
-    check_nowhere(mine.come_back(browser, mine.handoff(interaction, KEY)), UNVERIFIED)
+    check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction, KEY)), UNVERIFIED)
 
 
 # --- keys that are published
@@ -468,8 +473,8 @@ def test_login_keys_that_are_fetched_from_a_url(gatepost: Service) -> None:
         mine = Platform(gatepost, "handoff-published", f"login_jwks={keys.url}", key=KEY)
         for key in (KEY, KEYS["RS256"]):
             browser, interaction = begun(mine)
-            check_nowhere(mine.come_back(browser, mine.handoff(interaction, ATTACKER)), UNVERIFIED)
-            assert "code" in sent_to(mine.come_back(browser, mine.handoff(interaction, key)))[1]
+            check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction, ATTACKER)), UNVERIFIED)
+            assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(interaction, key)))[1]
         assert {each.headers[":method"] for each in keys.requests} == {"GET"}
         assert not [each for each in keys.requests if "cookie" in each.headers or "authorization" in each.headers]
         assert len(keys.requests) <= len(gatepost.web_processes()), "they are remembered"
@@ -495,7 +500,7 @@ def test_a_key_set_url_without_keys(sqlite_gatepost: Service, account_name: str,
     with receiver(NOT_KEYS[name]) as keys:
         mine = Platform(sqlite_gatepost, f"no-keys-{account_name}", f"login_jwks={keys.url}", key=KEY)
         browser, interaction = begun(mine)
-        check_nowhere(mine.come_back(browser, mine.handoff(interaction)), UNVERIFIED)
+        check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), UNVERIFIED)
         assert len(keys.requests) == 1
 
 
@@ -504,4 +509,4 @@ def test_a_key_set_url_that_is_unreachable(sqlite_gatepost: Service) -> None:
         address = keys.url
     mine = Platform(sqlite_gatepost, "handoff-nobody", f"login_jwks={address}", key=KEY)
     browser, interaction = begun(mine)
-    check_nowhere(mine.come_back(browser, mine.handoff(interaction)), UNVERIFIED)
+    check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), UNVERIFIED)

@@ -6,7 +6,7 @@ import requests
 from gatepost.web.app import ROUTES
 from gatepost.web.responses import VERSION
 from tests.service import Service
-from tests.wire import NOT_FOR_SCRIPTS, check_every_answer, check_refusal, exchange, request
+from tests.wire import PATH_WITHOUT_CORS, check_every_answer, check_refusal, exchange, request
 
 UNKNOWN = [
     "/", "/oauth", "/oauth/", "/oauth/client", "/oauth/clients/", "/oauth/clients/cli_1", "/OAUTH/clients",
@@ -26,7 +26,7 @@ def test_an_unknown_path(sqlite_gatepost: Service, method: str, path: str) -> No
     check_refusal(answer, path, "not_found", "no such path")
 
 
-SCRIPTABLE = [path for path in ROUTES if path != NOT_FOR_SCRIPTS]
+SCRIPTABLE = [path for path in ROUTES if path != PATH_WITHOUT_CORS]
 EVERY = [(path, method) for path, route in ROUTES.items() for method in route.methods]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 OTHER = [(path, method) for path, route in ROUTES.items() for method in METHODS if method not in route.methods]
@@ -37,7 +37,7 @@ def test_another_method(sqlite_gatepost: Service, path: str, method: str) -> Non
     answer = sqlite_gatepost.session.request(method, f"{sqlite_gatepost.url}{path}")
     check_refusal(answer, path, "method_not_allowed")
     allowed = {*ROUTES[path].methods} | ({"HEAD"} if "GET" in ROUTES[path].methods else set())
-    allowed |= set() if path == NOT_FOR_SCRIPTS else {"OPTIONS"}
+    allowed |= set() if path == PATH_WITHOUT_CORS else {"OPTIONS"}
     assert set(answer.headers["Allow"].split(", ")) == allowed
 
 
@@ -92,13 +92,13 @@ def test_a_browser_may_ask_from_anywhere_but_without_credentials(sqlite_gatepost
 
 def test_no_script_of_another_site_reads_the_authorization_endpoint(sqlite_gatepost: Service) -> None:
     """Browsers are sent there; a page that could ask from a script might read where they are sent back to."""
-    url, asked = f"{sqlite_gatepost.url}{NOT_FOR_SCRIPTS}", {"Origin": "https://app.example.com"}
+    url, asked = f"{sqlite_gatepost.url}{PATH_WITHOUT_CORS}", {"Origin": "https://app.example.com"}
     preflight = sqlite_gatepost.session.options(url, headers=asked | {"Access-Control-Request-Method": "POST"})
-    check_refusal(preflight, NOT_FOR_SCRIPTS, "method_not_allowed")
+    check_refusal(preflight, PATH_WITHOUT_CORS, "method_not_allowed")
     assert preflight.headers["Allow"] == "GET, POST, HEAD"
-    for method in ROUTES[NOT_FOR_SCRIPTS].methods:
+    for method in ROUTES[PATH_WITHOUT_CORS].methods:
         answer = sqlite_gatepost.session.request(method, url, headers=asked)
-        check_refusal(answer, NOT_FOR_SCRIPTS, "invalid_request")
+        check_refusal(answer, PATH_WITHOUT_CORS, "invalid_request")
         assert "Set-Cookie" not in answer.headers
 
 
@@ -117,7 +117,7 @@ def test_the_version_it_speaks(sqlite_gatepost: Service, path: str, method: str)
         method, f"{sqlite_gatepost.url}{path}", headers={"Gatepost-Version": VERSION}
     )
     assert "unsupported_version" not in answer.text
-    check_every_answer(lower(answer), cors=path != NOT_FOR_SCRIPTS)
+    check_every_answer(lower(answer), cors=path != PATH_WITHOUT_CORS)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ from gatepost.web.tokens import ASSERTION_TYPE
 from gatepost.webhooks.fanout import create_deliveries
 from tests import service
 from tests.assertions import assertion, signed
-from tests.login import Platform, opened
+from tests.login import Platform, decode_jwt
 from tests.proofs import Prover
 from tests.service import Client, Service
 from tests.waiting import LIMIT
 from tests.web_beside import web_beside
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 INACTIVE = {"active": False}
 
@@ -76,18 +76,20 @@ def test_the_client_that_a_token_was_issued_to(setting: Setting) -> None:
     token = setting.tokens()["access_token"]
     answer = setting.post("introspect", token=token)
     assert answer.headers["Cache-Control"] == "no-store"
-    assert answer.json() == {"active": True, "token_type": "Bearer"} | opened(token)[1]
+    assert answer.json() == {"active": True, "token_type": "Bearer"} | decode_jwt(token)[1]
     own = setting.gatepost.token(setting.stranger, "things:read")
-    assert setting.introspect(own, setting.stranger) == {"active": True, "token_type": "Bearer"} | opened(own)[1]
+    assert setting.introspect(own, setting.stranger) == {"active": True, "token_type": "Bearer"} | decode_jwt(own)[1]
 
 
 def test_a_client_that_serves_the_audience(setting: Setting) -> None:
     for token in (
         setting.tokens()["access_token"],
-        setting.tokens(setting.asking(scope="things:write"))["access_token"],
+        setting.tokens(setting.auth_request(scope="things:write"))["access_token"],
         setting.gatepost.token(setting.stranger, "things:read"),
     ):
-        assert setting.introspect(token, setting.server) == {"active": True, "token_type": "Bearer"} | opened(token)[1]
+        assert (
+            setting.introspect(token, setting.server) == {"active": True, "token_type": "Bearer"} | decode_jwt(token)[1]
+        )
 
 
 def test_other_clients_see_an_inactive_token(setting: Setting) -> None:
@@ -126,7 +128,7 @@ def test_a_resource_that_accounts_share_is_served_to_ones_own_account_alone(sqli
 
 def test_a_public_client_is_refused(setting: Setting) -> None:
     public = setting.define(token_endpoint_auth_method="none")
-    told = setting.redeem(setting.code(setting.asking(public)), public).json()
+    told = setting.redeem(setting.code(setting.auth_request(public)), public).json()
     for token in (told["access_token"], told["refresh_token"], "x"):
         answer = setting.post("introspect", public, token=token)
         check_refusal(answer, "/oauth/introspect", "invalid_client", "client that authenticates")
@@ -230,7 +232,7 @@ ENDS: dict[str, Callable[[Setting, dict[str, Any]], Any]] = {
     "its consent is ended": end_consents,
     "the person leaves": ended_by_login,
     "the operator revokes it": lambda s, told: s.gatepost.cli(
-        "token", "revoke", "--id", opened(told["access_token"])[1]["jti"]
+        "token", "revoke", "--id", decode_jwt(told["access_token"])[1]["jti"]
     ),
 }
 
@@ -277,7 +279,7 @@ def test_the_token_of_a_suspended_account_is_inactive_to_whoever_asks(own: Setti
 def test_it_expires_to_the_second(sqlite_gatepost: Service, account_name: str) -> None:
     setting = Setting(sqlite_gatepost, account_name)
     told = setting.tokens()
-    ends = opened(told["access_token"])[1]["exp"]
+    ends = decode_jwt(told["access_token"])[1]["exp"]
     for before, active in ((timedelta(milliseconds=1), True), (timedelta(), False)):
         at = clock.from_milliseconds(ends * 1000) - before
         with closing(
@@ -304,7 +306,7 @@ def test_garbage_is_inactive(setting: Setting, wrong: str) -> None:
 def test_other_values_that_gatepost_issued_are_inactive(setting: Setting) -> None:
     code = setting.code()
     told = setting.redeem(code).json()
-    jti = opened(told["access_token"])[1]["jti"]
+    jti = decode_jwt(told["access_token"])[1]["jti"]
     for wrong in (code, told["id_token"], jti, setting.client.id, setting.client.secret):
         assert setting.introspect(wrong) == INACTIVE
 
@@ -368,7 +370,7 @@ def test_it_is_asked_by_a_form(setting: Setting) -> None:
 def test_introspection_requires_authentication(setting: Setting) -> None:
     token = setting.tokens()["access_token"]
     url = f"{setting.url}/oauth/introspect"
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         for headers, form in (
             ({}, {}),
             ({"Authorization": f"Bearer {token}"}, {}),
@@ -395,7 +397,7 @@ def test_failures_count_together_with_those_of_the_token_endpoint(setting: Setti
     def send(session: requests.Session, path: str, who: Client) -> requests.Response:
         return session.post(f"{setting.url}/oauth/{path}", data=forms[path], headers={"Authorization": who.basic})
 
-    with elsewhere() as here, elsewhere() as there:
+    with session_from_new_address() as here, session_from_new_address() as there:
         wrong = Client(client.id, "gps_wrong")
         paths = ["introspect", "revoke", "tokens", "introspect", "introspect"] * 2
         assert [send(here, path, wrong).status_code for path in paths] == [401] * 10

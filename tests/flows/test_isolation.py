@@ -19,7 +19,7 @@ from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion
 from tests.service import Client, Service
 from tests.waiting import LIMIT
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 SIX = [path for path, route in ROUTES.items() if route.kind == "operation"]
 
@@ -85,7 +85,7 @@ def posted(path: str, body: Callable[[Tenant, str], dict[str, Any]]) -> Attempt:
 def asked(form: Callable[[Tenant, str], dict[str, str]]) -> Attempt:
     def attempt(mine: Tenant, theirs: str) -> requests.Response:
         body = {"grant_type": "client_credentials", "scope": mine.scope} | form(mine, theirs)
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             headers = {} if "client_secret" in body else {"Authorization": mine.client.basic}
             return session.post(f"{mine.gatepost.url}/oauth/tokens", data=body, headers=headers)
 

@@ -32,7 +32,7 @@ from tests.receiver import Answer, Behaviour, Raw, Receiver, Request, receiver, 
 from tests.service import Service
 from tests.waiting import LIMIT
 from tests.web_beside import web_beside
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 SCOPE = "things.read"
 KEY, NEW = ECKey.generate_key("P-256", {"kid": "one"}), ECKey.generate_key("P-256", {"kid": "two"})
@@ -67,7 +67,7 @@ class Published:
 
     def ask(self, key: Key = KEY) -> requests.Response:
         """From an address of its own: failures are counted by address."""
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             return session.post(f"{self.gatepost.url}/oauth/tokens", data=self.form(key))
 
     def form(self, key: Key = KEY) -> dict[str, str]:
@@ -180,7 +180,7 @@ def test_unknown_clients_do_not_cause_a_fetch(sqlite_gatepost: Service, account_
     with published(sqlite_gatepost, account_name, jwks(KEY)) as there, receiver(jwks(NEW)) as evil:
         claims = right_claims(there.client, sqlite_gatepost.url)
         named = signed(NEW, claims, jku=evil.url, x5u=evil.url, jwk=NEW.as_dict(private=False))
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             answer = session.post(f"{sqlite_gatepost.url}/oauth/tokens", data=form(SCOPE, named))
         assert answer.status_code == 401
         assert evil.connections == 0

@@ -29,7 +29,7 @@ from gatepost.web import tokens
 from gatepost.web.context import Context
 from gatepost.web.requests import Request
 from tests.assertions import b64, signed
-from tests.login import opened
+from tests.login import decode_jwt
 from tests.proofs import Prover
 from tests.receiver import Answer, receiver
 from tests.service import Client, Service
@@ -129,7 +129,7 @@ def test_a_workload_gets_a_token(gatepost: Service, account_name: str, stack: Ex
     told = answer.json()
     assert (told["token_type"], told["scope"]) == ("Bearer", "deploy")
     assert "refresh_token" not in told
-    claims = opened(told["access_token"])[1]
+    claims = decode_jwt(told["access_token"])[1]
     assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
     assert (claims["aud"], claims["client_id"]) == (workload.api, workload.client.id)
     assert not {"repository", "act", "auth_time"} & set(claims)
@@ -163,7 +163,7 @@ RIGHT: dict[str, Callable[[Workload], str]] = {
 def test_a_right_assertion(workload: Workload, name: str) -> None:
     answer = workload.ask(RIGHT[name](workload))
     assert answer.status_code == 200, answer.text
-    claims = opened(answer.json()["access_token"])[1]
+    claims = decode_jwt(answer.json()["access_token"])[1]
     assert (claims["scope"], claims["account"]) == ("deploy", workload.account)
     assert "act" not in claims
 
@@ -302,7 +302,7 @@ def test_two_accounts_trust_one_issuer_for_one_repository_each(
     two.trust("same", ("repository=evil/shop",), issuer=one.issuer, jwks_uri=one.keys)
     for repository, allowed, not_allowed in (("acme/shop", one, two), ("evil/shop", two, one)):
         assertion = one.sign(repository=repository, sub=f"repo:{repository}")
-        claims = opened(allowed.ask(assertion).json()["access_token"])[1]
+        claims = decode_jwt(allowed.ask(assertion).json()["access_token"])[1]
         assert claims["sub"].startswith(allowed.account)
         assert claims["sub"].endswith(f":repo:{repository}")
         not_allowed.refused(assertion, "claims")
@@ -314,10 +314,10 @@ def test_several_entries_of_one_issuer(sqlite_gatepost: Service, account_name: s
     workload.trust("a-dead-one", MATCH, jwks_uri=f"http://127.0.0.1:{workload.server.port}/gone", scope=["read"])
     workload.server.behaviour = lambda request: (404, {}, b"") if "gone" in request.headers[":path"] else jwks(KEY)
     workload.trust("staging", ("sub=staging",), scope=["read"])
-    claims = opened(workload.ask(workload.sign(sub="staging"), "read").json()["access_token"])[1]
+    claims = decode_jwt(workload.ask(workload.sign(sub="staging"), "read").json()["access_token"])[1]
     assert claims["sub"] == f"{workload.account}:staging:staging"
     workload.refused(workload.sign(sub="staging"), "scope", code="invalid_scope")
-    claims = opened(workload.ask(workload.sign(), "deploy").json()["access_token"])[1]
+    claims = decode_jwt(workload.ask(workload.sign(), "deploy").json()["access_token"])[1]
     assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
 
 
@@ -385,7 +385,7 @@ def test_a_token_is_bound_to_the_key_of_the_proof(workload: Workload) -> None:
     prover = Prover(workload.url)
     answer = workload.ask(workload.sign(), headers=prover.headers())
     assert answer.json()["token_type"] == "DPoP"
-    assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
+    assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
 
 
 def test_explaining(workload: Workload) -> None:
@@ -423,7 +423,7 @@ def test_the_commands(gatepost: Service, account_name: str, stack: ExitStack) ->
     assert workload.ask(right).status_code == 200
     assert gatepost.cli_json("issuer", "list", "--account", workload.name)[1:] == [made]
     assert gatepost.cli_json("issuer", "show", "typed", "--account", workload.name) == made
-    assert made["sub"] == opened(workload.ask(right).json()["access_token"])[1]["sub"]
+    assert made["sub"] == decode_jwt(workload.ask(right).json()["access_token"])[1]["sub"]
     assert made["sub"] == f"{workload.account}:typed:typed"
     taken = gatepost.cli(*typed, check=False)
     assert taken.returncode != 0

@@ -23,7 +23,7 @@ from tests.figures import Figures
 from tests.flows.test_delivery import Platform
 from tests.flows.test_jwt_bearer import KEY, Workload
 from tests.flows.test_token_exchange import Chain
-from tests.login import CALLBACK, VERIFIER, Browser, sent_to
+from tests.login import CALLBACK, VERIFIER, Browser, redirect_target
 from tests.proofs import Prover
 from tests.receiver import OK, Raw, hangs_up, receiver
 from tests.service import Client, Service
@@ -147,10 +147,10 @@ def use_people(gatepost: Service, witness: Witness) -> str:
     chain = Chain(gatepost, "logs-people")
     witness.note("first secret", chain.first.secret)
     browser = Browser()
-    interaction = chain.interaction(browser, chain.asking())
+    interaction = chain.interaction(browser, chain.auth_request())
     handoff = chain.handoff(interaction)
-    _, told = sent_to(chain.come_back(browser, handoff))
-    assert chain.come_back(browser, handoff).status_code == 400, "it was used"
+    _, told = redirect_target(chain.submit_handoff(browser, handoff))
+    assert chain.submit_handoff(browser, handoff).status_code == 400, "it was used"
     given = chain.redeem(told["code"]).json()
     chain.redeem(told["code"])  # again: what it gave is taken back
     given = chain.tokens()
@@ -162,9 +162,9 @@ def use_people(gatepost: Service, witness: Witness) -> str:
     assert gatepost.session.get(f"{gatepost.url}/oauth/userinfo", headers=authorization).status_code == 200
     assert chain.introspect(given["access_token"])["active"]
     chain.exchanged(given["access_token"])
-    pushed = chain.post("par", chain.client, **chain.asking()).json()
+    pushed = chain.post("par", chain.client, **chain.auth_request()).json()
     chain.authorize(Browser(), {"client_id": chain.client.id, "request_uri": pushed["request_uri"]})
-    chain.authorize(Browser(), chain.asking(id_token_hint=given["id_token"], state="a state" * 5))
+    chain.authorize(Browser(), chain.auth_request(id_token_hint=given["id_token"], state="a state" * 5))
     chain.post("revoke", chain.client, token=given["refresh_token"])
     chain.post("revoke", chain.client, token=again.get("access_token", ""))
     key = ECKey.generate_key("P-256", {"kid": "signing"})

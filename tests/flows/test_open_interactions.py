@@ -17,9 +17,9 @@ from gatepost.oauth.client_authentication import ClientCredentials
 from gatepost.store.transaction import Tx
 from tests.flows.test_authorize import check_headers, check_nowhere
 from tests.flows.test_par import PREFIX, opening, pushed
-from tests.login import LOGIN_URL, Browser, Platform, sent_to
+from tests.login import LOGIN_URL, Browser, Platform, redirect_target
 from tests.service import Client, Service
-from tests.wire import elsewhere
+from tests.wire import session_from_new_address
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def count_interactions(platform: Platform, client: Client) -> int:
 
 
 def finishes(platform: Platform, browser: Browser, interaction: dict[str, Any]) -> bool:
-    answer = platform.come_back(browser, platform.handoff(interaction))
-    return answer.status_code == 303 and "code" in sent_to(answer)[1]
+    answer = platform.submit_handoff(browser, platform.handoff(interaction))
+    return answer.status_code == 303 and "code" in redirect_target(answer)[1]
 
 
 # --- interactions
@@ -45,15 +45,15 @@ def finishes(platform: Platform, browser: Browser, interaction: dict[str, Any]) 
 
 def test_anonymous_visits_do_not_block_others_behind_the_same_address(platform: Platform) -> None:
     client = platform.define()
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         person = Browser(session)
-        before = platform.interaction(person, platform.asking(client))
+        before = platform.interaction(person, platform.auth_request(client))
         mine = session.cookies.copy()
         for _ in range(150):
             session.cookies.clear()
-            assert platform.authorize(Browser(session), platform.asking(client)).status_code == 303
+            assert platform.authorize(Browser(session), platform.auth_request(client)).status_code == 303
         session.cookies = mine
-        after = platform.interaction(person, platform.asking(client))
+        after = platform.interaction(person, platform.auth_request(client))
         assert finishes(platform, person, before)
         assert finishes(platform, person, after)
 
@@ -61,11 +61,11 @@ def test_anonymous_visits_do_not_block_others_behind_the_same_address(platform: 
 def test_a_browser_has_twenty_open_interactions(platform: Platform) -> None:
     """Of tabs that were left behind the oldest goes; another browser is not concerned."""
     client, browser, other = platform.define(), Browser(), Browser()
-    theirs = platform.interaction(other, platform.asking(client))
-    mine = [platform.interaction(browser, platform.asking(client)) for _ in range(MAX_PER_BROWSER + 2)]
+    theirs = platform.interaction(other, platform.auth_request(client))
+    mine = [platform.interaction(browser, platform.auth_request(client)) for _ in range(MAX_PER_BROWSER + 2)]
     assert count_interactions(platform, client) == MAX_PER_BROWSER + 1
     for gone in mine[:2]:
-        check_nowhere(platform.come_back(browser, platform.handoff(gone)), "handoff", "start again")
+        check_nowhere(platform.submit_handoff(browser, platform.handoff(gone)), "handoff", "start again")
     assert finishes(platform, browser, mine[2])
     assert finishes(platform, browser, mine[-1])
     assert finishes(platform, other, theirs)
@@ -73,7 +73,7 @@ def test_a_browser_has_twenty_open_interactions(platform: Platform) -> None:
 
 def visit(platform: Platform, client: Client, source: str, browser: bytes | None = None) -> str:
     """As the web process does it; says which interaction was opened."""
-    opened, sent = platform.gatepost.opened, Parameters(platform.asking(client))
+    opened, sent = platform.gatepost.opened, Parameters(platform.auth_request(client))
     visitor = Visit(browser or random_text().encode(), source, first=browser is None)
     begun = opened.store.run_now(lambda tx: flow.begin(tx, opened.service, sent, visitor))
     assert isinstance(begun, LoginRedirect)
@@ -114,18 +114,18 @@ def test_a_new_cookie_for_each_visit_does_not_avoid_the_limit(
 def test_head_opens_nothing(platform: Platform) -> None:
     client = platform.define()
     address = f"{platform.url}/oauth/authorize"
-    answer = requests.head(address, params=platform.asking(client), allow_redirects=False)
+    answer = requests.head(address, params=platform.auth_request(client), allow_redirects=False)
     check_headers(answer)
     assert (answer.status_code, answer.headers["Location"]) == (303, LOGIN_URL)
     assert "Set-Cookie" not in answer.headers
     assert count_interactions(platform, client) == 0
-    wrong = requests.head(address, params=platform.asking(client, scope="nothing"), allow_redirects=False)
+    wrong = requests.head(address, params=platform.auth_request(client, scope="nothing"), allow_redirects=False)
     assert "error=invalid_scope" in wrong.headers["Location"]
 
 
 def test_head_completes_nothing(platform: Platform) -> None:
     browser = Browser()
-    interaction = platform.interaction(browser, platform.asking())
+    interaction = platform.interaction(browser, platform.auth_request())
     handoff = {"handoff": platform.handoff(interaction)}
     answer = browser.session.head(f"{platform.url}/oauth/authorize", params=handoff, allow_redirects=False)
     assert answer.status_code == 400
@@ -192,7 +192,7 @@ def push(platform: Platform, client: Client, source: str = "192.0.2.1") -> str:
         shown = ClientCredentials(
             client.id, "client_secret_basic", digest=digest(opened.service.keys.hash, client.secret)
         )
-    sent = Parameters(platform.asking(client))
+    sent = Parameters(platform.auth_request(client))
     outcome = opened.store.run_now(lambda tx: flow.push(tx, opened.service, shown, sent, None, "req_1", source))
     assert isinstance(outcome, str)
     assert outcome.startswith(PREFIX)

@@ -13,9 +13,9 @@ from gatepost.core import ids
 from gatepost.store.transaction import Tx
 from tests.assertions import assertion
 from tests.flows.test_authorize import BACK, check_back, check_nowhere
-from tests.login import CALLBACK, Browser, Platform, sent_to
+from tests.login import CALLBACK, Browser, Platform, redirect_target
 from tests.service import Client, Service
-from tests.wire import check_every_answer, check_refusal, elsewhere
+from tests.wire import check_every_answer, check_refusal, session_from_new_address
 
 PREFIX = "urn:ietf:params:oauth:request_uri:"
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -39,7 +39,7 @@ def single(sqlite_gatepost: Service) -> Platform:
 
 
 def pushed(platform: Platform, client: Client | None = None, **changes: Any) -> str:
-    answer = platform.post("par", client, **platform.asking(client, **changes))
+    answer = platform.post("par", client, **platform.auth_request(client, **changes))
     assert answer.status_code == 201, answer.text
     return str(answer.json()["request_uri"])
 
@@ -52,7 +52,7 @@ def opening(platform: Platform, request_uri: str, client: Client | None = None, 
 
 
 def test_a_request_is_pushed_and_opened(platform: Platform) -> None:
-    answer = platform.post("par", **platform.asking(prompt="login", state="pushed"))
+    answer = platform.post("par", **platform.auth_request(prompt="login", state="pushed"))
     assert answer.status_code == 201
     assert answer.headers["Cache-Control"] == "no-store"
     check_every_answer({name.lower(): value for name, value in answer.headers.items()})
@@ -64,7 +64,7 @@ def test_a_request_is_pushed_and_opened(platform: Platform) -> None:
     browser = Browser()
     interaction = platform.interaction(browser, opening(platform, request_uri))
     assert interaction["prompt"] == "login"
-    where, told = sent_to(platform.come_back(browser, platform.handoff(interaction)))
+    where, told = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
     assert (where, told["state"], told["iss"]) == (CALLBACK, "pushed", platform.url)
     assert platform.redeem(told["code"]).status_code == 200
 
@@ -79,7 +79,7 @@ def test_pushed_parameters_override_those_of_the_request(single: Platform) -> No
     interaction = single.interaction(browser, opening(single, pushed(single), **along))
     assert "prompt" not in interaction
     assert [each["name"] for each in interaction["scopes"]] == ["openid", "offline_access", "things:read"]
-    _, told = sent_to(single.come_back(browser, single.handoff(interaction)))
+    _, told = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))
     assert told["state"] == "a state"
     assert single.redeem(told["code"]).status_code == 200
 
@@ -89,13 +89,13 @@ def test_a_pushed_request_is_opened_by_get_or_post(single: Platform, method: str
     sent = opening(single, pushed(single))
     address, browser = f"{single.url}/oauth/authorize", Browser()
     answer = browser.open(address, sent) if method == "GET" else browser.send(address, sent)
-    assert set(sent_to(answer)[1]) == {"interaction"}
+    assert set(redirect_target(answer)[1]) == {"interaction"}
 
 
 @pytest.mark.parametrize("name", BACK)
 def test_an_invalid_request_is_refused_when_it_is_pushed(single: Platform, name: str) -> None:
     changes, error, words = BACK[name]
-    answer = single.post("par", **single.asking(**changes))
+    answer = single.post("par", **single.auth_request(**changes))
     check_refusal(answer, "/oauth/par", error, *words)
     event = answer.headers["Gatepost-Event"]
     [entry] = [each for each in single.entries("oauth.request.refused") if each["id"] == event]
@@ -105,27 +105,27 @@ def test_an_invalid_request_is_refused_when_it_is_pushed(single: Platform, name:
 
 @pytest.mark.parametrize("uri", [None, "https://evil.example", f"{CALLBACK}?x=1"])
 def test_an_invalid_redirect_uri_is_refused_when_it_is_pushed(single: Platform, uri: str | None) -> None:
-    answer = single.post("par", **single.asking(redirect_uri=uri))
+    answer = single.post("par", **single.auth_request(redirect_uri=uri))
     check_refusal(answer, "/oauth/par", "invalid_request", "redirect_uri")
 
 
 def test_a_pushed_request_is_not_pushed_again(single: Platform) -> None:
     for uri in (pushed(single), PREFIX + "x", "https://evil.example/request.jwt"):
-        answer = single.post("par", **single.asking(request_uri=uri))
+        answer = single.post("par", **single.auth_request(request_uri=uri))
         check_refusal(answer, "/oauth/par", "invalid_request", "request_uri")
 
 
 def test_a_parameter_that_is_sent_twice(single: Platform) -> None:
-    body = [*single.asking().items(), ("scope", "openid")]
+    body = [*single.auth_request().items(), ("scope", "openid")]
     answer = requests.post(f"{single.url}/oauth/par", data=body, headers={"Authorization": single.client.basic})
     check_refusal(answer, "/oauth/par", "invalid_request", "scope", "more than once")
 
 
 def test_only_a_form_is_read(single: Platform) -> None:
     headers = {"Authorization": single.client.basic}
-    answer = requests.post(f"{single.url}/oauth/par", json=single.asking(), headers=headers)
+    answer = requests.post(f"{single.url}/oauth/par", json=single.auth_request(), headers=headers)
     check_refusal(answer, "/oauth/par", "invalid_request", "application/x-www-form-urlencoded")
-    assert requests.get(f"{single.url}/oauth/par", params=single.asking(), headers=headers).status_code == 405
+    assert requests.get(f"{single.url}/oauth/par", params=single.auth_request(), headers=headers).status_code == 405
 
 
 # --- who pushes
@@ -140,15 +140,15 @@ def refused_client(answer: requests.Response) -> None:
 def test_a_client_authenticates(single: Platform, sqlite_gatepost: Service) -> None:
     client, disabled = single.client, single.define(status="disabled")
     wrong = {
-        "nothing shown": (None, single.asking()),
-        "wrong secret": (Client(client.id, "gps_wrong").basic, single.asking()),
-        "secret in the form": (None, single.asking(client_secret=client.secret)),
-        "unknown": (Client(ids.new("cli"), client.secret).basic, single.asking(client_id=None)),
-        "disabled": (disabled.basic, single.asking(disabled)),
-        "bearer": (f"Bearer {single.admin}", single.asking()),
+        "nothing shown": (None, single.auth_request()),
+        "wrong secret": (Client(client.id, "gps_wrong").basic, single.auth_request()),
+        "secret in the form": (None, single.auth_request(client_secret=client.secret)),
+        "unknown": (Client(ids.new("cli"), client.secret).basic, single.auth_request(client_id=None)),
+        "disabled": (disabled.basic, single.auth_request(disabled)),
+        "bearer": (f"Bearer {single.admin}", single.auth_request()),
     }
     for name, (shown, sent) in wrong.items():
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             headers = {"Authorization": shown} if shown else {}
             answer = session.post(f"{single.url}/oauth/par", data=sent, headers=headers)
         assert answer.status_code == 401, name
@@ -157,7 +157,7 @@ def test_a_client_authenticates(single: Platform, sqlite_gatepost: Service) -> N
 
 def test_a_client_cannot_push_for_another(single: Platform) -> None:
     second = single.define()
-    answer = single.post("par", **single.asking(second))
+    answer = single.post("par", **single.auth_request(second))
     check_refusal(answer, "/oauth/par", "invalid_request", "client_id")
 
 
@@ -165,7 +165,7 @@ def test_a_public_client_pushes_without_a_secret(single: Platform) -> None:
     client = single.define(token_endpoint_auth_method="none")
     browser = Browser()
     interaction = single.interaction(browser, opening(single, pushed(single, client), client))
-    _, told = sent_to(single.come_back(browser, single.handoff(interaction)))
+    _, told = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))
     assert single.redeem(told["code"], client).status_code == 200
 
 
@@ -175,9 +175,9 @@ def test_a_client_with_a_key_pushes_with_an_assertion(single: Platform) -> None:
     address = f"{single.url}/oauth/par"
     for audience in (single.url, f"{single.url}/oauth/tokens", address):
         shown = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion(KEY, client.id, audience)}
-        answer = requests.post(address, data=single.asking(client) | shown)
+        answer = requests.post(address, data=single.auth_request(client) | shown)
         assert answer.status_code == 201, (audience, answer.text)
-    again = requests.post(address, data=single.asking(client) | shown)
+    again = requests.post(address, data=single.auth_request(client) | shown)
     refused_client(again)
     assert single.interaction(Browser(), opening(single, answer.json()["request_uri"], client))
 
@@ -185,7 +185,7 @@ def test_a_client_with_a_key_pushes_with_an_assertion(single: Platform) -> None:
 def test_a_secret_in_the_form_is_not_kept(single: Platform) -> None:
     """What is stored is encrypted; and of what proves who the client is, nothing is stored."""
     client = single.define(token_endpoint_auth_method="client_secret_post")
-    sent = single.asking(client, client_secret=client.secret, login_hint="ada@example.com")
+    sent = single.auth_request(client, client_secret=client.secret, login_hint="ada@example.com")
     answer = requests.post(f"{single.url}/oauth/par", data=sent)
     assert answer.status_code == 201
     name = answer.json()["request_uri"].removeprefix(PREFIX)
@@ -226,7 +226,7 @@ def test_only_the_client_that_pushed_may_open(platform: Platform, other: Platfor
 def test_a_request_uri_that_was_never_pushed(single: Platform, request_uri: str) -> None:
     """Nothing is fetched either; and though client and redirect URI are right, nothing is answered there."""
     check_nowhere(single.authorize(Browser(), opening(single, request_uri)), "request_uri")
-    check_nowhere(single.authorize(Browser(), single.asking(request_uri=request_uri)), "request_uri")
+    check_nowhere(single.authorize(Browser(), single.auth_request(request_uri=request_uri)), "request_uri")
 
 
 def test_a_request_uri_without_its_prefix(single: Platform) -> None:
@@ -247,7 +247,7 @@ def test_it_expires(platform: Platform) -> None:
 
     assert len(platform.gatepost.opened.store.run_now(expire)) == 1
     check_nowhere(platform.authorize(Browser(), opening(platform, request_uri, client)), "request_uri")
-    _, told = sent_to(platform.come_back(browser, platform.handoff(interaction)))
+    _, told = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
     assert "code" in told, "what was opened in time may be completed"
 
 
@@ -272,11 +272,11 @@ def test_it_is_spent_when_its_authorization_completes_and_not_when_it_is_opened(
     browser, elsewhere_open = Browser(), Browser()
     told = [platform.interaction(browser, opening(platform, request_uri)) for _ in range(3)]
     theirs = platform.interaction(elsewhere_open, opening(platform, request_uri))
-    _, first = sent_to(platform.come_back(browser, platform.handoff(told[1])))
+    _, first = redirect_target(platform.submit_handoff(browser, platform.handoff(told[1])))
     assert "code" in first
-    late = platform.come_back(browser, platform.handoff(told[0]))
+    late = platform.submit_handoff(browser, platform.handoff(told[0]))
     check_back(late, platform, "invalid_request", "request_uri", "before")
-    late = platform.come_back(elsewhere_open, platform.handoff(theirs))
+    late = platform.submit_handoff(elsewhere_open, platform.handoff(theirs))
     check_back(late, platform, "invalid_request", "request_uri", "before")
     check_nowhere(platform.authorize(browser, opening(platform, request_uri)), "request_uri", "used")
     assert platform.redeem(first["code"]).status_code == 200
@@ -287,7 +287,7 @@ def test_a_denial_spends_the_pushed_request(platform: Platform) -> None:
     browser = Browser()
     interaction = platform.interaction(browser, opening(platform, request_uri))
     denied = platform.handoff(interaction, sub=None, scope=None, error="access_denied", error_description="No.")
-    check_back(platform.come_back(browser, denied), platform, "access_denied")
+    check_back(platform.submit_handoff(browser, denied), platform, "access_denied")
     check_nowhere(platform.authorize(browser, opening(platform, request_uri)), "request_uri")
 
 
@@ -295,7 +295,7 @@ def test_an_invalid_handoff_does_not_spend_the_pushed_request(platform: Platform
     request_uri = pushed(platform)
     browser = Browser()
     interaction = platform.interaction(browser, opening(platform, request_uri))
-    check_nowhere(platform.come_back(browser, platform.handoff(interaction, scope="things:write")))
+    check_nowhere(platform.submit_handoff(browser, platform.handoff(interaction, scope="things:write")))
     assert platform.interaction(browser, opening(platform, request_uri))
 
 
@@ -325,7 +325,7 @@ def test_of_concurrent_completions_one_gives_a_code(platform: Platform) -> None:
     told = [platform.interaction(each, opening(platform, request_uri, client)) for each in browsers]
     handoffs = [platform.handoff(each) for each in told]
     with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(platform.come_back, browsers, handoffs))
-    back = [sent_to(answer)[1] for answer in answers]
+        answers = list(pool.map(platform.submit_handoff, browsers, handoffs))
+    back = [redirect_target(answer)[1] for answer in answers]
     assert sum("code" in each for each in back) == 1
     assert sum(each.get("error") == "invalid_request" for each in back) == 19

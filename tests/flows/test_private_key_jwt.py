@@ -15,7 +15,7 @@ from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion, b64, form, right_claims, signed
 from tests.service import Service
 from tests.web_beside import web_beside
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 SCOPE = "things.read"
 KEY = ECKey.generate_key("P-256", {"kid": "ec"})
@@ -42,7 +42,7 @@ class Setting:
         return self.gatepost.define_client(self.admin, **members).id
 
     def ask(self, sent: str, **more: str) -> requests.Response:
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             return session.post(f"{self.issuer}/oauth/tokens", data=form(SCOPE, sent, **more))
 
     def sign(self, key: Key = KEY, header: dict[str, Any] | None = None, **claims: Any) -> str:

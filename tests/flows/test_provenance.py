@@ -18,7 +18,7 @@ from gatepost.store.transaction import Tx
 from tests.assertions import signed
 from tests.flows.test_jwt_bearer import KEY, MATCH, Workload, jwks
 from tests.flows.test_token_exchange import TOKENS, Chain
-from tests.login import opened
+from tests.login import decode_jwt
 from tests.receiver import receiver
 from tests.service import Client, Service
 from tests.wire import check_refusal
@@ -126,7 +126,7 @@ def revoke_root(estate: Estate, root: str, found: Obtained) -> None:
 
 
 def revoke_nearest(estate: Estate, _root: str, found: Obtained) -> None:
-    nearest = opened(found.chain[0])[1]["jti"]
+    nearest = decode_jwt(found.chain[0])[1]["jti"]
     estate.gatepost.cli("token", "revoke", "--id", nearest)
 
 
@@ -181,7 +181,7 @@ def sqlite_estate(sqlite_gatepost: Service, account_name: str) -> Iterator[Estat
 
 
 def state(estate: Estate, token: str) -> str:
-    return str(estate.gatepost.cli_json("token", "show", "--id", opened(token)[1]["jti"])[0]["state"])
+    return str(estate.gatepost.cli_json("token", "show", "--id", decode_jwt(token)[1]["jti"])[0]["state"])
 
 
 def check_ended(estate: Estate, token: str) -> None:
@@ -243,7 +243,7 @@ def test_tokens_are_active_again_when_a_client_is_enabled(estate: Estate) -> Non
 def test_the_operator_revokes_tokens_that_a_disabled_client_blocks(sqlite_estate: Estate) -> None:
     found = ROOTS["client credentials"](sqlite_estate, 2)
     set_status(sqlite_estate, sqlite_estate.machine, "disabled")
-    token = opened(found.token)[1]["jti"]
+    token = decode_jwt(found.token)[1]["jti"]
     assert sqlite_estate.gatepost.cli_json("token", "revoke", "--id", token)["tokens"] == 1
     set_status(sqlite_estate, sqlite_estate.machine, "active")
     assert sqlite_estate.introspect(found.token, sqlite_estate.second) == {"active": False}
@@ -251,14 +251,14 @@ def test_the_operator_revokes_tokens_that_a_disabled_client_blocks(sqlite_estate
 
 def test_the_record_and_the_command_show_the_chain(sqlite_estate: Estate) -> None:
     found = ROOTS["an assertion"](sqlite_estate, 2)
-    tokens = [opened(each)[1]["jti"] for each in found.chain]
+    tokens = [decode_jwt(each)[1]["jti"] for each in found.chain]
     clients = [sqlite_estate.service.id, sqlite_estate.workload.id]
     data = sqlite_estate.entries("oauth.token.issued")[0]["data"]
     assert [(each["token"], each["client"]) for each in data["chain"]] == list(zip(tokens, clients, strict=True))
     assert (data["subject_token"], data["issuer"]) == (tokens[0], "ci")
     cli = sqlite_estate.gatepost.cli_json
     cli("token", "revoke", "--id", tokens[1])
-    [shown] = cli("token", "show", "--id", opened(found.token)[1]["jti"])
+    [shown] = cli("token", "show", "--id", decode_jwt(found.token)[1]["jti"])
     assert [(each["token"], each["client_id"], each["state"]) for each in shown["chain"]] == [
         (tokens[0], clients[0], "not ended"), (tokens[1], clients[1], "revoked"),
     ]  # fmt: skip
@@ -293,7 +293,7 @@ def as_recorded_before(estate: Estate, tokens: list[str]) -> None:
 
     def rewrite(tx: Tx) -> None:
         for token in tokens:
-            raw = ids.raw(opened(token)[1]["jti"])
+            raw = ids.raw(decode_jwt(token)[1]["jti"])
             entry = entry_rows.load(tx, estate.account, raw)
             assert entry is not None
             data = msgspec.json.decode(entry.data or "{}")
@@ -331,6 +331,6 @@ def test_the_grant_type_is_token_exchange(sqlite_estate: Estate) -> None:
     own = sqlite_estate.define(grants=grants, redirect_uris=None, grant_types=None, scope="things:read")
     first = sqlite_estate.gatepost.token(own, "things:read")
     second = sqlite_estate.exchanged(first, "things:read", own)
-    assert {"act", "auth_time"}.isdisjoint(opened(second)[1])
+    assert {"act", "auth_time"}.isdisjoint(decode_jwt(second)[1])
     assert sqlite_estate.post("revoke", own, token=first).status_code == 200
     assert sqlite_estate.introspect(second, own) == {"active": False}

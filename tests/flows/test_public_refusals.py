@@ -8,7 +8,7 @@ import requests
 from tests.flows.test_par import pushed
 from tests.login import Platform
 from tests.service import Client, Service
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 LONG = "x" * 60_000
 REFUSED: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -31,7 +31,7 @@ def platform(gatepost: Service) -> Platform:
 
 def send(platform: Platform, session: requests.Session, client: Client, name: str) -> requests.Response:
     path, _, changes = REFUSED[name]
-    sent = (platform.asking(client) if path == "par" else {}) | changes | {"client_id": client.id}
+    sent = (platform.auth_request(client) if path == "par" else {}) | changes | {"client_id": client.id}
     headers = {"Authorization": client.basic} if client.secret else {}
     return session.post(f"{platform.url}/oauth/{path}", data=sent, headers=headers)
 
@@ -46,7 +46,7 @@ def test_ten_refusals_a_minute_are_recorded_individually(platform: Platform, nam
     """The answers stay as they are: who calls by mistake learns what is wrong, whoever else uses the client."""
     path, error, _ = REFUSED[name]
     client = platform.define(token_endpoint_auth_method="none")
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         answers = [send(platform, session, client, name) for _ in range(13)]
     for answer in answers:
         check_refusal(answer, f"/oauth/{path}", error)
@@ -55,14 +55,14 @@ def test_ten_refusals_a_minute_are_recorded_individually(platform: Platform, nam
     assert len(entries) == 10
     for entry in entries:
         assert max(len(str(value)) for value in entry["data"].values()) <= 256
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         assert "Gatepost-Event" in send(platform, session, client, name).headers, "another address has its own count"
 
 
 def test_refusals_of_an_authenticated_client_are_all_recorded(platform: Platform) -> None:
     """The ledger of an authenticated client's refusals is whole, but what it repeats is cut."""
     client = platform.define()
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         answers = [send(platform, session, client, "refresh") for _ in range(13)]
     assert {answer.status_code for answer in answers} == {400}
     entries = refusals(platform, client)
@@ -72,12 +72,12 @@ def test_refusals_of_an_authenticated_client_are_all_recorded(platform: Platform
 
 def test_a_public_client_that_is_flooded_still_works(platform: Platform) -> None:
     client = platform.define(token_endpoint_auth_method="none")
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         for name in ("refresh", "pushed"):
             for _ in range(12):
                 send(platform, session, client, name)
     assert pushed(platform, client)
-    tokens = platform.tokens(platform.asking(client), client)
+    tokens = platform.tokens(platform.auth_request(client), client)
     assert platform.refresh(tokens["refresh_token"], client).status_code == 200
 
 

@@ -14,7 +14,7 @@ from gatepost.core import ids
 from gatepost.oauth import account_admin, family_rows, token_admin
 from gatepost.oauth.token_admin import TokenSelector
 from tests import command, service
-from tests.login import SCOPES, Platform, opened
+from tests.login import SCOPES, Platform, decode_jwt
 from tests.proofs import Prover
 from tests.service import Client, Service
 from tests.waiting import LIMIT
@@ -30,7 +30,7 @@ class People(Platform):
 
     def family(self, told: dict[str, Any]) -> str:
         """The family of an answer's tokens."""
-        jti = opened(told["access_token"])[1]["jti"]
+        jti = decode_jwt(told["access_token"])[1]["jti"]
         [entry] = [each for each in self.entries("oauth.token.issued") if each["subject"] == jti]
         return str(entry["data"]["family"])
 
@@ -108,11 +108,11 @@ def test_each_use_replaces_the_token(people: People) -> None:
 def test_a_refreshed_token_is_of_the_same_person_and_consent(people: People) -> None:
     told = people.tokens(acr="gold", amr=["pwd", "otp"])
     again = people.refreshed(told["refresh_token"])
-    first, second = (opened(each["access_token"])[1] for each in (told, again))
+    first, second = (decode_jwt(each["access_token"])[1] for each in (told, again))
     same = ("iss", "sub", "aud", "client_id", "scope", "account", "auth_time", "acr", "amr")
     assert {name: first[name] for name in same} == {name: second[name] for name in same}
     assert first["jti"] != second["jti"]
-    one, other = (opened(each["id_token"])[1] for each in (told, again))
+    one, other = (decode_jwt(each["id_token"])[1] for each in (told, again))
     assert [one[name] for name in ("iss", "sub", "aud", "auth_time")] == [
         other[name] for name in ("iss", "sub", "aud", "auth_time")
     ]
@@ -124,7 +124,7 @@ def test_a_retry_in_the_grace_gets_the_same_token_with_a_new_access_token(people
     told = people.tokens()
     answers = [people.refreshed(told["refresh_token"]) for _ in range(4)]
     assert len({each["refresh_token"] for each in answers}) == 1
-    jtis = {opened(each["access_token"])[1]["jti"] for each in answers}
+    jtis = {decode_jwt(each["access_token"])[1]["jti"] for each in answers}
     assert len(jtis) == 4
     assert all(people.is_active(each["access_token"]) for each in answers)
     issued_ones = [each for each in people.entries("oauth.token.issued") if each["subject"] in jtis]
@@ -249,18 +249,18 @@ def test_another_account_cannot_use_it_and_does_no_harm(people: People, own: Peo
 def test_a_public_client_keeps_its_key(people: People) -> None:
     client = people.define(token_endpoint_auth_method="none")
     first, other = Prover(people.url), Prover(people.url)
-    told = people.redeem(people.code(people.asking(client)), client, headers=first.headers()).json()
+    told = people.redeem(people.code(people.auth_request(client)), client, headers=first.headers()).json()
     for wrong in (None, other.headers()):
         answer = people.refresh(told["refresh_token"], client, headers=wrong)
         check_refusal(answer, "/oauth/tokens", "invalid_grant", "bound to another key")
     again = people.refreshed(told["refresh_token"], client, headers=first.headers())
     assert again["token_type"] == "DPoP"
-    assert opened(again["access_token"])[1]["cnf"] == {"jkt": first.thumbprint}
+    assert decode_jwt(again["access_token"])[1]["cnf"] == {"jkt": first.thumbprint}
 
 
 def test_a_public_client_without_a_key_rotates_too(people: People) -> None:
     client = people.define(token_endpoint_auth_method="none")
-    told = people.redeem(people.code(people.asking(client)), client).json()
+    told = people.redeem(people.code(people.auth_request(client)), client).json()
     second = people.refreshed(told["refresh_token"], client)
     third = people.refreshed(second["refresh_token"], client)
     assert "used before" in people.refused(told["refresh_token"], client)
@@ -272,7 +272,7 @@ def test_a_confidential_client_may_change_its_key(people: People) -> None:
     first, other = Prover(people.url), Prover(people.url)
     told = people.redeem(people.code(), headers=first.headers()).json()
     second = people.refreshed(told["refresh_token"], headers=other.headers())
-    assert opened(second["access_token"])[1]["cnf"] == {"jkt": other.thumbprint}
+    assert decode_jwt(second["access_token"])[1]["cnf"] == {"jkt": other.thumbprint}
     third = people.refreshed(second["refresh_token"])
     assert third["token_type"] == "Bearer"
 
@@ -315,10 +315,10 @@ def test_it_must_be_sent_once(people: People, form: dict[str, Any]) -> None:
 
 
 def test_clients_that_get_no_refresh_token(people: People) -> None:
-    assert "refresh_token" not in people.tokens(people.asking(scope="openid things:read"))
+    assert "refresh_token" not in people.tokens(people.auth_request(scope="openid things:read"))
     assert "refresh_token" not in people.tokens(scope="openid things:read")
     client = people.define(grant_types=["authorization_code"], scope=SCOPES)
-    answer = people.redeem(people.code(people.asking(client)), client)
+    answer = people.redeem(people.code(people.auth_request(client)), client)
     assert answer.status_code == 200
     assert "refresh_token" not in answer.json()
 
@@ -372,7 +372,7 @@ def test_the_shortest_lifetime_wins(
             {"grant_type": "refresh_token", "scopes": scopes, "refresh_token_lifetime": grant * HOUR},
         ]
     made = people.define(**members)
-    told = people.tokens(people.asking(made), made)
+    told = people.tokens(people.auth_request(made), made)
     for _ in range(2):
         shown = people.introspect(told["refresh_token"], made)
         assert shown["exp"] - shown["iat"] == right * HOUR
@@ -384,10 +384,10 @@ def test_the_shortest_lifetime_wins(
 
 def test_a_narrower_scope_narrows_that_token_alone(people: People) -> None:
     all_of_it = "openid offline_access things:read things:write"
-    told = people.tokens(people.asking(scope=all_of_it))
+    told = people.tokens(people.auth_request(scope=all_of_it))
     narrow = people.refreshed(told["refresh_token"], scope="things:read")
     assert (narrow["scope"], "id_token" in narrow) == ("things:read", False)
-    assert opened(narrow["access_token"])[1]["aud"] == people.api
+    assert decode_jwt(narrow["access_token"])[1]["aud"] == people.api
     wide = people.refreshed(narrow["refresh_token"])
     assert (wide["scope"], "id_token" in wide) == (all_of_it, True)
     assert people.introspect(wide["refresh_token"])["scope"] == all_of_it
@@ -404,13 +404,13 @@ def test_each_refresh_may_be_for_another_resource(own: People) -> None:
     other = f"https://other.{own.name}.example"
     own.define_scope(name="orders:read", resource=other)
     client = own.define(scope=f"{SCOPES} orders:read")
-    asked = own.asking(client, scope="offline_access things:read orders:read")
+    asked = own.auth_request(client, scope="offline_access things:read orders:read")
     told = own.redeem(own.code(asked), client, resource=own.api).json()
-    assert (opened(told["access_token"])[1]["aud"], told["scope"]) == (own.api, "offline_access things:read")
+    assert (decode_jwt(told["access_token"])[1]["aud"], told["scope"]) == (own.api, "offline_access things:read")
     told = own.refreshed(told["refresh_token"], client, resource=other)
-    assert (opened(told["access_token"])[1]["aud"], told["scope"]) == (other, "offline_access orders:read")
+    assert (decode_jwt(told["access_token"])[1]["aud"], told["scope"]) == (other, "offline_access orders:read")
     told = own.refreshed(told["refresh_token"], client, scope="things:read")
-    assert (opened(told["access_token"])[1]["aud"], told["scope"]) == (own.api, "things:read")
+    assert (decode_jwt(told["access_token"])[1]["aud"], told["scope"]) == (own.api, "things:read")
     for changes, code in (
         ({}, "invalid_scope"),
         ({"resource": "https://nobody.example"}, "invalid_target"),
@@ -425,8 +425,10 @@ def test_an_authorization_for_one_resource_is_never_for_another(own: People) -> 
     other = f"https://other.{own.name}.example"
     own.define_scope(name="orders:read", resource=other)
     client = own.define(scope=f"{SCOPES} orders:read")
-    told = own.tokens(own.asking(client, scope="offline_access things:read orders:read", resource=own.api), client)
-    assert opened(told["access_token"])[1]["aud"] == own.api
+    told = own.tokens(
+        own.auth_request(client, scope="offline_access things:read orders:read", resource=own.api), client
+    )
+    assert decode_jwt(told["access_token"])[1]["aud"] == own.api
     for changes in ({"resource": other}, {"scope": "orders:read"}):
         check_refusal(own.refresh(told["refresh_token"], client, **changes), "/oauth/tokens", "invalid_target")
     own.define_scope(name="things:read", resource=other, redefine=True)
@@ -467,7 +469,7 @@ CHANGES: dict[str, tuple[Callable[[People, Client], None], str, Callable[[People
 def test_a_refresh_after_its_client_account_or_consent_has_ended(own: People, name: str) -> None:
     change, code, undo = CHANGES[name]
     client = own.define()
-    told = own.tokens(own.asking(client), client)
+    told = own.tokens(own.auth_request(client), client)
     change(own, client)
     check_refusal(own.refresh(told["refresh_token"], client), "/oauth/tokens", code)
     if undo is None:
@@ -477,7 +479,7 @@ def test_a_refresh_after_its_client_account_or_consent_has_ended(own: People, na
 
 
 def test_what_is_left_of_the_scope_can_still_be_had(own: People) -> None:
-    told = own.tokens(own.asking(scope="offline_access things:read things:write"))
+    told = own.tokens(own.auth_request(scope="offline_access things:read things:write"))
     own.define_scope(name="things:write", status="retired", redefine=True)
     check_refusal(own.refresh(told["refresh_token"]), "/oauth/tokens", "invalid_scope", "things:write")
     assert own.refreshed(told["refresh_token"], scope="offline_access things:read")["scope"].endswith("things:read")
@@ -525,7 +527,7 @@ def test_many_at_once_get_one_successor(crowd: People) -> None:
         answers = at_once(*[refreshing(crowd, told["refresh_token"])] * MANY)
         assert [each.status_code for each in answers] == [200] * MANY
         assert len({each.json()["refresh_token"] for each in answers}) == 1
-        assert len({opened(each.json()["access_token"])[1]["jti"] for each in answers}) == MANY
+        assert len({decode_jwt(each.json()["access_token"])[1]["jti"] for each in answers}) == MANY
         told = answers[0].json()
         family = crowd.family(told)
         kept = crowd.gatepost.opened.store.read_now(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gatepost.core import clock
-from tests.login import Platform, opened
+from tests.login import Platform, decode_jwt
 from tests.service import Service
 
 
@@ -26,7 +26,7 @@ def entries(platform: Platform, *options: str) -> list[dict[str, Any]]:
 
 def test_what_mentions_a_token_a_family_or_a_person(platform: Platform) -> None:
     tokens, others = platform.tokens(), platform.tokens(sub="grace")
-    token = opened(tokens["access_token"])[1]
+    token = decode_jwt(tokens["access_token"])[1]
     platform.refresh(tokens["refresh_token"])
     platform.post("revoke", token=tokens["refresh_token"])
     [issued] = entries(platform, "--token", token["jti"])
@@ -36,7 +36,7 @@ def test_what_mentions_a_token_a_family_or_a_person(platform: Platform) -> None:
     assert [each["type"] for each in of_family] == ["oauth.token.revoked", "oauth.token.issued", "oauth.token.issued"]
     of_person = entries(platform, "--person", token["sub"])
     assert {each["type"] for each in of_person} == {"oauth.consent.given", "oauth.token.issued"}
-    other = opened(others["access_token"])[1]
+    other = decode_jwt(others["access_token"])[1]
     assert other["jti"] not in {each["subject"] for each in of_person}
     assert len(of_person) == 3
 
@@ -57,8 +57,8 @@ def test_filters_that_cannot_be_combined(platform: Platform, options: list[str],
 def test_the_tokens_that_could_reach_an_api(platform: Platform) -> None:
     gatepost = platform.gatepost
     machine = gatepost.define_client(platform.admin, scope="things:read")
-    token = opened(gatepost.token(machine, "things:read"))[1]["jti"]
-    person = opened(platform.tokens()["access_token"])[1]["jti"]
+    token = decode_jwt(gatepost.token(machine, "things:read"))[1]["jti"]
+    person = decode_jwt(platform.tokens()["access_token"])[1]["jti"]
     before = clock.rfc3339(clock.now())
     gatepost.cli("token", "revoke", "--id", token, "--account", platform.name)
     gatepost.cli("client", "disable", platform.client.id)

@@ -20,11 +20,11 @@ from gatepost.oauth import account_admin
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from tests import service
 from tests.assertions import b64, signed
-from tests.login import Platform, opened
+from tests.login import Platform, decode_jwt
 from tests.proofs import Prover
 from tests.service import Client, Service
 from tests.waiting import LIMIT, LIMIT_MS
-from tests.wire import check_refusal, elsewhere
+from tests.wire import check_refusal, session_from_new_address
 
 INACTIVE = {"active": False}
 TYP = "gatepost-revoke+jwt"
@@ -117,7 +117,7 @@ def test_revoking_an_access_token_ends_its_family(setting: Setting) -> None:
 
 
 def test_revoking_an_access_token_without_a_family(setting: Setting) -> None:
-    asked = setting.asking(scope="openid things:read")
+    asked = setting.auth_request(scope="openid things:read")
     one, other = setting.tokens(asked)["access_token"], setting.tokens(asked)["access_token"]
     setting.give_back(one)
     assert [setting.works(one), setting.works(other)] == [False, True]
@@ -152,7 +152,7 @@ def test_exchanged_tokens_end_with_their_subject_token(setting: Setting) -> None
 
 def test_a_public_client_revokes_its_own_token(setting: Setting) -> None:
     public, other = (setting.define(token_endpoint_auth_method="none") for _ in range(2))
-    first, kept = (setting.redeem(setting.code(setting.asking(public)), public).json() for _ in range(2))
+    first, kept = (setting.redeem(setting.code(setting.auth_request(public)), public).json() for _ in range(2))
     setting.give_back(first["refresh_token"], other)
     assert setting.works(first["access_token"])
     setting.give_back(first["refresh_token"], public)
@@ -172,7 +172,7 @@ def test_a_hint_changes_nothing(setting: Setting, hint: str) -> None:
 
 def test_a_revocation_is_recorded_once(setting: Setting) -> None:
     first = setting.tokens()
-    jti = opened(first["access_token"])[1]["jti"]
+    jti = decode_jwt(first["access_token"])[1]["jti"]
     [issued] = setting.subject("oauth.token.issued", jti)
     family = issued["data"]["family"]
     for name in ("access_token", "refresh_token", "access_token"):
@@ -230,7 +230,7 @@ def test_one_token_must_be_sent(setting: Setting, form: dict[str, Any], words: s
 
 def test_revocation_requires_authentication(setting: Setting) -> None:
     first = setting.tokens()
-    with elsewhere() as session:
+    with session_from_new_address() as session:
         for headers, form in (
             ({}, {}),
             ({}, {"client_id": setting.client.id}),
@@ -262,7 +262,7 @@ def operations(platform: Setting, token: str) -> list[int]:
 
 ENDING: dict[str, Callable[[Setting, Client, str], Any]] = {
     "by its client": lambda s, client, token: s.give_back(token, client),
-    "by the operator": lambda s, _, token: s.gatepost.cli("token", "revoke", "--id", opened(token)[1]["jti"]),
+    "by the operator": lambda s, _, token: s.gatepost.cli("token", "revoke", "--id", decode_jwt(token)[1]["jti"]),
     "with its client": lambda s, client, _: s.gatepost.cli("client", "disable", client.id),
 }
 
@@ -367,7 +367,7 @@ def test_it_is_never_said_to_have_ended_when_it_has_not(own: Setting) -> None:
 def test_the_login_application_ends_all_consents_of_a_person(own: Setting) -> None:
     second = own.define()
     name = "ada@example.com"
-    asked = (own.asking(second), second), (own.asking(scope="things:read"), own.client)
+    asked = (own.auth_request(second), second), (own.auth_request(scope="things:read"), own.client)
     ada = [own.tokens(sub=name), *(own.tokens(*each, sub=name) for each in asked)]
     code = own.code(sub=name)
     bob = own.tokens(sub="bob")
@@ -389,7 +389,7 @@ def test_the_login_application_ends_all_consents_of_a_person(own: Setting) -> No
 
 def test_the_login_application_ends_the_consents_for_one_client(own: Setting) -> None:
     second = own.define()
-    here, there = own.tokens(), own.tokens(own.asking(second), second)
+    here, there = own.tokens(), own.tokens(own.auth_request(second), second)
     bob = own.tokens(sub="bob")
     assert own.say(own.leaving(client_id=second.id)).status_code == 200
     assert [own.works(each["access_token"]) for each in (here, there, bob)] == [True, False, True]

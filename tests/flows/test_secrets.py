@@ -12,7 +12,7 @@ from gatepost.run import app
 from tests import service
 from tests.service import Client, Service
 from tests.waiting import wait_until
-from tests.wire import elsewhere
+from tests.wire import session_from_new_address
 
 SCOPE = "gatepost:deliveries"
 
@@ -39,7 +39,7 @@ class Setting:
         return Client(client.id, answer.json()["client_secret"])
 
     def works(self, client: Client) -> bool:
-        with elsewhere() as session:
+        with session_from_new_address() as session:
             form = {"grant_type": "client_credentials", "scope": SCOPE}
             headers = {"Authorization": client.basic}
             answer = session.post(f"{self.gatepost.url}/oauth/tokens", data=form, headers=headers)

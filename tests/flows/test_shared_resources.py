@@ -11,7 +11,7 @@ from gatepost.oauth import scope_rows, scopes
 from gatepost.oauth.scopes import Scope
 from gatepost.store.transaction import Tx
 from tests import service
-from tests.login import opened
+from tests.login import decode_jwt
 from tests.service import Client, Service
 from tests.wire import check_refusal
 
@@ -55,7 +55,7 @@ def tenant(running: Service, account_name: str) -> Tenant:
 
 
 def test_a_client_is_granted_a_scope_of_a_shared_resource(tenant: Tenant) -> None:
-    claims = opened(tenant.gatepost.token(tenant.machine("use"), "use"))[1]
+    claims = decode_jwt(tenant.gatepost.token(tenant.machine("use"), "use"))[1]
     assert (claims["aud"], claims["scope"], claims["account"]) == (PLATFORM, "use", tenant.account)
     assert claims["plan"] == "platform", "the operator's value, not the client's"
     assert "role" not in claims, "a client sets no claim of a token for a shared resource"
@@ -77,7 +77,7 @@ def test_a_scope_that_was_defined_before_grants_nothing(tenant: Tenant) -> None:
         "grant_types": ["client_credentials"], "scope": "everything",
     })  # fmt: skip
     check_refusal(answer, "/oauth/clients", "invalid_client_metadata", "everything")
-    assert opened(tenant.gatepost.token(tenant.machine("use"), "use"))[1]["aud"] == PLATFORM
+    assert decode_jwt(tenant.gatepost.token(tenant.machine("use"), "use"))[1]["aud"] == PLATFORM
     told = tenant.gatepost.cli("doctor", check=False).stdout
     assert f"{tenant.name} defined everything for {PLATFORM}" in told
     body = {"name": "everything", "status": "retired", "redefine": True}
@@ -87,7 +87,7 @@ def test_a_scope_that_was_defined_before_grants_nothing(tenant: Tenant) -> None:
 def test_a_scope_of_ones_own_keeps_its_resource(tenant: Tenant) -> None:
     """It was there before the operator chose the name: its tokens do not change their audience unasked."""
     tenant.store(tenant.own("taken", scopes.default_resource(tenant.account)))
-    claims = opened(tenant.gatepost.token(tenant.machine("taken"), "taken"))[1]
+    claims = decode_jwt(tenant.gatepost.token(tenant.machine("taken"), "taken"))[1]
     assert claims["aud"] == scopes.default_resource(tenant.account)
     assert claims["role"] == "admin"
     assert f"{tenant.name} defined its own scope taken" in tenant.gatepost.cli("doctor", check=False).stdout

@@ -66,7 +66,7 @@ def looked_up_with_few_files(spare: int) -> tuple[str, str, str]:
             return short, await to("http://receiver.invalid/")
 
     def looking_up(name: str, port: int) -> list[str]:
-        """By the system while files are few. After that without asking anybody outside of this machine."""
+        """Use the resolver of the system once. Later lookups fail without a request to a name server."""
         if len(asked) == 1:
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         asked.append(name)

@@ -77,7 +77,7 @@ def test_an_address_with_too_many_requests_does_not_lock_out_another(sqlite_gate
                 each.sendall(request(url, path))
             refused = [await asyncio.to_thread(_first_line, each) for each in held[3:]]  # those that came too late
             assert refused == [b"HTTP/1.1 429 Too Many Requests"] * 2
-            with wire.elsewhere() as victim:
+            with wire.session_from_new_address() as victim:
                 answer = await asyncio.to_thread(victim.get, f"{url}/{'healthz' if path == PLANE else 'oauth/jwks'}")
             assert answer.status_code == 200
             for each in held:

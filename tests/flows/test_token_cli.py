@@ -22,7 +22,7 @@ from gatepost.oauth.token_admin import TokenSelector
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.fanout import create_deliveries
-from tests.login import CLAIMS, Platform, opened
+from tests.login import CLAIMS, Platform, decode_jwt
 from tests.service import Client, Service
 
 NOTHING = "There was nothing to revoke.\n"
@@ -75,7 +75,7 @@ class Shop(Platform):
 
 def jti(told: dict[str, Any] | str) -> str:
     token = told if isinstance(told, str) else told["access_token"]
-    return str(opened(token)[1]["jti"])
+    return str(decode_jwt(token)[1]["jti"])
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def sqlite_shop(sqlite_gatepost: Service, account_name: str) -> Shop:
 
 def test_one_token_by_its_id(shop: Shop) -> None:
     told = shop.tokens()
-    claims = opened(told["access_token"])[1]
+    claims = decode_jwt(told["access_token"])[1]
     [shown] = shop.json("token", "show", "--id", claims["jti"])
     assert shown == {
         "id": claims["jti"],
@@ -106,7 +106,7 @@ def test_one_token_by_its_id(shop: Shop) -> None:
         "grant": claims["grant"],
         "aud": claims["aud"],
         "scope": claims["scope"],
-        "kid": opened(told["access_token"])[0]["kid"],
+        "kid": decode_jwt(told["access_token"])[0]["kid"],
         "by": shown["by"],
         "consent": shown["consent"],
         "family": shown["family"],
@@ -170,7 +170,7 @@ STATES: dict[str, Callable[[Shop, dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_token_show_prints_the_state(sqlite_shop: Shop, state: str) -> None:
     scope = "openid things:read" if state == "consent ended" else "openid offline_access things:read"
-    told = sqlite_shop.tokens(sqlite_shop.asking(scope=scope))
+    told = sqlite_shop.tokens(sqlite_shop.auth_request(scope=scope))
     STATES[state](sqlite_shop, told)
     assert sqlite_shop.json("token", "show", "--id", jti(told))[0]["state"] == state
     assert sqlite_shop.rows("token", "show", "--client", sqlite_shop.client.id)[0][1] == state
@@ -229,7 +229,7 @@ def test_revoke_a_person(shop: Shop) -> None:
     exchanger = shop.gatepost.define_client(
         shop.admin, scope="things:read", grant_types=[TOKEN_EXCHANGE], serves=[shop.api]
     )
-    told, there = shop.tokens(), shop.tokens(shop.asking(second), second)
+    told, there = shop.tokens(), shop.tokens(shop.auth_request(second), second)
     exchanged = shop.ask(
         exchanger, grant_type=TOKEN_EXCHANGE, scope="things:read", subject_token=told["access_token"],
         subject_token_type="urn:ietf:params:oauth:token-type:access_token",
@@ -265,7 +265,7 @@ def test_revoke_a_workload_that_a_trusted_issuer_named(shop: Shop) -> None:
 def test_revoke_a_client(shop: Shop) -> None:
     told, bob = shop.tokens(), shop.tokens(sub="bob")
     other = shop.define()
-    there = shop.tokens(shop.asking(other), other)
+    there = shop.tokens(shop.auth_request(other), other)
     said = shop.say("token", "revoke", "--client", shop.client.id)
     assert said == "Revoked: 2 consents with all their tokens.\n"
     assert [shop.works(each["access_token"]) for each in (told, bob, there)] == [False, False, True]
@@ -398,7 +398,7 @@ def test_consent_list(shop: Shop) -> None:
     second = shop.define()
     shop.tokens()
     shop.tokens(sub="bob")
-    shop.tokens(shop.asking(second, scope="things:read"), second)
+    shop.tokens(shop.auth_request(second, scope="things:read"), second)
     listing = ("consent", "list", "--account", shop.name)
     ada, bob, there = shop.json(*listing)
     assert set(ada) == {

@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey
 from gatepost.core import ids
 from gatepost.oauth.client_grants import JWT_BEARER, TOKEN_EXCHANGE
 from tests.assertions import signed
-from tests.login import Platform, opened
+from tests.login import Platform, decode_jwt
 from tests.proofs import Prover
 from tests.service import Client, Service
 from tests.web_beside import web_beside
@@ -53,7 +53,7 @@ class Chain(Platform):
         return str(answer.json()["access_token"])
 
     def persons(self, scope: str = "openid offline_access things:read") -> dict[str, Any]:
-        return self.tokens(self.asking(scope=scope))
+        return self.tokens(self.auth_request(scope=scope))
 
     def machines(self, scope: str = "things:read", **members: Any) -> str:
         """A token that another client got for itself."""
@@ -77,7 +77,7 @@ def test_a_token_of_a_person_is_exchanged(gatepost: Service, account_name: str) 
     assert "refresh_token" not in told
     assert "id_token" not in told
     assert answer.headers["Cache-Control"] == "no-store"
-    subject, claims = opened(token)[1], opened(told["access_token"])[1]
+    subject, claims = decode_jwt(token)[1], decode_jwt(told["access_token"])[1]
     assert claims["sub"] == subject["sub"] == f"{chain.account}.ada"
     assert (claims["aud"], claims["scope"]) == (chain.store, "store:read")
     assert (claims["client_id"], claims["act"]) == (chain.service.id, {"sub": chain.service.id})
@@ -93,8 +93,8 @@ def test_a_token_of_a_person_is_exchanged(gatepost: Service, account_name: str) 
 
 def test_a_machines_token(chain: Chain) -> None:
     token = chain.machines(claims={"role": "admin"})
-    claims = opened(chain.exchanged(token))[1]
-    assert claims["sub"] == opened(token)[1]["sub"]
+    claims = decode_jwt(chain.exchanged(token))[1]
+    assert claims["sub"] == decode_jwt(token)[1]["sub"]
     assert claims["act"] == {"sub": chain.service.id}
     assert not {"role", "auth_time"} & set(claims)
 
@@ -117,7 +117,7 @@ def test_only_the_client_or_a_server_of_the_audience_exchanges_a_token(chain: Ch
         ],
     }  # fmt: skip
     assert chain.gatepost.post("/oauth/clients", chain.admin, members).status_code == 200
-    claims = opened(chain.exchanged(chain.gatepost.token(own, "things:read"), by=own))[1]
+    claims = decode_jwt(chain.exchanged(chain.gatepost.token(own, "things:read"), by=own))[1]
     assert claims["sub"] == own.id
 
 
@@ -200,7 +200,7 @@ def named(chain: Chain, sent: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ALLOWED)
 def test_what_may_be_obtained(chain: Chain, name: str) -> None:
     scope, sent, resource = ALLOWED[name]
-    claims = opened(chain.exchanged(chain.persons()["access_token"], scope, **named(chain, sent)))[1]
+    claims = decode_jwt(chain.exchanged(chain.persons()["access_token"], scope, **named(chain, sent)))[1]
     assert claims["aud"] == getattr(chain, resource)
     assert claims["scope"] == ("store:read" if resource == "store" else "things:read")
 
@@ -277,7 +277,7 @@ FORGER = ECKey.generate_key("P-256", {"kid": "forger"})
 
 
 def forged(chain: Chain, **header: Any) -> str:
-    head, claims = opened(chain.persons()["access_token"])
+    head, claims = decode_jwt(chain.persons()["access_token"])
     return signed(FORGER, claims, **(head | {"alg": "ES256"} | header))
 
 
@@ -296,7 +296,7 @@ def of_an_ended_consent(chain: Chain) -> str:
 
 def of_a_disabled_client(chain: Chain) -> str:
     client = chain.define()
-    found = chain.tokens(chain.asking(client, scope="things:read"), client)
+    found = chain.tokens(chain.auth_request(client, scope="things:read"), client)
     body = {"client_id": client.id, "status": "disabled"}
     assert chain.gatepost.post("/oauth/clients", chain.admin, body).status_code == 200
     return str(found["access_token"])
@@ -305,7 +305,7 @@ def of_a_disabled_client(chain: Chain) -> str:
 NO_SUBJECT: dict[str, Callable[[Chain], str]] = {
     "an ID token": lambda c: c.persons()["id_token"],
     "a refresh token": lambda c: c.persons()["refresh_token"],
-    "a code": lambda c: c.code(c.asking(scope="things:read")),
+    "a code": lambda c: c.code(c.auth_request(scope="things:read")),
     "a foreign JWT": lambda c: signed(c.key, {"iss": "https://idp.example", "sub": "ada", "exp": time.time() + 60}),
     "a handoff": lambda c: c.handoff({"jti": ids.new("int"), "scopes": []}),
     "forged": forged,
@@ -333,7 +333,7 @@ def test_tokens_that_are_not_accepted_as_subject_token(chain: Chain, name: str, 
 
 def test_an_expired_subject_token(chain: Chain) -> None:
     """Made by the service's own key, a minute late."""
-    claims = opened(chain.persons()["access_token"])[1]
+    claims = decode_jwt(chain.persons()["access_token"])[1]
     store, own = chain.gatepost.opened.store, chain.gatepost.opened.service
 
     def made(**changes: Any) -> str:
@@ -351,14 +351,14 @@ def test_an_expired_subject_token(chain: Chain) -> None:
 def test_delegation_nests_the_actors(chain: Chain) -> None:
     second = chain.exchanging("files", [chain.store])
     first = chain.exchanged(chain.persons()["access_token"])
-    claims = opened(chain.exchanged(first, "files", by=second))[1]
+    claims = decode_jwt(chain.exchanged(first, "files", by=second))[1]
     assert claims["act"] == {"sub": second.id, "act": {"sub": chain.service.id}}
     assert claims["sub"] == f"{chain.account}.ada"
 
 
 def test_impersonation_does_not_name_the_actor(chain: Chain) -> None:
     posing = chain.exchanging("store:read", [chain.api], "impersonation")
-    claims = opened(chain.exchanged(chain.persons()["access_token"], by=posing))[1]
+    claims = decode_jwt(chain.exchanged(chain.persons()["access_token"], by=posing))[1]
     assert "act" not in claims
     assert claims["client_id"] == posing.id
     assert chain.entries("oauth.token.issued")[0]["data"]["mode"] == "impersonation"
@@ -367,7 +367,7 @@ def test_impersonation_does_not_name_the_actor(chain: Chain) -> None:
 def test_impersonation_keeps_earlier_actors(chain: Chain) -> None:
     posing = chain.exchanging("files", [chain.store], "impersonation")
     first = chain.exchanged(chain.persons()["access_token"])
-    assert opened(chain.exchanged(first, "files", by=posing))[1]["act"] == {"sub": chain.service.id}
+    assert decode_jwt(chain.exchanged(first, "files", by=posing))[1]["act"] == {"sub": chain.service.id}
 
 
 def test_a_chain_of_exchanges_has_a_maximum_length(chain: Chain) -> None:
@@ -381,9 +381,9 @@ def test_a_chain_of_exchanges_has_a_maximum_length(chain: Chain) -> None:
 
 
 def test_it_never_ends_after_the_subject_token(chain: Chain) -> None:
-    short = opened(token := chain.machines(access_token_lifetime=120))[1]["exp"]
+    short = decode_jwt(token := chain.machines(access_token_lifetime=120))[1]["exp"]
     answer = chain.exchange(token)
-    assert opened(answer.json()["access_token"])[1]["exp"] == short
+    assert decode_jwt(answer.json()["access_token"])[1]["exp"] == short
     assert 0 < answer.json()["expires_in"] <= 120
     hasty = chain.exchanging("store:read", [chain.api], access_token_lifetime=60)
     long = chain.machines(access_token_lifetime=600)
@@ -472,7 +472,7 @@ def test_a_client_that_serves_nothing_proves_the_key_of_its_own_token(chain: Cha
     refused = chain.exchange(token, by=own, headers=other.headers())
     check_refusal(refused, TOKENS, "invalid_dpop_proof", "another key")
     answer = chain.exchange(token, by=own, headers=right.headers())
-    assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": right.thumbprint}
+    assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": right.thumbprint}
 
 
 def test_the_new_token_is_bound_to_the_key_of_the_exchanging_client(chain: Chain) -> None:
@@ -481,7 +481,7 @@ def test_the_new_token_is_bound_to_the_key_of_the_exchanging_client(chain: Chain
     token = chain.redeem(chain.code(), headers=person.headers()).json()["access_token"]
     answer = chain.exchange(token, headers=prover.headers())
     assert answer.json()["token_type"] == "DPoP"
-    assert opened(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
+    assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
     headers = prover.headers()
     assert chain.exchange(token, headers=headers).status_code == 200
     check_refusal(chain.exchange(token, headers=headers), TOKENS, "invalid_dpop_proof", "used before")
@@ -496,7 +496,7 @@ def test_explaining_what_would_be_issued(chain: Chain) -> None:
     assert (told["decision"], told["rules"][0]["rule"]) == ("issue", "basis_holds")
     assert "stays_within_the_subject" in [each["rule"] for each in told["rules"]]
     assert told["claims"]["act"] == {"sub": chain.service.id}
-    assert told["claims"]["exp"] <= opened(token)[1]["exp"]
+    assert told["claims"]["exp"] <= decode_jwt(token)[1]["exp"]
     assert "access_token" not in told
     assert len(chain.entries("oauth.token.issued")) == before
 

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.assertions import signed
-from tests.login import CLAIMS, SCOPES, Browser, Platform, b64, opened, sent_to
+from tests.login import CLAIMS, SCOPES, Browser, Platform, b64, decode_jwt, redirect_target
 from tests.proofs import Prover
 from tests.service import Service
 from tests.wire import check_every_answer, check_refusal
@@ -33,11 +33,11 @@ def ask(platform: Platform, token: str, method: str = "GET", **options: Any) -> 
 
 
 def told(platform: Platform, scope: str, **changes: Any) -> dict[str, Any]:
-    found = platform.tokens(platform.asking(scope=scope, **changes))
+    found = platform.tokens(platform.auth_request(scope=scope, **changes))
     answer = ask(platform, found["access_token"])
     assert answer.status_code == 200, answer.text
     claims: dict[str, Any] = answer.json()
-    assert claims.pop("sub") == opened(found["id_token"])[1]["sub"] == f"{platform.account}.ada"
+    assert claims.pop("sub") == decode_jwt(found["id_token"])[1]["sub"] == f"{platform.account}.ada"
     return claims
 
 
@@ -67,27 +67,27 @@ def test_standard_scopes_exist_until_the_account_defines_its_own(gatepost: Servi
     said = {name: value for claims in STANDARD.values() for name, value in claims.items()}
 
     def released(scope: str) -> dict[str, Any]:
-        asked = mine.asking(client, scope=f"openid {scope}")
+        asked = mine.auth_request(client, scope=f"openid {scope}")
         found = mine.redeem(mine.code(asked, claims=said), client).json()
         answer: dict[str, Any] = ask(mine, found["access_token"]).json()
         return {name: value for name, value in answer.items() if name != "sub"}
 
     for scope, claims in STANDARD.items():
         assert released(scope) == claims
-    interaction = mine.interaction(Browser(), mine.asking(client, scope="openid email phone"))
+    interaction = mine.interaction(Browser(), mine.auth_request(client, scope="openid email phone"))
     assert all(each["description"] for each in interaction["scopes"])
-    _, refusal = sent_to(mine.authorize(Browser(), mine.asking(scope="openid email")))
+    _, refusal = redirect_target(mine.authorize(Browser(), mine.auth_request(scope="openid email")))
     assert refusal["error"] == "invalid_scope", "this client's grant does not list it"
     mine.define_scope(name="email", claims=["email"])
     assert released("email") == {"email": CLAIMS["email"]}
     mine.define_scope(name="email", status="retired", redefine=True)
-    _, refusal = sent_to(mine.authorize(Browser(), mine.asking(client, scope="openid email")))
+    _, refusal = redirect_target(mine.authorize(Browser(), mine.auth_request(client, scope="openid email")))
     assert refusal["error"] == "invalid_scope", "a retired scope does not bring the built-in one back"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
 def test_the_answer(platform: Platform, method: str) -> None:
-    token = platform.tokens(platform.asking(scope="openid profile"))["access_token"]
+    token = platform.tokens(platform.auth_request(scope="openid profile"))["access_token"]
     answer = ask(platform, token, method)
     assert answer.status_code == 200
     check_every_answer({name.lower(): value for name, value in answer.headers.items()})
@@ -124,14 +124,14 @@ def test_a_scope_of_the_accounts_own(sqlite_gatepost: Service) -> None:
         ("openid email", {"email": "ada@example.com"}),
         ("openid email profile roles", {"roles": ["admin"], "groups": None, "email": "ada@example.com"}),
     ):
-        found = mine.tokens(mine.asking(client, scope=scope), client, claims=said)
+        found = mine.tokens(mine.auth_request(client, scope=scope), client, claims=said)
         assert ask(mine, found["access_token"]).json() == {"sub": f"{mine.account}.ada"} | claims
-        assert claims.items() <= opened(found["id_token"])[1].items(), "and the ID token says the same"
+        assert claims.items() <= decode_jwt(found["id_token"])[1].items(), "and the ID token says the same"
 
 
 def test_a_narrower_token_tells_less(single: Platform) -> None:
     """It is the token's scope that counts, and not all that was once agreed to."""
-    asked = single.asking(scope="openid offline_access profile")
+    asked = single.auth_request(scope="openid offline_access profile")
     found = single.tokens(asked)
     assert ask(single, found["access_token"]).json().keys() == {"sub", *PROFILE}
     narrow = single.refresh(found["refresh_token"], scope="openid").json()
@@ -139,7 +139,7 @@ def test_a_narrower_token_tells_less(single: Platform) -> None:
 
 
 def test_what_the_person_did_not_grant_is_not_told(single: Platform) -> None:
-    found = single.tokens(single.asking(scope="openid profile"), scope="openid")
+    found = single.tokens(single.auth_request(scope="openid profile"), scope="openid")
     assert ask(single, found["access_token"]).json().keys() == {"sub"}
 
 
@@ -150,7 +150,7 @@ def test_claims_that_were_asked_for_by_name(single: Platform) -> None:
 
 def test_each_consent_tells_what_was_said_for_it(single: Platform) -> None:
     """Nobody is looked up: two sign-ins of one person are two consents."""
-    asked = single.asking(scope="openid profile")
+    asked = single.auth_request(scope="openid profile")
     tokens = [single.tokens(asked, claims={"name": name})["access_token"] for name in ("Ada", "Ada King")]
     assert [ask(single, token).json()["name"] for token in tokens] == ["Ada", "Ada King"]
 
@@ -177,7 +177,7 @@ def test_tokens_that_gatepost_did_not_issue(single: Platform) -> None:
     found = single.tokens()
     head, claims, signature = found["access_token"].split(".")
     now = int(time.time())
-    forged = signed(single.key, opened(found["access_token"])[1] | {"exp": now + 60}, typ="at+jwt")
+    forged = signed(single.key, decode_jwt(found["access_token"])[1] | {"exp": now + 60}, typ="at+jwt")
     wrong = {
         "no JWT": "x",
         "a refresh token": found["refresh_token"],
@@ -196,12 +196,12 @@ def test_tokens_that_gatepost_did_not_issue(single: Platform) -> None:
 
 
 def opened_as(token: str, **changes: Any) -> str:
-    return b64(json.dumps(opened(token)[1] | changes).encode())
+    return b64(json.dumps(decode_jwt(token)[1] | changes).encode())
 
 
 def test_a_token_without_openid(single: Platform) -> None:
-    token = single.tokens(single.asking(scope="things:read profile", resource=single.api))["access_token"]
-    assert opened(token)[1]["aud"] == single.api, "it is not even for us"
+    token = single.tokens(single.auth_request(scope="things:read profile", resource=single.api))["access_token"]
+    assert decode_jwt(token)[1]["aud"] == single.api, "it is not even for us"
     refused(ask(single, token), "insufficient_scope", "openid")
     narrowed = single.redeem(single.code(), scope="things:read").json()["access_token"]
     refused(ask(single, narrowed), "insufficient_scope", "openid")
@@ -227,7 +227,7 @@ def test_a_token_that_is_bound_to_a_key(single: Platform) -> None:
 
 @pytest.mark.parametrize("scope", ["openid", "openid offline_access"])
 def test_a_consent_that_was_taken_back(platform: Platform, scope: str) -> None:
-    asked = platform.asking(scope=scope)
+    asked = platform.auth_request(scope=scope)
     found, stays = platform.tokens(asked, sub="leaver"), platform.tokens(asked, sub="stayer")
     assert ask(platform, found["access_token"]).status_code == 200
     now = int(time.time())
@@ -248,7 +248,7 @@ def test_a_token_that_was_given_back(platform: Platform, which: str) -> None:
 
 def test_a_client_that_was_disabled(platform: Platform) -> None:
     client = platform.define()
-    found = platform.tokens(platform.asking(client), client)
+    found = platform.tokens(platform.auth_request(client), client)
     assert ask(platform, found["access_token"]).status_code == 200
     for status, wanted in (("disabled", 401), ("active", 200)):
         members = {"client_id": client.id, "status": status}

@@ -13,7 +13,7 @@ from gatepost.oauth import account_admin, client_admin
 from gatepost.store.transaction import Tx
 from tests.interop import npm
 from tests.interop.person import altered, sign_in
-from tests.login import CALLBACK, CLAIMS, Platform, opened
+from tests.login import CALLBACK, CLAIMS, Platform, decode_jwt
 from tests.service import Client, Service
 
 SCOPE = "openid offline_access things:read"
@@ -97,7 +97,7 @@ class EveryClient:
         assert told["header"]["alg"] == way.alg
         assert told["claims"]["sub"] == f"{platform.account}.ada"
         assert told["userinfo"] == {"sub": told["claims"]["sub"]}
-        again = opened(told["second"]["id_token"])[1]
+        again = decode_jwt(told["second"]["id_token"])[1]
         for name in ("iss", "sub", "aud", "auth_time"):  # OIDC Core 1.0, section 12.2
             assert again[name] == told["claims"][name]
         challenge = told["userinfo_later"]["challenges"][0]
@@ -159,13 +159,13 @@ class EveryClient:
         assert "name" not in told["claims"]
 
     def test_one_resource_of_several_is_named(self, platform: Platform) -> None:
-        """RFC 8707: named when asking, it need not be named again."""
+        """RFC 8707: the resource is named in the authorization request and need not be repeated."""
         platform.define_scope(name="files:read", resource=f"{platform.api}/files")
         client = platform.define(scope=f"{SCOPE} profile files:read")
         asked = known(client, parameters={"resource": platform.api})
         told = self.told(platform, "signed_in", scope=f"{SCOPE} profile files:read", **asked)
         assert told["first"]["scope"] == f"{SCOPE} profile"
-        assert opened(told["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
+        assert decode_jwt(told["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
         assert told["userinfo"]["name"] == CLAIMS["name"]
 
     @ways(MACHINES)
@@ -195,7 +195,7 @@ class EveryClient:
         }  # fmt: skip
         made = self.told(platform, "exchanged", **(served | {"parameters": parameters}))
         assert made["issued_token_type"] == ACCESS_TOKEN
-        assert opened(made["access_token"])[1]["act"] == {"sub": served["client_id"]}
+        assert decode_jwt(made["access_token"])[1]["act"] == {"sub": served["client_id"]}
 
     # --- refusals are the library's own errors
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import requests
 
-from tests.login import LOGIN_URL, Browser, Platform, opened, sent_to
+from tests.login import LOGIN_URL, Browser, Platform, decode_jwt, redirect_target
 
 
 def sign_in(platform: Platform, url: str, **said: Any) -> dict[str, Any]:
@@ -14,8 +14,8 @@ def sign_in(platform: Platform, url: str, **said: Any) -> dict[str, Any]:
     browser = Browser()
     answer = browser.open(url)
     if answer.headers.get("Location", "").startswith(LOGIN_URL):
-        _, told = sent_to(answer)
-        answer = platform.come_back(browser, platform.handoff(opened(told["interaction"])[1], **said))
+        _, told = redirect_target(answer)
+        answer = platform.submit_handoff(browser, platform.handoff(decode_jwt(told["interaction"])[1], **said))
     return _form(answer) if answer.status_code == 200 else {"url": _location(answer)}
 
 
@@ -28,7 +28,7 @@ def altered(back: dict[str, Any], **changes: str | None) -> dict[str, Any]:
 
 
 def _location(answer: requests.Response) -> str:
-    sent_to(answer)
+    redirect_target(answer)
     return answer.headers["Location"]
 
 

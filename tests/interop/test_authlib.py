@@ -18,7 +18,7 @@ from joserfc.errors import InvalidClaimError
 from joserfc.jwk import ECKey, Key, KeySet, RSAKey
 
 from tests.interop.person import altered, sign_in
-from tests.login import CALLBACK, Platform, opened
+from tests.login import CALLBACK, Platform, decode_jwt
 from tests.service import Client, Service
 from tests.waiting import LIMIT
 
@@ -70,7 +70,7 @@ def test_somebody_signs_in(platform: Platform, method: str, alg: str) -> None:
     one = app(platform, client, token_endpoint_auth_method=method)
     made, nonce = signed_in(platform, one)
     assert made["scope"] == SCOPE
-    assert opened(made["id_token"])[0]["alg"] == alg
+    assert decode_jwt(made["id_token"])[0]["alg"] == alg
     person = one.parse_id_token(made, nonce)
     assert person["sub"] == f"{platform.account}.ada"
     assert person["at_hash"]

@@ -8,8 +8,8 @@ from authlib.integrations.requests_client import OAuth2Session
 from authlib.oauth2.rfc7523 import PrivateKeyJWT
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from tests.fapi2 import Strict, key_set
-from tests.login import CALLBACK, VERIFIER, Browser, Platform, opened, sent_to
+from tests.fapi2 import Fapi2Platform, key_set
+from tests.login import CALLBACK, VERIFIER, Browser, Platform, decode_jwt, redirect_target
 from tests.service import Client, Service
 
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
@@ -71,9 +71,9 @@ def test_a_person_signs_in(platform: Platform) -> None:
     with session(client, RSA, PrivateKeyJWT(url), **options) as one:
         start, state = one.create_authorization_url(f"{platform.url}/oauth/authorize", code_verifier=VERIFIER)
         browser = Browser()
-        told = opened(sent_to(browser.open(start))[1]["interaction"])[1]
-        answer = platform.come_back(browser, platform.handoff(told))
-        assert sent_to(answer)[1]["state"] == state
+        told = decode_jwt(redirect_target(browser.open(start))[1]["interaction"])[1]
+        answer = platform.submit_handoff(browser, platform.handoff(told))
+        assert redirect_target(answer)[1]["state"] == state
         made = dict(one.fetch_token(url, authorization_response=answer.headers["Location"], code_verifier=VERIFIER))
         assert made["refresh_token"]
         again = one.refresh_token(url, made["refresh_token"])
@@ -101,7 +101,7 @@ def test_another_key_is_refused(platform: Platform) -> None:
 
 def test_under_fapi2_the_audience_is_the_issuer(sqlite_gatepost: Service) -> None:
     """What its page shows is refused there; with the issuer it is only the proof of a key that is missing."""
-    strict = Strict(sqlite_gatepost, "authlib-fapi2")
+    strict = Fapi2Platform(sqlite_gatepost, "authlib-fapi2")
     url = f"{strict.url}/oauth/tokens"
     for audience, error in ((url, "invalid_client"), (strict.url, "invalid_dpop_proof")):
         with (

@@ -24,7 +24,7 @@ from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.fanout import create_deliveries
 from gatepost.webhooks.subscriptions import Subscription
-from tests.contract.backends import Watch
+from tests.contract.backends import FakeClock
 from tests.contract.posting import OTHER_WORKER, SCHEDULE, WORKER, Post, ids_by
 
 TYPES = st.sampled_from(["invoice.paid", "order.paid"])
@@ -51,7 +51,7 @@ class Anything(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory(prefix="gatepost-")
-        self.watch = Watch()
+        self.watch = FakeClock()
         self.undo = ids_by(self.watch)
         self.store = SqliteStore(Path(self.directory.name) / "gatepost.db", self.watch, create_deliveries)
         self.store.migrate()

@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey
 from gatepost.core import ids
 from gatepost.oauth import account_admin
 from tests.assertions import signed
-from tests.login import CALLBACK, LOGIN_URL, VERIFIER, challenge, opened
+from tests.login import CALLBACK, LOGIN_URL, VERIFIER, challenge, decode_jwt
 from tests.simulation import script
 from tests.simulation.deployment import BASE_URL, Deployment, Response, Running, Violation
 
@@ -89,7 +89,7 @@ class Tenant:
         self._numbers += 1
         return self._numbers
 
-    # --- asking
+    # --- requests
 
     async def post(self, path: str, body: dict[str, Any]) -> Response | None:
         token = await self.admin_token()
@@ -188,7 +188,7 @@ class Tenant:
         told = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
         if "interaction" not in told:
             return None
-        interaction = opened(told["interaction"])[1]
+        interaction = decode_jwt(told["interaction"])[1]
         now = self.deployment.milliseconds() // 1000
         claims = {
             "iss": self.id, "aud": BASE_URL, "interaction": interaction["jti"], "sub": "ada", "auth_time": now,

@@ -1,4 +1,4 @@
-"""What tests put into a store, each in its smallest form."""
+"""Functions that add rows to a store: accounts, clients, scopes and ledger entries with few members."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,11 +14,11 @@ from gatepost.oauth.scopes import Scope
 from gatepost.store.transaction import Tx
 from tests.contract.backends import Backend
 
-KEY = b"k" * 32  # that ledgers are sealed with
+KEY = b"k" * 32  # the seal key of the ledgers
 
 
 def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
-    """An account whose ledger can be sealed."""
+    """Add an account with the chain that its ledger needs to be sealed."""
     chains.create(tx, key, made.id)
     return account_rows.add(tx, made)
 
@@ -26,7 +26,7 @@ def account(tx: Tx, made: Account, key: bytes = KEY) -> bool:
 def record(
     tx: Tx, account: str, subject: str = "", *, keep_days: int = 30, raw_id: bytes | None = None, **data: Any
 ) -> Entry:
-    """One fact, of a type that no rule of the service is about. Where the clock was set, its id is of that time."""
+    """Record an entry of a type that the service does not interpret. The id has the time of the store's clock."""
     if raw_id is None and abs(tx.at - clock.now()) > timedelta(minutes=1):
         raw_id = clock.milliseconds(tx.at).to_bytes(6, "big") + ids.new_raw()[6:]
     entry = entries.new(
@@ -37,12 +37,14 @@ def record(
 
 
 def client(tx: Tx, account: str, **members: Any) -> Client:
+    """Add a client with these members."""
     made = Client(ids.new("cli"), account, tx.at, tx.at, **members)
     client_rows.add(tx, made)
     return made
 
 
 def scope(tx: Tx, account: str, name: str, **members: Any) -> Scope:
+    """Add a scope of the API https://api.example."""
     made = Scope(account, name, "https://api.example", tx.at, tx.at, **members)
     scope_rows.add(tx, made)
     return made
@@ -57,5 +59,5 @@ def erase_data(backend: Backend, entry: Entry, data_hash: bytes) -> None:
 
 
 def subjects(tx: Tx, account: str) -> list[str]:
-    """Of every entry, oldest first."""
+    """Return the subject of every entry, oldest first."""
     return [entry.subject for entry in entry_rows.oldest(tx, account, b"\0" * 16, b"\xff" * 16, 100_000)]

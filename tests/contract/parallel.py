@@ -1,4 +1,4 @@
-"""Many units at once, from one event loop or several threads, with an end to the waiting."""
+"""Functions that run units of work concurrently, in one event loop or in several threads, with a time limit."""
 
 import asyncio
 import threading
@@ -16,53 +16,55 @@ LONG = LIMIT
 
 
 def run(stores: Store | Sequence[Store], units: Iterable[Unit[T]], hints: Hints = NO_HINTS) -> list[Any]:
-    """The outcome of each unit, all given to the stores (in turn) at once: its result, or what it raised."""
-    those = stores if isinstance(stores, Sequence) else [stores]
+    """Submit all units at once, to the stores in turn. Returns the result of each unit or its exception."""
+    used = stores if isinstance(stores, Sequence) else [stores]
 
-    async def all_of_them() -> list[Any]:
+    async def run_all() -> list[Any]:
         async with asyncio.timeout(LONG):
             running = [
-                asyncio.ensure_future(those[number % len(those)].run(unit, hints)) for number, unit in enumerate(units)
+                asyncio.ensure_future(used[number % len(used)].run(unit, hints)) for number, unit in enumerate(units)
             ]
             return await asyncio.gather(*running, return_exceptions=True)
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(run_all())
 
 
 def run_in_one_batch(store: Store, units: Sequence[Unit[T]], hints: Hints = NO_HINTS) -> list[Any]:
-    """The same, but the units reach the store while it is busy: they share a commit wherever units may."""
+    """Like `run`, but the store is busy while the units are submitted, so that they share a commit if they can."""
 
-    async def all_of_them() -> list[Any]:
+    async def run_all() -> list[Any]:
         async with asyncio.timeout(LONG):
             first = Busy()
             busy = asyncio.ensure_future(store.run(first, hints))
-            await asyncio.to_thread(first.begun.wait, LONG)
+            await asyncio.to_thread(first.started.wait, LONG)
             running = [asyncio.ensure_future(store.run(unit, hints)) for unit in units]
             await asyncio.sleep(0)
-            first.over.set()
+            first.release.set()
             await busy
             return await asyncio.gather(*running, return_exceptions=True)
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(run_all())
 
 
 class Busy:
-    """A unit that keeps its thread of the store until it is told that it is over."""
+    """A unit that occupies its thread of the store until `release` is set."""
 
     def __init__(self) -> None:
-        self.begun = threading.Event()
-        self.over = threading.Event()
+        self.started = threading.Event()
+        self.release = threading.Event()
 
     def __call__(self, tx: Tx) -> None:
-        seal_rows.unsealed_accounts(tx)  # something no cache knows, so that no store answers ahead of the transaction
-        self.begun.set()
-        self.over.wait(LONG)
+        seal_rows.unsealed_accounts(tx)  # is never cached, so no store executes the unit speculatively
+        self.started.set()
+        self.release.wait(LONG)
 
 
 def in_threads(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Call all functions at once, each in its own thread, and return their results."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [each.result(LONG) for each in [pool.submit(call) for call in calls]]
 
 
 def failures(outcomes: Iterable[Any]) -> list[BaseException]:
+    """Return the exceptions among the outcomes."""
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]

@@ -1,7 +1,8 @@
-"""Delivery processes that start at once and die at a named step: `python -m tests.chaos.nursery`.
+"""Starts delivery processes quickly, which are killed at a named step: `python -m tests.chaos.forked_workers`.
 
-Everything is imported once; each line on standard input, a JSON order with an optional `step`, forks a process that is
-then what `gatepost.run.delivery_process` is, and prints its id. When the input ends, processes still alive are killed.
+All modules are imported once. Each line of standard input is a JSON object with the configuration and an optional
+`step`. For each line, a forked process runs `gatepost.run.delivery_process`, and its id is printed. At the end of the
+input, the processes that are still running are killed.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ def _cycling(original: Any, *, before: bool) -> Any:
     return cycle
 
 
-# A name for each step, and what makes a process die there.
+# The steps at which a process can be killed, and the patch that kills it there.
 STEPS: dict[str, Any] = {
     "claimed, not sent": lambda: setattr(Attempts, "send", _before_sending),
     "answered, not settled": lambda: setattr(Worker, "_cycle", _cycling(Worker._cycle, before=True)),
@@ -55,7 +56,7 @@ def child(order: bytes, step: str) -> NoReturn:
         found = msgspec.json.decode(order, type=Configuration)
         opened = app.open_for_use(found.settings)
         reader, _writer = os.pipe()
-        os.dup2(reader, 0)  # an input that never ends
+        os.dup2(reader, 0)  # standard input that never ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         uvloop.run(delivery_process.serve(found, opened))
         opened.store.close()
@@ -65,10 +66,10 @@ def child(order: bytes, step: str) -> NoReturn:
 def main() -> None:
     alive: set[int] = set()
     for line in sys.stdin:
-        told = json.loads(line)
+        request = json.loads(line)
         number = os.fork()
         if number == 0:
-            child(json.dumps(told["order"]).encode(), told["step"])
+            child(json.dumps(request["order"]).encode(), request["step"])
         alive.add(number)
         print(number, flush=True)
         for each in list(alive):
