@@ -1,7 +1,7 @@
-"""Token requests at a steady rate, beside whatever is measured: `python -m bench.beside URL AUTHORIZATION RATE`.
+"""Token requests at a constant rate during a measurement: `python -m bench.beside URL AUTHORIZATION RATE`.
 
-Says when it begins. Ends with its standard input, and says how many a second it got, and how many were not answered
-with 200.
+It prints when it starts. At the end of its standard input it prints the responses per second and the number of
+responses other than 200.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ from gatepost.core import clock
 
 
 def make(folder: Path) -> tuple[Path, Path]:
-    """The files of the certificate, which is its own authority, and of its key."""
+    """Create a self-signed certificate, and return its file and that of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = clock.now()

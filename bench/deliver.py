@@ -1,6 +1,6 @@
-"""The delivery path, measured: one table from one run, ours beside raw libcurl and a peer.
+"""Benchmark of deliveries: one table from one run, with raw libcurl and another service for comparison.
 
-From publish to settled, with the real schema and indexes, beside a web process that serves 500 tokens a second.
+It measures from publish to settled, with the real schema, while a web process issues 500 tokens per second.
 `--growth` measures the same rate with more and more rows already in the tables, and how long pages of the listing take.
 """
 
@@ -36,14 +36,14 @@ from gatepost.webhooks import define_endpoint, define_subscription
 from tests import postgres
 from tests.service import Client, Service
 
-TOKENS = 500  # a second, beside everything
+TOKENS = 500  # per second, during all measurements
 IN_FLIGHT = 128
 SETTLED_WITHIN = 300.0
-LONGER = 4  # times as many for the limit, which else would be over too soon to be measured
+LONGER = 4  # factor for the limit, which would otherwise end too soon to be measured
 
 
 class Receiver:
-    """The receiver's process, and what it says."""
+    """The process of the receiver."""
 
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
         self._process = process
@@ -74,7 +74,7 @@ def receiving(files: tuple[Path, Path] | None = None) -> Iterator[Receiver]:
 
 @contextmanager
 def tokens_beside(target: load.Target) -> Iterator[dict[str, float]]:
-    """What the token requests got is in the dictionary when the block is over."""
+    """Request tokens during the block. The dictionary has the result when the block has ended."""
     command = [sys.executable, "-m", "bench.beside", target.url, target.headers["Authorization"], str(TOKENS)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = {}
@@ -87,7 +87,7 @@ def tokens_beside(target: load.Target) -> Iterator[dict[str, float]]:
 
 
 def define(gatepost: Service, url: str, *, holes: int = 0) -> None:
-    """A hundred endpoints in ten accounts, each for one type of event; the first of them, if told so, never answer."""
+    """Define a hundred endpoints in ten accounts, each for one event type. The first `holes` never respond."""
     for number in range(ACCOUNTS):
         _, client = gatepost.account(f"bench-{number}")
         token = gatepost.token(client, "gatepost:endpoints gatepost:subscriptions")
@@ -102,7 +102,7 @@ def define(gatepost: Service, url: str, *, holes: int = 0) -> None:
 
 @contextmanager
 def publisher(gatepost: Service, count: int, rate: float = 0) -> Iterator[subprocess.Popen[str]]:
-    """A process that has everything open, and begins to publish when it is told to."""
+    """Start a publisher that has opened its store and waits for `begin`."""
     command = [sys.executable, "-m", "bench.publisher", str(count), str(rate)]
     with subprocess.Popen(
         command, env=gatepost.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -134,7 +134,7 @@ def wait_settled(gatepost: Service) -> None:
 class Row:
     name: str
     rates: list[float] = field(default_factory=list)
-    limits: list[float] = field(default_factory=list)  # of raw libcurl, in the same rounds
+    limits: list[float] = field(default_factory=list)  # raw libcurl in the same rounds
     latencies: list[str] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
 
@@ -144,12 +144,12 @@ class Row:
 
     @property
     def of_limit(self) -> float:
-        """The middle of the rounds: a machine's speed changes from one to the next, and less within one."""
+        """The median of the rounds, because the speed of a machine changes more between rounds than within one."""
         return statistics.median(own / limit for own, limit in zip(self.rates, self.limits, strict=True))
 
 
 def throughput(gatepost: Service, receiver: Receiver, count: int) -> float:
-    """Deliveries a second: from the first publish until every one is acknowledged and on record."""
+    """Return the deliveries per second, from the first publish until all are acknowledged and recorded."""
     receiver.say("reset")
     with publisher(gatepost, count) as process:
         began = begin(process)
@@ -178,7 +178,7 @@ def raw(receiver: Receiver, count: int, ca: str = "") -> float:
 
 
 def compare(count: int, rounds: int, *, peers: bool) -> list[Row]:
-    """One service after the other, each in turn with raw libcurl: nobody else is there, not even idle."""
+    """Measure one service after the other, alternating with raw libcurl. No other service runs meanwhile."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(postgres.running())
@@ -210,7 +210,7 @@ def measure(
     row: Row, gatepost: Service, target: load.Target, to: Receiver, count: int, rounds: int, ca: str = ""
 ) -> None:  # fmt: skip
     define(gatepost, to.url)
-    throughput(gatepost, to, count // 4)  # until its connections are open
+    throughput(gatepost, to, count // 4)  # opens its connections
     for _ in range(rounds):
         with tokens_beside(target):
             row.limits.append(raw(to, LONGER * count, ca))
@@ -222,11 +222,11 @@ def measure(
     wait_settled(gatepost)
 
 
-# --- growth: the same with more and more rows already there
+# --- growth: the same with a growing number of rows
 
 
 def targets(gatepost: Service) -> list[Target]:
-    """The endpoints that `define` made, as rows name them."""
+    """Return the endpoints that `define` created, with their raw ids."""
     text = "SELECT account, endpoint, id, document FROM subscriptions ORDER BY account, id"
     rows = gatepost.opened.store.read_now(lambda tx: tx.select(text, {}))
     return [(account, endpoint, each, json.loads(document)["events"][0]) for account, endpoint, each, document in rows]
@@ -234,7 +234,7 @@ def targets(gatepost: Service) -> list[Target]:
 
 @contextmanager
 def snapshot(gatepost: Service) -> Iterator[None]:
-    """A reader that sees the store as it is now, and keeps everything since from being cleaned up."""
+    """Hold a read transaction, which prevents the cleanup of all later changes."""
     if gatepost.database:
         with psycopg.connect(gatepost.database) as database:
             database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -255,7 +255,7 @@ PAGES = (
 
 
 def pages(gatepost: Service, rounds: int) -> float:
-    """The 99th percentile of reading a page of any kind, first pages and those that follow, in milliseconds."""
+    """Return the 99th percentile of the time for a page of the listing, in milliseconds."""
     account, endpoint, subscription, _ = targets(gatepost)[0]
     name = gatepost.opened.store.read_now(lambda tx: account_rows.load(tx, ids.text("acc", account)))
     if name is None:
@@ -282,7 +282,7 @@ def pages(gatepost: Service, rounds: int) -> float:
 
 
 def reader_token(gatepost: Service, name: str) -> str:
-    """Of a client that may read the account's deliveries, made by the operator."""
+    """Return a token of a new client that may read the deliveries of the account."""
     made = gatepost.opened.store.run_now(lambda tx: _reader(tx, gatepost, name))
     return gatepost.token(Client(*made), "gatepost:deliveries")
 
@@ -323,7 +323,7 @@ def grow(count: int, sizes: list[int]) -> None:
     Console(width=150).print(table)
 
 
-# --- a crowd: who is slow or has much to come does not keep the others waiting
+# --- a crowd: slow endpoints and backlogs do not delay other endpoints
 
 
 def crowd(endpoints: int, backlog: int, one_endpoint: int, seconds: float) -> None:
@@ -350,7 +350,7 @@ def crowd(endpoints: int, backlog: int, one_endpoint: int, seconds: float) -> No
 
 
 def define_many(gatepost: Service, url: str, count: int) -> list[list[Target]]:
-    """Accounts with two hundred endpoints each, of which 1 % never answer; the targets of each."""
+    """Define accounts with 200 endpoints each, of which 1 % never respond. Returns their targets."""
     found: list[list[Target]] = []
     for number in range(0, count, 200):
         name, _ = gatepost.account(f"crowd-{number}")

@@ -1,6 +1,6 @@
-"""Rows by the million, put into the tables of a store past the service: what a busy year leaves behind.
+"""Inserts millions of rows into the tables of a store, as a busy year would leave them.
 
-The entries are not sealed: this is for measuring, not for verifying.
+The entries are not sealed, so the ledger does not verify afterwards.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def ended(targets: list[Target], count: int) -> Iterator[Rows]:
-    """Deliveries that succeeded long ago, each with its event and its attempt."""
+    """Generate deliveries that succeeded long ago, with their events and attempts."""
     for start in range(0, count, _AT_ONCE):
         rows: Rows = {name: [] for name in COLUMNS}
         for number in range(start, min(count, start + _AT_ONCE)):
@@ -49,7 +49,7 @@ def ended(targets: list[Target], count: int) -> Iterator[Rows]:
 
 
 def waiting(targets: list[Target], count: int) -> Iterator[Rows]:
-    """Deliveries that are due and were never attempted."""
+    """Generate deliveries that are due and have no attempts."""
     for start in range(0, count, _AT_ONCE):
         rows: Rows = {name: [] for name in COLUMNS}
         for number in range(start, min(count, start + _AT_ONCE)):

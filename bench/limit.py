@@ -1,5 +1,7 @@
-"""The limit: the same server in one process, tuned alike, that only parses, checks the secret, signs, answers, and logs
-that it did. Nothing is decided or stored. Run as `python -m bench.limit PORT`; ends with its standard input."""
+"""The upper limit of the token rate: the same server in one process, which parses, checks the secret, signs and logs.
+
+It decides and stores nothing. Run it with `python -m bench.limit PORT`; it stops at the end of its standard input.
+"""
 
 import asyncio
 import os

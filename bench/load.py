@@ -1,9 +1,9 @@
-"""Load: one request, sent again and again over some connections for some seconds, and what came of it.
+"""Load generator: repeats one request over several connections for some seconds, and reports rate and latency.
 
-`wrk` does it where there is one; else an asyncio generator in a process of its own, away from the caller's GIL.
-An answer that is not 2xx is an error, not a request, so a failing server has no rate. Requests without an answer
-at the end count as neither, so no latency exceeds the run. wrk's percentiles are its own: of all answers, with samples
-added for what a stalled connection did not send; the asyncio ones are of the requests, as measured.
+It uses `wrk` if that is installed, and otherwise an asyncio generator in its own process, without the caller's GIL.
+Responses other than 2xx count as errors, not as requests, so a failing server has no rate. Requests without a response
+at the end count as neither, so no latency exceeds the run. The percentiles of wrk include all responses, and samples
+for the requests that a stalled connection did not send; those of asyncio include the measured requests only.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Target:
     headers: dict[str, str]
     body: bytes
     method: str = "POST"
-    chain: tuple[str, ...] = ()  # a refresh token for each connection: bodies end with one, answers bring the next
+    chain: tuple[str, ...] = ()  # refresh tokens, one for each connection, at the end of the body
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def name() -> str:
 
 
 def measure(target: Target, connections: int, seconds: float) -> Sample:
-    """A slow server still works on what an earlier run abandoned: one answer first shows that it is through with it."""
+    """Measure after one response, because a slow server may still be busy with requests of an earlier run."""
     if not target.chain:
         ask(target)
     how = with_wrk if name() == "wrk" else with_asyncio
@@ -57,7 +57,7 @@ def measure(target: Target, connections: int, seconds: float) -> Sample:
 
 
 def ask(target: Target) -> tuple[int, bytes]:
-    """Send the request once: the answer's status and body."""
+    """Send the request once, and return the status and the body of the response."""
     at = urlsplit(target.url)
     with closing(HTTPConnection(at.netloc, timeout=ASK_SECONDS)) as connection:
         connection.request(target.method, _path(at), target.body, target.headers)
@@ -69,7 +69,7 @@ def _path(at: SplitResult) -> str:
     return (at.path or "/") + (f"?{at.query}" if at.query else "")
 
 
-# wrk itself counts a redirect as a success, so the answers are counted here.
+# wrk counts redirects as successes, so this script counts the responses.
 SCRIPT = """
 wrk.method, wrk.body, wrk.headers = {method}, {body}, {{{headers}}}
 local threads = {{}}
@@ -89,8 +89,8 @@ end
 """
 
 
-# With one thread all connections share one heap of tokens: each takes one, and its answer puts one back. wrk also asks
-# for requests that it does not send, so there are more tokens than connections.
+# With one thread, all connections share a pool of tokens: a request takes one, and its response returns the next. wrk
+# also creates requests that it does not send, so there are more tokens than connections.
 CHAINED = """
 local waiting = {%s}
 function request() return wrk.format(nil, nil, nil, wrk.body .. (table.remove(waiting) or "lost")) end
@@ -101,7 +101,7 @@ FOLLOWING = """
 
 
 def with_wrk(target: Target, connections: int, seconds: float) -> Sample:
-    """wrk counts whole seconds, so a fraction is rounded up; its timeout outlasts the run, so nothing is cut off."""
+    """Run wrk for whole seconds, rounded up, with a timeout that is longer than the run."""
     whole = math.ceil(seconds)
     headers = ", ".join(f"[{_lua(k.encode())}] = {_lua(v.encode())}" for k, v in target.headers.items())
     script = SCRIPT.format(
@@ -147,7 +147,7 @@ def with_asyncio(target: Target, connections: int, seconds: float) -> Sample:
 
 
 def main() -> None:
-    """The asyncio generator: an order on stdin, a count on stdout."""
+    """Run the asyncio generator with the parameters on standard input, and print its counts."""
     order = json.load(sys.stdin)
     connections, seconds = order.pop("connections"), order.pop("seconds")
     target = Target(**order | {"body": order["body"].encode("latin-1")})
@@ -178,7 +178,7 @@ async def _drive(target: Target, connections: int, seconds: float) -> dict[str, 
 
 
 async def _repeat(target: Target, latencies: list[float], errors: list[str], token: str) -> None:
-    """One connection, opened again when the server closes it."""
+    """Repeat the request on one connection, and reconnect if the server closes it."""
     loop, at = asyncio.get_running_loop(), urlsplit(target.url)
     headers = {"Host": at.netloc, "Content-Length": str(len(target.body) + len(token))} | target.headers
     head = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
@@ -207,7 +207,7 @@ async def _repeat(target: Target, latencies: list[float], errors: list[str], tok
 
 
 async def _answer(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tuple[bytes, bool, bytes]:
-    """Read one whole answer: its status, whether the connection stays open, and its body."""
+    """Read a response. Returns its status, whether the connection stays open, and its body."""
     head = b""
     while b"\r\n\r\n" not in head:
         head += await _more(loop, sock)

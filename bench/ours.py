@@ -1,4 +1,4 @@
-"""Gatepost itself as a target: the real command on a real store, with one client, one scope and their token request."""
+"""Gatepost as a target: `gatepost serve` with one client, one scope and a token request."""
 
 import sys
 import tempfile
@@ -17,7 +17,7 @@ MEDIA = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def prepare(gatepost: service.Service) -> Target:
-    """A machine client that may have `api:read`, and its token request."""
+    """Define a client with the scope `api:read`, and return its token request."""
     if gatepost.first is None:
         raise RuntimeError("this store was used before")
     admin = gatepost.token(gatepost.first, "gatepost:clients gatepost:scopes")

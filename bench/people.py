@@ -1,4 +1,4 @@
-"""Tokens that people allowed: what the bench refreshes and introspects. One consent, and as many families as needed."""
+"""Tokens with a consent, for the benchmarks of refresh and introspection: one consent and many families."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ SCOPE = "offline_access things:read"
 
 
 class People:
-    """An account with a client that people allowed something, and an API that asks about their tokens."""
+    """An account with a client that has a consent, and an API that introspects its tokens."""
 
     def __init__(self, gatepost: Service) -> None:
         self._gatepost = gatepost
@@ -30,7 +30,7 @@ class People:
         )
 
     def refreshing(self, count: int) -> Target:
-        """A request to refresh, for so many refresh tokens that nobody has used yet."""
+        """Return a refresh request with this many unused refresh tokens."""
         store, service = self._gatepost.opened.store, self._gatepost.opened.service
         shown = refresh_tokens.read(service.keys.refresh, self._tokens["refresh_token"])
         if shown is None:

@@ -1,8 +1,8 @@
-"""Publishes to a running service's store: `python -m bench.publisher COUNT RATE`, settings from the environment.
+"""Publishes to the store of a running service: `python -m bench.publisher COUNT RATE`, settings from the environment.
 
-With a rate of 0, COUNT events as fast as it can, a hundred in a commit; else one event after the other at that rate.
-Each says when it was sent. The events go round the types bench.t0, bench.t1, … of accounts bench-0, bench-1, …, as
-`bench.deliver` defined them.
+With a rate of 0 it publishes as fast as it can, with 100 events in a commit; otherwise single events at that rate.
+Each event contains the time at which it was sent. The types bench.t0, bench.t1, … of the accounts bench-0, bench-1, …,
+which `bench.deliver` defines, take turns.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def event(number: int) -> Event:
     return found
 
 
-def _several(account: Account, events: list[Event]) -> Callable[[Tx], object]:
+def _publish(account: Account, events: list[Event]) -> Callable[[Tx], object]:
     return lambda tx: publish.publish_events(tx, account, events, _ORIGIN)
 
 
@@ -43,7 +43,7 @@ async def fast(opened: app.Runtime, accounts: list[Account], count: int) -> None
     for start in range(0, count, 100 * ACCOUNTS):
         for place, account in enumerate(accounts):
             numbers = range(start + place, min(count, start + 100 * ACCOUNTS), ACCOUNTS)
-            unit = _several(account, [event(number) for number in numbers])
+            unit = _publish(account, [event(number) for number in numbers])
             await opened.store.run(unit, hints=APPEND_ONLY)
 
 
@@ -54,7 +54,7 @@ async def paced(opened: app.Runtime, accounts: list[Account], count: int, rate: 
         wait = began + number / rate - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
-        unit = _several(accounts[number % ACCOUNTS], [event(number)])
+        unit = _publish(accounts[number % ACCOUNTS], [event(number)])
         task = asyncio.ensure_future(opened.store.run(unit, hints=APPEND_ONLY))
         under_way.add(task)
         task.add_done_callback(under_way.discard)

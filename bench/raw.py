@@ -1,7 +1,7 @@
-"""The limit of delivering: libcurl, with the worker's own options, posts the same signed bytes and stores nothing.
+"""The upper limit of the delivery rate: libcurl with the options of the worker, which sends the same bytes.
 
-`python -m bench.raw COUNT IN_FLIGHT [CA] URL…` prints requests per second. libcurl runs in its own tight loop here,
-without an event loop or any note of what became of a request beyond its status.
+`python -m bench.raw COUNT IN_FLIGHT [CA] URL…` prints requests per second. libcurl runs without an event loop, and
+only the status of a response is read.
 """
 
 import sys
@@ -25,7 +25,7 @@ DATA = '{"sent":1800000000000000000,"padding":"0123456789"}'
 
 
 class NoLoop:
-    """Stands in for the `CurlLoop`: libcurl itself watches its sockets."""
+    """Replaces the `CurlLoop`, because libcurl watches its sockets itself."""
 
     def add_connection(self, fd: int, lost: object) -> None: ...
 

@@ -1,7 +1,8 @@
-"""A receiver of webhooks that does next to nothing: `python -m bench.receiver PORT [CERTIFICATE KEY]`.
+"""A minimal receiver of webhooks: `python -m bench.receiver PORT [CERTIFICATE KEY]`.
 
-It answers 200 to every POST, but never to one whose path starts with /hole. A body may hold `"sent":<ns since the
-epoch>`; how long ago that was is kept. Speaks over its standard input and output: `reset`, `count` and `stats`.
+It responds to every POST with 200, except to paths that start with /hole, which get no response. If a body contains
+`"sent":<ns since the epoch>`, it records the latency. The commands on its standard input are `reset`, `count` and
+`stats`.
 """
 
 import asyncio
@@ -88,4 +89,4 @@ if __name__ == "__main__":
     try:
         uvloop.run(_serve(int(sys.argv[1]), sys.argv[2:4]))
     except RuntimeError:
-        sys.exit(0)  # stopped by the end of its input
+        sys.exit(0)  # its standard input has ended

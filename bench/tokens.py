@@ -1,7 +1,7 @@
-"""The token path, measured: one table from one run, ours beside its limit and its peers.
+"""Benchmark of token requests: one table from one run, with the upper limit and other services for comparison.
 
-Absolute figures depend on the machine and on what else it does; rounds are interleaved, so the ratios hold better.
-`python -m bench.tokens --memory` issues a million tokens instead and watches the web process grow, or not.
+Absolute figures depend on the machine and its load. The rounds are interleaved, so the ratios are more reliable.
+`python -m bench.tokens --memory` issues a million tokens instead, and reports the memory of the web process.
 """
 
 import argparse
@@ -146,7 +146,7 @@ def show(results: Results) -> None:
 
 
 def memory(count: int) -> None:
-    """Resident memory of the web process, every tenth of the way."""
+    """Print the resident memory of the web process at each tenth of the run."""
     with tempfile.TemporaryDirectory() as folder, ours.running(Path(folder) / "data") as (gatepost, target):
         [web] = gatepost.web_processes()
         issued = 0

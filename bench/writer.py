@@ -1,5 +1,7 @@
-"""A second process that writes to a SQLite store as fast as it may: `python -m bench.writer DIRECTORY`, until its
-standard input ends. It says how many entries it committed."""
+"""A second process that writes to a SQLite store as fast as it can: `python -m bench.writer DIRECTORY`.
+
+It stops at the end of its standard input, and prints the number of committed entries.
+"""
 
 import asyncio
 import sys

@@ -1,1 +1,1 @@
-"""A deterministic simulation of the whole service: one seed is one history."""
+"""A deterministic simulation of the whole service: a seed determines the whole history."""

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seed 1 --days 100`: run histories until the days are used up or one is violated."""
+"""`python -m tests.simulation --seed 1 --days 100`: run histories of this many days, or until a violation."""
 
 import argparse
 import gc
@@ -14,13 +14,13 @@ DAYS_OF_A_HISTORY = 20
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="the first seed; each history has the next one")
-    parser.add_argument("--days", type=int, default=100, help="simulated days in all")
-    parser.add_argument("--minutes", type=float, help="stop after so much real time instead")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first history; others follow")
+    parser.add_argument("--days", type=int, default=100, help="simulated days of all histories together")
+    parser.add_argument("--minutes", type=float, help="stop after this much real time instead")
     parser.add_argument("--history", type=int, default=DAYS_OF_A_HISTORY, help="simulated days of one history")
     parser.add_argument("--database", default="", help="an empty PostgreSQL database; one history only")
     arguments = parser.parse_args()
-    gc.set_threshold(100_000, 20, 50)  # tasks of crashed processes are kept, and searched in vain
+    gc.set_threshold(100_000, 20, 50)  # tasks of crashed processes are kept, so that collections are slow
     began, days, seed = time.monotonic(), 0, arguments.seed
     deliveries = tokens = faults = attempts = 0
     fewest: tuple[int, ...] = Totals().fewest
@@ -36,7 +36,7 @@ def main() -> int:
         fewest = tuple(map(min, fewest, totals.fewest))
         if outcome.violation:
             print(f"seed {seed}, day {outcome.at_day:.3f}: {outcome.violation}")
-            print(f"to see it again: make simulate SEED={seed} DAYS={length}")
+            print(f"to reproduce it: make simulate SEED={seed} DAYS={length}")
             return 1
         print(f"seed {seed}: {totals.days} days, {totals.deliveries} deliveries, {totals.tokens} token requests, "
               f"{totals.faults} faults, script {outcome.script}, digest {outcome.digest}", flush=True)  # fmt: skip
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+    if os.environ.get("PYTHONHASHSEED") != "0":  # a history depends on the order of sets
         os.execve(
             sys.executable,
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
@@ -58,4 +58,4 @@ if __name__ == "__main__":
         )
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # what crashed processes left unfinished is not finished now
+    os._exit(status)  # do not run the finalizers of crashed processes

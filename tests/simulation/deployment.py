@@ -1,6 +1,6 @@
-"""Gatepost as it runs, in one real process: supervisor, web processes and workers on a simulated database and network.
+"""A simulated deployment in one real process: supervisor, web processes and workers.
 
-Everything that the service takes from outside is replaced here and nowhere else: clock, randomness, disk, network.
+This file replaces everything that the service takes from its environment: clock, randomness, disk and network.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from tests.simulation.stores import Disk, SimulatedPostgres, SimulatedSqlite
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 BASE_URL = "https://gatepost.example"
 SLOTS = 32
-# chores that find nothing to do most of the time → seconds, often enough for what the invariants demand of them
+# longer intervals, in seconds, of chores that rarely have work; short enough for the invariants
 RARER = {
     "GROW_EVERY": 600.0, "RECORD_HEADS_EVERY": 600.0, "KEEP_EVERY": 1800.0, "PRUNE_EVERY": 3600.0,
     "FORGET_EVERY": 1800.0, "ROLL_UP_EVERY": 1800.0, "CHECKPOINT_EVERY": 600.0, "RECOUNT_EVERY": 3600.0,
@@ -58,7 +58,7 @@ _load_key = serialization.load_der_private_key
 
 @lru_cache(100)
 def _loaded_key(der: bytes, password: None) -> Any:
-    """A key object never changes: simulated processes can share it, and loading an RSA key takes long."""
+    """Load a key once for all simulated processes, because loading an RSA key takes long."""
     return _load_key(der, password)
 
 
@@ -77,7 +77,7 @@ class Response(NamedTuple):
 
 @dataclass
 class Running:
-    """A process of the deployment and what it has open."""
+    """A process of the deployment with its store and application."""
 
     process: Process
     opened: Runtime
@@ -110,9 +110,9 @@ class Deployment:
         )
         self.processes: list[Running] = []
         self.disk.on_crash = self._crashed
-        self.world: Runtime | None = None  # a store of the observer's own, which no fault touches
+        self.world: Runtime | None = None  # the store of the observer, which no fault affects
 
-    # --- what is replaced
+    # --- replacements
 
     def now(self) -> datetime:
         at = (self.loop.time(), self.step)
@@ -150,14 +150,14 @@ class Deployment:
                     self.world.store.close()
 
     def _rsa_key(self, _exponent: int, _bits: int) -> rsa.RSAPrivateKey:
-        """Generated once in each real process: every history takes the same keys in the same order."""
+        """Return the next key. Keys are generated once in each real process, and all histories use them in order."""
         self._keys_made += 1
         while len(_RSA_KEYS) < self._keys_made:
             _RSA_KEYS.append(_generate_rsa_key(65537, 2048))
         return _RSA_KEYS[self._keys_made - 1]
 
     def _uuid7(self) -> Any:
-        """RFC 9562, section 5.7; ids that are made in one millisecond are in order, as those of the library are."""
+        """Return a UUIDv7 (RFC 9562, section 5.7). Ids of one millisecond are in order, as those of the library are."""
         high = self.milliseconds() << 12
         self._last_id = max(high, self._last_id + 1) if high <= self._last_id < high + 4096 else high
         number = (self._last_id >> 12 << 80) | (7 << 76) | ((self._last_id & 0xFFF) << 64)
@@ -181,7 +181,7 @@ class Deployment:
     # --- processes
 
     def begin(self) -> None:
-        """The first start: an empty store is migrated and gets its keys."""
+        """Do what the first start does: migrate an empty store and create its keys."""
         first = app.open_for_start(self.settings)
         first.store.close()
         self.world = app.open_for_use(self.settings)
@@ -223,11 +223,11 @@ class Deployment:
         return [each for each in self.processes if each.kind == kind and each.process.alive]
 
     def running(self, kind: str) -> list[Running]:
-        """Those that are not frozen."""
+        """Return the processes of a kind that are alive and not frozen."""
         return [each for each in self.alive(kind) if each.process.frozen_until <= self.loop.time()]
 
     def crash(self, running: Running) -> None:
-        """Like `kill -9`: none of its code runs again, and callers that wait for an answer see a closed connection."""
+        """End a process like `kill -9`: none of its code runs again, and its callers see a closed connection."""
         running.process.alive = False
         self.processes.remove(running)
         running.opened.store.close()
@@ -250,11 +250,11 @@ class Deployment:
         self, method: str, path: str, *, headers: dict[str, str] | None = None, query: dict[str, str] | None = None,
         form: dict[str, str] | None = None, body: Any = None, web: Running | None = None,
     ) -> Response | None:  # fmt: skip
-        """The answer of a web process, or None when it ended before it answered, or none is there."""
-        there = self.alive("web")
-        if not there or (web is not None and not web.process.alive):
+        """Return the response of a web process, or None if it crashed before its response or if there is none."""
+        processes = self.alive("web")
+        if not processes or (web is not None and not web.process.alive):
             return None
-        running = web or there[len(self.problems) % len(there)]
+        running = web or processes[len(self.problems) % len(processes)]
         sent = b""
         own = {"host": "gatepost.example", **(headers or {})}
         if form is not None:
@@ -269,11 +269,11 @@ class Deployment:
         return await self._serve(running, lambda send: self._call(running, scope, sent, send))
 
     async def publish(self, token: str, event: dict[str, Any]) -> Response | None:
-        """`POST /events`, as the supervisor serves it."""
-        there = self.alive("supervisor")
-        if not there:
+        """Send `POST /events` to the supervisor."""
+        supervisors = self.alive("supervisor")
+        if not supervisors:
             return None
-        running = there[0]
+        running = supervisors[0]
         if running.context is None:
             running.context = Context(running.opened.store, running.opened.service, self.now)
         headers = {"authorization": f"Bearer {token}", "content-type": "application/cloudevents+json"}

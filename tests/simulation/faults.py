@@ -1,4 +1,4 @@
-"""What goes wrong: crashes, lost answers, stalls, frozen processes, clocks that are set."""
+"""The faults: crashes, lost responses, stalls, frozen processes and clock steps."""
 
 import asyncio
 from datetime import timedelta
@@ -28,7 +28,7 @@ class Faults(Operations):
             self._crash(running, 1.0)
 
     def restart_into_news(self) -> None:
-        """All workers come back while events arrive, some of them for an endpoint that asked for a pause."""
+        """Restart all workers while events arrive, some of them for an endpoint with a Retry-After."""
         for running in self.deployment.alive("worker"):
             self._crash(running, 0.2)
         found = self.any_postponed_endpoint()
@@ -67,7 +67,7 @@ class Faults(Operations):
     def stall(self) -> None:
         seconds = self.random.choice([0.2, 1.0, 10.0, 15.0, 60.0])
         self.deployment.disk.stalled_until = self.loop.time() + seconds
-        self.invariants.disturb(seconds + 13)  # a chore that took long pauses for 10 s at most, then all is as before
+        self.invariants.disturb(seconds + 13)  # a chore that took long pauses for at most 10 s
 
     def silence_bell(self) -> None:
         disk = self.deployment.disk
@@ -76,12 +76,12 @@ class Faults(Operations):
     # --- the machine
 
     def freeze(self) -> None:
-        """A process that the machine does not run for a while."""
+        """Freeze a process, as if the machine did not schedule it."""
         running = self.random.choice(self.deployment.processes)
         self._freeze(running, self.random.choice([1.0, 8.0, 30.0]))
 
     def freeze_worker(self) -> None:
-        """In the middle of attempts, for longer than others take to notice, who then make these attempts again."""
+        """Freeze a worker during attempts until other workers consider it dead and repeat its attempts."""
         if len(self.deployment.alive("worker")) < 2:
             self.second_worker()
         tenant, seconds, place = self.any_tenant(), self.random.choice([12.0, 14.0, 40.0]), self.random.random()
@@ -108,7 +108,7 @@ class Faults(Operations):
         self.invariants.disturb(seconds + 16)
 
     def run_short(self) -> None:
-        """The worker's machine has no file descriptors left, for a minute."""
+        """Let the machine of the workers run out of file descriptors for a minute."""
         network = self.deployment.network
         network.short_of_files = True
         self.invariants.disturb(75)
@@ -125,7 +125,7 @@ class Faults(Operations):
         self.invariants.disturb(120)
 
     def second_worker(self) -> None:
-        """One more worker, or, if there are two, one less."""
+        """Start a second worker or, if there are two, stop one."""
         workers = self.deployment.alive("worker")
         self.invariants.disturb(30)
         if len(workers) < 2:

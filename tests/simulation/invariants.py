@@ -1,4 +1,4 @@
-"""What must hold at every moment of every history, whatever went wrong. Read from the database, past the service."""
+"""The invariants, which hold at every time of every history. They are checked in the database, without the service."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ from tests.simulation.network import Received, Receiver
 from tests.simulation.tenants import Tenant, check
 
 Row = tuple[Any, ...]
-# Milliseconds that an attempt may be late for no stated reason: a worker learns within 2 s that an endpoint has become
-# its own (BEAT_EVERY), and then looks for what is due once a second (LOOK_EVERY).
+# Milliseconds that an attempt may be late without a recorded reason: a worker learns within 2 s that it owns an
+# endpoint (BEAT_EVERY), and then reads due deliveries once a second (LOOK_EVERY).
 LATE = 3_000
 FAIR = 3_000  # milliseconds that a delivery may wait for those of other accounts
-WAIT = 5.0  # seconds that something may stay due while nothing stands in its way
+WAIT = 5.0  # seconds that a delivery may stay due without a reason
 RETENTION = 7 * 86_400
 STEPS = (5, 60, 600, 7_200, 36_000)  # seconds: the schedule of every tenant
 
 
 class Shown(NamedTuple):
-    """What a reader was shown of the next attempt, and for how long the one after it waits if that fails."""
+    """The next attempt as the API returned it, and the wait of the attempt after it."""
 
     number: int
     next_at: int
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A row of the queue with all that decides when it may be sent."""
+    """A row of the queue with everything that determines when it may be sent."""
 
     account: bytes
     id: bytes
@@ -63,7 +63,7 @@ LEFT JOIN health h ON h.account = q.account AND h.endpoint = q.endpoint ORDER BY
 
 @dataclass
 class Asked:
-    """An endpoint's Retry-After: from the answer of one attempt."""
+    """The Retry-After of an endpoint, from the response to one attempt."""
 
     key: tuple[bytes, bytes, int]
     at: int
@@ -76,21 +76,21 @@ class Invariants:
     deployment: Deployment
     tenants: list[Tenant] = field(default_factory=list)
     shown: dict[bytes, Shown] = field(default_factory=dict)
-    changed: dict[bytes, float] = field(default_factory=dict)  # when a plan of this endpoint last changed for a reason
+    changed: dict[bytes, float] = field(default_factory=dict)  # when the plans of an endpoint last changed
     sent: dict[tuple[bytes, bytes, int], Received] = field(default_factory=dict)
     asked: dict[bytes, list[Asked]] = field(default_factory=dict)
-    alone: set[bytes] = field(default_factory=set)  # deliveries whose account had no other when they were made
+    alone: set[bytes] = field(default_factory=set)  # deliveries whose account had no others when they were created
     disturbed_until: float = 0.0
     checked: int = 0
     attempts: int = 0
-    _waits: dict[tuple[bytes, int], int] = field(default_factory=dict)  # delivery and attempt → milliseconds, as shown
+    _waits: dict[tuple[bytes, int], int] = field(default_factory=dict)  # of delivery and attempt, in ms
     _in_flight: dict[tuple[Process | None, bytes], int] = field(default_factory=dict)  # by process and account
     _unsent: dict[tuple[bytes, bytes, int], float] = field(default_factory=dict)
     _due_since: dict[bytes, float] = field(default_factory=dict)  # by endpoint
     _last_attempt: dict[bytes, float] = field(default_factory=dict)
 
     def install(self) -> None:
-        """The network tells of every attempt. The worker would log a violation and go on, so it is noted here."""
+        """Check every attempt in the network. The worker would log a violation and continue, so it is recorded here."""
 
         def started(outgoing: Outgoing, receiver: Receiver) -> None:
             try:
@@ -100,7 +100,7 @@ class Invariants:
 
         self.deployment.network.on_start = started
         self.deployment.network.on_end = self.attempt_ends
-        self.deployment.disk.on_fault = lambda _fault: self.disturb(14)  # longer than a caller waits for an answer
+        self.deployment.disk.on_fault = lambda _fault: self.disturb(14)  # longer than the timeout of a caller
 
     def select(self, text: str, **parameters: Any) -> list[Row]:
         world = self.deployment.world
@@ -108,7 +108,7 @@ class Invariants:
         return world.store.read_now(lambda tx: tx.select(text, parameters))
 
     def disturb(self, seconds: float) -> None:
-        """A fault is in effect, or was: what it delays is not held against the service for so long."""
+        """Accept delays for this many seconds, because a fault is or was in effect."""
         self.disturbed_until = max(self.disturbed_until, self.deployment.loop.time() + seconds)
 
     @property
@@ -163,7 +163,7 @@ class Invariants:
             )
 
     def _is_bounded(self, claim: Any) -> None:
-        """No account has more than three quarters of a worker's slots; no delivery has more attempts than planned."""
+        """Check that no account uses more than three quarters of the slots, and no delivery has too many attempts."""
         whose = (current_process(), claim.queued.account)
         self._in_flight[whose] = self._in_flight.get(whose, 0) + 1
         check(
@@ -184,7 +184,7 @@ class Invariants:
         )
 
     def _keeps_its_schedule(self, claim: Any) -> None:
-        """A retry comes as long after the attempt before it as the schedule says, to the millisecond."""
+        """Check that the interval between attempts is that of the schedule, to the millisecond."""
         queued = claim.queued
         check(
             claim.attempt.started_at >= queued.due,
@@ -210,7 +210,7 @@ class Invariants:
         )
 
     def plan_is_shown(self, record: dict[str, Any]) -> None:
-        """To a reader, now: what happens next must be just that."""
+        """Record a plan that the API returned. The next attempt must match it."""
         next_at, plan = record["retries"]["next_at"], record["retries"]["plan"]
         if next_at is None:
             return
@@ -231,7 +231,7 @@ class Invariants:
             )
 
     def _is_recorded(self, each: Asked) -> bool:
-        """Whether the answer was recorded. One that a crash kept from the record is not known to the service."""
+        """Return whether the response was recorded. A crash may have prevented that."""
         account, delivery, number = each.key
         each.confirmed = each.confirmed or bool(
             self.select(
@@ -274,12 +274,12 @@ class Invariants:
             )
 
     def _is_fair(self, claim: Any) -> None:
-        """A delivery whose account had nothing else to send does not wait for the backlog of others."""
+        """Check that the only delivery of an account does not wait for the backlog of other accounts."""
         if claim.queued.id not in self.alone or claim.number > 1 or not self._calm_since(claim.queued.due):
             return
         self.alone.discard(claim.queued.id)
         due = self.deployment.loop.time() - (self.deployment.milliseconds() - claim.queued.due) / 1000
-        if self.changed.get(claim.queued.endpoint, -1.0) >= due:  # it was held meanwhile
+        if self.changed.get(claim.queued.endpoint, -1.0) >= due:  # it was held in the meantime
             return
         late = claim.attempt.started_at - claim.queued.due
         check(
@@ -300,7 +300,7 @@ class Invariants:
         self._in_flight[whose] = self._in_flight.get(whose, 1) - 1
         self.sent[key] = received
         if received.shortage:
-            del self.sent[key]  # it never left the machine
+            del self.sent[key]  # it was never sent
         if received.code in (429, 503) and received.failure is None and received.retry_after:
             now = self.deployment.milliseconds()
             asked = min(int(received.retry_after), claim_limit(claim)) * 1000
@@ -308,7 +308,7 @@ class Invariants:
             self.changed[claim.queued.endpoint] = self.deployment.loop.time()
 
     def retry_after_is_cleared(self, endpoint: str, before: int) -> None:
-        """A redefinition as active, even unchanged, ends what the endpoint asked for earlier."""
+        """Check that a redefinition as active, even without a change, has ended the Retry-After."""
         rows = self.select("SELECT not_before FROM health WHERE endpoint = :id", id=ids.raw(endpoint))
         asked_since = any(each.at >= before for each in self.asked.get(ids.raw(endpoint), []))
         check(
@@ -316,7 +316,7 @@ class Invariants:
             f"{endpoint} was redefined as active, and its Retry-After still holds",
         )
 
-    # --- whenever the deployment was looked at
+    # --- after every step
 
     def waiting(self) -> list[Waiting]:
         rows = self.select(_QUEUE)
@@ -329,7 +329,7 @@ class Invariants:
         return [Waiting._make((*row[:7], active[row[0]], row[7] or 0)) for row in rows]
 
     def check_waiting(self, waiting: list[Waiting]) -> None:
-        """Nothing stays due for longer than its reason allows."""
+        """Check that no delivery stays due for longer than its reason allows."""
         self.checked += 1
         now, time = self.deployment.milliseconds(), self.deployment.loop.time()
         busy = {each.endpoint for each in waiting if each.worker is not None}
@@ -352,7 +352,7 @@ class Invariants:
         self._check_claimed(waiting)
 
     def _check_claimed(self, waiting: list[Waiting]) -> None:
-        """What a running worker claimed is sent at once, or given back."""
+        """Check that a running worker sends or releases its claims at once."""
         time = self.deployment.loop.time()
         running = {ids.raw(each.worker.name) for each in self.deployment.running("worker") if each.worker is not None}
         unsent = [
@@ -365,7 +365,7 @@ class Invariants:
             check(time - since <= WAIT, f"{ids.text('dlv', key[1])} is claimed, and for {time - since:.1f} s not sent")
 
     def check_workers(self) -> None:
-        """Heartbeats go on: no worker that lives is taken for dead."""
+        """Check that all running workers have recent heartbeats."""
         check(
             not self.calm or self.every_worker_beats(),
             f"{len(self.deployment.alive('worker'))} workers live, but not all have a heartbeat of the last 4 s",
@@ -377,10 +377,10 @@ class Invariants:
         workers = [each.worker for each in self.deployment.running("worker")]
         return all(worker is None or ids.raw(worker.name) in beating for worker in workers)
 
-    # --- now and then
+    # --- once a day
 
     def check_tokens(self) -> None:
-        """Every token that was answered has its entry."""
+        """Check that every token in a response has its entry."""
         for tenant in self.tenants:
             answered, tenant.answered_tokens = tenant.answered_tokens, []
             for event, _token in answered:
@@ -391,7 +391,7 @@ class Invariants:
                 check(rows == [("oauth.token.issued",)], f"a token was answered, but {event} is not in the ledger")
 
     def check_events(self) -> None:
-        """Accepted times matched is deliveries."""
+        """Check that every accepted event has the deliveries that it matched."""
         horizon = self.deployment.loop.time() - RETENTION + 3600
         for tenant in self.tenants:
             tenant.events = [each for each in tenant.events if each.at > horizon]
@@ -417,7 +417,7 @@ class Invariants:
                 )
 
     def subscribers(self, tenant: Tenant, type_: str) -> list[str]:
-        """The subscriptions that an event of this type is for."""
+        """Return the subscriptions that match an event of this type."""
         found = []
         for (document,) in self.select(
             "SELECT s.document FROM subscriptions s JOIN endpoints e ON e.account = s.account AND e.id = s.endpoint "
@@ -447,7 +447,7 @@ class Invariants:
         check(not twice, f"events were recorded twice under one id: {sorted(twice)}")
 
     def check_records(self) -> None:
-        """Records, queue and attempts agree, and every request that was sent is an attempt on record."""
+        """Check that records, queue and attempts agree, and that every request is a recorded attempt."""
         odd = self.select(
             "SELECT d.account, d.id, d.status FROM deliveries d LEFT JOIN queue q ON q.account = d.account "
             "AND q.id = d.id WHERE (d.status = 'pending') <> (q.id IS NOT NULL)"
@@ -505,7 +505,7 @@ class Invariants:
             )
 
     def check_ledger(self, day: int) -> None:
-        """The chain verifies, and every entry has the deliveries that it says it made. One ledger each day."""
+        """Check that the chain of one ledger verifies and that its entries have their deliveries."""
         world = self.deployment.world
         assert world is not None
         for tenant in self.tenants[day % len(self.tenants) :][:1]:
@@ -515,7 +515,7 @@ class Invariants:
             check(not counted.problem, f"the ledger of {tenant.name}: {counted.problem}")
 
     def check_retention(self) -> None:
-        """What is over is removed within a day of its time, or of its end if that was later."""
+        """Check that rows are pruned within a day after their retention, or after their end if that is later."""
         oldest = self.deployment.milliseconds() - (RETENTION + 86_400) * 1000
         before = oldest.to_bytes(6, "big") + b"\0" * 10
         rows = self.select(
@@ -533,7 +533,7 @@ class Invariants:
 
 
 def claim_limit(claim: Any) -> int:
-    """Seconds for which the endpoint's Retry-After counts."""
+    """Return the maximum Retry-After of the endpoint in seconds."""
     return getattr(claim.endpoint, "max_retry_after", None) or 3600
 
 

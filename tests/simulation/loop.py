@@ -1,6 +1,6 @@
 """An event loop in virtual time, and simulated processes that can crash or freeze at any await.
 
-Nothing here waits for real time: when nothing is ready, the clock moves to the next timer. Callbacks run in the order
+No real time passes: if no callback is ready, the clock moves to the next timer. Callbacks run in the order
 in which they were scheduled, so a history depends on the seed alone.
 """
 
@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 MOMENT = 0.02  # seconds: longer than a read or a commit takes
-PHASE = 2.0  # seconds after a skipped stretch in which what slept goes on
+PHASE = 2.0  # seconds after a skipped period, over which sleeping tasks are resumed
 
 
 class Process:
-    """A simulated process of the system. What runs in its context ends with it, and waits while it is frozen."""
+    """A simulated process. The tasks in its context end when it crashes, and wait while it is frozen."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,11 +34,12 @@ _current: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 def current_process() -> Process | None:
+    """Return the process of the current context."""
     return _current.get()
 
 
 def context_of(process: Process | None) -> Context:
-    """A context in which everything that is started belongs to the process; `None` is the world outside."""
+    """Return a context whose tasks belong to the process; with `None`, to no process."""
     context = copy_context()
     context.run(_current.set, process)
     return context
@@ -71,16 +72,16 @@ class Handle:
 
 
 class VirtualTimeLoop:
-    """An event loop with only what asyncio's own primitives need: callbacks, timers, futures and tasks."""
+    """An event loop with the methods that the primitives of asyncio need: callbacks, timers, futures and tasks."""
 
     def __init__(self) -> None:
         self._now = 0.0
         self._ready: deque[Handle] = deque()
         self._timers: list[tuple[float, int, Handle]] = []
         self._numbers = itertools.count()
-        self.tasks: list[asyncio.Task[Any]] = []  # kept, so that tasks of crashed processes are never finalised
+        self.tasks: list[asyncio.Task[Any]] = []  # referenced, so that tasks of crashed processes are never finalized
         self.errors: list[str] = []
-        self._as_loop: Any = self  # asyncio asks for its own abstract class, which has sockets and much more
+        self._as_loop: Any = self  # asyncio expects its abstract class, which also has sockets
 
     # --- the interface of an event loop
 
@@ -113,11 +114,11 @@ class VirtualTimeLoop:
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        """There are no threads: the function runs at once."""
+        """Call the function immediately, because there are no threads."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 (it is the caller's to handle)
+        except Exception as error:  # noqa: BLE001 (the caller handles it)
             future.set_exception(error)
         return future
 
@@ -138,7 +139,7 @@ class VirtualTimeLoop:
     # --- running
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine, in the world outside all processes, until it is done."""
+        """Run the coroutine, outside of all processes, until it is done."""
         asyncio.events._set_running_loop(self._as_loop)
         try:
             task = self.create_task(main, context=context_of(None))
@@ -172,18 +173,18 @@ class VirtualTimeLoop:
 
     @property
     def idle(self) -> bool:
-        """Whether no process does anything for the next moment: each of them sleeps or waits."""
+        """Return whether all processes sleep or wait for the next moment."""
         soon = self._now + MOMENT
         return not self._ready and not any(
             at < soon and handle.process is not None and not handle.cancelled() for at, _, handle in self._timers
         )
 
     def skip_to(self, when: float) -> None:
-        """Move the clock over a stretch in which nothing happens. Timers that were set for it fire late, once."""
+        """Move the clock over a period without events. Timers of this period fire once, late."""
         self._now = max(self._now, when)
 
     def skip_sleeping_to(self, when: float) -> None:
-        """The same, but what sleeps in a process goes on some time after the stretch, not all of it at once."""
+        """Like `skip_to`, but the sleeping tasks of processes resume at different times after the period."""
         began = self._now
         if when <= began:
             return

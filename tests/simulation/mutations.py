@@ -1,4 +1,4 @@
-"""Defects to plant: each is one changed line, and the simulation must notice every one of them.
+"""Mutations of the code: each changes a few lines, and the simulation must detect every one of them.
 
 A mutation names its file, the text that is there and the text that is put in its place. It must stand there just once:
 a mutation that no longer applies fails its test instead of passing in silence.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONHASHSEED": "0"}  # with another value, the command starts itself again
+ENVIRONMENT = os.environ | {"PYTHONHASHSEED": "0"}  # with another value, the command restarts itself
 
 
 class Mutation(NamedTuple):
@@ -21,7 +21,7 @@ class Mutation(NamedTuple):
     file: str
     before: str
     after: str
-    seed: int = 1  # of the first history: one that shows the defect soon
+    seed: int = 1  # of the first history: one that detects the defect early
 
 
 MUTATIONS = [
@@ -227,7 +227,7 @@ MUTATIONS = [
 
 
 def run(mutation: Mutation, days: int = 30) -> subprocess.CompletedProcess[str]:
-    """Histories of the changed code, in a copy of the package, until one shows a violation or the days are over."""
+    """Run histories of the changed code, in a copy of the package, until a violation or the end of the days."""
     with tempfile.TemporaryDirectory(prefix="gatepost-mutation-") as directory:
         copy = Path(directory)
         shutil.copytree(ROOT / "gatepost", copy / "gatepost", ignore=shutil.ignore_patterns("console"))

@@ -1,4 +1,4 @@
-"""Receivers and the way to them. What a receiver does is decided by its mood when a request arrives."""
+"""Receivers and the network. The mood of a receiver determines its response when a request arrives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ class Received(NamedTuple):
     code: int | None
     failure: str | None
     retry_after: str | None
-    closed: bool = False  # a kept connection was closed instead of an answer
-    shortage: str = ""  # of the sender's own: the request was not sent
+    closed: bool = False  # a reused connection was closed instead of a response
+    shortage: str = ""  # of the sender: the request was not sent
 
 
 @dataclass
 class Receiver:
-    """One URL. `mood` names what it does with requests."""
+    """A receiver with one URL. `mood` determines its responses."""
 
     url: str
     mood: str = "well"
@@ -36,7 +36,7 @@ class Receiver:
     requests: list[Received] = field(default_factory=list)
 
 
-# what a receiver does → how often
+# the moods of receivers and their weights
 MOODS = {
     "well": 4, "flaky": 1, "broken": 1, "busy": 1, "limited": 1, "overloaded": 2, "slow": 0.5, "silent": 0.5,
     "refusing": 1, "unknown": 0.5, "cut": 0.5, "gone": 0.3, "closing": 1, "late": 0.3,
@@ -65,21 +65,21 @@ class Network:
         self.on_start: Callable[[Outgoing, Receiver], None] = lambda _outgoing, _receiver: None
         self.short_of_files = False
         self.on_end: Callable[[Received], None] = lambda _received: None
-        self._ends: dict[int, float] = {}  # when attempts that are under way end
+        self._ends: dict[int, float] = {}  # when the attempts in progress end
 
     def receiver(self, url: str) -> Receiver:
         return self.receivers.setdefault(url, Receiver(url))
 
     def ends(self) -> list[float]:
-        """When attempts end that are under way."""
+        """Return when the attempts in progress end."""
         now = self.loop.time()
         self._ends = {key: at for key, at in self._ends.items() if at > now}
         return list(self._ends.values())
 
     def outcome(self, receiver: Receiver, timeout: float) -> tuple[float, int | None, str | None, str | None]:
-        """Seconds until the end of the attempt, and how it ends: status code, failure, Retry-After."""
+        """Return the duration of the attempt in seconds, its status code, its failure and its Retry-After."""
         random, mood = self.random, receiver.mood
-        if mood == "overloaded":  # some are still answered while others are sent away
+        if mood == "overloaded":  # some requests are accepted and others rejected
             mood = random.choice(["limited", "busy", "slow"])
         if mood == "flaky":
             mood = random.choice(["well", "broken", "silent", "refusing", "cut"])
@@ -95,13 +95,13 @@ class Network:
         return quick, random.choice([500, 502, 404, 400, 302]) if mood == "broken" else code, failure, retry_after
 
     def sender(self) -> type["SimulatedSender"]:
-        """A `Sender` for the worker that is made next, tied to this network."""
+        """Return a `Sender` class for the next worker, which uses this network."""
         network = self
 
-        class Tied(SimulatedSender):
+        class NetworkSender(SimulatedSender):
             _network = network
 
-        return Tied
+        return NetworkSender
 
 
 class SimulatedSender:

@@ -1,4 +1,4 @@
-"""What tenants, operators and receivers do, and what they must see when they do it."""
+"""The operations of tenants, operators and receivers, and checks of their results."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ Change = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass
 class Totals:
-    """What one history consisted of."""
+    """The totals of a history."""
 
     days: int = 0
     deliveries: int = 0
@@ -38,7 +38,7 @@ class Totals:
     faults: int = 0
     checks: int = 0
     commits: int = 0
-    fewest: tuple[int, ...] = (1_000_000,) * 3  # deliveries, token requests and faults in any one day
+    fewest: tuple[int, ...] = (1_000_000,) * 3  # the minimum of deliveries, token requests and faults in a day
 
 
 class Operations:
@@ -49,8 +49,8 @@ class Operations:
         self.tenants: list[Tenant] = []
         self.totals = Totals()
         self.looks = self.places = 0
-        self.changes: dict[asyncio.Task[None], float] = {}  # of processes, that are under way → when they happen
-        self.returns: dict[asyncio.Task[None], float] = {}  # the same of tenants that are suspended
+        self.changes: dict[asyncio.Task[None], float] = {}  # scheduled changes of processes, with their times
+        self.returns: dict[asyncio.Task[None], float] = {}  # scheduled ends of suspensions, with their times
 
     @property
     def random(self) -> Random:
@@ -65,7 +65,7 @@ class Operations:
             await getattr(self, step.name)()
 
     def later(self, seconds: float, change: Change, among: dict[asyncio.Task[None], float]) -> None:
-        """Outside of the process that may be the cause of it."""
+        """Run a coroutine outside of the current process, which may have caused it."""
 
         async def wait() -> None:
             await asyncio.sleep(seconds)
@@ -104,7 +104,7 @@ class Operations:
         self.totals.deliveries += sum(event.matched for event in events if event)
 
     async def flood(self) -> None:
-        """One tenant has far more to send than its receivers take, at first and as retries: others must not notice."""
+        """Publish more events than the receivers of a tenant accept. Other tenants must not be affected."""
         tenant = self.tenants[0]
         urls = [await tenant.define_endpoint(max_in_flight=16, events=["flood.*"]) for _ in range(4)]
         receivers = [self.deployment.network.receiver(url) for url in urls if url]
@@ -124,11 +124,11 @@ class Operations:
             self.invariants.alone.update(ids.raw(each) for event in alone if event for each in event.deliveries)
 
     async def hold_for_long(self) -> None:
-        """Deliveries that stay unfinished for longer than ended ones are kept."""
+        """Hold deliveries for longer than the retention of ended ones."""
         tenant = self.tenants[0]
         url = await tenant.define_endpoint(events=["invoice.*"])
         if url is not None:
-            endpoint = tenant.endpoints.pop()  # no other operation touches it
+            endpoint = tenant.endpoints.pop()  # no other operation uses it
             await tenant.post("/webhooks/endpoints", {"id": endpoint, "status": "disabled"})
 
     async def replay(self) -> None:
@@ -140,7 +140,7 @@ class Operations:
             await tenant.post("/webhooks/subscriptions", body)
 
     async def read_plans(self) -> None:
-        """What a reader is shown of the next attempts."""
+        """Read the planned attempts of deliveries."""
         with_some = {row[0] for row in self.invariants.select("SELECT DISTINCT account FROM queue")}
         tenants = [each for each in self.tenants if ids.raw(each.id) in with_some]
         if not tenants:
@@ -177,7 +177,7 @@ class Operations:
         tenant, family = found
         token = family.token
         answer = await tenant.refresh(family, token)
-        for _ in range(3):  # a lost answer: the same token again, while the grace lasts
+        for _ in range(3):  # after a lost response, the client uses the same token again in the grace period
             if answer is not None and answer.status != 503:
                 break
             await asyncio.sleep(0.5)
@@ -187,7 +187,7 @@ class Operations:
         return None
 
     async def refresh_together(self) -> None:
-        """A client with several tabs: each of them is answered with the same successor."""
+        """Refresh concurrently, as a client with several tabs does. All requests must get the same successor."""
         found = self.any_family()
         if found is None:
             return await self.sign_in()
@@ -205,7 +205,7 @@ class Operations:
         return None
 
     async def reuse(self) -> None:
-        """An old token shows up again: from then on nothing of the family works."""
+        """Reuse an old token, which ends the family."""
         found = self.any_family()
         if found is None or len(found[1].previous) < 2:
             return
@@ -244,7 +244,7 @@ class Operations:
         return [await tenant.introspect(token, web) for web in webs if web.process.alive for token in tokens]
 
     async def _check_ended(self, tenant: Tenant, family: Family) -> None:
-        """In every process, whatever each of them remembers."""
+        """Check in every web process that the token has ended."""
         active = await self._introspect_everywhere(tenant, family)
         check(not any(active), "a token of a family that was ended is active")
         await tenant.refresh(family, family.token)
@@ -265,14 +265,14 @@ class Operations:
         return (tenant, self.random.choice(tenant.endpoints)) if tenant.endpoints else None
 
     def any_postponed_endpoint(self) -> tuple[Tenant, str] | None:
-        """One that asked for no attempts for now."""
+        """Return an endpoint with a Retry-After in effect."""
         now = self.deployment.milliseconds()
         asked = {endpoint for endpoint, each in self.invariants.asked.items() if each and each[-1].until > now + 5_000}
         found = [(tenant, each) for tenant in self.tenants for each in tenant.endpoints if ids.raw(each) in asked]
         return self.random.choice(found) if found else None
 
     async def redefine(self, found: tuple[Tenant, str] | None = None, **members: Any) -> int | None:
-        """Change one endpoint; its status code, if there was an answer. Its plans may change from now on."""
+        """Change an endpoint, which may change its plans. Returns the status code of the response, if there was one."""
         found = found or self.any_endpoint()
         if found is None:
             return None
@@ -285,10 +285,10 @@ class Operations:
         self.invariants.changed[ids.raw(endpoint)] = self.loop.time()
         if answer is not None and answer.status == 200 and members.get("status") == "active":
             self.invariants.retry_after_is_cleared(endpoint, began)
-        if answer is not None and answer.status == 409:  # refused, so what the endpoint asked for still holds
+        if answer is not None and answer.status == 409:  # refused, so its Retry-After stays in effect
             asked[ids.raw(endpoint)] = before + asked.get(ids.raw(endpoint), [])
         if members.get("status") == "removed" and answer is not None and answer.status == 200:
-            with suppress(ValueError):  # removed twice at once
+            with suppress(ValueError):  # removed by a concurrent operation
                 tenant.endpoints.remove(endpoint)
         return answer.status if answer else None
 
@@ -296,7 +296,7 @@ class Operations:
         await self.redefine(status="disabled")
 
     async def resume(self) -> None:
-        """A paused endpoint, or one that asked for a pause, which is over by that."""
+        """Activate a paused endpoint, or one with a Retry-After, which this ends."""
         await self.redefine(self.any_postponed_endpoint(), status="active")
 
     async def change_limits(self) -> None:
@@ -314,10 +314,10 @@ class Operations:
             await self.redefine(status="removed")
             await self.new_endpoint(tenant)
 
-    # --- operators, beside the service, by the command line
+    # --- operators, with the command line
 
     async def suspend(self) -> None:
-        """With some deliveries that are not ended; and resumed a while later."""
+        """Suspend a tenant with unfinished deliveries, and resume it later."""
         tenant = self.any_tenant()
         world = self.deployment.world
         assert world is not None
@@ -342,7 +342,7 @@ class Operations:
             self.later(15.0, forget, self.returns)
 
         async def forget() -> None:
-            tenant.may_be_refused = False  # requests that began before have ended
+            tenant.may_be_refused = False  # earlier requests have ended
 
         self.later(seconds, resume, self.returns)
 
@@ -359,7 +359,7 @@ class Operations:
             self.invariants.changed[endpoint] = self.loop.time()
 
     async def operator_acts(self) -> None:
-        """Retry or cancel a delivery that is not ended."""
+        """Retry or cancel an unfinished delivery."""
         world = self.deployment.world
         assert world is not None
         rows = self.invariants.select("SELECT account, id, endpoint FROM queue ORDER BY account, id")

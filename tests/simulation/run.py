@@ -1,4 +1,4 @@
-"""Run histories: `python -m tests.simulation SEED DAYS`."""
+"""Runs one history and returns its outcome."""
 
 import hashlib
 import tempfile
@@ -12,17 +12,18 @@ from tests.simulation.scenario import Scenario
 
 
 class Outcome(NamedTuple):
-    """What became of one history. The digest covers every row of the ledger and of the deliveries."""
+    """The outcome of a history. The digest covers all rows of the ledger and of the deliveries."""
 
     seed: int
     totals: Totals
-    script: str  # a digest of what was asked of the service and done to it
+    script: str  # the digest of the operations and faults
     digest: str
     violation: str = ""
     at_day: float = 0.0
 
 
 def simulate(seed: int, days: int, database: str = "") -> Outcome:
+    """Run a history of this many days."""
     with tempfile.TemporaryDirectory(prefix="gatepost-simulation-", dir=_memory()) as directory:
         deployment = Deployment(seed, Path(directory) / "data", database)
         scenario = Scenario(deployment, seed)
@@ -57,5 +58,5 @@ def _digest(scenario: Scenario) -> str:
 
 
 def _memory() -> str | None:
-    """A file system in memory, where there is one: the simulated disk need not be a real one."""
+    """Return a directory in memory, if there is one: the store of a simulation need not be durable."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None

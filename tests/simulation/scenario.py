@@ -1,7 +1,7 @@
-"""One history: the moments of each simulated day, and how time passes between them.
+"""One history: the moments of each simulated day, and the passing of time between them.
 
-Most of a day nothing happens. The clock then moves straight to the next moment at which something is due, so that a day
-costs what happens in it.
+During most of a day nothing happens. The clock then moves directly to the next time at which something is due, so that
+the duration of a run depends only on the number of events.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from tests.simulation.loop import MOMENT
 from tests.simulation.script import DAY, Moment
 from tests.simulation.tenants import Tenant, check
 
-HOP = 3.0  # seconds: chores still run more often than a dead worker is noticed
-LEAST = (20, 20, 5)  # deliveries, token requests and faults of a day
-MOST_ATTEMPTS = 5_000  # in a day: more is a delivery that never ends
+HOP = 3.0  # seconds: less than the time until a dead worker is noticed
+LEAST = (20, 20, 5)  # the minimum of deliveries, token requests and faults of a day
+MOST_ATTEMPTS = 5_000  # in a day: more attempts mean that a delivery never ends
 
 
 class Scenario(Faults):
@@ -78,7 +78,7 @@ class Scenario(Faults):
         return tuple(now - then for now, then in zip(self.count(), before, strict=True))
 
     async def take_place(self, moment: Moment) -> None:
-        """Several things at once, and often a fault among them."""
+        """Run the steps of a moment concurrently."""
         began, tasks = self.loop.time(), []
         for step in moment.steps:
             await asyncio.sleep(max(0.0, began + step.after - self.loop.time()))
@@ -107,7 +107,7 @@ class Scenario(Faults):
             await asyncio.sleep(max(0.05, target - self.loop.time()))
 
     def look(self) -> list[Waiting]:
-        """Every step: nothing unexpected was logged or raised, and nothing waits for too long."""
+        """Check that no error was logged or raised and that no delivery waits too long. Runs after every step."""
         self.looks += 1
         for problem in (*self.deployment.problems, *self.loop.errors):
             raise Violation(problem)
@@ -119,7 +119,7 @@ class Scenario(Faults):
         return waiting
 
     def next_event(self, waiting: list[Waiting], until: float) -> float | None:
-        """When something is due next, if until then nothing happens; None while something does."""
+        """Return the next time at which something is due, or None if something is in progress."""
         disk = self.deployment.disk
         if self.changes or disk.stalled_until > self.loop.time() or disk.planned:
             return None
@@ -141,7 +141,7 @@ class Scenario(Faults):
         return min([until, *later, *self.returns.values()])
 
     def beat(self) -> None:
-        """For every worker, after a stretch over which processes would have done only that."""
+        """Write the heartbeats of all workers after a skipped period, in which they would have done nothing else."""
         world = self.deployment.world
         assert world is not None
         names = [ids.raw(each.worker.name) for each in self.deployment.running("worker") if each.worker is not None]
@@ -154,7 +154,7 @@ class Scenario(Faults):
         world.store.run_now(beat)
 
     def hop(self, waiting: list[Waiting]) -> bool:
-        """Over some seconds in which attempts are under way, or a process is about to start, and nothing else is."""
+        """Skip some seconds in which only attempts are in progress or a process is about to start."""
         disk, now = self.deployment.disk, self.loop.time()
         if disk.planned or disk.stalled_until > now or not self.loop.idle or not self.invariants.every_worker_beats():
             return False

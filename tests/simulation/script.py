@@ -1,12 +1,12 @@
-"""What a seed decides beforehand: which operations and faults there are in each moment of each day.
+"""The script of a history: the operations and faults of each day, which the seed determines in advance.
 
-Nothing of it depends on what the service answers, so that the same seed asks the same of both stores: the operations
-and faults of each day, their order, their offset within the day, and everything that they draw. The command prints a
-digest of it as `script`.
+The script does not depend on the responses of the service, so a seed gives both stores the same operations and faults,
+in the same order, at the same times of the day and with the same random values. The command prints the digest of the
+script.
 
-The outcome may differ between stores. Commits take their turns differently, so the commit that meets a planned fault,
-the answer of a flaky receiver, ids, and the object that a choice among existing ones falls on can differ; a day that
-lacks deliveries, tokens or faults goes on with further moments of its script. The invariants hold for every outcome.
+The outcome may differ between stores. Commits are scheduled differently, so these can differ: the commit in which a
+planned fault occurs, the response of a flaky receiver, ids, and a random choice among existing objects. A day with too
+few deliveries, tokens or faults continues with further moments of its script. The invariants hold for every outcome.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from random import Random
 from typing import NamedTuple
 
 DAY = 86_400.0
-MOMENTS = 6  # of a day, at which something happens by itself
+MOMENTS = 6  # of every day
 
-# what tenants, operators and receivers do → how often
+# the operations of tenants, operators and receivers, and their weights
 OPERATIONS = {
     "publish": 6, "publish_many": 1, "machine_token": 6, "refused_token": 1, "sign_in": 1, "refresh": 4,
     "refresh_together": 2, "reuse": 0.5, "revoke": 1, "new_endpoint": 0.2, "pause": 0.5, "resume": 1.5,
@@ -34,7 +34,7 @@ _drawing: ContextVar[Random] = ContextVar("drawing")
 
 
 class Step(NamedTuple):
-    """An operation or a fault. All else that is random about it is drawn from its own seed."""
+    """An operation or a fault. Its own seed determines its other random values."""
 
     after: float  # seconds since the beginning of the moment
     name: str
@@ -47,16 +47,17 @@ class Moment(NamedTuple):
 
 
 def random() -> Random:
-    """Of the step that is under way."""
+    """Return the random generator of the current step."""
     return _drawing.get()
 
 
 def draw_from(seed: str) -> None:
-    """For what is run from now on in this context."""
+    """Set the random generator of the current context."""
     _drawing.set(Random(seed))
 
 
 def moment(seed: int, day: int, number: int) -> Moment:
+    """Draw the steps of a moment."""
     dice = Random(f"{seed} day {day} moment {number}")
     at = dice.uniform(0, DAY * 0.9)
     steps = [(0.0, OPERATIONS)] * dice.randint(3, 6)
@@ -71,11 +72,11 @@ def moment(seed: int, day: int, number: int) -> Moment:
 
 
 def moments(seed: int, day: int) -> list[Moment]:
-    """Those that a day has in any case, in order."""
+    """Return the moments that every day has, in order."""
     return sorted((moment(seed, day, number) for number in range(MOMENTS)), key=lambda each: each.at)
 
 
 def digest(seed: int, days: int) -> str:
-    """Of everything that is asked of the service, and done to it, in so many days."""
+    """Return the digest of all operations and faults of this many days."""
     drawn = repr([moments(seed, day) for day in range(days)])
     return hashlib.sha256(drawn.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""The real stores without threads: each commit and each read happens at a moment of virtual time, and may go wrong.
+"""The real stores without threads: each commit and each read happens at a virtual time, and may fail.
 
-The units, caches, transactions and SQL are the service's own. What is simulated is when a commit happens, whether its
-answer arrives, and the bell between processes.
+The units, caches, transactions and SQL are those of the service. Simulated are the time of a commit, whether its result
+arrives, and the wake-ups between processes.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ MILLISECOND = 0.001
 
 
 class Fault(Enum):
-    """What goes wrong with one commit or read."""
+    """A fault of one commit or read."""
 
     NONE = "none"
-    REFUSED = "refused"  # nothing is written, and the caller hears so
-    LOST = "lost"  # it is written, and the caller hears that it was not
-    LATE = "late"  # it is written, and the answer comes after the caller gave up
+    REFUSED = "refused"  # nothing is written, and the caller gets an error
+    LOST = "lost"  # it is written, but the caller gets an error
+    LATE = "late"  # it is written, and the result arrives after the timeout of the caller
     CRASH_BEFORE = "crash before"  # the process ends before the commit
-    CRASH_AFTER = "crash after"  # the process ends between the commit and the answer
+    CRASH_AFTER = "crash after"  # the process ends between the commit and its result
 
 
 class Disk:
-    """The database as all processes share it: how long it takes, when it stands still, and what goes wrong next."""
+    """The database that all processes share: its latency, its stalls and its planned faults."""
 
     def __init__(self, loop: VirtualTimeLoop, random: Random) -> None:
         self.loop = loop
@@ -57,23 +57,23 @@ class Disk:
         self.bell_works = True
         self.commits = self.reads = 0
         self.version = 0  # changes with every commit
-        self._rows: dict[Any, Any] = {}  # what statements found in this version
+        self._rows: dict[Any, Any] = {}  # the results of statements in this version
         self.listeners: list[tuple[Process | None, Callable[[list[Key]], None]]] = []
         self.on_crash: Callable[[Process], None] = lambda _process: None
         self.on_fault: Callable[[Fault], None] = lambda _fault: None
 
     def delay(self) -> float:
-        """Until the database has done what it was asked for now."""
+        """Wait until the database has executed a request that is sent now."""
         quick = self.random.uniform(0.5, 3) * MILLISECOND
         return max(0.0, self.stalled_until - self.loop.time()) + quick
 
     def changed(self) -> None:
-        """A transaction was committed, or may have been: what was read before is no longer known."""
+        """Forget all results after a transaction that was or may have been committed."""
         self.version += 1
         self._rows.clear()
 
     def remembered(self, statement: str, values: tuple[Any, ...], read: Callable[[], list[T]]) -> list[T]:
-        """The rows of a statement, read once per version: most chores find most of the time what they found before.
+        """Return the rows of a statement, read once for each version, because most chores read unchanged rows.
 
         The same statement with the same values finds the same rows until a commit: no statement reads the clock.
         """
@@ -127,7 +127,7 @@ class WakeupSender:
 
 
 class Commits:
-    """When the work of one store is done, and what its callers hear."""
+    """Decides when the work of one store is done, and which results its callers get."""
 
     def __init__(self, disk: Disk, process: Process | None, transact: Callable[[list[Work]], list[Work]]) -> None:
         self._disk, self._process, self._transact = disk, process, transact
@@ -138,7 +138,7 @@ class Commits:
 
     def _commit(self, works: list[Work], fault: Fault) -> None:
         disk = self._disk
-        if disk.stalled_until > disk.loop.time():  # a stall began while this was under way
+        if disk.stalled_until > disk.loop.time():  # a stall has begun in the meantime
             disk.loop.call_later(disk.delay(), self._commit, works, fault)
             return
         if fault is Fault.CRASH_BEFORE and self._process is not None:
@@ -168,7 +168,7 @@ class Commits:
 
 
 class NoTurnstile(Turnstile):
-    """There is one thread: nobody else can be writing."""
+    """A lock that is always free, because there is only one thread."""
 
     @contextmanager
     def locked(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -176,7 +176,7 @@ class NoTurnstile(Turnstile):
 
 
 class RememberingConnection(SqliteConnection):
-    """A connection for reading. Each commit is one step of the simulation, so that no read needs a snapshot."""
+    """A connection for reading. A commit is one step of the simulation, so reads need no snapshot."""
 
     def __init__(self, disk: Disk, database: apsw.Connection, statements: dict[str, str]) -> None:
         super().__init__(database, statements, writing=False)
@@ -212,7 +212,7 @@ class SimulatedSqlite(SqliteStore):
         self._commits.put(works)
 
     def _transact_all(self, works: list[Work]) -> list[Work]:
-        """Those that were reached, each with its result or its error."""
+        """Return the units that were run, each with its result or its error."""
         batch = works[:MOST_UNITS]
         if not batch:
             return []
@@ -266,7 +266,7 @@ async def _read_later(disk: Disk, read: Callable[[], T]) -> T:
         return read()
     await asyncio.sleep(wait / 2)
     found = read()
-    await asyncio.sleep(wait / 2)  # what was read may have changed by the time it arrives
+    await asyncio.sleep(wait / 2)  # the rows may change before the result arrives
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tenants of the simulated service and their programs: what they define, ask for, publish and are answered."""
+"""The tenants of the simulated service and the requests of their programs."""
 
 import json
 from base64 import b64encode
@@ -32,13 +32,13 @@ class Credentials:
 
 @dataclass
 class Family:
-    """A refresh token as its client knows it."""
+    """A token family, as its client knows it."""
 
-    token: str  # the newest that the client has
+    token: str  # the newest refresh token of the client
     previous: list[str] = field(default_factory=list)
-    successors: dict[str, str] = field(default_factory=dict)  # by the token that was shown
-    over: bool = False  # ended for certain: revoked, or reuse was answered
-    touched: int = 0  # how often anything was done with it
+    successors: dict[str, str] = field(default_factory=dict)  # by the token that was sent
+    over: bool = False  # certainly ended: the client got a response to its revocation or to the reuse
+    touched: int = 0  # the number of operations on the family
     access: list[str] = field(default_factory=list)
 
 
@@ -62,9 +62,9 @@ class Tenant:
         self.subscriptions: list[str] = []
         self.families: list[Family] = []
         self.events: list[PublishedEvent] = []
-        self.answered_tokens: list[tuple[str, str]] = []  # the entry and the token of answers not yet looked up
-        self.suspended = False  # for certain
-        self.may_be_refused = False  # suspended, or about to be, or resumed a moment ago
+        self.answered_tokens: list[tuple[str, str]] = []  # entry and token of responses that are not yet checked
+        self.suspended = False  # certainly
+        self.may_be_refused = False  # suspended, about to be suspended, or resumed recently
         self.tokens = 0
         self._admin_token = ("", 0.0)
         self._numbers = 0
@@ -118,7 +118,7 @@ class Tenant:
         return token
 
     async def ask(self, credentials: Credentials, **form: str) -> Response | None:
-        """A token request. What is answered with 200 has its entry."""
+        """Send a token request. A token that the service returns must have its entry."""
         suspended = self.suspended
         answer = await self.deployment.request("POST", "/oauth/tokens", headers=credentials.headers, form=form)
         if answer is None:
@@ -133,7 +133,7 @@ class Tenant:
     # --- set-up
 
     async def define(self) -> None:
-        """A scope, a machine client and an application that people sign in to."""
+        """Define a scope, a machine client and a client with sign-in."""
         api = f"https://api.{self.name}.example"
         made = await self.post("/oauth/scopes", {"name": "things:read", "resource": api})
         assert made is not None
@@ -155,7 +155,7 @@ class Tenant:
         self.app = Credentials(application.json()["client_id"], application.json()["client_secret"])
 
     async def define_endpoint(self, events: list[str] | None = None, **members: Any) -> str | None:
-        """An endpoint with a subscription; its URL, when both are known to be defined."""
+        """Define an endpoint with a subscription. Returns its URL if both are certainly defined."""
         url = f"https://receiver-{self.number()}.{self.name}.example/hooks"
         made = await self.post("/webhooks/endpoints", {"url": url} | members)
         if made is None or made.status != 201:
@@ -176,7 +176,7 @@ class Tenant:
     # --- people
 
     async def sign_in(self) -> Family | None:
-        """Authorize, come back with a handoff, redeem the code: the way a browser and a client go."""
+        """Complete an authorization with a handoff, and redeem the code."""
         asked = {
             "client_id": self.app.client, "response_type": "code", "redirect_uri": CALLBACK, "state": "s",
             "scope": "openid offline_access things:read", "nonce": "n", "code_challenge": challenge(),
@@ -214,7 +214,7 @@ class Tenant:
         return family
 
     async def refresh(self, family: Family, token: str) -> Response | None:
-        """Show a refresh token. One token has one successor, however often it is shown."""
+        """Use a refresh token. It has one successor, however often it is used."""
         family.touched += 1
         answer = await self.ask(self.app, grant_type="refresh_token", refresh_token=token)
         if answer is not None and answer.status == 200:
@@ -237,7 +237,7 @@ class Tenant:
     # --- events
 
     async def publish(self, type_: str, data: dict[str, Any]) -> PublishedEvent | None:
-        """Publish under an id until there is an answer, as a careful program does. None when it was refused."""
+        """Publish with an id, and repeat the request until there is a response. None if the event was refused."""
         given = f"{self.name}-{self.number()}"
         event = {
             "specversion": "1.0",
@@ -259,7 +259,7 @@ class Tenant:
                 return found
             if answer is not None and answer.status != 503:
                 check(answer.status == 401, f"publishing answered {answer.status}: {answer.body!r}")
-                self._admin_token = ("", 0.0)  # as after the clock was set back: another token will do
+                self._admin_token = ("", 0.0)  # the clock may have been set back: request a new token
             if self.may_be_refused:
                 return None
             await self.deployment.sleep(1.0)

@@ -1,4 +1,4 @@
-"""Histories of the whole service under faults: no invariant is violated, and one seed is one history."""
+"""Histories of the service with faults: no invariant is violated, and a seed determines the history."""
 
 import asyncio
 import re
@@ -12,11 +12,11 @@ from tests.simulation.loop import PHASE, Process, VirtualTimeLoop
 from tests.simulation.mutations import ENVIRONMENT, MUTATIONS, ROOT, Mutation, mutated, run
 from tests.simulation.scenario import LEAST, Scenario
 
-LONG = 900  # seconds of real time: never reached unless something hangs
+LONG = 900  # seconds of real time, which only a hanging run reaches
 
 
 def histories(*arguments: str) -> str:
-    """What the command prints. Its exit status is 1 when an invariant was violated."""
+    """Run the command and return its output. Its exit status is 1 if an invariant was violated."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=LONG)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
@@ -24,7 +24,7 @@ def histories(*arguments: str) -> str:
 
 
 def test_no_invariant_is_violated_on_sqlite() -> None:
-    """For as long as it takes to find the planted defect that is found last; `make simulate` goes on."""
+    """The number of days in which every planted defect is found. `make simulate` runs for longer."""
     printed = histories("--seed", "1", "--days", "10")
     found = re.findall(r"(\d+) days, (\d+) deliveries, (\d+) token requests, (\d+) faults", printed)
     assert sum(int(each[0]) for each in found) == 10
@@ -46,7 +46,7 @@ def test_a_day_has_enough_of_everything() -> None:
 
 
 def test_a_seed_decides_every_operation_and_fault() -> None:
-    """Beforehand, so that both stores are asked the same: nothing that a store answers is drawn from."""
+    """The script does not depend on the store, so both stores get the same operations and faults."""
     assert [script.moments(3, day) for day in range(5)] == [script.moments(3, day) for day in range(5)]
     assert script.digest(3, 5) != script.digest(4, 5)
     for name in (*script.OPERATIONS, *script.FAULTS):
@@ -62,11 +62,11 @@ def test_one_seed_is_one_history() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.name for each in MUTATIONS])
 def test_a_planted_defect_is_found(mutation: Mutation) -> None:
-    """The exit status says so too: a run that finds something cannot look like one that found nothing."""
+    """The exit status reports a violation, too."""
     found = run(mutation)
     assert found.returncode == 1, f"not found: {found.stdout[-500:]}{found.stderr[-2000:]}"
     assert re.search(r"^seed \d+, day \d+\.\d+: ", found.stdout, re.MULTILINE), found.stdout[-500:]
-    assert "to see it again: make simulate" in found.stdout
+    assert "to reproduce it: make simulate" in found.stdout
 
 
 def test_there_are_enough_planted_defects() -> None:
@@ -79,7 +79,7 @@ def test_a_mutation_that_does_not_apply_is_an_error() -> None:
 
 
 class TestLoop:
-    """The clock moves only when nothing is ready; a crashed process runs nothing more, a frozen one waits."""
+    """The clock moves only if nothing is ready. A crashed process runs no more code, and a frozen one waits."""
 
     def test_time_is_virtual(self) -> None:
         async def sleep() -> float:
@@ -126,7 +126,7 @@ class TestLoop:
         assert steps == [0, 1, 10]
 
     def test_what_slept_over_a_skipped_stretch_goes_on_after_it(self) -> None:
-        """Once, and not at the very moment at which the stretch ends."""
+        """They resume once, and not exactly at the end of the period."""
         loop, process, steps = VirtualTimeLoop(), Process("worker"), list[float]()
 
         async def work() -> None:
