@@ -1,5 +1,6 @@
 """Fixtures of all folders: a PostgreSQL server for each test process, and a running Gatepost on each store."""
 
+import gc
 import itertools
 import os
 import signal
@@ -16,6 +17,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a
 # Write bytecode even if the environment forbids it, because the tests start hundreds of processes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+gc.disable()  # while tests are collected: thousands of objects are made, and all of them stay
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every later garbage collection."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import requests
-from joserfc.jwk import ECKey, Key, RSAKey
+from joserfc.jwk import ECKey, Key
 
 from bench.peers import oidc_provider
 from bench.peers.process import free_port, serving
@@ -24,13 +24,14 @@ from gatepost.core import ids
 from tests.assertions import right_claims, signed
 from tests.differential import PROVIDER
 from tests.login import CALLBACK, LOGIN_URL, SCOPES, VERIFIER, Browser, Platform, challenge, decode_jwt, redirect_target
+from tests.rsa_keys import rsa_key
 from tests.service import Client, Service
 from tests.waiting import LIMIT
 from tests.wire import session_from_new_address
 
 LOOPBACK = "http://127.0.0.1/back?from=login"
 KEY = ECKey.generate_key("P-256", {"kid": "signs"})
-RSA = RSAKey.generate_key(2048, {"kid": "signs too"})
+RSA = rsa_key({"kid": "signs too"})
 PROOF_KEY = ECKey.generate_key("P-256")
 OTHER_KEY = ECKey.generate_key("P-256", {"kid": "signs"})
 WEB = {"grant_types": ["authorization_code", "refresh_token", "client_credentials"], "redirect_uris": [CALLBACK]}

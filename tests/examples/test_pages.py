@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joserfc.jwk import RSAKey
 
 from gatepost.core import jwk_sets
 from gatepost.oauth import client_grants, clients, dpop
@@ -28,6 +27,7 @@ from tests.examples import programs
 from tests.examples.programs import EXAMPLES, LOGIN_PORT, STARTED, take_along
 from tests.login import decode_jwt
 from tests.receiver import receiver
+from tests.rsa_keys import rsa_key
 from tests.service import free_ports
 
 LOGIN = HOW_TO / "connect-a-login.md"
@@ -36,7 +36,7 @@ EXCHANGE = HOW_TO / "exchange-tokens.md"
 BINDING = HOW_TO / "bind-tokens-to-keys.md"
 FAPI2 = HOW_TO / "use-fapi2.md"
 EXPLAINED = DOCS / "explanation" / "login-without-a-login-ui.md"
-CI = RSAKey.generate_key(2048, {"kid": "ci"})
+CI = rsa_key({"kid": "ci"})
 
 pytestmark = pytest.mark.xdist_group("example-pages")
 

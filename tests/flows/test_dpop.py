@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from joserfc.jwk import OKPKey, RSAKey
+from joserfc.jwk import OKPKey
 
 from tests import wire
 from tests.login import CALLBACK, Browser, Platform, decode_jwt
 from tests.proofs import Prover, fresh_nonce, hash_of
+from tests.rsa_keys import rsa_key
 from tests.service import Client, Service
 from tests.web_beside import web_beside
 from tests.wire import check_refusal, session_from_new_address
@@ -20,7 +21,7 @@ from tests.wire import check_refusal, session_from_new_address
 TOKENS = "/oauth/tokens"
 OPERATIONS = "gatepost:clients gatepost:scopes gatepost:deliveries gatepost:events"
 NO_HEADERS: dict[str, str] = {}
-RSA = RSAKey.generate_key(2048)
+RSA = rsa_key()
 KEYS: dict[str, Any] = {"RS256": RSA, "PS256": RSA, "EdDSA": OKPKey.generate_key("Ed25519")}
 
 

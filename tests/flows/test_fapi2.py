@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import requests
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey
 
 from gatepost.accounts import lookup
 from gatepost.core import clock
@@ -23,13 +23,14 @@ from tests.assertions import right_claims, signed
 from tests.fapi2 import Fapi2Platform, KeyHolder, key_set
 from tests.login import CALLBACK, VERIFIER, Browser, decode_jwt, redirect_target
 from tests.receiver import receiver
+from tests.rsa_keys import rsa_key
 from tests.service import Client, Service
 from tests.waiting import LIMIT
 from tests.wire import check_refusal, session_from_new_address
 
 KEYS: dict[str, Key] = {
     "EC": ECKey.generate_key("P-256", {"kid": "ec"}),
-    "RSA": RSAKey.generate_key(2048, {"kid": "rsa"}),
+    "RSA": rsa_key({"kid": "rsa"}),
     "OKP": OKPKey.generate_key("Ed25519", {"kid": "ed"}),
 }
 PUBLIC = {name: key.as_dict(private=False) for name, key in KEYS.items()}

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 import requests
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey
 
 from gatepost.core import ids
 from gatepost.oauth import client_rows
@@ -21,13 +21,14 @@ from tests.assertions import b64
 from tests.flows.test_authorize import check_back, check_nowhere
 from tests.login import CLAIMS, LOGIN_URL, SCOPES, Browser, Platform, decode_jwt, redirect_target
 from tests.receiver import Answer, receiver
+from tests.rsa_keys import rsa_key
 from tests.service import Service
 from tests.wire import check_refusal
 
 KEY = ECKey.generate_key("P-256", {"kid": "ec"})
 KEYS: dict[str, Key] = {
     "ES256": KEY,
-    "RS256": RSAKey.generate_key(2048, {"kid": "rsa"}),
+    "RS256": rsa_key({"kid": "rsa"}),
     "EdDSA": OKPKey.generate_key("Ed25519", {"kid": "ed"}),
 }
 ATTACKER = ECKey.generate_key("P-256", {"kid": "ec"})

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 import requests
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey
 
 from gatepost.accounts import lookup
 from gatepost.core import clock
@@ -32,15 +32,16 @@ from tests.assertions import b64, signed
 from tests.login import decode_jwt
 from tests.proofs import Prover
 from tests.receiver import Answer, receiver
+from tests.rsa_keys import rsa_key
 from tests.service import Client, Service
 from tests.wire import check_refusal
 
 TOKENS = "/oauth/tokens"
 SUBJECT = "repo:acme/shop:ref:refs/heads/main"
 MATCH = (f"sub={SUBJECT}", "repository=acme/shop")
-KEY = RSAKey.generate_key(2048, {"kid": "one"})
+KEY = rsa_key({"kid": "one"})
 EC, ED = ECKey.generate_key("P-256", {"kid": "ec"}), OKPKey.generate_key("Ed25519", {"kid": "ed"})
-STRANGER = RSAKey.generate_key(2048, {"kid": "one"})
+STRANGER = rsa_key({"kid": "one"}, number=1)
 
 
 def jwks(*keys: Key) -> Answer:

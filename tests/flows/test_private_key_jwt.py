@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import requests
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey
 
 from gatepost.web.tokens import ASSERTION_TYPE
 from tests.assertions import assertion, b64, form, right_claims, signed
+from tests.rsa_keys import rsa_key
 from tests.service import Service
 from tests.web_beside import web_beside
 from tests.wire import check_refusal, session_from_new_address
@@ -22,7 +23,7 @@ KEY = ECKey.generate_key("P-256", {"kid": "ec"})
 ATTACKER = ECKey.generate_key("P-256", {"kid": "ec"})
 KEYS: dict[str, Key] = {
     "ec": KEY,
-    "rsa": RSAKey.generate_key(2048, {"kid": "rsa"}),
+    "rsa": rsa_key({"kid": "rsa"}),
     "ed": OKPKey.generate_key("Ed25519", {"kid": "ed"}),
 }
 PUBLIC = [key.as_dict(private=False) for key in KEYS.values()]

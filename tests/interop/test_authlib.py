@@ -15,10 +15,11 @@ from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 from authlib.oauth2.rfc9068 import JWTBearerTokenValidator
 from authlib.oidc.discovery import OpenIDProviderMetadata
 from joserfc.errors import InvalidClaimError
-from joserfc.jwk import ECKey, Key, KeySet, RSAKey
+from joserfc.jwk import ECKey, Key, KeySet
 
 from tests.interop.person import altered, sign_in
 from tests.login import CALLBACK, Platform, decode_jwt
+from tests.rsa_keys import rsa_key
 from tests.service import Client, Service
 from tests.waiting import LIMIT
 
@@ -117,7 +118,7 @@ def test_an_expired_token_is_refreshed_by_itself(platform: Platform) -> None:
     assert [each["refresh_token"] for each in told] == [one.token["refresh_token"]]
 
 
-KEYS: dict[str, Key] = {"RS256": RSAKey.generate_key(2048), "ES256": ECKey.generate_key("P-256")}
+KEYS: dict[str, Key] = {"RS256": rsa_key(), "ES256": ECKey.generate_key("P-256")}
 
 
 @pytest.mark.parametrize("alg", KEYS)

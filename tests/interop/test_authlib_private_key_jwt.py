@@ -6,16 +6,17 @@ import pytest
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.requests_client import OAuth2Session
 from authlib.oauth2.rfc7523 import PrivateKeyJWT
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey
 
 from tests.fapi2 import Fapi2Platform, key_set
 from tests.login import CALLBACK, VERIFIER, Browser, Platform, decode_jwt, redirect_target
+from tests.rsa_keys import rsa_key
 from tests.service import Client, Service
 
-RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
+RSA = rsa_key({"kid": "rsa"})
 KEYS: dict[str, Key] = {
     "RS256": RSA,
-    "PS256": RSAKey.generate_key(2048, {"kid": "rsa, too"}),
+    "PS256": rsa_key({"kid": "rsa, too"}, number=1),
     "ES256": ECKey.generate_key("P-256", {"kid": "ec"}),
     "EdDSA": OKPKey.generate_key("Ed25519", {"kid": "ed"}),
 }

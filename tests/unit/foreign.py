@@ -12,11 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
+from tests.rsa_keys import private_key
+
 Private = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 EC = ec.generate_private_key(ec.SECP256R1())
 OTHER_EC = ec.generate_private_key(ec.SECP256R1())
-RSA = rsa.generate_private_key(65537, 2048)
+RSA = private_key()
 ED = ed25519.Ed25519PrivateKey.generate()
 CLAIMS = {"iss": "cli_1", "sub": "cli_1", "exp": 2_000_000_000}
 

@@ -7,17 +7,18 @@ member over HTTP.
 from typing import Any
 
 import pytest
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jwk import ECKey, OctKey
 
 from gatepost.core.errors import Refusal
 from gatepost.egress.address_guard import Policy, url_problem
 from gatepost.oauth import scopes
 from gatepost.oauth.scopes import PROTOCOL_CLAIMS
+from tests.rsa_keys import rsa_key
 from tests.unit.clients import ACCOUNT, BASE_URL, MACHINE, NOW, defined, refused
 
 KEY = dict(ECKey.generate_key("P-256").as_dict(private=False))
 PRIVATE = dict(ECKey.generate_key("P-256").as_dict(private=True))
-RSA = dict(RSAKey.generate_key(2048).as_dict(private=False))
+RSA = dict(rsa_key().as_dict(private=False))
 SHORT_RSA = RSA | {"n": str(RSA["n"])[:171]}
 SHARED = dict(OctKey.generate_key(256).as_dict(private=True))
 GRANT: dict[str, Any] = {"grant_type": "client_credentials", "scopes": []}

@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from joserfc.jwk import OKPKey, RSAKey
+from joserfc.jwk import OKPKey
 
 from gatepost.core import ids, jwk_sets, secret_rotation
 from gatepost.oauth import client_rules, clients
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.clients import Client
 from gatepost.oauth.scopes import PROTOCOL_CLAIMS
+from tests.rsa_keys import rsa_key
 from tests.unit.clients import (
     ACCOUNT,
     BASE_URL,
@@ -28,7 +29,7 @@ from tests.unit.clients import (
     refused,
 )
 
-RSA: dict[str, Any] = dict(RSAKey.generate_key(2048).as_dict(private=False))
+RSA: dict[str, Any] = dict(rsa_key().as_dict(private=False))
 OKP: dict[str, Any] = dict(OKPKey.generate_key("Ed25519").as_dict(private=False))
 URI: dict[str, Any] = {"jwks_uri": "https://app.example.com/jwks"}
 PUBLISHED: dict[str, Any] = KEYED | URI | {"jwks": None}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+from joserfc.jwk import ECKey, OctKey, OKPKey
 
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import MAX_BYTES, unb64
@@ -15,6 +15,7 @@ from gatepost.oauth import dpop
 from gatepost.oauth.dpop import MAX_AGE, MAX_SKEW, NONCE_LIFE, USED_FOR, Proof
 from tests.assertions import b64, signed
 from tests.proofs import hash_of, proof, public, thumbprint
+from tests.rsa_keys import rsa_key
 
 NOW = datetime(2026, 11, 15, 8, 0, 0, 500_000, tzinfo=UTC)
 SECOND = int(NOW.timestamp())
@@ -24,7 +25,7 @@ TOKEN = "an.access.token"
 
 EC = ECKey.generate_key("P-256")
 OTHER = ECKey.generate_key("P-256")
-RSA = RSAKey.generate_key(2048)
+RSA = rsa_key()
 SMALL_RSA = {"kty": "RSA", "e": "AQAB", "n": b64(b"\x9b" + bytes(126) + b"\x01")}
 ED = OKPKey.generate_key("Ed25519")
 P384 = ECKey.generate_key("P-384")
