@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs wheel lock clean
+.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs pictures wheel lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +67,10 @@ openapi: setup  ## write openapi.json from the code
 docs: setup  ## write the generated parts of the pages, and build the site into build/site
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/site.py
+
+pictures: setup-test  ## take the pictures of the console and of the demo; needs Chromium
+	@$(BIN)/python docs/console_pictures.py
+	@$(BIN)/python docs/picture.py
 
 wheel: setup  ## build the wheel into dist, and check it in a new environment
 	@rm -rf build/lib build/wheel dist && mkdir -p dist
