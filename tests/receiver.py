@@ -1,4 +1,4 @@
-"""Receivers of webhooks, on real sockets: with good manners, with bad ones, and with certificates of any kind.
+"""Receivers of webhooks on real sockets: regular ones, misbehaving ones, and ones with any certificate.
 
 with receiver([(503, {}, b""), (200, {}, b"ok")]) as r:   # in this order, the last for ever
     ...                                                   # send to r.url
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Connection:
-    """What a behaviour without manners works with. Everything ends when the receiver does."""
+    """A connection, for behaviours that do not follow HTTP. It ends with the receiver."""
 
     def __init__(self, stream: socket.socket, number: int, owner: "Receiver") -> None:
         self.number = number  # the first is 1
@@ -45,7 +45,7 @@ class Connection:
         self._buffer = b""
 
     def read(self) -> Request | None:
-        """The next request, recorded; None when there is no more."""
+        """Read and record the next request; None if there are no more."""
         head = self._until(b"\r\n\r\n")
         if head is None:
             return None
@@ -84,11 +84,11 @@ class Connection:
         self.send("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
 
     def wait(self, seconds: float = 60.0) -> bool:
-        """Do nothing for so long; True if the receiver has ended meanwhile."""
+        """Wait for this many seconds. True if the receiver has ended in the meantime."""
         return self._owner.ended.wait(seconds)
 
     def trickle(self, data: bytes, every: float) -> None:
-        """One byte at a time."""
+        """Send one byte at a time."""
         for byte in data:
             self.send(bytes([byte]))
             if self.wait(every):
@@ -101,7 +101,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Raw:
-    """A behaviour that does as it likes with each connection; it is closed afterwards."""
+    """A behaviour that handles each connection itself. The connection is closed afterwards."""
 
     act: Callable[[Connection], object]
 
@@ -110,24 +110,24 @@ Behaviour = Answer | list[Answer] | Callable[[Request], Answer] | Raw
 
 
 def silent(connection: Connection) -> None:
-    """Reads what comes and never answers."""
+    """Reads requests and never responds."""
     while connection.read():
         pass
 
 
 def hangs_up(connection: Connection) -> None:
-    """Reads the request and closes without an answer."""
+    """Reads the request and closes the connection without a response."""
     connection.read()
 
 
 def resets(connection: Connection) -> None:
-    """Reads the request and breaks the connection."""
+    """Reads the request and resets the connection."""
     connection.read()
     connection.reset()
 
 
 def says(data: bytes) -> Callable[[Connection], None]:
-    """Reads the request, says this, whatever it is, and closes."""
+    """Reads the request, sends these bytes, and closes the connection."""
 
     def act(connection: Connection) -> None:
         connection.read()
@@ -164,7 +164,7 @@ class Receiver:
         self.url = f"{'https' if tls else 'http'}://{shown}:{self.port}/hooks"
 
     def wait_for(self, count: int, timeout: float = LIMIT) -> list[Request]:
-        """Until so many requests have come."""
+        """Wait until this many requests have arrived."""
         with self._changed:
             came = self._changed.wait_for(lambda: len(self.requests) >= count, timeout)
         assert came, f"{len(self.requests)} requests came, not {count}"
@@ -243,7 +243,7 @@ class Receiver:
 def receiver(
     behaviour: Behaviour = OK, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, name: str = ""
 ) -> Iterator[Receiver]:
-    """`name` is the host that the URL says; a receiver with `tls` needs one that is in its certificate."""
+    """Run a receiver. `name` is the host of its URL; with `tls` it must be in the certificate."""
     made = Receiver(behaviour, host, tls, name)
     made.start()
     try:
@@ -253,7 +253,7 @@ def receiver(
 
 
 class Authority:
-    """A certificate authority of our own. `file` is what a sender trusts."""
+    """A certificate authority for tests. `file` is the certificate that senders trust."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -265,13 +265,13 @@ class Authority:
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def context(self, *names: str, expired: bool = False, self_signed: bool = False) -> ssl.SSLContext:
-        """For a receiver that is known by these names or addresses."""
+        """Return a context for a receiver with these names or addresses."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.files(*names, expired=expired, self_signed=self_signed))
         return context
 
     def files(self, *names: str, expired: bool = False, self_signed: bool = False) -> tuple[Path, Path]:
-        """A certificate and its key."""
+        """Return the files of a certificate and its key."""
         self._made += 1
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = None if self_signed else (self._certificate, self._key)

@@ -1,4 +1,4 @@
-"""Somebody who looks at the console: a real browser on a running service, and everything that the browser complains of.
+"""A browser on the console of a running service, and the errors that the browser reports.
 
 Chromium is the machine's own. Where there is none the tests are skipped, unless `BROWSER_TESTS=required` says that
 they must run: then they fail.
@@ -60,14 +60,14 @@ def browser() -> Iterator[Browser]:
 
 
 class Contexts:
-    """Browser contexts that tests use one after the other, each with a blank page. A new one takes a second of CPU."""
+    """Browser contexts that tests reuse, each with a blank page, because a new one takes a second of CPU."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._free: dict[tuple[int, int], list[BrowserContext]] = {}
 
     def take(self, size: tuple[int, int]) -> BrowserContext:
-        """A context that nobody else uses, and in which nothing is stored."""
+        """Return an unused context with empty storage."""
         free = self._free.setdefault(size, [])
         return free.pop() if free else self.new(size)
 
@@ -82,7 +82,7 @@ class Contexts:
         return context
 
     def give_back(self, context: BrowserContext, size: tuple[int, int], origin: str) -> None:
-        """Clear all that the page left behind. The page becomes the blank one, which keeps the renderer alive."""
+        """Clear the storage of the page, and make it blank, which keeps the renderer alive."""
         context.unroute_all()
         context.clear_permissions()
         page = context.pages[-1]
@@ -95,7 +95,7 @@ class Contexts:
 
 
 class Look:
-    """One page that knows nothing of the others."""
+    """A page with its own session."""
 
     def __init__(self, context: BrowserContext, service: Service, theme: Any) -> None:
         self.service = service
@@ -117,7 +117,7 @@ class Look:
         self.asked.append(request)
 
     def heard(self) -> str:
-        """All that the browser said: it is heard while the browser is asked for something."""
+        """Return all messages of the browser. They arrive only during a call."""
         self.page.evaluate("0")
         return "\n".join(self.said)
 
@@ -130,7 +130,7 @@ class Look:
         self.page.goto(f"{self.service.ops}/console/{place}")
 
     def go(self, place: str) -> None:
-        """Within the page: signed in one stays so."""
+        """Navigate within the page, which keeps the session."""
         self.page.evaluate("place => { location.hash = place }", place)
 
     def enter(self, client: Client, place: str = "") -> None:
@@ -152,18 +152,18 @@ class Look:
         return found
 
     def rows(self) -> list[str]:
-        """The ids of the deliveries in the list, as soon as it is that of the present filters."""
+        """Return the ids of the deliveries in the list when it matches the current filters."""
         self.settled()
         found: list[str] = self.page.locator("tr[data-id]").evaluate_all("rows => rows.map(row => row.dataset.id)")
         return found
 
     def settled(self) -> None:
-        """Until what is shown is what was asked for last."""
+        """Wait until the page shows the result of the last request."""
         self.page.locator(".pages").wait_for(state="attached")
         self.until("!document.querySelector('[aria-busy=true]')")
 
     def until(self, expression: str) -> None:
-        """The page's policy forbids the browser's own way to wait, which turns text into code."""
+        """Wait until an expression is true. The policy of the page forbids `wait_for_function`, which uses eval."""
         wait_until(lambda: bool(self.page.evaluate(expression)), expression)
 
     def heading(self, name: str) -> Locator:
@@ -173,7 +173,7 @@ class Look:
         return sum(each.url.endswith("/oauth/tokens") for each in self.asked)
 
     def serious(self, *rules: str) -> list[str]:
-        """What axe finds that keeps people out: by all its rules, or by these."""
+        """Return the serious violations that axe finds, with all its rules or with these."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
         violations = self.page.evaluate(_VIOLATIONS, list(rules))
@@ -184,6 +184,6 @@ class Look:
         ]
 
     def overflow(self) -> int:
-        """By how much the page is wider than its window, which a phone would zoom out to fit."""
+        """Return by how many pixels the page is wider than its window."""
         found: int = self.page.evaluate("document.documentElement.scrollWidth")
         return found - (self.page.viewport_size or {"width": 0})["width"]

@@ -111,7 +111,7 @@ def test_a_timeout_shows_where_it_ran_out(inside: Look, account: Account) -> Non
 
 
 def test_what_was_sent_and_came_back(inside: Look, account: Account) -> None:
-    """Digits stay as they are, and nothing that somebody else wrote is more than text."""
+    """Numbers keep their digits, and foreign content is shown as text."""
     seen = opened(inside, account, "succeeded")
     assert "9007199254740993" in seen.page.locator(".json").inner_text()
     assert json.dumps(HOSTILE) in seen.page.locator(".json").inner_text()

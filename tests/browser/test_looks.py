@@ -153,7 +153,7 @@ def test_everything_that_works_can_be_reached(look: Opener, account: Account) ->
 
 
 def test_light_or_dark_as_chosen(look: Opener) -> None:
-    """What the system prefers, until somebody chooses; and the choice stays."""
+    """The theme is that of the system until the user chooses one, and the choice persists."""
     paper = "getComputedStyle(document.documentElement).backgroundColor"
     dark, light = look(theme="dark"), look()
     for each in (dark, light):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 def raw(service: Service, path: str) -> int:
-    """The status of a request whose path nobody tidies."""
+    """Return the status of a request whose path is sent unchanged."""
     host, port = service.ops.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=LIMIT) as stream:
         stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())

@@ -147,7 +147,7 @@ def test_every_filter_of_the_operation_is_there(look: Opener, account: Account) 
 
 
 def test_filters_and_the_address(look: Opener, account: Account) -> None:
-    """What is chosen is in the address, and what is in the address is shown, as the operation answers it."""
+    """The filters are part of the URL, and the page shows what the API returns for them."""
     platform, failing = account.platform, account.endpoints["failing"]["id"]
     record = platform.record(account.deliveries["pending"])
     seen = look()

@@ -1,4 +1,4 @@
-"""SQLite: a disk that fails to keep a commit ends the process that wrote it, and nobody is told that it succeeded."""
+"""SQLite: if the sync of a commit fails, the process ends, and no caller gets a success."""
 
 import subprocess
 import sys

@@ -248,7 +248,7 @@ def _write_at_full_speed(path: Path, account: str, stop: Any, count: Any) -> Non
 
 
 def test_a_neighbour_that_writes_at_full_speed(directory: Path) -> None:
-    """Writers take turns: nobody is refused because another process writes all the time."""
+    """Writers take turns: a process that writes all the time does not block other processes."""
     context = multiprocessing.get_context("spawn")
     with service.running(directory) as running:
         stop, count = context.Event(), context.Value("q", 0)

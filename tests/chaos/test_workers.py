@@ -177,7 +177,7 @@ def test_killed_at_random_moments_under_load(settings: Settings) -> None:
 
 
 def test_the_stores_answers_are_lost(settings: Settings) -> None:
-    """Committed, and nobody told: what was claimed unheard was never sent, so nothing is sent twice.
+    """The claims are committed, but the result is lost. They were never sent, so nothing is sent twice.
 
     Other answers come late: what those claimed is not lost, and is not given back.
     """
@@ -234,7 +234,7 @@ def test_killed_at_a_step(settings: Settings, step: str) -> None:
         return OK
 
     with posting(settings, answer) as (post, found), worker_starter(settings) as workers:
-        post.publish(1)  # before anybody could claim it
+        post.publish(1)  # before a worker can claim it
         dead = workers.start("" if step == SENT else step, place="here")
         if step == SENT:
             found.wait_for(2)
@@ -265,7 +265,7 @@ def _alive(process: int) -> bool:
 
 
 def test_a_worker_that_stopped_beating_is_rescued_by_another(settings: Settings) -> None:
-    """Of another supervisor: nobody knows that it is gone but by its silence."""
+    """A worker of another supervisor, whose end only its missing heartbeats show."""
     with posting(settings) as (post, found), worker_starter(settings) as workers:
         post.publish(3)
         dead = workers.start("claimed, not sent", place="there")

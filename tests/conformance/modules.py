@@ -9,7 +9,7 @@ Outcome = Literal["passes", "review", "warns", "skipped", "does not apply"]
 
 
 class Module(NamedTuple):
-    """Whatever is not plainly passed has its reason."""
+    """A module has a reason if it does not simply pass."""
 
     outcome: Outcome = "passes"
     why: str = ""

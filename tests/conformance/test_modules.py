@@ -1,4 +1,4 @@
-"""The tables are whole: each module has a test of its name, and whatever is not plainly passed has its reason."""
+"""The tables are complete: each module has a test with its name, and a reason if it does not simply pass."""
 
 from pathlib import Path
 

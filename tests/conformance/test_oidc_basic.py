@@ -35,7 +35,7 @@ OF_SCOPE = {
     "address": {"address"},
     "phone": {"phone_number", "phone_number_verified"},
 }
-AGO = 100  # seconds since the person signed in, where nobody asked them to do so again
+AGO = 100  # seconds since the person signed in, unless a new sign-in is requested
 
 
 class Login:
@@ -340,7 +340,7 @@ def test_oidcc_ensure_request_with_acr_values_succeeds(plan: Plan) -> None:
 
 
 def reused(plan: Plan) -> str:
-    """A code is redeemed, its token works, and the code is shown again: the token."""
+    """Redeem a code, check its token, and redeem the code again. Returns the token."""
     code = plan.go(plan.auth_request())["code"]
     token = plan.redeem(code, code_verifier=None).json()["access_token"]
     plan.userinfo(token)
@@ -396,7 +396,7 @@ def unsigned_request(parameters: dict[str, Any]) -> str:
 
 
 def test_oidcc_request_uri_unsigned_supported_correctly_or_rejected_as_unsupported(plan: Plan) -> None:
-    """Rejected, and nobody fetches what it points at."""
+    """The request is rejected, and its URL is not fetched."""
     with receiver() as pointed_at:
         answer = plan.authorize(Browser(), plan.auth_request(request_uri=pointed_at.url))
         assert pointed_at.requests == []
@@ -413,7 +413,7 @@ def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_unsupp
 
 
 def test_oidcc_ensure_request_object_with_redirect_uri(plan: Plan) -> None:
-    """A wrong redirect URI outside the request object is a plain error, whatever is inside."""
+    """A wrong redirect URI outside of the request object is an error without a redirect."""
     whole = plan.auth_request()
     sent = whole | {"redirect_uri": f"{CALLBACK}_invalid", "request": unsigned_request(whole)}
     answer = plan.authorize(Browser(), sent)

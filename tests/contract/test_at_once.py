@@ -1,4 +1,4 @@
-"""SQLite: only threads of the store touch the file, so the event loop serves others whatever the file does."""
+"""SQLite: only the threads of the store access the file, so the event loop never waits for it."""
 
 import asyncio
 import threading

@@ -122,7 +122,7 @@ def test_a_decision_falls_with_the_definition_it_was_derived_from(store: Store, 
 
 @pytest.mark.parametrize("refusal", ["returned", "raised"])
 def test_what_a_unit_decided_too_early_does_not_stand(store: Store, other: Store, account: str, refusal: str) -> None:
-    """It comes to a result with what this process knows, and another was told 200 for a change before."""
+    """The unit decides with the cache of this process after another process has committed a change."""
     made = store.run_now(lambda tx: make.client(tx, account))
 
     def issue(tx: Tx) -> str:

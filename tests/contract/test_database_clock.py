@@ -19,7 +19,7 @@ CLOSE = timedelta(minutes=5)  # of a busy machine; a step is twelve times as lon
 
 
 class Stopwatch:
-    """A monotonic clock that only moves when it is told to."""
+    """A monotonic clock that stands still until a test sets it."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -79,6 +79,6 @@ def test_a_slow_answer_does_not_replace_a_measurement(
     time = DatabaseClock(watch, follow=True, elapsed=lambda: next(readings))
     time.measure(database)
     first = time.now()
-    time.measure(database)  # the answer took 30 s: nobody knows when in that time the server looked at its clock
+    time.measure(database)  # the round trip took 30 s, so the reading is not usable
     assert time.now() == first + timedelta(seconds=130)
     assert database_clock.LONGEST_ROUND_TRIP < 30

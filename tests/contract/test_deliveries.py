@@ -484,7 +484,7 @@ def test_a_subscription_is_of_an_endpoint_of_its_account(post: Post, endpoint: E
         stranger.subscription(endpoint, "*")
 
 
-# --- claimed without being heard of: the attempt is open, and nobody will send it
+# --- a claim whose result was lost: the attempt is open, and no worker will send it
 
 
 def test_what_was_claimed_unheard_is_given_back_as_not_sent(post: Post, endpoint: Endpoint) -> None:

@@ -1,4 +1,4 @@
-"""SQLite: nobody is answered before the disk has what they wrote, and nobody else waits for that."""
+"""SQLite: a caller gets its result after the sync of its commit, and other callers do not wait for that."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ def two(tmp_path: Path) -> Iterator[Two]:
 
 @contextmanager
 def slow_disk(monkeypatch: pytest.MonkeyPatch, begun: threading.Event) -> Iterator[threading.Event]:
-    """The first sync waits until it is let go; those after it do not."""
+    """Block the first sync until the event is set. Later syncs are not blocked."""
     let_go, real, first = threading.Event(), sqlite_log._sync, threading.Lock()
 
     def sync(file: int) -> None:
@@ -105,7 +105,7 @@ def test_what_is_synced_is_the_log_that_was_written(two: Two, monkeypatch: pytes
 
 
 def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> None:
-    """In a process of its own: the disk fails, and somebody waits for a commit."""
+    """Run in a separate process: the sync of a commit fails while a caller waits."""
 
     def unit(tx: Tx) -> None:
         make.record(tx, account, "unsure")
@@ -120,7 +120,7 @@ def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> N
     try:
         store.run_now(unit)
     finally:
-        answered.touch()  # with success or with an error: nobody gets this far
+        answered.touch()  # never reached, because the process ends first
 
 
 @pytest.mark.parametrize(

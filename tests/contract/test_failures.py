@@ -80,7 +80,7 @@ def new_account(store: Store) -> str:
 
 
 def all_unavailable(store: Store, account: str, size: int = 0) -> None:
-    """Every caller is told, on every path, and nothing is written."""
+    """Check that every caller gets an error on every path, and that nothing is written."""
     for records_only in (False, True):
         units = [writing(account, f"lost{number}", size) for number in range(20)]
         outcomes = parallel.run(store, units, hints=Hints(append_only=records_only))
@@ -406,7 +406,7 @@ def test_a_server_that_is_down(server: postgres.Server, remote: Postgres, served
 
 
 def test_connections_cut_while_nobody_used_them(remote: Postgres, served: Store) -> None:
-    """An idle connection that the server, or something on the way, ended is no reason to refuse anybody."""
+    """A unit does not fail because the server or the network has closed an idle connection."""
     account = new_account(served)
     for number in range(3):
         mends(served, account, f"a{number}")
@@ -522,7 +522,7 @@ def test_connections_cut_under_load(remote: Postgres, served: Store) -> None:
 
 
 def test_a_lock_that_somebody_forgot(remote: Postgres, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others go on, and whoever needs it is told, not kept."""
+    """Other units continue, and units that need the lock fail after a timeout."""
     import psycopg
 
     account = new_account(served)
@@ -551,7 +551,7 @@ def test_an_address_that_is_none(watch: FakeClock) -> None:
 
 
 def test_a_server_that_stands_still(remote: Postgres, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is refused, nothing is answered: nobody waits for ever, and it goes on where it stood."""
+    """The server does not respond. Callers time out, and the work continues when the server resumes."""
     account = new_account(served)
     mends(served, account, "before")
     monkeypatch.setattr(work, "PATIENCE", 0.5)

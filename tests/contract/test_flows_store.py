@@ -196,7 +196,7 @@ def test_a_rotation_wants_the_number_that_is_live(store: Store, kept: Kept, watc
 
 
 def run_wanting(stores: Sequence[Store], asked: Sequence[tuple[Unit[Any], tuple[str, str] | None]]) -> list[Any]:
-    """All at once, as token requests run: those that say which family they want read and rotate together."""
+    """Run all units at once, as token requests run. Units with a prefetched family read and rotate together."""
 
     def run(store: Store, unit: Unit[Any], wanted: tuple[str, str] | None) -> Coroutine[Any, Any, Any]:
         if wanted is None:
@@ -248,7 +248,7 @@ def test_of_many_at_once_one_rotates_and_all_are_on_record(store: Store, other: 
 def test_many_families_rotate_in_one_commit_while_some_end(
     store: Store, other: Store, kept: Kept, watch: FakeClock
 ) -> None:
-    """Whoever was first, what each was told is what the rows say, and no entry is lost or written twice."""
+    """In any order, the results match the rows, and no entry is lost or written twice."""
     rows = [family(kept.consent, watch) for _ in range(30)]
 
     def add(tx: Tx) -> None:

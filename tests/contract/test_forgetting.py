@@ -1,4 +1,4 @@
-"""The chore that deletes what expired, whatever there is of it."""
+"""The chore that deletes expired rows of all kinds."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Whatever somebody who can write the database, but has no key, does to the history of an account is noticed.
+"""An attacker who can write to the database, but has no key, cannot change the history of an account unnoticed.
 
 Each test is a row of the table in docs/explanation/ledger-and-seals.md. The service goes on sealing afterwards.
 """
@@ -114,7 +114,7 @@ def world(store: Store, backend: Backend, watch: FakeClock) -> World:
 
 
 def forged(world: World, *, at: int | None = None, raw_id: bytes | None = None) -> Entry:
-    """An entry that somebody writes into the table and into the queue of the sealer."""
+    """Insert a forged entry into the table and into the queue of the sealer."""
     now = clock.milliseconds(world.watch())
     made = entries.new(
         "invoice.paid", account=world.ours, origin=Origin("operator"), subject="forged", data={"forged": True},

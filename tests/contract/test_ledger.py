@@ -102,7 +102,7 @@ def test_reading_goes_page_by_page_from_either_end(store: Store, account: str) -
 
 @pytest.mark.parametrize("skew", [timedelta(0), timedelta(minutes=-10), timedelta(minutes=10)], ids=str)
 def test_reading_has_a_beginning_and_an_end(store: Store, account: str, watch: FakeClock, skew: timedelta) -> None:
-    """By the time that is shown, wherever the clock stood of the machine that made the ids."""
+    """Entries are selected by their time, even if the clock of the machine that created the ids was wrong."""
     instants = [watch() + timedelta(seconds=number) for number in range(10)]
 
     def recorded(tx: Tx) -> None:

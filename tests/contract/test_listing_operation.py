@@ -196,7 +196,7 @@ def test_ranges_that_no_summary_has(world: World, account: str, filters: Deliver
 
 
 def test_the_endpoints_of_an_account(world: World, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order in which they were made, without those that were removed."""
+    """In the order of their creation, without removed endpoints."""
     world.deliver(60)
     gone = world.endpoint("removed")
     monkeypatch.setattr(units, "_BATCH", 2)

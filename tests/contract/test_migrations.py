@@ -1,4 +1,4 @@
-"""Migrations are applied once, whole, by one of those who come at once; and never to a store that is not ours."""
+"""Migrations are applied once and completely, also by concurrent processes, and never to a foreign store."""
 
 import hashlib
 from collections.abc import Callable

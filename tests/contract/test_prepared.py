@@ -1,4 +1,4 @@
-"""SQLite: a statement is prepared once, whatever values it is given."""
+"""SQLite: a statement is prepared only once for all values."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Publishing on every store: once under one id, however often and by whomever; with every delivery, or not at all."""
+"""Publishing on every store: an id is published once, with all deliveries or not at all."""
 
 from collections.abc import Callable
 from datetime import timedelta

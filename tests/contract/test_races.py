@@ -34,7 +34,7 @@ def test_an_assertion_is_used_once(store: Store, other: Store, account: str, wat
 
 
 def test_an_id_of_one_kind_or_client_is_no_other(store: Store, account: str, watch: FakeClock) -> None:
-    """Whoever sees the id of one kind of token cannot use up that of another, nor that of somebody else."""
+    """The use of an id of one kind or client does not use the same id of another kind or client."""
     client, another = (store.run_now(lambda tx: make.client(tx, account)) for _ in range(2))
     expires = watch() + timedelta(minutes=5)
     uses = [

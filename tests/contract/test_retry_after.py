@@ -1,4 +1,4 @@
-"""A receiver's Retry-After, on every store: one row holds it, and what is claimed and what is shown follow that row."""
+"""The Retry-After of a receiver on every store: one row has it, which claims and plans follow."""
 
 from datetime import timedelta
 from typing import Any
@@ -50,7 +50,7 @@ def record(post: Post, delivery: str) -> dict[str, Any]:
 
 
 def planned(post: Post, delivery: str) -> tuple[str, str]:
-    """When the next attempt is shown to be, and why then."""
+    """Return the time of the next attempt and its reason, as the API returns them."""
     retries = record(post, delivery)["retries"]
     assert retries["next_at"] == retries["plan"][0]["at"]
     return retries["next_at"], retries["plan"][0]["because"]

@@ -1,4 +1,4 @@
-"""A unit of work is whole or nothing, is answered after its commit, and is nobody else's trouble."""
+"""A unit of work is atomic, returns after its commit, and does not affect other units."""
 
 import asyncio
 import threading
@@ -178,7 +178,7 @@ def test_what_no_database_takes_is_the_trouble_of_its_unit_alone(
     outcomes = parallel.run_in_one_batch(store, units, hints=Hints(append_only=records_only))
     assert outcomes[:10] + outcomes[11:] == [str(number) for number in range(20)]
     assert isinstance(outcomes[10], Exception)
-    assert not isinstance(outcomes[10], Unavailable)  # it would fail again: nobody should be told to try
+    assert not isinstance(outcomes[10], Unavailable)  # it would fail again, so the caller should not retry
     assert sorted(written(store, account)[1]) == sorted(["first", *map(str, range(20))])
 
 

@@ -1,4 +1,4 @@
-"""Verification finds whatever somebody with the database in hand, but without the key, did to the ledger."""
+"""Verification detects all changes of the ledger by an attacker who has the database, but not the key."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -196,7 +196,7 @@ def test_a_chain_made_anew_with_another_key(intact: Ledger) -> None:
 
 
 def test_the_seals_of_another_account(intact: Ledger, watch: FakeClock) -> None:
-    """A chain cannot be shown as that of somebody else."""
+    """The chain of one account does not verify as that of another."""
     other = accounts.new("other", watch())
     intact.store.run_now(lambda tx: account_rows.add(tx, other))
     for table in ("entries", "unsealed", "seals"):

@@ -47,7 +47,7 @@ def both(sqlite_gatepost: Service) -> Iterator[Both]:
         yield Both(ours, theirs)
 
 
-# What the bad requests differ from. Were one of these refused, those would show nothing.
+# The valid requests that the invalid ones are derived from. They must be accepted.
 RIGHT: dict[str, tuple[Bad, str]] = {
     "a machine by basic": (token(), "200"),
     "a machine by post": (token(MACHINE, post()), "200"),

@@ -299,7 +299,7 @@ def refreshed(side: Side, role: str = "basic", proof: bool = False) -> list[str]
 
 
 def after_reuse(side: Side) -> str:
-    """The last of a family of which an older one was shown again."""
+    """Return the last refresh token of a family in which an older one was reused."""
     oldest, _, last = refreshed(side)
     side.post("tokens", {"grant_type": "refresh_token", "refresh_token": oldest}, "basic")
     return last

@@ -10,7 +10,7 @@ from gatepost.webhooks.subscriptions import matches_type
 from tests.docs.pages import EXAMPLES, ROOT, blocks, every_page, inline_code, json_blocks, named
 
 PLACES = ("gatepost", "examples", "console/src", "bench", "tests/conformance")
-# Words of other programs, and those of which a page says that they are not here or count for nothing.
+# Words of other programs, and words that a page describes as unsupported or ignored.
 ELSEWHERE = {"synchronous_commit", "full_page_writes", "repository_id"} | {
     "end_session_endpoint", "check_session_iframe", "token_type_hint",
 }  # fmt: skip

@@ -36,12 +36,12 @@ class Setting:
         return ["--issuer", self.platform.url, "--client", self.client.id, "--keep", str(self.keep), "--no-browser"]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Where nobody has to sign in."""
+        """Run a command that needs no sign-in."""
         return run("cli_app", *self.options, *arguments)
 
     @contextmanager
     def started(self) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-        """Where somebody has to: at the address that it prints."""
+        """Run a command that needs a sign-in at the address that it prints."""
         process = subprocess.Popen(
             command("cli_app", *self.options, f"{self.api}/things"), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

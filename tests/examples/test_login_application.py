@@ -34,7 +34,7 @@ def platform(login: LoginApplication) -> Platform:
 
 @pytest.fixture
 def client(platform: Platform) -> Client:
-    """One whom nobody has allowed anything."""
+    """A client without a consent."""
     return platform.define()
 
 
@@ -134,7 +134,7 @@ def test_who_allowed_before_sees_no_page(platform: Platform, client: Client, per
 
 
 def test_without_a_page(platform: Platform, client: Client, person: Person) -> None:
-    """prompt=none: nobody is signed in, nothing is allowed yet, and at last a code."""
+    """prompt=none: without a session, without a consent, and with both."""
     assert told(asks(person, platform, client, prompt="none"))["error"] == "login_required"
     person.signs_in(asks(person, platform, platform.define()))
     assert told(asks(person, platform, client, prompt="none"))["error"] == "consent_required"

@@ -52,7 +52,7 @@ def test_what_it_says_about_the_programs() -> None:
 
 
 def test_the_programs_need_nothing_of_ours() -> None:
-    """The standard library and joserfc: whoever takes one along takes nothing else."""
+    """The examples import only the standard library and joserfc."""
     for name in ("login_application", "resource_server", "machine_client", "cli_app"):
         imported = re.findall(r"^(?:from|import) (\w+)", (EXAMPLES / f"{name}.py").read_text("utf-8"), re.MULTILINE)
         assert set(imported) - sys.stdlib_module_names == {"joserfc"}, name

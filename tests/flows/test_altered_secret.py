@@ -1,4 +1,4 @@
-"""A secret that somebody altered in the store: its endpoint's attempts fail on record, and nobody else's."""
+"""A secret that was altered in the store: the attempts of its endpoint fail, and no others."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""A body is parsed only for a caller whose access token is good: nobody else can make the service work on one."""
+"""A body is parsed only for a caller with a valid access token, so others cannot cause that work."""
 
 import asyncio
 from typing import Any, SupportsIndex

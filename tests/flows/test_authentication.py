@@ -160,7 +160,7 @@ def upper(client: Client) -> Client:
 
 
 def test_every_failure_looks_the_same(setting: Setting) -> None:
-    """Byte for byte, so that nobody learns which clients there are, or what became of them."""
+    """The responses are identical, so that they do not reveal which clients exist."""
     answers = {name: show(setting, make(setting), "client_secret_basic") for name, make in FAILING.items()}
     seen = {name: looks(answer) for name, answer in answers.items()}
     assert seen == dict.fromkeys(seen, seen["unknown"])

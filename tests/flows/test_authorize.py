@@ -1,4 +1,4 @@
-"""/oauth/authorize before anybody signs in: where a browser is sent, with what, and when it is sent nowhere."""
+"""/oauth/authorize before the sign-in: redirects with their parameters, and error pages."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ def other(sqlite_gatepost: Service) -> Platform:
 
 
 def check_headers(answer: requests.Response, policy: str = PLAIN) -> None:
-    """What every answer to a browser has, whatever it is; and nothing that another site's script could read it by."""
+    """Check the headers of all responses to browsers, which have no CORS headers."""
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -63,7 +63,7 @@ HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0
 
 
 def check_page(answer: requests.Response, status: int, *words: str) -> None:
-    """The page that a browser gets where nobody may be sent anywhere."""
+    """Check the error page, which a browser gets instead of a redirect."""
     assert answer.status_code == status
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert answer.headers["Cache-Control"] == "no-store"
@@ -309,7 +309,7 @@ def test_client_id_and_redirect_uri_must_be_sent_once(platform: Platform, name: 
 @pytest.mark.parametrize("name", ["response_type", "scope", "code_challenge", "nonce", "prompt", "response_mode"])
 @pytest.mark.parametrize("second", ["the same", "another"])
 def test_a_parameter_that_is_sent_twice(platform: Platform, name: str, second: str) -> None:
-    """RFC 6749, section 4.1.2.1: the client is told, since who it is and where it listens is sure."""
+    """RFC 6749, section 4.1.2.1: the error goes to the client, because its id and redirect URI are valid."""
     sent = platform.auth_request(prompt="login", response_mode="query")
     pairs = [*sent.items(), (name, sent[name] if second == "the same" else "x")]
     check_back(platform.authorize(Browser(), pairs), platform, "invalid_request", name, "more than once")

@@ -127,7 +127,7 @@ def test_unfinished_deliveries_are_sent_after_a_restore(data: Path, tmp_path: Pa
 
 
 def test_a_backup_is_consistent_while_others_write(gatepost: Service, data: Path, tmp_path: Path) -> None:
-    """Every entry in the copy has its deliveries and is known to the seals, whatever was committed meanwhile."""
+    """Every entry in the copy has its deliveries and its seal, even if others commit during the backup."""
     with shop.opening(gatepost, "acme", OK) as open_shop:
         stop = threading.Event()
 

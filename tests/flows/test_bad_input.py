@@ -288,7 +288,7 @@ def test_an_operation_without_a_token(caller: Caller, path: str, authorization: 
     answer = requests.post(f"{caller.url}{path}", json={}, headers=headers, timeout=LIMIT)
     check_refusal(answer, path, "invalid_token", "Bearer")
     challenge = answer.headers["WWW-Authenticate"]
-    assert challenge.startswith("Bearer resource_metadata=")  # RFC 6750, section 3.1: no error where nothing was shown
+    assert challenge.startswith("Bearer resource_metadata=")  # RFC 6750, section 3.1: no error code without credentials
     assert f'scope="gatepost:{path.split("/")[2]}"' in challenge
 
 
@@ -312,7 +312,7 @@ def test_what_is_no_token(caller: Caller, token: str) -> None:
 
 
 def test_a_stranger_cannot_make_the_ledger_grow(caller: Caller) -> None:
-    """Only refusals of somebody known are recorded, and only they say the id of their entry."""
+    """Only refusals of an authenticated caller are recorded, and only they return the id of an entry."""
     nobody = Client(ids.new("cli"), "gps_x")
     stranger = caller.gatepost.token_answer(nobody, "a")
     assert stranger.status_code == 401

@@ -221,7 +221,7 @@ def test_a_loopback_redirect_uri_is_the_one_that_was_sent(single: Platform) -> N
 
 
 def test_a_client_that_is_excused_from_pkce(single: Platform) -> None:
-    """Then a nonce stands in for it, and a verifier means that somebody took the challenge away: RFC 9700, 4.8.2."""
+    """Then a nonce replaces it, and a verifier means that the challenge was removed (RFC 9700, section 4.8.2)."""
     client = single.define(require_pkce=False)
     answer = single.authorize(Browser(), single.auth_request(client, nonce=None, **EXCUSED))
     assert redirect_target(answer)[1]["error"] == "invalid_request"
@@ -299,7 +299,7 @@ def test_an_expired_code(platform: Platform) -> None:
 
 
 def test_a_code_after_its_client_or_consent_changed(platform: Platform) -> None:
-    """The client's grant, the scope in it, or the consent itself; a client that is disabled is nobody."""
+    """The grant of the client, its scope or the consent has ended. A disabled client is treated as unknown."""
     client = platform.define(grant_types=["authorization_code"])
     codes = [platform.code(platform.auth_request(client)) for _ in range(3)]
     redefine(platform, client, scope="openid offline_access")

@@ -1,4 +1,4 @@
-"""Tokens bound to a key (RFC 9449): at the token endpoint, at the operations, and everywhere a proof is shown."""
+"""Tokens bound to a key (RFC 9449): at the token endpoint, at the operations, and wherever a proof is sent."""
 
 import json
 from collections.abc import Callable
@@ -409,7 +409,7 @@ def test_publishing(holder: Holder) -> None:
 
 
 def test_a_proof_is_used_up_by_events_that_are_refused(holder: Holder) -> None:
-    """What the refusal takes back is the events, not that the proof was shown."""
+    """A refusal undoes the events, but the proof stays used."""
     url, token = f"{holder.gatepost.ops}/events", holder.bound()
     assert holder.send("POST", url, token, EVENT).status_code == 200
     headers = holder.prover.headers("POST", url, token)
@@ -482,7 +482,7 @@ def test_another_process_knows_the_nonces_and_the_proofs(gatepost: Service, acco
             assert answer.status_code == status, answer.text
 
 
-# --- a nonce comes with every answer to whoever sends a proof
+# --- every response to a proof contains a nonce
 
 
 EVERYWHERE: dict[str, tuple[str, str, dict[str, Any], int]] = {

@@ -68,7 +68,7 @@ def test_a_challenge_is_not_ledgered(platform: Platform, path: str) -> None:
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_a_challenge_looks_the_same_for_every_caller(platform: Platform, path: str) -> None:
-    """It depends on the proof alone, so nobody can find clients or test secrets with it."""
+    """It depends only on the proof, so it reveals nothing about clients or secrets."""
     prover, client = Prover(platform.url), platform.client
     callers = (client, Client(client.id, "gps_wrong"), Client(ids.new("cli"), "gps_wrong"))
     seen = []

@@ -56,7 +56,7 @@ class Again(Platform):
 
 @contextmanager
 def holding_back() -> Iterator[tuple[Receiver, threading.Event]]:
-    """Answers nothing until it is told to, and then everything."""
+    """Holds all responses until it is released."""
     go = threading.Event()
 
     def answer(_request: Request) -> Answer:

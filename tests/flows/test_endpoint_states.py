@@ -1,4 +1,4 @@
-"""Endpoints and subscriptions paused, resumed, limited and removed: nothing is lost, and nobody sees another's."""
+"""Endpoints and subscriptions are paused, resumed, limited and removed: nothing is lost, and accounts stay isolated."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ def one_store(sqlite_gatepost: Service, account_name: str) -> Platform:
 
 @contextmanager
 def thoughtful() -> Iterator[tuple[Receiver, threading.Event]]:
-    """Answers only when it is told to."""
+    """Responds only after it is released."""
     go = threading.Event()
 
     def answer(_request: Request) -> Answer:

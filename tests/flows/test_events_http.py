@@ -1,4 +1,4 @@
-"""POST /events on the operations plane: CloudEvents, one or a batch, for the account whose token is shown."""
+"""POST /events on the operations plane: CloudEvents, one or a batch, for the account of the token."""
 
 import json
 import threading

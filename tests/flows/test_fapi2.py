@@ -444,7 +444,7 @@ def test_a_shorter_life_stays_shorter(own: Fapi2Platform) -> None:
 
 
 def test_refresh_tokens_are_not_rotated(own: Fapi2Platform) -> None:
-    """With no grace at all, and whichever key is shown: the client says who it is by its own."""
+    """There is no grace period, and the key of the proof does not matter: the client authenticates with its own key."""
     own.set(refresh_grace="0")
     first = own.tokens()["refresh_token"]
     seen = set()

@@ -108,7 +108,7 @@ def test_what_no_endpoint_can_have(strict: Service, account_name: str, url: str,
 def test_a_name_that_leads_inside_is_blocked_each_time_it_is_tried(
     strict: Service, account_name: str, inside: Receiver
 ) -> None:
-    """At its definition nobody can know; the attempts follow the plan, and tell nobody the address."""
+    """The definition cannot detect it. The attempts follow the plan, and do not reveal the address."""
     platform = Platform(strict, account_name)
     platform.connect(inside.url, retry_schedule=[1])
     delivery = platform.send()

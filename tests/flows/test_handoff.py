@@ -114,7 +114,7 @@ def test_a_valid_handoff(platform: Platform, name: str) -> None:
     assert "code" in redirect_target(platform.submit_handoff(browser, RIGHT[name](platform, interaction)))[1]
 
 
-# --- what is wrong: nobody is redirected, and nothing is used up
+# --- invalid handoffs: there is no redirect, and the interaction stays open
 
 
 def unsigned(platform: Platform, interaction: dict[str, Any], alg: str, secret: bytes | None = None) -> str:
@@ -212,7 +212,7 @@ def test_an_invalid_handoff(platform: Platform, name: str) -> None:
     "more", [{"client_id": "x"}, {"response_type": "token"}, {"state": "x"}, {"redirect_uri": "https://evil.example"}]
 )
 def test_a_handoff_must_be_the_only_parameter(platform: Platform, more: dict[str, str]) -> None:
-    """So nobody can change a request on its way back."""
+    """So a request cannot be changed when the browser returns."""
     browser, interaction = begun(platform)
     sent = more | {"handoff": platform.handoff(interaction)}
     check_nowhere(browser.open(f"{platform.url}/oauth/authorize", sent), "alone")
@@ -387,7 +387,7 @@ def test_a_client_that_was_disabled_or_lost_its_redirect_uri(
 
 
 def test_only_codes_are_returned_whatever_the_stored_client_allows(stored: Platform) -> None:
-    """Though somebody wrote into the store that it may have tokens at once, or give passwords."""
+    """Even if the stored client was altered to allow other response types and grants."""
     client = stored.define()
     browser = Browser()
     interaction = stored.interaction(browser, stored.auth_request(client))

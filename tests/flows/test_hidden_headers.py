@@ -1,4 +1,4 @@
-"""Header values that are not shown back: encrypted in the store, sent as they were given, bound to one origin."""
+"""Hidden header values: not returned by the API, encrypted in the store, sent unchanged, bound to one origin."""
 
 import msgspec
 import pytest

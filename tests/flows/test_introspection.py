@@ -1,4 +1,4 @@
-"""Introspection (RFC 7662): who is told about a token, what of it, and that it stops being active at once."""
+"""Introspection (RFC 7662): which callers may introspect a token, what they get, and the end of a token."""
 
 import json
 import time
@@ -65,7 +65,7 @@ def setting(gatepost: Service) -> Setting:
 
 @pytest.fixture
 def own(gatepost: Service, account_name: str) -> Setting:
-    """An account that nobody else uses."""
+    """An account that no other test uses."""
     return Setting(gatepost, f"introspection-{account_name}")
 
 

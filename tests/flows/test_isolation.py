@@ -151,7 +151,7 @@ KINDS = (
 
 
 def unknown_like(text: str) -> str:
-    """A text of the same shape that belongs to nobody."""
+    """Return an id of the same form that does not exist."""
     return re.sub(r"[a-z]{3}_[0-9a-v]{26}", lambda found: ids.new(found[0][:3]), text).replace("isolated-b", "nobody")
 
 

@@ -1,4 +1,4 @@
-"""Receivers that are slow, dead or flooded are nobody else's trouble, and each gets no more than it takes."""
+"""Slow, dead or flooded receivers do not affect others, and no receiver gets more than its limits."""
 
 import threading
 from bisect import bisect_left

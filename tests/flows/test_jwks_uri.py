@@ -55,7 +55,7 @@ class Published:
 
     @property
     def url(self) -> str:
-        """Of nobody else: the port may have been that of another test, whose keys are still known by its URL."""
+        """A unique URL, because another test may have used the port, and its keys may still be cached."""
         return f"{self.server.url}/{self.name}"
 
     def define(self, url: str = "", **members: Any) -> requests.Response:
@@ -176,7 +176,7 @@ def test_many_at_once_fetch_once(sqlite_gatepost: Service, account_name: str) ->
 
 
 def test_unknown_clients_do_not_cause_a_fetch(sqlite_gatepost: Service, account_name: str) -> None:
-    """Only a key set of a client's definition is fetched, whatever an assertion names."""
+    """Only the key set of the client's definition is fetched, not a URL in an assertion."""
     with published(sqlite_gatepost, account_name, jwks(KEY)) as there, receiver(jwks(NEW)) as evil:
         claims = right_claims(there.client, sqlite_gatepost.url)
         named = signed(NEW, claims, jku=evil.url, x5u=evil.url, jwk=NEW.as_dict(private=False))

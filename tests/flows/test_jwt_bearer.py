@@ -1,4 +1,4 @@
-"""Workload identity (RFC 7523, section 2.1): a token of an issuer that the account trusts is shown for one of ours.
+"""Workload identity (RFC 7523, section 2.1): a token of a trusted issuer is exchanged for an access token.
 
 The issuer is a server of the test with keys of its own, as a CI system or a cluster has them.
 """
@@ -60,7 +60,7 @@ class Workload:
             body = {"name": scope, "resource": self.api}
             assert gatepost.post("/oauth/scopes", self.admin, body).status_code == 201
         self.server = stack.enter_context(receiver(jwks(KEY, EC, ED)))
-        self.keys = f"{self.server.url}/{name}"  # of nobody else: the port may have been another test's
+        self.keys = f"{self.server.url}/{name}"  # unique, because another test may have used the port
         self.issuer = f"https://ci.{name}.example"
         self.client = self.define()
         self.trust("ci", match)

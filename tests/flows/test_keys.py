@@ -39,7 +39,7 @@ def key_set(own: Service) -> jwt.PyJWKSet:
 
 
 def verified(own: Service, token: str) -> dict[str, Any]:
-    """The claims, by somebody else's code and the key set as it is now; KeyError when the key is not in it."""
+    """Verify a token with another library and the current key set. KeyError if the key is not in it."""
     key = key_set(own)[jwt.get_unverified_header(token)["kid"]]
     return jwt.decode(token, key, algorithms=["ES256", "RS256", "EdDSA"], audience=own.url, issuer=own.url)
 

@@ -42,7 +42,7 @@ SHORTEST = 16  # characters: what is shorter is nothing that was issued
 
 @dataclass
 class Witness:
-    """Notes every secret that passes, whoever sends it."""
+    """Records every secret that is sent or received."""
 
     noted: dict[str, str] = field(default_factory=dict)  # the secret, and what it was
 

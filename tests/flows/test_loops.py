@@ -16,7 +16,7 @@ def platform(gatepost: Service, account_name: str) -> Platform:
 
 
 def test_two_that_fail_and_watch_each_other(platform: Platform) -> None:
-    """Each fails to hear of the other's failure: that is on record, and told to nobody."""
+    """Each endpoint rejects the event about the failure of the other. These failures are recorded, but not sent."""
     with receiver((500, {}, b"")) as found:
         types = ("invoice.paid", "webhook.delivery.failed")
         one, two = (platform.connect(f"{found.url}/{name}", *types, retry_schedule=[]) for name in "ab")

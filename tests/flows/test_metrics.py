@@ -210,7 +210,7 @@ def test_attempts_by_outcome_and_phase(busy: Service, account_name: str) -> None
             platform.connect(rude.url, "c.d", retry_schedule=[])
             platform.once(platform.send(type_="a.b"), "succeeded", attempts=2)
             platform.once(platform.send(type_="c.d"), "failed")
-        platform.connect(rude.url, "e.f", retry_schedule=[])  # nobody is there any more
+        platform.connect(rude.url, "e.f", retry_schedule=[])  # the receiver is closed
         platform.once(platform.send(type_="e.f"), "failed")
     assert grown == {
         labels(outcome="succeeded", failure=""): 1,
@@ -223,7 +223,7 @@ def test_attempts_by_outcome_and_phase(busy: Service, account_name: str) -> None
 
 
 def test_what_attempts_waited_for(busy: Service, account_name: str) -> None:
-    """Each is counted, also of those that are begun together."""
+    """Every attempt is counted, also if several start together."""
     platform = Platform(busy, account_name)
     figures = Figures(busy.ops)
     with receiver() as found:
@@ -364,7 +364,7 @@ def test_it_is_not_known_before_a_whole_round(still: Service, monkeypatch: pytes
 
 
 def test_an_entry_that_is_not_sealed_is_seen(still: Service) -> None:
-    """Its age: here of a row that no entry goes with, so that nobody can seal it."""
+    """The age of the oldest unsealed entry: here a row without an entry, which is never sealed."""
     figures = Figures(still.ops)
     wait_until(lambda: figures("gatepost_unsealed_age_seconds") < 1, "everything to be sealed")
     account, old = ids.new_raw(), (clock.milliseconds(clock.now()) - 3_600_000).to_bytes(6, "big") + ids.new_raw()[6:]

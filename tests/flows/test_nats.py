@@ -62,7 +62,7 @@ def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Runtime]:
-    """A store without a service, for those that read from NATS in this process. It has the account acme."""
+    """A store without a service, with the account acme, for tests that read from NATS in this process."""
     found = app.open_for_start(settings.load({}, service.environment(tmp_path / "data", "")))
     found.store.run_now(lambda tx: account_admin.create(tx, found.service, "acme", {}))
     with closing(found.store):
@@ -79,7 +79,7 @@ def stream(server: Server, request: pytest.FixtureRequest) -> str:
 
 @contextmanager
 def consuming(opened: Runtime, url: str, stream: str) -> Iterator[None]:
-    """Reads in a thread. To be told to stop must be enough."""
+    """Reads in a thread, which must end when `stop` is set."""
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(bus.consume(opened.store, url, stream, stopping),))
@@ -323,7 +323,7 @@ def test_poison_is_recorded_once_and_not_looped(server: Server, stream: str, tmp
         assert told == bad
 
 
-# As only somebody who speaks the protocol by hand can publish: subject, headers.
+# Messages that only raw protocol commands can publish: subject, headers.
 STRANGE = [
     (b"\xff", b"NATS/1.0\r\n\r\n"),
     (b"\x01" + b"a" * 300, b"NATS/1.0\r\n\r\n"),

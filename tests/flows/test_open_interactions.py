@@ -1,4 +1,4 @@
-"""Anybody can open interactions and push requests of a public client: nobody can stop others with them.
+"""Anyone can open interactions and push requests of a public client, but cannot block others with them.
 
 Where there are too many the oldest makes room, by browser, and by client and address.
 """
@@ -166,7 +166,7 @@ def test_only_known_parameters_are_stored(platform: Platform) -> None:
 def test_the_oldest_pushed_request_is_evicted(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, method: str, limit: str
 ) -> None:
-    """It is neither refused nor can it end an authorization that was opened: only what nobody opened yet is lost."""
+    """A push is never refused and ends no authorization in progress. Only requests that no browser opened are lost."""
     monkeypatch.setattr(flow, limit, 3)
     client, browser = platform.define(token_endpoint_auth_method=method), Browser()
     first = push(platform, client)

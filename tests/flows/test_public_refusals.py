@@ -1,4 +1,4 @@
-"""Anybody can send requests in the name of a public client: what those can leave in the ledger is bounded."""
+"""Anyone can send requests as a public client: the entries that such requests create are limited."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def refusals(platform: Platform, client: Client) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_ten_refusals_a_minute_are_recorded_individually(platform: Platform, name: str) -> None:
-    """The answers stay as they are: who calls by mistake learns what is wrong, whoever else uses the client."""
+    """The responses do not change: a caller still learns what is wrong, even if others use the client."""
     path, error, _ = REFUSED[name]
     client = platform.define(token_endpoint_auth_method="none")
     with session_from_new_address() as session:

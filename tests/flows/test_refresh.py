@@ -86,7 +86,7 @@ def people(gatepost: Service) -> People:
 
 @pytest.fixture
 def own(gatepost: Service, account_name: str) -> People:
-    """An account that nobody else uses."""
+    """An account that no other test uses."""
     return People(gatepost, f"refresh-{account_name}")
 
 

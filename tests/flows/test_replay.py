@@ -1,4 +1,4 @@
-"""Replays: what is still kept is sent again, by a job whose progress is shown, as new deliveries of the same events."""
+"""Replays: retained events are sent again as new deliveries, by a job whose progress the API returns."""
 
 import json
 from collections import Counter
@@ -23,7 +23,7 @@ def one_store(sqlite_gatepost: Service, account_name: str) -> Platform:
 
 
 def replayed(platform: Platform, subscription: Json, **replay: object) -> Json:
-    """What is shown of it in the end."""
+    """Return the progress of the replay when it has ended."""
     begun = platform.redefine(subscription, replay=replay)["replay"]
     assert begun["id"].startswith("rpl_")
     assert begun["state"] in ("running", "ended")
@@ -103,7 +103,7 @@ def test_events_by_their_ids(platform: Platform) -> None:
 
 
 def test_a_new_subscription_gets_what_was_before_it_and_nothing_is_cut_short(platform: Platform) -> None:
-    """More than a slice of the job, and published before anybody wanted it."""
+    """More events than one slice of the job, published before the subscription existed."""
     count = 450
     platform.send_many(count)
     with receiver() as found:

@@ -1,4 +1,4 @@
-"""Questions to the ledger: what mentions a token or a person, what could reach an API when, what nobody uses."""
+"""Reports from the ledger: entries about a token or a person, tokens that could reach an API, unused scopes."""
 
 import json
 import os

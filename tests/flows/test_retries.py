@@ -1,4 +1,4 @@
-"""What fails is tried again by the plan that is shown, until it is taken or every planned attempt is made."""
+"""Failed deliveries are retried as the API plans them, until they succeed or all attempts are made."""
 
 import json
 import os
@@ -217,7 +217,7 @@ def test_410_disables_the_endpoint_and_resuming_delivers_the_others(platform: Pl
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """An address at which nobody listens."""
+    """An address without a listener."""
     with receiver() as found:
         url = found.url
     yield url

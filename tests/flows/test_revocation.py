@@ -58,7 +58,7 @@ class Setting(Platform):
         return [each for each in self.entries(kind) if each["subject"] == subject]
 
     def leaving(self, key: Key | None = None, header: Any = None, **changes: Any) -> str:
-        """What the login application signs when somebody leaves; a change to None leaves a claim out."""
+        """Return the revocation that the login application signs for a person. A change to None omits a claim."""
         now = int(time.time())
         right = {
             "iss": self.account, "aud": self.url, "sub": "ada", "iat": now, "exp": now + 60, "jti": ids.new("jti"),
@@ -78,7 +78,7 @@ def setting(gatepost: Service) -> Setting:
 
 @pytest.fixture
 def own(gatepost: Service, account_name: str) -> Setting:
-    """An account that nobody else uses."""
+    """An account that no other test uses."""
     return Setting(gatepost, f"revocation-{account_name}")
 
 
@@ -361,7 +361,7 @@ def test_it_is_never_said_to_have_ended_when_it_has_not(own: Setting) -> None:
         assert not own.works(kept[number]["access_token"])
 
 
-# --- somebody leaves
+# --- revocation by the login application
 
 
 def test_the_login_application_ends_all_consents_of_a_person(own: Setting) -> None:

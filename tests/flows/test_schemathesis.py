@@ -1,4 +1,4 @@
-"""Data nobody thought of: generated from the service's own openapi.json, right and wrong, and sent to it."""
+"""Valid and invalid requests that are generated from openapi.json and sent to the service."""
 
 import time
 from collections.abc import Callable
@@ -160,7 +160,7 @@ def _send(case: Case, sqlite_gatepost: Service, authorization: Callable[[str], s
     if case.query and _is_valid(case):
         _fit(case.query, spare)
     if str(case.headers.get("Idempotency-Key", "")).isalnum():
-        case.headers["Idempotency-Key"] = ids.new("key")  # of its own: else most cases are 422, whatever the body is
+        case.headers["Idempotency-Key"] = ids.new("key")  # a new one, because most cases would otherwise be 422
     checks: list[Any] = schemathesis.checks.CHECKS.get_by_names(CHECKS)
     case.call_and_validate(
         base_url=sqlite_gatepost.url,
@@ -171,7 +171,7 @@ def _send(case: Case, sqlite_gatepost: Service, authorization: Callable[[str], s
 
 
 def _aim(case: Case, body: dict[str, Any], spare: Spare) -> None:
-    """Ids that exist where ids stand; and what is valid is not sent to anybody, nor the spare ones removed."""
+    """Use existing ids. Valid requests send nothing to other hosts and do not remove the objects of the test."""
     _put_known(body, spare)
     if _is_valid(case) and case.path == "/webhooks/endpoints":
         body |= NOWHERE
@@ -182,7 +182,7 @@ def _aim(case: Case, body: dict[str, Any], spare: Spare) -> None:
 def _fit(query: dict[str, Any], spare: Spare) -> None:
     """Parameters that go together: no schema says which view takes which."""
     _put_known(query, spare)
-    query.pop("cursor", None)  # nobody guesses one
+    query.pop("cursor", None)  # a generated cursor is never valid
     for name in set(query) - {"view", *VIEWS[query.get("view", "deliveries")]}:
         del query[name]
 
@@ -234,7 +234,7 @@ def _is_valid(case: Case) -> bool:
     return case.meta is not None and case.meta.generation.mode.is_positive
 
 
-# --- nothing is shown that is not described
+# --- responses have only documented members
 
 
 def _closed(schema: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Client secrets: shown once, kept as a hash, rotated with an overlap, and noted when they were last used."""
+"""Client secrets: shown only once, stored as a hash, rotated with an overlap, with the time of their last use."""
 
 import time
 from typing import Any

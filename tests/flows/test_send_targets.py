@@ -40,7 +40,7 @@ class TestTargets:
         assert (sent.code, sent.failure, sent.remote_ip) == (None, "dns", None)
 
     def test_a_name_that_leads_inside_looks_like_one_that_does_not_exist(self) -> None:
-        """Else whoever chooses URLs could find out which internal names exist."""
+        """Otherwise the results would reveal which internal names exist."""
 
         def missing(_name: str, _port: int) -> list[str]:
             raise socket.gaierror(socket.EAI_NONAME, "x")
@@ -185,7 +185,7 @@ class TestTls:
 
 
 class Tunnel:
-    """An egress proxy: it connects where it is asked to, but for one port on loopback, whatever the name."""
+    """An egress proxy that accepts any target, and connects to one port of the loopback interface."""
 
     def __init__(self, port: int, code: int = 200) -> None:
         self._port = port

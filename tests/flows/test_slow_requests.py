@@ -75,7 +75,7 @@ def test_an_address_with_too_many_requests_does_not_lock_out_another(sqlite_gate
             held = [socket.create_connection(("127.0.0.1", port), source_address=("127.0.9.1", 0)) for _ in range(5)]
             for each in held:
                 each.sendall(request(url, path))
-            refused = [await asyncio.to_thread(_first_line, each) for each in held[3:]]  # those that came too late
+            refused = [await asyncio.to_thread(_first_line, each) for each in held[3:]]  # the requests beyond the limit
             assert refused == [b"HTTP/1.1 429 Too Many Requests"] * 2
             with wire.session_from_new_address() as victim:
                 answer = await asyncio.to_thread(victim.get, f"{url}/{'healthz' if path == PLANE else 'oauth/jwks'}")

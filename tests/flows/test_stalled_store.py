@@ -59,7 +59,7 @@ def gone(own: Service) -> Iterator[None]:
 
 @contextmanager
 def locked(own: Service) -> Iterator[None]:
-    """No write is answered: somebody else holds the lock."""
+    """No write succeeds, because another process holds the lock."""
     if own.database:
         with psycopg.connect(own.database) as database:
             database.execute("LOCK TABLE counters IN ACCESS EXCLUSIVE MODE")

@@ -436,7 +436,7 @@ def test_what_ends_an_exchanged_token(gatepost: Service, account_name: str, name
 
 
 def test_revoking_an_exchanged_token_ends_no_family_of_another_client(gatepost: Service, account_name: str) -> None:
-    """Neither the person's refresh token nor the tokens that it gave: those are not the service's to end."""
+    """The client that exchanged the token cannot end the refresh token or the access tokens of another client."""
     chain = Chain(gatepost, account_name)
     found = chain.persons()
     mine, other = chain.exchanged(found["access_token"]), chain.exchanged(found["access_token"])
@@ -453,7 +453,7 @@ def test_revoking_an_exchanged_token_ends_no_family_of_another_client(gatepost: 
 
 
 def test_a_bound_subject_token_needs_a_proof(chain: Chain) -> None:
-    """Otherwise somebody who copied it could exchange it for one that is not bound."""
+    """Otherwise a stolen token could be exchanged for one that is not bound."""
     token = chain.redeem(chain.code(), headers=Prover(chain.url).headers()).json()["access_token"]
     answer = chain.exchange(token)
     check_refusal(answer, TOKENS, "invalid_dpop_proof", "subject token", "proof")

@@ -187,7 +187,7 @@ def test_strangers_words_are_in_no_span(traced: Service, collector: Collector, a
 
 
 def test_a_collector_that_is_away_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said in the log, in a line like every other, and the service ends when it is told to."""
+    """The problem is logged in the usual format, and the service stops normally."""
     [port] = free_ports(1)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")

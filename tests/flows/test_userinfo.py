@@ -49,7 +49,7 @@ def refused(answer: requests.Response, code: str, *words: str) -> None:
     assert "/.well-known/oauth-protected-resource" in challenge
 
 
-# --- what is told
+# --- the claims
 
 
 STANDARD: dict[str, dict[str, Any]] = {

@@ -290,7 +290,7 @@ def test_watch_draws_until_it_is_interrupted(shop: Shop) -> None:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def alone(request: pytest.FixtureRequest, tmp_path: Path) -> command.Alone:
-    """A store that nobody serves, so that nobody prunes it behind our back."""
+    """A store without a running service, which would prune it."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
     made = command.alone(tmp_path / "data", url, dev="true")
     made.cli("store", "migrate")

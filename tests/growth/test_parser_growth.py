@@ -1,4 +1,4 @@
-"""The cost of every parser of foreign input grows linearly with the input, whatever the input is made of.
+"""The cost of every parser of foreign input grows linearly with the size of the input.
 
 For each parser: inputs made for its worst case, at two sizes that it accepts. This is the one
 file of tests that measures time: CPU time of the thread, the best of several.

@@ -81,7 +81,7 @@ class EveryClient:
         assert ("userinfo_endpoint" in metadata) == (discovery == "oidc")
 
     def test_a_client_registers_itself_and_signs_somebody_in(self, platform: Platform) -> None:
-        """By the method that openid-client takes when it is not told one, whatever was registered."""
+        """Authenticate with the default method of openid-client, independent of the registered one."""
         metadata = {
             "redirect_uris": [CALLBACK], "client_name": "Registered", "scope": "openid things:read",
             "grant_types": ["authorization_code"], "token_endpoint_auth_method": "client_secret_post",
@@ -269,7 +269,7 @@ def check_answered_error(told: dict[str, Any], error: str) -> None:
 
 
 def known(client: Client, **asked: Any) -> dict[str, Any]:
-    """What an application has been told about itself, of a client with a secret."""
+    """The configuration of an application: a client with a secret."""
     return {"client_id": client.id, "secret": client.secret, "method": "client_secret_basic"} | asked
 
 

@@ -38,7 +38,7 @@ class App(OAuth2Mixin, OpenIDMixin, BaseApp):
 
 
 def app(platform: Platform, client: Client, **more: Any) -> Any:  # not all of Authlib has types
-    """All that it is told of the service is where its metadata is."""
+    """The client is configured only with the URL of the metadata."""
     return App(
         None, "gatepost", client_id=client.id, client_secret=client.secret or None,
         server_metadata_url=f"{platform.url}/.well-known/openid-configuration",

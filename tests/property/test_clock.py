@@ -1,4 +1,4 @@
-"""Instants survive being stored and shown, to the millisecond."""
+"""Instants keep their value when they are stored and formatted, to the millisecond."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -140,7 +140,7 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(those=st.lists(st.tuples(INDEX, st.sampled_from(OUTCOMES)), min_size=1, max_size=5))
     def settle(self, those: list[tuple[int, dict[str, Any] | None]]) -> None:
-        """Of the newest claims most often; but of any, also of those that were settled, lost or overtaken long ago."""
+        """Settle mostly new claims, but also any that were settled, lost or overtaken long ago."""
         results = []
         for which, outcome in those:
             claim = self.claims[-1 - which % min(len(self.claims), 8)]

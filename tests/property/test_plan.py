@@ -1,4 +1,4 @@
-"""The plan for any schedule: near what it says, and shown as it then happens."""
+"""The plan for any schedule: close to the schedule, and equal to the attempts that follow."""
 
 from datetime import UTC, datetime
 

@@ -58,7 +58,7 @@ def signature(alg: str, private: Private | bytes, signed: bytes) -> bytes:
 
 
 def token(header: dict[str, Any] | bytes, payload: Any = CLAIMS, key: Private | bytes = EC) -> str:
-    """Signed by the key whatever the header says; a payload of bytes goes in as it is."""
+    """Sign with the key, independent of the header. A payload of bytes is used unchanged."""
     head = header if isinstance(header, bytes) else json.dumps(header).encode()
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     alg = "" if isinstance(header, bytes) else str(header.get("alg"))

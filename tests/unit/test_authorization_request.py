@@ -308,7 +308,7 @@ class TestARightRequest:
         assert decided({"claims": sent}).claims == kept
 
     def test_the_person_may_be_named_by_claims(self) -> None:
-        """OIDC Core 1.0, section 3.1.2.2: then nobody else will do."""
+        """OIDC Core 1.0, section 3.1.2.2: then another person is not accepted."""
         sent = {"claims": json.dumps({"id_token": {"sub": {"value": "acc_1.ada.lovelace"}}})}
         assert decided(sent).hint == "ada.lovelace"
         assert decided(sent, hint="ada.lovelace").hint == "ada.lovelace"
@@ -489,7 +489,7 @@ def test_of_two_faults_the_one_checked_first_is_told(one: str, other: str) -> No
 
 
 def test_every_parameter_that_is_read_is_stored_of_a_pushed_request() -> None:
-    """One that a check reads and nobody stores would be lost between the push and the browser's visit."""
+    """A parameter that a check reads, but that is not stored, would be lost after the push."""
     source = Path(request.__file__).read_text()
     read = set(re.findall(r'(?:request|parameters)\.get\("([a-z_]+)"', source)) | set(request.MAX_LENGTHS)
     refused = {"request", "request_uri", "registration"}

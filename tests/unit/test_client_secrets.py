@@ -1,4 +1,4 @@
-"""Secrets of a client: at most two live, each with its end, and none of them ever shown."""
+"""Secrets of a client: at most two are active, and the API never returns them."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -114,7 +114,7 @@ class TestMembers:
             assert len(found.detail) < 400
 
     def test_every_member_stands_in_both_tables(self) -> None:
-        """But those that have tests of their own."""
+        """Except members with their own tests."""
         right, wrong = {member for member, _ in RIGHT}, {member for member, _ in WRONG}
         assert PLAIN_MEMBERS - right == {"redirect_uris", "grant_types", "response_types", "scope"}
         assert PLAIN_MEMBERS - wrong == {"redirect_uris", "jwks"}
@@ -226,7 +226,7 @@ class TestKeys:
 
 
 class TestPublishedKeys:
-    """Of a key set that somebody else publishes, those that we can use."""
+    """The usable keys of a foreign key set."""
 
     def test_what_we_cannot_use_is_left_out(self) -> None:
         right = [KEY | {"kid": "1"}, RSA | {"kid": "2", "use": "sig"}, OKP | {"alg": "EdDSA"}]
@@ -243,7 +243,7 @@ class TestPublishedKeys:
         assert jwk_sets.usable_keys(found) is None
 
     def test_only_the_first_hundred_are_looked_at(self) -> None:
-        """So that nobody can make us work for long."""
+        """This limits the work that a foreign key set can cause."""
         assert jwk_sets.usable_keys({"keys": [KEY] * 101}) == [KEY] * 100
         assert jwk_sets.usable_keys({"keys": [{}] * 100 + [KEY]}) == []
 

@@ -1,4 +1,4 @@
-"""Instants have one stored form and one shown form."""
+"""Instants have one stored form and one text form."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""What happens after an attempt: every answer, every failure, and attempts of which nobody knows."""
+"""The decision after an attempt: for every response, every failure, and interrupted attempts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

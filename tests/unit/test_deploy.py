@@ -1,4 +1,4 @@
-"""What is shipped for those who run it names only what is there: metrics, labels, commands, settings, paths."""
+"""The files in deploy/ name only existing metrics, labels, commands, settings and paths."""
 
 import configparser
 import json
@@ -116,7 +116,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
 def test_what_is_of_the_store_is_not_added_up(query: str) -> None:
-    """Every supervisor on one store shows the same: of those figures the greatest is taken, never the sum."""
+    """Every supervisor of a store reports the same value, so queries use the maximum, not the sum."""
     of_store = {bare(row[0]) for row in rows(PAGE, "metric", "kind", "labels") if "of the store" in row[1]}
     for name, _ in selectors(query):
         if name in of_store:

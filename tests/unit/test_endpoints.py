@@ -1,4 +1,4 @@
-"""Endpoints: every member right and wrong, their secrets, what disables and resumes them, and what is shown."""
+"""Endpoints: valid and invalid members, secrets, disabling and resuming, and the response of the API."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -131,7 +131,7 @@ class TestMembers:
             assert len(found.detail) < 400
 
     def test_every_member_stands_in_both_tables(self) -> None:
-        """But those that have tests of their own."""
+        """Except members with their own tests."""
         members = set(endpoints.MEMBERS.request)
         assert members - {member for member, _ in RIGHT} == {"id", "secret", "rotate_secret"}
         assert members - {member for member, _ in WRONG} == {"id", "secret"}

@@ -1,4 +1,4 @@
-"""Entries of the ledger: what is kept, what is shown, and the table of the service's own types."""
+"""Entries of the ledger: the stored form, the form of the API, and the table of types."""
 
 import hashlib
 import re

@@ -68,7 +68,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_loads_and_runs_nothing() -> None:
-    """CVE-2019-8400 and its kind: whatever the words are, they are text."""
+    """The page shows parameters as text only (compare CVE-2019-8400)."""
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>&lt;\"'</style><style>"
     error = oauth_error(Refusal("invalid_request", evil), ("content-security-policy", "default-src 'none'"))
     reply = for_browser(error, FIREFOX, "req_<b>")

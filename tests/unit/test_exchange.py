@@ -132,7 +132,7 @@ def test_a_subject_token_it_may_exchange(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_a_subject_token_it_may_not(name: str) -> None:
-    """Which of them it was is not told. The code is that of RFC 8693, section 2.2.2."""
+    """The message does not say which check failed. The code is that of RFC 8693, section 2.2.2."""
     by, changes = UNUSABLE[name]
     found = check_subject_token(claims(**changes), by, ACCOUNT.id, BASE_URL)
     assert isinstance(found, Refusal)

@@ -177,7 +177,7 @@ def decide(
 AT_THE_END = RefreshToken(FAMILY, MAX_NUMBER, b"s" * 32)
 FORGED = SECOND_ONE._replace(secret=b"f" * 32)
 
-# The live token, the one shown, and when and how it is shown → what it means.
+# The current token, the presented token with its time and key → the decision.
 TABLE: dict[str, tuple[Decision, Decision]] = {
     "the live one": (decide(family(FIRST), FIRST), Rotate(SECOND_ONE)),
     "the live one, later": (decide(family(SECOND_ONE), SECOND_ONE), Rotate(THIRD)),

@@ -1,4 +1,4 @@
-"""Fan-out: which subscriptions an event is for, and the events that go to nobody."""
+"""Fan-out: the subscriptions that an event matches, and events without deliveries."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Key sets of others: when they are asked for, what is used meanwhile, and that nobody can make us ask all the time."""
+"""Foreign key sets: when they are fetched, which keys are used in the meantime, and the limit of fetches."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -139,7 +139,7 @@ class TestNotAnswering:
         assert known.keys_for(signed(), URL, later + RETRY_AFTER + FRESH - MOMENT) == {"keys": [ONE, TWO]}
 
     def test_an_empty_set_is_an_answer(self, known: JwksCache) -> None:
-        """All keys were withdrawn: those that were known do not live on."""
+        """All keys were withdrawn, so the cached ones are no longer used."""
         known.put(URL, {"keys": []}, NOW + FRESH)
         assert known.keys_for(signed(None), URL, NOW + FRESH) == {"keys": []}
 

@@ -1,4 +1,4 @@
-"""What the login application is told, and what its answer amounts to: granted, denied, or a fault of its own."""
+"""The interaction for the login application, and the outcome of its handoff: granted, denied or invalid."""
 
 from datetime import timedelta
 from typing import Any

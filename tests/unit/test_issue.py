@@ -1,4 +1,4 @@
-"""Issuing tokens: each rule refuses what it names, and the claims are those of RFC 9068 and ours."""
+"""Issuing tokens: each rule refuses its cases, and the claims are those of RFC 9068 and of Gatepost."""
 
 from typing import Any
 

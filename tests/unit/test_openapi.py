@@ -111,7 +111,7 @@ AUTHORIZE = {*handoff.ERRORS, "unsupported_response_type", "request_not_supporte
 
 
 def test_refusals_are_those_of_the_table() -> None:
-    """But those of no one operation, and those that only /oauth/authorize and /oauth/par give."""
+    """Except codes that belong to no operation, and those of /oauth/authorize and /oauth/par."""
     told = {code for operation in openapi.OPERATIONS.values() for code in operation.codes}
     not_of_one_operation = {"method_not_allowed", "server_error", "misdirected_request"}
     assert told == set(ERRORS) - not_of_one_operation - (AUTHORIZE - {"temporarily_unavailable"})
@@ -323,7 +323,7 @@ def test_schema_and_rules_agree_on_a_whole_client(body: dict[str, Any], right: b
 
 @pytest.mark.parametrize("body", [MACHINE, WEB, WEB | PUBLIC])
 def test_two_key_sets_of_who_shows_no_key_only_the_rules_refuse(body: dict[str, Any]) -> None:
-    """One more alternative is more than generators of data can take; who needs a key is told by the schema."""
+    """The schema does not express this rule, because generators of data do not cope with more alternatives."""
     both = body | JWKS_URI | {"jwks": {"keys": [KEY]}}
     found = client_rules.define(both, None, account="acc", base_url=BASE_URL, at=NOW)
     assert isinstance(found, Refusal)

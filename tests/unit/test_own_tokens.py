@@ -157,7 +157,7 @@ HEADERS: list[dict[str, Any]] = [
 
 
 class TestHeaders:
-    """A header is one that we write, byte for byte: whatever else stands in it, though rightly signed, is refused."""
+    """A header must equal one that the service writes. Any other is refused, even with a valid signature."""
 
     @pytest.mark.parametrize("changes", HEADERS)
     def test_changed(self, made: GeneratedKey, changes: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the store's cache remembers of decisions: those that stand, and nothing that a stranger could fill it with."""
+"""Cached decisions: only valid ones, and none that unauthenticated callers could fill the cache with."""
 
 from typing import Any
 

@@ -263,7 +263,7 @@ def test_no_other_name_is_standard(name: str) -> None:
     [("", []), ("a", ["a"]), ("a b", ["a", "b"]), ("b a b", ["b", "a"]), ("a  b", ["a", "", "b"]), (" ", [""])],
 )
 def test_names_in_a_scope_value(text: str, names: list[str]) -> None:
-    """What is between two spaces is a name too, if not one that anybody was granted."""
+    """The text between two spaces is a name, too, even if it is empty and therefore never granted."""
     assert scopes.split(text) == names
 
 

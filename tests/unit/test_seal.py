@@ -1,4 +1,4 @@
-"""Seals: whatever is changed, moved, left out or put in later, the chain says so."""
+"""Seals: the chain detects changed, moved, missing and added entries."""
 
 from typing import Any
 

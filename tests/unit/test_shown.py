@@ -1,4 +1,4 @@
-"""A delivery as it is shown: in every state, with every kind of attempt, and the plan that follows from it."""
+"""A delivery as the API returns it: in every state, with every kind of attempt, and with its plan."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Signing: the vectors of Standard Webhooks, several secrets at once, and secrets in the form they are told."""
+"""Signing: the vectors of Standard Webhooks, several secrets at once, and the text form of secrets."""
 
 from base64 import b64decode, b64encode
 from typing import Any

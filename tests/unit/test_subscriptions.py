@@ -111,7 +111,7 @@ class TestMembers:
             assert len(found.detail) < 600
 
     def test_every_member_stands_in_both_tables(self) -> None:
-        """But those that have tests of their own."""
+        """Except members with their own tests."""
         members = set(subscriptions.MEMBERS.request)
         assert members - {member for member, _ in RIGHT} == {"id", "endpoint_id", "replay"}
         assert members - {member for member, _ in WRONG} == {"id"}

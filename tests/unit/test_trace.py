@@ -1,4 +1,4 @@
-"""Spans: whose child each is, what it says, and that attempts of one event find each other without being told."""
+"""Spans: their parents and attributes, and that all attempts of an event have the same trace."""
 
 import sys
 from collections.abc import Iterator

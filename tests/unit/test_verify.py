@@ -123,7 +123,7 @@ class TestSecrets:
         assert found != NOT_OURS
 
     def test_an_empty_key_signs_nothing(self) -> None:
-        """What anybody can compute: HMAC under no key at all."""
+        """Anyone can compute an HMAC with an empty key."""
         signed = signature([signer("v1", b"")], EVENT, TIMESTAMP, BODY)
         assert "empty" in refused("whsec_", HEADERS | {"webhook-signature": signed})
 

@@ -1,4 +1,4 @@
-"""The bell: what is rung is heard by every worker there is, and nobody is needed to hear it."""
+"""Wake-ups: every running worker receives them, and they need no receiver."""
 
 import os
 import queue
@@ -96,7 +96,7 @@ def test_a_ring_without_any_bell_does_nothing(tmp_path: Path, sender: WakeupSend
 
 
 def test_a_bell_that_nobody_holds_any_more_is_no_trouble(tmp_path: Path, sender: WakeupSender) -> None:
-    """Loopback says that nobody is there at the next datagram; the living still hear."""
+    """The next datagram reports that the socket has no owner. Running workers still receive theirs."""
     with closing(WakeupListener(tmp_path, lambda _: None)):
         [gone] = bells(tmp_path)
     gone.touch()
