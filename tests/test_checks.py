@@ -94,7 +94,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     ),
     "secrets among headers are not shown": (
         f"{DELIVERY}::test_payload_and_responses_only_when_asked_for",
-        "tests/unit/test_endpoints.py::TestHiddenHeaders::test_what_smells_of_a_credential_is_not_shown",
+        "tests/unit/test_endpoints.py::TestHiddenHeaders::test_values_like_credentials_are_hidden",
     ),
 }
 TRUST: dict[str, tuple[str, ...]] = {
@@ -170,7 +170,7 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_plan.py::test_retry_after",
         "tests/property/test_plan.py::test_no_retry_after_is_a_surprise",
         f"{RETRIES}::test_what_asks_for_nothing_follows_the_plan",
-        f"{RETRIES}::test_nobody_can_ask_for_more_than_the_endpoint_allows",
+        f"{RETRIES}::test_retry_after_is_limited_by_the_endpoint",
     ),
     "410 disables with a reason, 429 and 503 slow that endpoint only": (
         f"{RETRIES}::test_410_disables_the_endpoint_and_resuming_delivers_the_others",
@@ -183,7 +183,7 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
     ),
     "a flooded account": (
         f"{ISOLATION}::test_a_backlog_of_one_account_does_not_hold_up_another",
-        "tests/property/test_schedule.py::test_a_backlog_of_others_keeps_nobody_waiting_for_more_than_a_round",
+        "tests/property/test_schedule.py::test_a_backlog_of_others_delays_a_delivery_by_at_most_one_round",
     ),
     "retries do not starve first attempts, nor the other way round": (
         f"{SCHEDULE}::TestShares::test_first_attempts_and_retries_have_three_quarters_each",
@@ -198,14 +198,14 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
         f"{REPLAYS}::test_a_replay_goes_in_slices_and_has_no_cap",
         f"{REPLAY}::test_a_new_subscription_gets_what_was_before_it_and_nothing_is_cut_short",
     ),
-    "an event that matches nothing": (f"{DELIVERY}::test_an_event_that_nobody_wants_is_in_the_ledger",),
+    "an event that matches nothing": (f"{DELIVERY}::test_an_event_without_subscribers_is_in_the_ledger",),
     "a request swallowed by a kept connection": (
         f"{SEND}::TestOnce::test_what_a_kept_connection_swallowed_is_not_sent_again",
         f"{RETRIES}::test_what_a_kept_connection_swallowed_is_one_failed_attempt",
     ),
     "loops of failures, and of our own intake": (
-        f"{LOOPS}::test_two_that_fail_and_watch_each_other",
-        f"{LOOPS}::test_an_endpoint_is_not_told_about_itself",
+        f"{LOOPS}::test_two_failing_endpoints_that_subscribe_to_failures",
+        f"{LOOPS}::test_an_endpoint_gets_no_events_about_itself",
         f"{LOOPS}::test_gatepost_itself_is_never_an_endpoint",
         f"{GUARDED}::test_a_name_that_leads_to_gatepost_itself_is_blocked_though_the_network_is_allowed",
     ),

@@ -234,7 +234,7 @@ def test_pages(look: Opener, account: Account) -> None:
     wait_until(lambda: seen.rows() == found[0], "the first page")
 
 
-def test_what_the_service_refuses_is_told_once(look: Opener, account: Account) -> None:
+def test_a_refused_request_is_not_repeated(look: Opener, account: Account) -> None:
     """Each refusal is on record, so it is not asked again and again."""
     seen = look(own_context=True)
     seen.page.clock.install()

@@ -73,7 +73,7 @@ async def _run(store: Watched, account: str, times: int) -> None:
     await asyncio.gather(*[store.run(recording(account), hints=APPEND_ONLY) for _ in range(times)])
 
 
-def test_a_held_turnstile_keeps_nobody_but_the_unit(store: Watched, account: str, tmp_path: Path) -> None:
+def test_a_held_turnstile_delays_only_the_unit(store: Watched, account: str, tmp_path: Path) -> None:
     other = Turnstile(tmp_path)
 
     async def story() -> None:
@@ -90,7 +90,7 @@ def test_a_held_turnstile_keeps_nobody_but_the_unit(store: Watched, account: str
     assert threading.get_ident() not in store.committed_by
 
 
-def test_a_locked_file_keeps_nobody_but_the_unit(store: Watched, account: str, tmp_path: Path) -> None:
+def test_a_locked_file_delays_only_the_unit(store: Watched, account: str, tmp_path: Path) -> None:
     """Somebody with a tool of their own, who knows nothing of the turnstile."""
     stranger = apsw.Connection(str(tmp_path / "gatepost.db"))
 
@@ -122,7 +122,7 @@ class Frozen:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_read_that_stands_still_stops_nobody_and_is_given_up(
+def test_a_stalled_read_blocks_no_other_caller_and_times_out(
     store: Watched, account: str, monkeypatch: pytest.MonkeyPatch, *, quick: bool
 ) -> None:
     frozen = Frozen()
@@ -154,7 +154,7 @@ def test_a_plain_thread_gives_up_a_read_as_well(store: Watched, monkeypatch: pyt
         frozen.thawed.set()
 
 
-def test_a_commit_that_stands_still_stops_nobody_and_is_given_up(
+def test_a_stalled_commit_blocks_no_other_caller_and_times_out(
     store: Watched, account: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen = Frozen()

@@ -301,7 +301,7 @@ def test_of_two_results_of_one_delivery_the_later_attempts_counts(
     assert (post.record(made).status, post.waiting(made).used) == ("pending", 1)
 
 
-def test_results_beside_each_other_are_each_settled_by_itself(post: Post, endpoint: Endpoint) -> None:
+def test_results_of_one_batch_are_settled_independently(post: Post, endpoint: Endpoint) -> None:
     made = post.deliver(6)
     claims = post.claim()
     post.cancel(made[5])

@@ -69,7 +69,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, begun: threading.Event) -> Iterat
             let_go.set()
 
 
-def test_who_waits_for_the_disk_is_not_answered_and_holds_nobody_up(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_waits_for_the_sync_and_delays_no_others(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
     with slow_disk(monkeypatch, begun) as let_go:
         waiting = threading.Thread(
@@ -130,7 +130,7 @@ def _fail_to_sync(path: Path, account: str, answered: Path, statement: str) -> N
         "SELECT nothing FROM nowhere",  # an error of another kind: the log is closed, and with it what it might report
     ],
 )
-def test_a_failed_sync_ends_the_process_and_answers_nobody(two: Two, tmp_path: Path, statement: str) -> None:
+def test_a_failed_sync_ends_the_process_before_any_response(two: Two, tmp_path: Path, statement: str) -> None:
     answered = tmp_path / "answered"
     process = get_context("spawn").Process(
         target=_fail_to_sync, args=(tmp_path / "gatepost.db", two.account, answered, statement)

@@ -124,7 +124,7 @@ def sqlite(file: Sqlite) -> Store:
     return opened
 
 
-def test_a_file_that_somebody_keeps_locked(file: Sqlite, sqlite: Store) -> None:
+def test_a_file_that_another_process_keeps_locked(file: Sqlite, sqlite: Store) -> None:
     account = new_account(sqlite)
     sqlite.run_now(writing(account, "before"))
     somebody = file.connect()
@@ -405,7 +405,7 @@ def test_a_server_that_is_down(server: postgres.Server, remote: Postgres, served
     assert "before" in whole(served, account)
 
 
-def test_connections_cut_while_nobody_used_them(remote: Postgres, served: Store) -> None:
+def test_connections_cut_while_idle(remote: Postgres, served: Store) -> None:
     """A unit does not fail because the server or the network has closed an idle connection."""
     account = new_account(served)
     for number in range(3):
@@ -422,7 +422,7 @@ def test_connections_cut_while_nobody_used_them(remote: Postgres, served: Store)
         assert cut_connections(remote) >= 3
 
 
-def test_a_server_restarted_while_nobody_used_it(server: postgres.Server, served: Store) -> None:
+def test_a_server_restarted_while_idle(server: postgres.Server, served: Store) -> None:
     account = new_account(served)
     served.run_now(writing(account, "before"))
     server.restart("immediate")
@@ -521,7 +521,7 @@ def test_connections_cut_under_load(remote: Postgres, served: Store) -> None:
     check(load, remote.open(), account)
 
 
-def test_a_lock_that_somebody_forgot(remote: Postgres, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_released(remote: Postgres, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other units continue, and units that need the lock fail after a timeout."""
     import psycopg
 

@@ -468,7 +468,7 @@ def test_consents_are_found_by_person_and_client(store: Store, kept: Kept, watch
     assert first == kept.consent
 
 
-def test_consents_by_the_hundred_end_once_by_whomever(store: Store, other: Store, kept: Kept, watch: FakeClock) -> None:
+def test_many_consents_end_exactly_once(store: Store, other: Store, kept: Kept, watch: FakeClock) -> None:
     many = [consent(kept.account, kept.client, watch) for _ in range(450)]
 
     def add(tx: Tx) -> None:

@@ -223,7 +223,7 @@ def test_what_was_rolled_back_is_never_moved(store: Store, account: str, backend
     assert (recorded(store, account), waiting(backend)) == ([], [])
 
 
-def test_a_transaction_that_is_open_holds_nobody_up(
+def test_an_open_transaction_blocks_no_other_caller(
     store: Store, account: str, database: Database, schema_url: str
 ) -> None:
     gatepost.publish(database, account="acme", type="invoice.paid", data=1)

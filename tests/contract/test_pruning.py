@@ -321,7 +321,7 @@ def test_a_delivery_that_is_gone_is_missed(
     assert (found.recorded, found.existing) == (40, 39)
 
 
-def test_a_delivery_that_nobody_made_is_noticed(store: Store, account: str, subscription: Subscription) -> None:
+def test_a_forged_delivery_is_detected(store: Store, account: str, subscription: Subscription) -> None:
     entry = store.run_now(lambda tx: make.record(tx, account))
     deliver(store, subscription, ids.made_at(entry.id), event=entry.id)
     assert f"{entry.name} should have 1 deliveries, but has 2" in pruning.recount(store, account).problem

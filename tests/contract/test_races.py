@@ -275,7 +275,7 @@ def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[St
     assert verification.verify(pair[0], KEY, account).problem == ""
 
 
-def test_units_that_lock_each_other_out_both_come_through(pair: list[Store], watch: FakeClock) -> None:
+def test_deadlocked_units_both_succeed(pair: list[Store], watch: FakeClock) -> None:
     one, two = _account(pair[0], watch, "one"), _account(pair[0], watch, "two")
     both, runs = threading.Barrier(2), []
 

@@ -218,7 +218,7 @@ def test_a_unit_runs_again_when_another_was_first(store: Store, account: str, *,
 
 
 @both_ways
-def test_a_unit_that_never_comes_first_is_told_so(store: Store, account: str, *, records_only: bool) -> None:
+def test_a_unit_that_always_asks_to_run_again_gets_an_error(store: Store, account: str, *, records_only: bool) -> None:
     def unit(tx: Tx) -> None:
         make.record(tx, account, "never")
         raise Again("for ever")
@@ -263,7 +263,7 @@ def test_a_reading_unit_sees_one_instant(store: Store, other: Store, account: st
 
 
 @both_ways
-def test_every_caller_is_answered_whatever_one_unit_raises(store: Store, account: str, *, records_only: bool) -> None:
+def test_every_caller_gets_a_result_if_one_unit_raises(store: Store, account: str, *, records_only: bool) -> None:
     """A future takes no StopIteration; the callers that share its commit must not wait for ever because of it."""
 
     def unit(tx: Tx) -> None:
@@ -312,7 +312,7 @@ def test_a_precomputed_result_does_not_count_after_a_definition_has_changed(
 
 
 @both_ways
-def test_a_unit_whose_caller_went_away_is_not_begun(store: Store, account: str, *, records_only: bool) -> None:
+def test_a_unit_without_a_waiting_caller_is_not_run(store: Store, account: str, *, records_only: bool) -> None:
     async def story() -> None:
         busy = [parallel.Busy() for _ in range(4)]
         at_work = [asyncio.ensure_future(store.run(each)) for each in busy]
@@ -333,7 +333,7 @@ def test_a_unit_whose_caller_went_away_is_not_begun(store: Store, account: str, 
 
 
 @both_ways
-def test_nobody_waits_longer_than_patience(
+def test_no_caller_waits_longer_than_patience(
     store: Store, account: str, monkeypatch: pytest.MonkeyPatch, *, records_only: bool
 ) -> None:
     monkeypatch.setattr(work, "PATIENCE", 0.3)

@@ -126,7 +126,7 @@ def test_signing_out(setting: Setting) -> None:
         assert url, "what was kept is not good any more"
 
 
-def test_after_offboarding_somebody_signs_in_again(setting: Setting) -> None:
+def test_a_person_signs_in_again_after_offboarding(setting: Setting) -> None:
     setting.signs_in("grace")
     setting.login.offboard("grace")
     try:

@@ -69,7 +69,7 @@ def test_with_a_key(setting: Setting, tmp_path: Path) -> None:
     assert setting.issued_to(client) == 2
 
 
-def test_a_refusal_is_told_with_its_entry(setting: Setting) -> None:
+def test_a_refusal_returns_its_entry(setting: Setting) -> None:
     client = setting.define()
     [told] = setting.run(client, f"{setting.api}/things", scope="things:write")
     assert told.startswith("no token: invalid_scope: scope: things:write is not in the client's grant (entry evt_")
@@ -77,7 +77,7 @@ def test_a_refusal_is_told_with_its_entry(setting: Setting) -> None:
     assert told == "no token: invalid_client: client authentication failed (entry none)"
 
 
-def test_what_the_api_refuses_is_told(setting: Setting) -> None:
+def test_a_refusal_of_the_api_is_printed(setting: Setting) -> None:
     setting.platform.define_scope(name="things:other", resource=setting.api)
     client = setting.define(scope="things:other")
     [told] = setting.run(client, f"{setting.api}/things", scope="things:other")

@@ -97,7 +97,7 @@ def test_for_several_audiences(api: Api) -> None:
     assert api.get(f"Bearer {api.token(aud=[api.url, api.issuer])}").status_code == 200
 
 
-def test_who_acts_is_told(api: Api) -> None:
+def test_the_actor_is_reported(api: Api) -> None:
     assert api.get(f"Bearer {api.token(act={'sub': 'cli_2'})}").json()["by"] == "cli_2"
 
 
@@ -153,7 +153,7 @@ def test_writing_needs_another_scope(api: Api) -> None:
     assert writes.status_code == 200, writes.text
 
 
-def test_no_token_is_told_no_error(api: Api) -> None:
+def test_a_missing_token_gets_no_error_code(api: Api) -> None:
     """RFC 6750, section 3.1; and where to get one, RFC 9728."""
     answer = api.get(None)
     assert answer.status_code == 401

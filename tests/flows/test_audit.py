@@ -365,7 +365,7 @@ def test_a_cut_tail_shows_by_the_head(tampered: Ledger) -> None:
     assert "its tail was cut off" in tampered.problem("--head", tampered.head)
 
 
-def test_a_tail_that_grew_again_is_told(tampered: Ledger) -> None:
+def test_a_tail_that_grew_again_is_reported(tampered: Ledger) -> None:
     """The chain goes on after the seal that the service made last, so the gap stays."""
     cut_tail(tampered)
     for number in (5, 6):
@@ -374,7 +374,7 @@ def test_a_tail_that_grew_again_is_told(tampered: Ledger) -> None:
     assert tampered.problem() == f"seal {SEALS} is missing"
 
 
-def test_an_anchor_that_pruning_did_not_leave_is_told(tampered: Ledger) -> None:
+def test_an_anchor_that_pruning_did_not_leave_is_reported(tampered: Ledger) -> None:
     """The beginning is cut off, and the anchor made to look as if it had been pruned."""
     [(mac,)] = tampered.execute("SELECT mac FROM seals WHERE account = ? AND number = 2", tampered.raw)
     for entry in tampered.entries()[:4]:

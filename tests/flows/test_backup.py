@@ -50,7 +50,7 @@ def problems(where: Alone) -> list[str]:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_restore_ends_every_token_unless_told_otherwise(
+def test_a_restore_ends_every_token_unless_tokens_are_kept(
     gatepost: Service, data: Path, tmp_path: Path, *, keep: bool
 ) -> None:
     people = Platform(gatepost, "acme")

@@ -271,7 +271,7 @@ def test_without_a_store_commands_say_what_to_do(tmp_path: Path) -> None:
     assert not nothing.directory.exists(), "looking makes nothing"
 
 
-def test_an_empty_database_is_told_from_one_that_is_gone(postgres_url: str, tmp_path: Path) -> None:
+def test_an_empty_database_is_distinguished_from_a_missing_one(postgres_url: str, tmp_path: Path) -> None:
     empty = command.alone(tmp_path / "data", postgres_url)
     assert "gatepost store migrate" in refusal(empty, "account", "list")
     gone = command.alone(tmp_path / "data", postgres_url.replace("/test_", "/gone_"))
@@ -295,7 +295,7 @@ def test_store_migrate_makes_the_first_account_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["serve", "migrate", "migrate --json"])
-def test_the_first_secret_is_written_to_a_file_where_nobody_watches(tmp_path: Path, how: str) -> None:
+def test_the_first_secret_is_written_to_a_file_without_a_terminal(tmp_path: Path, how: str) -> None:
     """Standard output is no terminal: what is printed may be kept in a log."""
     store = command.alone(tmp_path / "data")
     file = store.directory / "first-client.json"
@@ -317,7 +317,7 @@ def test_the_first_secret_is_written_to_a_file_where_nobody_watches(tmp_path: Pa
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty file", "an empty database"])
-def test_a_store_that_was_lost_is_not_silently_begun_anew(tmp_path: Path, left: str) -> None:
+def test_a_lost_store_is_not_silently_created_again(tmp_path: Path, left: str) -> None:
     """The key is on another volume than the store."""
     key = tmp_path / "keys" / "master.key"
     key.parent.mkdir()

@@ -388,7 +388,7 @@ def test_events_of_the_service_must_be_named(platform: Platform) -> None:
     assert json.loads(sent.body)["type"] == "invoice.paid"
 
 
-def test_an_event_that_nobody_wants_is_in_the_ledger(platform: Platform) -> None:
+def test_an_event_without_subscribers_is_in_the_ledger(platform: Platform) -> None:
     told = platform.publish({"amount": 1}, "nobody.listens")
     assert (told["matched"], told["deliveries"]) == (0, [])
     [entry] = platform.entries("nobody.listens")

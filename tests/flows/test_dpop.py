@@ -309,7 +309,7 @@ CALLS: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_bound_token_is_shown_with_a_proof(holder: Holder, name: str) -> None:
+def test_a_bound_token_is_sent_with_a_proof(holder: Holder, name: str) -> None:
     method, path, body = CALLS[name]
     token, other = holder.bound(), Prover(holder.url)
     plain = {"Authorization": f"Bearer {token}"}
@@ -346,7 +346,7 @@ def test_a_wrong_proof_at_an_operation(holder: Holder, name: str) -> None:
     assert answer.headers["DPoP-Nonce"]
 
 
-def test_a_token_that_is_bound_to_nothing_is_not_shown_with_a_proof(holder: Holder) -> None:
+def test_an_unbound_token_is_not_sent_with_a_proof(holder: Holder) -> None:
     token = holder.gatepost.token(holder.client, OPERATIONS)
     answer = holder.send("GET", "/webhooks/deliveries", token)
     refused_here(answer, "invalid_token", "not bound to a key")

@@ -211,7 +211,7 @@ def test_many_at_once_with_one_id_make_one_event(gatepost: Service, caller: tupl
 # --- who may
 
 
-def test_without_a_token_nobody_publishes(gatepost: Service) -> None:
+def test_publishing_needs_a_token(gatepost: Service) -> None:
     for headers in ({}, {"Authorization": "Basic eA=="}, {"Authorization": "Bearer"}):
         answer = gatepost.session.post(f"{gatepost.ops}/events", json=cloud_event(), headers=headers)
         refused(answer, "invalid_token")

@@ -323,7 +323,7 @@ class TestEncryption:
         assert self.ask(authority, "other.example") == []
         assert self.ask(authority, "127.0.0.1") == []
 
-    def test_a_certificate_that_nobody_vouches_for(self, authority: Authority) -> None:
+    def test_a_certificate_of_an_unknown_authority(self, authority: Authority) -> None:
         assert self.ask(authority, "keys.example", self_signed=True) == []
         assert self.ask(authority, "keys.example", expired=True) == []
 
@@ -438,7 +438,7 @@ class TestTogether:
         finally:
             for_ever.set()
 
-    def test_servers_that_do_not_answer_hold_nobody_up(self) -> None:
+    def test_servers_that_do_not_respond_delay_no_other_fetch(self) -> None:
         foreign = JwksCache()
         with contextlib.ExitStack() as those:
             dead = [those.enter_context(receiver(Raw(silent))) for _ in range(remote_jwks.MAX_PER_HOST - 1)]
@@ -497,7 +497,7 @@ class TestRemembering:
         assert self.ids(foreign, of(OTHER), NOW + FRESH) is None, "one that names an unknown key waits for it"
         assert not foreign.due
 
-    def test_a_set_that_is_due_is_fetched_without_anybody_waiting(self) -> None:
+    def test_a_stale_key_set_is_fetched_in_the_background(self) -> None:
         with receiver((200, {}, jwks(OTHER))) as server:
             foreign = JwksCache()
             foreign.put(server.url, json.loads(jwks(KEY)), NOW, account="acme")

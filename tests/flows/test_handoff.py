@@ -386,7 +386,7 @@ def test_a_client_that_was_disabled_or_lost_its_redirect_uri(
     check_nowhere(stored.submit_handoff(browser, stored.handoff(interaction, **said)), "no longer")
 
 
-def test_only_codes_are_returned_whatever_the_stored_client_allows(stored: Platform) -> None:
+def test_only_codes_are_returned_even_if_the_stored_client_allows_more(stored: Platform) -> None:
     """Even if the stored client was altered to allow other response types and grants."""
     client = stored.define()
     browser = Browser()

@@ -269,7 +269,7 @@ def test_a_suspended_account_asks_nothing(own: Setting) -> None:
     assert own.introspect(told["access_token"], own.server)["active"]
 
 
-def test_the_token_of_a_suspended_account_is_inactive_to_whoever_asks(own: Setting) -> None:
+def test_the_token_of_a_suspended_account_is_inactive_for_every_caller(own: Setting) -> None:
     told = own.tokens()
     change(own, account_admin.suspend, own.name, "")
     store = own.gatepost.opened.store

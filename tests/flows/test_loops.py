@@ -15,7 +15,7 @@ def platform(gatepost: Service, account_name: str) -> Platform:
     return Platform(gatepost, account_name)
 
 
-def test_two_that_fail_and_watch_each_other(platform: Platform) -> None:
+def test_two_failing_endpoints_that_subscribe_to_failures(platform: Platform) -> None:
     """Each endpoint rejects the event about the failure of the other. These failures are recorded, but not sent."""
     with receiver((500, {}, b"")) as found:
         types = ("invoice.paid", "webhook.delivery.failed")
@@ -37,7 +37,7 @@ def test_two_that_fail_and_watch_each_other(platform: Platform) -> None:
     assert sorted(watched) == [("/hooks/a", "webhook.delivery.failed"), ("/hooks/b", "webhook.delivery.failed")]
 
 
-def test_an_endpoint_is_not_told_about_itself(platform: Platform) -> None:
+def test_an_endpoint_gets_no_events_about_itself(platform: Platform) -> None:
     with receiver() as found, receiver() as other:
         endpoint = platform.connect(found.url, "webhook.*", "invoice.*")
         watching = platform.connect(other.url, "webhook.endpoint.*", "webhook.subscription.*")

@@ -363,7 +363,7 @@ def test_it_is_not_known_before_a_whole_round(still: Service, monkeypatch: pytes
     assert told == [0]
 
 
-def test_an_entry_that_is_not_sealed_is_seen(still: Service) -> None:
+def test_the_age_of_an_unsealed_entry_is_reported(still: Service) -> None:
     """The age of the oldest unsealed entry: here a row without an entry, which is never sealed."""
     figures = Figures(still.ops)
     wait_until(lambda: figures("gatepost_unsealed_age_seconds") < 1, "everything to be sealed")

@@ -70,7 +70,7 @@ def test_it_is_tried_again_as_planned_until_it_is_taken(platform: Platform) -> N
         assert int(request.headers["webhook-timestamp"]) == int(instant(attempt["started_at"]).timestamp())
 
 
-def test_when_every_attempt_was_made_it_has_failed_and_others_are_told(platform: Platform) -> None:
+def test_a_delivery_fails_after_all_attempts_and_an_event_reports_it(platform: Platform) -> None:
     with receiver(bad(500)) as found, receiver() as watcher:
         endpoint = platform.connect(found.url, retry_schedule=[1])
         watching = platform.connect(watcher.url, "webhook.delivery.failed")
@@ -177,9 +177,7 @@ def test_what_asks_for_nothing_follows_the_plan(one_store: Platform, asked: str)
 
 
 @pytest.mark.parametrize(("members", "seconds"), [({}, 3600), ({"max_retry_after": 86_400}, 86_400)])
-def test_nobody_can_ask_for_more_than_the_endpoint_allows(
-    one_store: Platform, members: dict[str, int], seconds: int
-) -> None:
+def test_retry_after_is_limited_by_the_endpoint(one_store: Platform, members: dict[str, int], seconds: int) -> None:
     with receiver(bad(429, Retry_After="315360000")) as found:
         one_store.connect(found.url, retry_schedule=[60], **members)
         record = one_store.once(one_store.send(), "pending", 1)

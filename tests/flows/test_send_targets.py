@@ -66,7 +66,7 @@ class TestTargets:
             assert "loopback" in sent.detail
         assert asked == []
 
-    def test_the_operator_is_told_of_a_name_that_leads_inside(self) -> None:
+    def test_a_name_with_an_internal_address_is_reported_to_the_operator(self) -> None:
         told: list[tuple[str, int, str]] = []
 
         async def story() -> None:
@@ -299,7 +299,7 @@ class TestNames:
         with receiver() as r:
             assert run(story(f"http://a.test:{r.port}/")) == ["connect", None]
 
-    def test_slow_ones_hold_up_nobody_else(self) -> None:
+    def test_slow_receivers_delay_no_others(self) -> None:
         """Not the requests of other accounts, and not the end."""
         never = threading.Event()
 
@@ -428,7 +428,7 @@ class TestLife:
         with receiver(Raw(holds)) as r, receiver() as fine:
             run(story(r.url, fine.url))
 
-    def test_what_has_ended_is_told_before_the_end(self) -> None:
+    def test_ended_attempts_are_reported_before_close(self) -> None:
         async def story() -> list[SendResult]:
             heard: list[SendResult] = []
             sender = Sender(DEV, heard.extend)

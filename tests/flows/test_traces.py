@@ -186,7 +186,7 @@ def test_strangers_words_are_in_no_span(traced: Service, collector: Collector, a
     assert not any(b"stranger" in export.SerializeToString() for export in collector.exports)
 
 
-def test_a_collector_that_is_away_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_collector_does_not_stop_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The problem is logged in the usual format, and the service stops normally."""
     [port] = free_ports(1)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")

@@ -138,7 +138,7 @@ def test_a_narrower_token_tells_less(single: Platform) -> None:
     assert ask(single, narrow["access_token"]).json().keys() == {"sub"}
 
 
-def test_what_the_person_did_not_grant_is_not_told(single: Platform) -> None:
+def test_claims_that_the_person_did_not_grant_are_omitted(single: Platform) -> None:
     found = single.tokens(single.auth_request(scope="openid profile"), scope="openid")
     assert ask(single, found["access_token"]).json().keys() == {"sub"}
 

@@ -80,7 +80,7 @@ class EveryClient:
         assert metadata["issuer"] == platform.url
         assert ("userinfo_endpoint" in metadata) == (discovery == "oidc")
 
-    def test_a_client_registers_itself_and_signs_somebody_in(self, platform: Platform) -> None:
+    def test_a_client_registers_itself_and_signs_a_person_in(self, platform: Platform) -> None:
         """Authenticate with the default method of openid-client, independent of the registered one."""
         metadata = {
             "redirect_uris": [CALLBACK], "client_name": "Registered", "scope": "openid things:read",
@@ -92,7 +92,7 @@ class EveryClient:
         assert told["claims"]["aud"] == told["client"]["client_id"]
 
     @ways(WAYS)
-    def test_somebody_signs_in(self, platform: Platform, way: Way) -> None:
+    def test_sign_in_of_a_person(self, platform: Platform, way: Way) -> None:
         told = self.signed_in(platform, way, SCOPE)
         assert told["header"]["alg"] == way.alg
         assert told["claims"]["sub"] == f"{platform.account}.ada"
@@ -219,7 +219,7 @@ class EveryClient:
         check_answered_error(told, "invalid_scope")
 
     @pytest.mark.parametrize("mode", ["query", "form_post"])
-    def test_somebody_who_says_no(self, platform: Platform, mode: str) -> None:
+    def test_a_person_who_denies_the_request(self, platform: Platform, mode: str) -> None:
         said = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
         told = self.told(
             platform, "sign_in_refused", lambda url: sign_in(platform, url, **said), scope=SCOPE,

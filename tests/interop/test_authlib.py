@@ -66,7 +66,7 @@ METHODS = ["client_secret_basic", "client_secret_post", "none"]
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("alg", ["RS256", "ES256", "EdDSA"])
-def test_somebody_signs_in(platform: Platform, method: str, alg: str) -> None:
+def test_sign_in_of_a_person(platform: Platform, method: str, alg: str) -> None:
     client = platform.define(token_endpoint_auth_method=method, id_token_signed_response_alg=alg)
     one = app(platform, client, token_endpoint_auth_method=method)
     made, nonce = signed_in(platform, one)

@@ -60,7 +60,7 @@ def secret_of(client: Client, method: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_somebody_signs_in(platform: Platform, found: dict[str, str], method: str) -> None:
+def test_sign_in_of_a_person(platform: Platform, found: dict[str, str], method: str) -> None:
     """The library raises a warning when the scope of the answer is not the one it asked for."""
     client = platform.define(token_endpoint_auth_method=method)
     with session(client) as one:
@@ -142,7 +142,7 @@ def test_a_wrong_secret(platform: Platform, found: dict[str, str]) -> None:
         signed_in(platform, found, one, client_secret="not the secret")
 
 
-def test_somebody_who_says_no(platform: Platform, found: dict[str, str]) -> None:
+def test_a_person_who_denies_the_request(platform: Platform, found: dict[str, str]) -> None:
     said = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
     with session(platform.client) as one, pytest.raises(AccessDeniedError, match="They said no"):
         signed_in(platform, found, one, said, client_secret=platform.client.secret)
@@ -153,6 +153,6 @@ def test_a_scope_that_is_not_granted(platform: Platform, found: dict[str, str]) 
         signed_in(platform, found, one, client_secret=platform.client.secret)
 
 
-def test_an_answer_to_somebody_else(platform: Platform, found: dict[str, str]) -> None:
+def test_a_response_with_another_state(platform: Platform, found: dict[str, str]) -> None:
     with session(platform.client) as one, pytest.raises(MismatchingStateError):
         signed_in(platform, found, one, back={"state": "of another"}, client_secret=platform.client.secret)

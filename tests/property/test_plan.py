@@ -35,7 +35,7 @@ def test_the_jitter_is_spread_evenly() -> None:
 
 
 @given(SCHEDULE, st.integers(0, 25), DELIVERY, st.integers(1, 100), st.integers(0, 2))
-def test_what_is_shown_is_what_happens(
+def test_the_plan_matches_the_attempts(
     schedule: list[int], used: int, delivery: bytes, number: int, interrupted: int
 ) -> None:
     """When each attempt fails at the moment at which it is made."""

@@ -285,7 +285,7 @@ class Crowd:
     st.lists(st.tuples(st.sampled_from([1, 4, 128]), st.lists(st.integers(0, 31), max_size=3)), max_size=12),
     st.integers(0, 6),
 )
-def test_a_backlog_of_others_keeps_nobody_waiting_for_more_than_a_round(
+def test_a_backlog_of_others_delays_a_delivery_by_at_most_one_round(
     endpoints: list[int], window: int, steps: list[tuple[int, list[int]]], comes_at: int
 ) -> None:
     """Once an account has something to send, every other has at most one turn before it."""

@@ -481,7 +481,7 @@ PAIRS = [(FIRST_OF[one], FIRST_OF[other]) for one, other in itertools.combinatio
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_of_two_faults_the_one_checked_first_is_told(one: str, other: str) -> None:
+def test_of_two_faults_the_one_checked_first_is_reported(one: str, other: str) -> None:
     """So a client mends a request from its beginning, and no check reads what an earlier one would have refused."""
     earlier, later = WRONG[one], WRONG[other]
     found = refused(later[0] | earlier[0], **(later[1] | earlier[1]))

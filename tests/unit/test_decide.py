@@ -53,7 +53,7 @@ def wait(used: int, number: int) -> int:
 class TestAnAnswer:
     @pytest.mark.parametrize("code", [200, 201, 202, 204, 226, 299])
     @pytest.mark.parametrize("status", ["active", "disabled", "removed"])
-    def test_2xx_is_success_whatever_became_of_the_endpoint(self, code: int, status: str) -> None:
+    def test_2xx_is_a_success_in_every_state_of_the_endpoint(self, code: int, status: str) -> None:
         assert after(attempted(code), status) == Delivered()
 
     @pytest.mark.parametrize("code", [100, 199, 300, 301, 302, 307, 400, 401, 404, 409, 429, 500, 503, 599, None])
@@ -62,7 +62,7 @@ class TestAnAnswer:
 
     @pytest.mark.parametrize("failure", FAILURES)
     @pytest.mark.parametrize("code", [None, 200, 410])
-    def test_a_failure_is_none_whatever_code_came_before_it(self, failure: str, code: int | None) -> None:
+    def test_a_failure_counts_even_after_a_status_code(self, failure: str, code: int | None) -> None:
         """An answer that broke off is no answer."""
         assert after(attempted(code, failure)) == RetryAt(ENDED_AT + wait(1, 2), "schedule", 1)
 
@@ -231,7 +231,7 @@ class TestNotSent:
 
     @pytest.mark.parametrize("status", ["active", "disabled", "removed"])
     @pytest.mark.parametrize("schedule", [[], SCHEDULE])
-    def test_it_returns_to_the_queue_whatever_became_of_the_endpoint(self, status: str, schedule: list[int]) -> None:
+    def test_it_returns_to_the_queue_in_every_state_of_the_endpoint(self, status: str, schedule: list[int]) -> None:
         made = attempted(None, number=3, used=1, interrupted=2)._replace(sent=False)
         assert after(made, status, schedule) == Released(ENDED_AT, "released", 1, 2)
         assert after(made, status, schedule) == decide.release(1, 2, ENDED_AT)

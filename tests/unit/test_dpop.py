@@ -89,7 +89,7 @@ class TestRight:
     def test_the_method_of_the_request(self, method: str) -> None:
         accepted(made(htm=method), method=method)
 
-    def test_an_id_is_kept_for_as_long_as_its_proof_could_be_shown(self) -> None:
+    def test_an_id_is_kept_for_as_long_as_its_proof_is_valid(self) -> None:
         assert USED_FOR >= MAX_AGE + MAX_SKEW
 
 

@@ -149,7 +149,7 @@ class TestMembers:
         assert refused({"a/b~c": 1}).pointer == "/a~1b~0c"
         assert len(refused({"x" * 5000: 1}).detail) < 300
 
-    def test_what_the_guard_says_is_told(self) -> None:
+    def test_the_message_of_the_guard_is_the_detail(self) -> None:
         assert refused({"url": "http://example.com"}).detail == "url: must be https"
 
     def test_the_url_may_not_be_missing(self) -> None:
@@ -338,7 +338,7 @@ class TestHiddenHeaders:
             "X-JWT",
         ],
     )
-    def test_what_smells_of_a_credential_is_not_shown(self, name: str) -> None:
+    def test_values_like_credentials_are_hidden(self, name: str) -> None:
         made = defined({"headers": {name: "v4lue", "x-team": "blue"}})
         assert made.headers[name] == "v4lue"
         assert endpoints.render(made, None, 0, NOW)["headers"] == {name: "***", "x-team": "blue"}

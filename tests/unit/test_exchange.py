@@ -131,7 +131,7 @@ def test_a_subject_token_it_may_exchange(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_a_subject_token_it_may_not(name: str) -> None:
+def test_a_subject_token_that_the_client_may_not_exchange(name: str) -> None:
     """The message does not say which check failed. The code is that of RFC 8693, section 2.2.2."""
     by, changes = UNUSABLE[name]
     found = check_subject_token(claims(**changes), by, ACCOUNT.id, BASE_URL)

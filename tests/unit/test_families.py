@@ -137,7 +137,7 @@ class TestSuccessor:
         assert (SECOND_ONE.family, SECOND_ONE.number) == (FAMILY, 1)
         assert SECOND_ONE.secret != FIRST.secret
 
-    def test_nobody_without_the_key_derives_it(self) -> None:
+    def test_the_key_is_needed_to_derive_it(self) -> None:
         assert refresh_tokens.successor(OTHER_KEY, FIRST).secret != SECOND_ONE.secret
 
     @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class TestNoLoopCanForm:
 
     @pytest.mark.parametrize("type_", ["webhook.delivery.failed", "webhook.endpoint.disabled"])
     @pytest.mark.parametrize("about", ["webhook.delivery.failed", "webhook.endpoint.disabled", "webhook.replay.ended"])
-    def test_what_happened_while_telling_of_deliveries_is_told_to_nobody(self, type_: str, about: str) -> None:
+    def test_failures_of_events_about_deliveries_create_no_deliveries(self, type_: str, about: str) -> None:
         data = {"endpoint": A, "event_type": about}
         assert receivers(entry(type_, data, A), subscription(A, "webhook.*"), subscription(B, "webhook.*")) == []
 
@@ -131,7 +131,7 @@ class TestErased:
         those = subscription(A, "*"), subscription(B, "*", filter={"/plan": "pro"})
         assert receivers(found, *those) == [A]
 
-    def test_nobody_knows_whom_an_event_about_deliveries_was_about(self) -> None:
+    def test_an_erased_event_about_deliveries_is_not_sent(self) -> None:
         found = entry("webhook.delivery.failed")._replace(data=None, data_hash=b"h" * 32)
         assert receivers(found, subscription(A, "webhook.*")) == []
 

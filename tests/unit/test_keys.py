@@ -237,7 +237,7 @@ class TestRing:
         for typ in ("at+jwt", "JWT", "at+jwt"):
             assert jwt.get_unverified_header(ring.sign(made.key, b"{}", typ))["typ"] == typ
 
-    def test_a_signature_has_its_full_length_whatever_its_numbers(self) -> None:
+    def test_a_signature_always_has_its_full_length(self) -> None:
         """RFC 7518, section 3.4: 64 bytes, though one number in 256 would fit into fewer."""
         made = signing_keys.generate("ES256", START)
         ring = KeyRing(BOX)

@@ -90,7 +90,7 @@ def test_nothing_is_known_of_missing_deliveries_at_first() -> None:
     assert [math.isnan(sample.value) for sample in family.samples] == [True]
 
 
-def test_what_nobody_knows_is_no_number() -> None:
+def test_unknown_values_are_nan() -> None:
     metrics_page.set_gauges(metrics_page.UNKNOWN, clock.now())
     values = [
         sample.value
@@ -102,7 +102,7 @@ def test_what_nobody_knows_is_no_number() -> None:
     assert all(math.isnan(value) for value in values)
 
 
-def test_requests_of_one_turn_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_one_turn_are_logged_together(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[Line]] = []
     monkeypatch.setattr(logging, "_write", lambda lines: told.append(list(lines)))
 
@@ -164,7 +164,7 @@ def test_lines_are_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([json.loads(line) for line in b"".join(pieces).splitlines()]) == 100
 
 
-def test_a_log_that_takes_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocked_log_stops_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(_file: int, _data: bytes) -> int:
         raise BrokenPipeError
 

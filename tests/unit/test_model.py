@@ -82,7 +82,7 @@ def test_the_database_takes_the_outcomes_and_origins_of_the_model() -> None:
         (b"w" * 16, True, "in_flight"),
     ],
 )
-def test_what_is_shown_of_one_that_is_not_ended(worker: bytes | None, still: bool, shown: str) -> None:
+def test_the_rendering_of_an_unfinished_delivery(worker: bytes | None, still: bool, shown: str) -> None:
     assert deliveries.unfinished_status(QUEUED._replace(worker=worker), inactive=still) == shown
 
 

@@ -33,7 +33,7 @@ class TestServed:
             "svg": "image/svg+xml",
         }
 
-    def test_the_base_url_is_told(self) -> None:
+    def test_the_base_url_is_escaped_in_the_page(self) -> None:
         page = pages.load('https://gate.example"><b>')[pages.ROOT].body.decode()
         assert 'content="https://gate.example&quot;&gt;&lt;b&gt;"' in page
 
@@ -88,7 +88,7 @@ class TestBuilt:
     def test_it_is_small(self) -> None:
         assert sum(path.stat().st_size for path in BUILT.rglob("*") if path.is_file()) < 160_000
 
-    def test_it_asks_nobody_else(self) -> None:
+    def test_it_sends_no_requests_elsewhere(self) -> None:
         script = next(BUILT.glob("assets/*.js")).read_text()
         found = re.findall(r"https?://([^/\s\"'`]+)", script)
         assert set(found) == {"www.w3.org"}, "names of markup languages, never asked"

@@ -151,11 +151,11 @@ def test_after_an_attempt_ids_are_random_again(seen: Seen) -> None:
     assert seen.only.context.trace_id != trace_of(EVENT)
 
 
-def test_an_attempt_that_was_never_begun_has_no_trace(seen: Seen) -> None:
+def test_an_attempt_that_was_never_started_has_no_trace(seen: Seen) -> None:
     assert seen.traces.end_attempt(attempted(), {}) == ""
 
 
-def test_attempts_that_nobody_waits_for_end_with_the_process() -> None:
+def test_abandoned_attempts_end_with_the_process() -> None:
     seen = Seen()
     seen.traces.start_attempt(EVENT, "invoice.paid", DELIVERY, 1)
     seen.traces.close()

@@ -95,7 +95,7 @@ def test_a_ring_without_any_bell_does_nothing(tmp_path: Path, sender: WakeupSend
     assert not bells(tmp_path)
 
 
-def test_a_bell_that_nobody_holds_any_more_is_no_trouble(tmp_path: Path, sender: WakeupSender) -> None:
+def test_a_wakeup_socket_without_an_owner_is_ignored(tmp_path: Path, sender: WakeupSender) -> None:
     """The next datagram reports that the socket has no owner. Running workers still receive theirs."""
     with closing(WakeupListener(tmp_path, lambda _: None)):
         [gone] = bells(tmp_path)
