@@ -14,7 +14,7 @@ from gatepost.ledger import publishable as rules
 from gatepost.ledger.operations import Answer, Caller
 from gatepost.ledger.publishable import Event
 from gatepost.oauth import access_tokens
-from gatepost.store.transaction import Tx
+from gatepost.store.transaction import APPEND_ONLY, NO_HINTS, Tx
 from gatepost.web import bearer, definitions
 from gatepost.web.body import BodyLimits
 from gatepost.web.context import Context
@@ -67,8 +67,9 @@ async def answer(context: Context, request: Request) -> Reply:
             return _publish(tx, caller, request, events)
         return definitions.record_refusal(tx, caller, request, "webhook.event.refused", refusal)
 
+    alone = token.proof is not None or isinstance(events, Refusal) or len(events.events) != 1
     try:
-        outcome = await context.store.run(unit)
+        outcome = await context.store.run(unit, NO_HINTS if alone else APPEND_ONLY)
     except _RolledBack as error:
         # The unit now records the refusal, and also the use of the DPoP proof, which was rolled back.
         events = error.refusal

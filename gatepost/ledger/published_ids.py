@@ -8,7 +8,13 @@ from gatepost.store.transaction import Tx
 
 
 def add(tx: Tx, account: str, name: bytes, event: bytes, body: bytes) -> bool:
-    """Insert an id. True for the first event that is published with it: the insert decides."""
+    """Insert an id. True for the first event that is published with it: the insert decides.
+
+    In a shared commit always True. If the id is not new, the commit leaves this unit out, and it runs by itself.
+    """
+    row = (ids.raw(account), name, event, body)
+    if tx.write_later("append_published", "not_published", row):
+        return True
     return bool(tx.write("insert_published", account=ids.raw(account), name=name, event=event, body=body))
 
 

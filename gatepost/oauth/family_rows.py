@@ -48,9 +48,9 @@ def load_with_consent(tx: Tx, account: str, family: str, box: Box) -> tuple[Fami
 
 def rotate(tx: Tx, family: Family, leaf: bytes, thumbprint: str, idle_ends_at: datetime) -> bool:
     """Replace the current token. False if another request was first. Units that share a commit rotate at its end."""
-    key = (ids.raw(family.account), ids.raw(family.id))
-    row = (*key, family.number, leaf, thumbprint, tx.now, clock.milliseconds(idle_ends_at))
-    if tx.update_later("rotate_families", "lock_families_to_rotate", row, key):
+    idle_until = clock.milliseconds(idle_ends_at)
+    row = (ids.raw(family.account), ids.raw(family.id), family.number, leaf, thumbprint, tx.now, idle_until)
+    if tx.write_later("rotate_families", "lock_families_to_rotate", row):
         return True
     return bool(tx.write_given("rotate_families", [row]))
 

@@ -18,7 +18,7 @@ UPDATE families AS f SET number = f.number + 1, leaf = given.leaf, thumbprint = 
   RETURNING 1
 -- name: lock_families_to_rotate
 /*given: account bytea, id bytea, number integer, leaf bytea, thumbprint text, rotated_at bigint, idle_ends_at bigint */
-SELECT 1 FROM given JOIN families AS f ON f.account = given.account AND f.id = given.id AND f.number = given.number
+SELECT given.account, given.id FROM given JOIN families AS f ON f.account = given.account AND f.id = given.id AND f.number = given.number
   WHERE f.ended_at IS NULL /*postgres: FOR UPDATE OF f */
 -- name: keep_family
 UPDATE families SET idle_ends_at = :idle_ends_at

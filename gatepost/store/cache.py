@@ -21,7 +21,7 @@ class Cache:
     def __init__(self) -> None:
         self.changes = -1  # changes of definitions that the cache has seen
         self.ends = -1  # ended tokens, consents and families that it has seen
-        self.mark: object = object()  # another one after each change of a definition, and each time it is cleared
+        self.mark: object = object()  # another one after each change of the counts, and each time it is cleared
         self.definitions: dict[str, Any] = {}  # by name; one is dropped when it changes
         self.derived: dict[Any, Any] = {}  # all are dropped when any definition changes
         self.valid: dict[Any, Any] = {}  # all are dropped when any definition changes, or anything is ended
@@ -29,11 +29,15 @@ class Cache:
     def refresh(self, connection: Rows) -> None:
         """Drop what has changed since the last refresh."""
         changes, ends = connection.rows("version", {})[0]
-        if (changes, ends) != (self.changes, self.ends):
-            self.valid = {}
-            self.ends = ends
-        if changes == self.changes:
+        if (changes, ends) == (self.changes, self.ends):
             return
+        self.valid = {}
+        self.ends = ends
+        if changes != self.changes:
+            self._drop_changed(connection, changes)
+        self.mark = object()  # last: whoever reads the new mark must not read what was dropped
+
+    def _drop_changed(self, connection: Rows, changes: int) -> None:
         changed = connection.rows("changes_after", {"version": self.changes})
         last = changed[-1][0] if changed else 0
         if last < changes or last != self.changes + len(changed) or len(changed) > 1000:  # some deleted, or very many
@@ -44,12 +48,11 @@ class Cache:
             changes = last
         self.changes = changes
         self.derived = {}
-        self.mark = object()
 
     def clear(self) -> None:
         """Drop everything, for example after a commit that failed."""
         self.changes = -1
         self.derived = {}
         self.valid = {}
-        self.mark = object()
         self.definitions.clear()
+        self.mark = object()

@@ -20,7 +20,7 @@ class PendingWrites:
 
     def __init__(self) -> None:
         self.appended: dict[str, list[Row]] = {}  # statement → rows to insert
-        self.conditional: dict[tuple[str, str], list[Row]] = {}  # (statement, its check) → rows that must be updated
+        self.conditional: dict[tuple[str, str], list[Row]] = {}  # (statement, its check) → rows that must be written
         self.counts: dict[str, dict[Row, int]] = {}  # statement → key → how much to add
         self.labels: list[str] = []  # what is appended, for metrics
         self.wakeups: set[Key] = set()  # endpoints of which the commit notifies the workers
@@ -28,8 +28,11 @@ class PendingWrites:
     def append(self, statement: str, rows: Iterable[Row]) -> None:
         self.appended.setdefault(statement, []).extend(rows)
 
-    def update(self, statement: str, check: str, row: Row) -> None:
-        """Update one row by `statement`; the commit fails unless it can. `check` locks and returns such rows."""
+    def write_if(self, statement: str, check: str, row: Row) -> None:
+        """Write one row by `statement`; the commit fails unless it can.
+
+        `check` locks the rows that can be written, and returns their keys. A key is the first two columns of the row.
+        """
         self.conditional.setdefault((statement, check), []).append(row)
 
     def count(self, statement: str, key: Row, number: int) -> None:
@@ -57,14 +60,23 @@ class PendingWrites:
         return sum(map(len, self.appended.values()))
 
     @property
-    def only_appends(self) -> bool:
-        return bool(self.appended) and not self.counts
+    def keys(self) -> set[Row]:
+        """The keys of the rows that must be written."""
+        return {row[:2] for rows in self.conditional.values() for row in rows}
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether these writes may be repeated after a commit with an unknown outcome.
+
+        They may if they only append, or if the first commit makes a conditional write of the second one impossible.
+        """
+        return bool(self.conditional) or not self.counts
 
     def __bool__(self) -> bool:
         return bool(self.appended or self.conditional or self.counts)
 
     def statements(self) -> list[tuple[str, list[Row]]]:
-        """The statements that write everything but conditional updates, each with its rows in a fixed order."""
+        """The statements that write everything but conditional writes, each with its rows in a fixed order."""
         counted = [
             (statement, sorted((*key, number) for key, number in counts.items()))
             for statement, counts in self.counts.items()
@@ -72,7 +84,7 @@ class PendingWrites:
         return [*self.appended.items(), *counted]
 
     def write(self, run: Callable[[str, list[Row]], list[Row]]) -> bool:
-        """Make all writes with `run`. False if a conditional update failed: then the commit must be undone."""
+        """Make all writes with `run`. False if a conditional write failed: then the commit must be undone."""
         for (statement, _), rows in self.conditional.items():
             if len(run(statement, sorted(rows))) != len(rows):
                 return False

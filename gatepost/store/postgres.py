@@ -21,7 +21,7 @@ from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.notify import Listener, Notifier
-from gatepost.store.pending import Again, PendingWrites
+from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
 from gatepost.store.schema_check import StoreInfo
 from gatepost.store.transaction import (
@@ -56,6 +56,8 @@ MOST_UNITS = 200
 _READERS = 2
 _TRIES = 5
 _RECONNECT = 0.5
+_MOST_ROWS = 1500  # rows inserted by one commit, unless a single unit inserts more
+_NOTHING = PendingWrites()
 _RETRIED = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation)
 _OWN = (Again, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)  # the fault of a unit
 
@@ -169,12 +171,11 @@ class PostgresStore:
         line.disconnect()
 
     def _run_together(self) -> None:
-        """Run all waiting units that only append in one transaction."""
+        """Run all waiting units that only append in as few transactions as possible."""
         while (gathered := self._appends.get()) is not None:
-            batch = [work for work in gathered if not work.left]
-            for start in range(0, len(batch), MOST_UNITS):
-                self._append(self._shared, batch[start : start + MOST_UNITS])
-            own = [work for work in batch if isinstance(work.error, AppendOnly)]
+            for batch in _batches([work for work in gathered if not work.left]):
+                self._append(self._shared, batch)
+            own = [work for work in gathered if isinstance(work.error, AppendOnly)]
             settle(work for work in gathered if work not in own)
             for work in own:
                 work.error = None
@@ -189,14 +190,12 @@ class PostgresStore:
         """Run units in one transaction. Afterwards each has its result or its error."""
         for _ in range(_TRIES):
             try:
-                pending = PendingWrites()
                 began = time.monotonic()
                 with line.transaction() as connection:
                     group = self._prefetch(connection, line, batch)
-                    for work in batch:
-                        self._run_one(connection, line.cache, work, pending, group)
+                    pending = self._run_all(connection, line.cache, batch, group)
                     if not connection.write_pending(pending):
-                        raise Again("another transaction updated a row")
+                        raise Again("another transaction wrote a row")
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
                 line.cache.clear()  # it may hold what was rolled back
                 again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
@@ -215,7 +214,7 @@ class PostgresStore:
         """Append with a transaction of one statement, which does nothing if the store has changed.
 
         False if that is not possible, or its outcome is not known: then everything is still to be done. At worst an
-        entry remains of a token that its client did not get.
+        entry remains of a token that its client did not get. An event is recognized by its id.
         """
         if any(work.hints.prefetch is None and work.precomputed is None for work in batch) or line.cache.changes < 0:
             return False
@@ -226,10 +225,11 @@ class PostgresStore:
             self.database_clock.measure(connection.database)
             self._precompute(connection, line.cache, batch)
             for work in batch:
-                if work.precomputed is None or work.precomputed.mark is not line.cache.mark:
+                ahead = work.precomputed
+                if ahead is None or ahead.mark is not line.cache.mark or not ahead.pending.is_repeatable:
                     return False
-                pending.add(work.precomputed.pending)
-            if not pending.only_appends or not connection.write_pending(pending, unless_changed=line.cache):
+                pending.add(ahead.pending)
+            if not pending or not connection.write_pending(pending, unless_changed=line.cache):
                 return False
         except Exception:  # noqa: BLE001 (the transaction that follows reports the error)
             return False
@@ -265,14 +265,32 @@ class PostgresStore:
         late = [work for work in batch if work.precomputed is None or work.precomputed.mark is not line.cache.mark]
         return prefetch(connection, line.cache, self.now(), self._engine, [work.hints for work in late])
 
+    def _run_all(
+        self, connection: PostgresConnection, cache: Cache, batch: list[Work], group: Group | None
+    ) -> PendingWrites:
+        """Run units. Returns what they leave to be written. In a shared transaction, units that cannot are left out."""
+        pending = PendingWrites()
+        of_works: list[tuple[Work, PendingWrites]] = []
+        for work in batch:
+            of_work = self._run_one(connection, cache, work, group)
+            if of_work is not None:
+                of_works.append((work, of_work))
+        possible = connection.possible_keys([of_work for _, of_work in of_works]) if group is not None else None
+        for work, of_work in of_works:
+            if possible is None or of_work.keys <= possible:
+                pending.add(of_work)
+            else:
+                work.fail(AppendOnly())
+        return pending
+
     def _run_one(
-        self, connection: PostgresConnection, cache: Cache, work: Work, pending: PendingWrites, group: Group | None
-    ) -> None:
+        self, connection: PostgresConnection, cache: Cache, work: Work, group: Group | None
+    ) -> PendingWrites | None:
+        """Run one unit. Returns what it leaves to be written, or None if it failed."""
         if work.precomputed is not None and work.precomputed.mark is cache.mark:
             work.result = work.precomputed.result
-            pending.add(work.precomputed.pending)
-            return
-        tx = Tx(connection, cache, self.now(), self._engine, group if work.hints.prefetch is not None else None)
+            return work.precomputed.pending
+        tx = Tx(connection, cache, self.now(), self._engine, group)
         work.error = None
         try:
             work.result = work.unit(tx)
@@ -281,8 +299,28 @@ class PostgresStore:
             if connection.mode == "write" or isinstance(error, psycopg.Error):
                 raise
             work.fail(AppendOnly() if isinstance(error, Again) else error)
-            return
-        pending.add(tx.pending)
+            return None
+        return tx.pending
+
+
+def _batches(works: list[Work]) -> Iterator[list[Work]]:
+    """Units that can share a transaction, in groups that do not become too large.
+
+    Two units that must write the same row are in different groups, so that the second one is left out by itself.
+    """
+    batch: list[Work] = []
+    keys: set[Row] = set()
+    rows = 0
+    for work in works:
+        of_work = work.precomputed.pending if work.precomputed is not None else _NOTHING
+        if len(batch) == MOST_UNITS or rows > _MOST_ROWS or not keys.isdisjoint(of_work.keys):
+            yield batch
+            batch, keys, rows = [], set(), 0
+        batch.append(work)
+        keys |= of_work.keys
+        rows += of_work.size
+    if batch:
+        yield batch
 
 
 class _ThreadConnection:

@@ -88,7 +88,7 @@ class PostgresConnection:
         return self.rows_given(statement, rows)
 
     def write_pending(self, pending: PendingWrites, *, unless_changed: Cache | None = None) -> bool:
-        """Make all pending writes with one statement. False, and nothing is written, if a conditional update failed.
+        """Make all pending writes with one statement. False, and nothing is written, if a conditional write failed.
 
         With `unless_changed`, the same if the store has changed since the cache was refreshed.
         """
@@ -109,6 +109,16 @@ class PostgresConnection:
         [(written,)] = self.database.execute(text, parameters, prepare=True, binary=True).fetchall()
         return bool(written)
 
+    def possible_keys(self, pending: list[PendingWrites]) -> set[Row] | None:
+        """The keys of the conditional writes that are possible now. None if there are no conditional writes."""
+        checks: dict[str, list[Row]] = {}
+        for each in pending:
+            for (_, check), rows in each.conditional.items():
+                checks.setdefault(check, []).extend(rows)
+        if not checks:
+            return None
+        return {row[:2] for check, rows in checks.items() for row in self.rows_given(check, sorted(rows))}
+
     def _check_mode(self) -> None:
         match self.mode:
             case "append":
@@ -127,7 +137,7 @@ def _columns(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
 def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], unless_changed: bool) -> str:
     """One statement that runs all of these, or none of them. It returns whether it ran them.
 
-    The check of a conditional update locks the rows that it can update, so their number decides. If it is too small,
+    The check of a conditional write returns the rows that can be written, so their number decides. If it is too small,
     every statement is given no rows.
     """
     parts: list[str] = []

@@ -182,9 +182,9 @@ class SqliteStore:
             self._log.check(error)
             self._cache.clear()
             self._wakeups.clear()
-            self._disconnect()
             if not separately and _is_own(error):
                 return self._commit(batch, separately=True)
+            self._disconnect()
             for work in batch:
                 work.fail(unavailable(error))
             return len(batch)
@@ -200,6 +200,7 @@ class SqliteStore:
         except BaseException:
             if connection.database.in_transaction:
                 connection.database.execute("ROLLBACK")
+            connection.saved = False
             raise
         return done
 
@@ -224,7 +225,7 @@ class SqliteStore:
     def _write_pending(self, connection: SqliteConnection, pending: PendingWrites) -> None:
         """Write what units left, and clear it, so that nothing is written twice."""
         if not pending.write(connection.rows_given):
-            raise Again("a row was updated earlier in this commit")
+            raise Again("a row was written earlier")
         self._labels += pending.labels
         self._wakeups |= pending.wakeups
         pending.clear()
@@ -238,7 +239,7 @@ class SqliteStore:
             pending.add(work.precomputed.pending)
             return
         for _ in range(_TRIES):
-            shared = group if work.hints.prefetch is not None else None
+            shared = group if work.hints.append_only else None
             tx = Tx(connection, self._cache, self._clock(), self._engine, shared)
             work.error = None
             try:

@@ -54,12 +54,12 @@ class Connection(Protocol):
 
 
 class Group:
-    """What the units of one commit share: rows that were read for all of them, and those that one of them updates."""
+    """What the units of one commit share: rows that were read for all of them, and the keys that one of them writes."""
 
     __slots__ = ("rows", "taken")
 
-    def __init__(self, rows: dict[Prefetch, Row]) -> None:
-        self.rows = rows
+    def __init__(self, rows: dict[Prefetch, Row] | None = None) -> None:
+        self.rows = rows or {}
         self.taken: set[Row] = set()
 
 
@@ -117,19 +117,22 @@ class Tx:
         return self._connection.write_given(statement, list(rows))
 
     def prefetched(self, wanted: Prefetch) -> Row | None:
-        """A row that was read for all units of the commit. Raises `Again` if another unit updates it."""
+        """A row that was read for all units of the commit. Raises `Again` if another unit writes it."""
         if self.group is None:
             return None
         if wanted.key in self.group.taken:
-            raise Again("another unit of this commit updates the row")
+            raise Again("another unit of this commit writes the row")
         return self.group.rows.get(wanted)
 
-    def update_later(self, statement: str, check: str, row: Row, key: Row) -> bool:
-        """Leave a conditional update to the end of a shared commit. False if the unit has the commit for itself."""
+    def write_later(self, statement: str, check: str, row: Row) -> bool:
+        """Leave a conditional write to the end of a shared commit. False if the unit has the commit for itself."""
         if self.group is None:
             return False
+        key = row[:2]
+        if key in self.group.taken:
+            raise Again("another unit of this commit writes the row")
         self.group.taken.add(key)
-        self.pending.update(statement, check, row)
+        self.pending.write_if(statement, check, row)
         return True
 
     # --- the cache. None is never cached, so that callers without credentials cannot fill the memory.
@@ -219,7 +222,7 @@ def precompute(unit: Unit[Any], cache: Cache, at: datetime, engine: Engine) -> P
     The mark is read first: if another thread refreshes the cache meanwhile, the result does not count.
     """
     mark = cache.mark
-    tx = Tx(_CacheOnly(), cache, at, engine)
+    tx = Tx(_CacheOnly(), cache, at, engine, Group())
     try:
         result = unit(tx)
     except Exception:  # noqa: BLE001 (the unit runs again in its transaction, and what it raises there counts)
@@ -227,13 +230,11 @@ def precompute(unit: Unit[Any], cache: Cache, at: datetime, engine: Engine) -> P
     return Precomputed(mark, result, tx.pending)
 
 
-def prefetch(
-    connection: Connection, cache: Cache, at: datetime, engine: Engine, hints: Iterable[Hints]
-) -> Group | None:
+def prefetch(connection: Connection, cache: Cache, at: datetime, engine: Engine, hints: Iterable[Hints]) -> Group:
     """Read what the units of a commit will read, with one statement of each kind."""
     asked = [each.prefetch for each in hints if each.prefetch is not None]
     if not asked:
-        return None
+        return Group()
     tx = Tx(connection, cache, at, engine)
     keys: dict[str, set[Row]] = {}
     for ask in asked:

@@ -15,7 +15,7 @@ from gatepost.ledger import publishable as rules
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
 from gatepost.store.interface import Store
-from gatepost.store.transaction import HIGHEST, LOWEST, Tx
+from gatepost.store.transaction import APPEND_ONLY, HIGHEST, LOWEST, NO_HINTS, Hints, Tx
 from gatepost.webhooks import deliveries as model
 from gatepost.webhooks import delivery_rows, endpoint_rows, publish, queue_rows, subscription_rows
 from gatepost.webhooks.endpoints import Endpoint
@@ -153,33 +153,68 @@ def test_an_id_lasts_as_long_as_its_entry(store: Store, account: str, watch: Fak
 # --- at once
 
 
+alone_or_shared = pytest.mark.parametrize("hints", [NO_HINTS, APPEND_ONLY], ids=["alone", "shared"])
+
+
+def fill_cache(store: Store, account: str) -> list[str]:
+    """Publish an event, so that later ones can be decided before their commit. Returns what is recorded."""
+    outcome = parallel.run(store, [publishing(account, an_event(given_id="first"))], APPEND_ONLY)
+    assert parallel.failures(outcome) == []
+    return recorded(store, account)
+
+
+@alone_or_shared
 @pytest.mark.parametrize("run", [parallel.run, parallel.run_in_one_batch], ids=["at once", "in one commit"])
-def test_many_with_one_id_make_one_event(store: Store, account: str, run: Callable[..., list[Any]]) -> None:
+def test_many_with_one_id_make_one_event(
+    store: Store, account: str, run: Callable[..., list[Any]], hints: Hints
+) -> None:
     subscribe(store, account, "invoice.*")
-    found = run(store, [publishing(account, an_event(given_id="a")) for _ in range(20)])
+    before = fill_cache(store, account)
+    found = run(store, [publishing(account, an_event(given_id="a")) for _ in range(20)], hints)
     assert parallel.failures(found) == []
     assert len({each.entry.name for each in found}) == 1
     assert sorted(each.again for each in found) == [False] + [True] * 19
-    assert recorded(store, account) == [found[0].entry.name]
+    assert recorded(store, account) == [*before, found[0].entry.name]
     assert len(deliveries(store, account, found[0].entry.name)) == 1
     assert {each.entry.matched for each in found} == {1}
 
 
-def test_two_processes_with_one_id_make_one_event(store: Store, other: Store, account: str) -> None:
-    found = parallel.run([store, other], [publishing(account, an_event(given_id="a")) for _ in range(20)])
+@alone_or_shared
+def test_two_processes_with_one_id_make_one_event(store: Store, other: Store, account: str, hints: Hints) -> None:
+    before = fill_cache(store, account)
+    found = parallel.run([store, other], [publishing(account, an_event(given_id="a")) for _ in range(20)], hints)
     assert parallel.failures(found) == []
     assert sorted(each.again for each in found) == [False] + [True] * 19
-    assert recorded(store, account) == [found[0].entry.name]
+    assert recorded(store, account) == [*before, found[0].entry.name]
 
 
-def test_of_many_that_differ_under_one_id_one_is_accepted(store: Store, other: Store, account: str) -> None:
+@alone_or_shared
+def test_of_many_that_differ_under_one_id_one_is_accepted(
+    store: Store, other: Store, account: str, hints: Hints
+) -> None:
+    before = fill_cache(store, account)
     events = [an_event(data={"amount": number}, given_id="a") for number in range(20)]
-    found = parallel.run([store, other], [publishing(account, each) for each in events])
+    found = parallel.run([store, other], [publishing(account, each) for each in events], hints)
     assert parallel.failures(found) == []
     accepted = [each for each in found if isinstance(each, Published)]
     assert len(accepted) == 1
     assert {each.code for each in found if isinstance(each, Refusal)} == {"conflict"}
-    assert recorded(store, account) == [accepted[0].entry.name]
+    assert recorded(store, account) == [*before, accepted[0].entry.name]
+
+
+@alone_or_shared
+def test_repeated_events_do_not_affect_others_of_the_same_commit(store: Store, account: str, hints: Hints) -> None:
+    subscribe(store, account, "invoice.*")
+    before = fill_cache(store, account)
+    names = [str(number) if number % 3 else "first" for number in range(30)]
+    found = parallel.run_in_one_batch(store, [publishing(account, an_event(given_id=name)) for name in names], hints)
+    assert parallel.failures(found) == []
+    assert [each.again for each in found] == [name == "first" for name in names]
+    assert {each.entry.name for each in found if each.again} == set(before)
+    fresh = [each.entry.name for each in found if not each.again]
+    assert len(fresh) == 20
+    assert sorted(recorded(store, account)) == sorted([*before, *fresh])
+    assert all(deliveries(store, account, each.entry.name) == each.deliveries != [] for each in found)
 
 
 # --- several

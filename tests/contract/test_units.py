@@ -293,17 +293,18 @@ def test_the_result_of_a_precomputed_unit_is_known_before_its_commit(store: Stor
     assert written(other, account) == ([], ["before", "one"])
 
 
-def test_a_precomputed_result_does_not_count_after_a_definition_has_changed(
-    store: Store, other: Store, account: str
+@pytest.mark.parametrize("change", [lambda tx: tx.change("a definition"), Tx.end], ids=["changed", "ended"])
+def test_a_precomputed_result_does_not_count_after_a_change(
+    store: Store, other: Store, account: str, change: Unit[None]
 ) -> None:
     [before] = parallel.run(store, [lambda tx: make.record(tx, account, "before")], APPEND_ONLY)
     precomputed: list[Entry] = []
 
-    def change_a_definition(entry: Entry) -> None:
+    def change_first(entry: Entry) -> None:
         precomputed.append(entry)
-        other.run_now(lambda tx: tx.change("a definition"))
+        other.run_now(change)
 
-    hints = Hints(append_only=True, on_precomputed=change_a_definition)
+    hints = Hints(append_only=True, on_precomputed=change_first)
     [entry] = parallel.run(store, [lambda tx: make.record(tx, account, "one")], hints)
     assert len(precomputed) == 1
     assert precomputed[0].id != entry.id
