@@ -201,8 +201,8 @@ MUTATIONS = [
     Mutation(
         "ended tokens stay in the cache",
         "store/cache.py",
-        "if (changes, ends) != (self.changes, self.ends):",
-        "if changes != self.changes:",
+        "if (changes, ends) == (self.changes, self.ends):",
+        "if changes == self.changes:",
     ),
     Mutation(
         "pruning takes unfinished deliveries",
