@@ -17,8 +17,8 @@ from gatepost.store.wakeup import OnWakeup, packed, unpacked
 CHANNEL = "gatepost_deliveries"
 _ROW = "notification"
 _NO_BOX = Box([bytes(32)])  # until a connection is open
-# Seconds to wait after a NOTIFY: for each commit that it announced, and at most. A NOTIFY in each transaction halved the
-# throughput of the server. With fewer than 500 commits a second the pause stays short.
+# Seconds to wait after a NOTIFY: for each commit that it announced, and at most. A NOTIFY in each transaction halved
+# the throughput of the server. With fewer than 500 commits a second the pause stays short.
 _PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 _RECONNECT = 0.5  # seconds
 
