@@ -1,8 +1,8 @@
 """Starts delivery processes quickly, which are killed at a named step: `python -m tests.chaos.forked_workers`.
 
 All modules are imported once. Each line of standard input is a JSON object with the configuration and an optional
-`step`. For each line, a forked process runs `gatepost.run.delivery_process`, and its id is printed. At the end of the
-input, the processes that are still running are killed.
+`step`. For each line, a forked process runs `gatepost.run.delivery_process`, and its id is printed. At the line `null`
+and at the end of the input, the processes that are still running are killed.
 """
 
 import contextlib
@@ -63,10 +63,22 @@ def child(order: bytes, step: str) -> NoReturn:
     os._exit(0)
 
 
+def kill_all(processes: set[int]) -> None:
+    for each in processes:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(each, signal.SIGKILL)
+            os.waitpid(each, 0)
+    processes.clear()
+
+
 def main() -> None:
     alive: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)
+        if request is None:
+            kill_all(alive)
+            print(0, flush=True)
+            continue
         number = os.fork()
         if number == 0:
             child(json.dumps(request["order"]).encode(), request["step"])
@@ -76,10 +88,7 @@ def main() -> None:
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(each, os.WNOHANG)[0]:
                     alive.discard(each)
-    for each in alive:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(each, signal.SIGKILL)
-            os.waitpid(each, 0)
+    kill_all(alive)
 
 
 if __name__ == "__main__":

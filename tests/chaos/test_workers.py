@@ -48,21 +48,38 @@ class WorkerStarter:
 
     def start(self, step: str = "", place: str = "") -> int:
         order = {"settings": msgspec.to_builtins(self._settings), "place": place}
+        return self._request({"order": order, "step": step})
+
+    def kill_all(self) -> None:
+        self._request(None)
+
+    def _request(self, request: dict[str, Any] | None) -> int:
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process that starts workers has no pipes")
-        self._process.stdin.write(json.dumps({"order": order, "step": step}) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
 
-@contextmanager
-def worker_starter(settings: Settings) -> Iterator[WorkerStarter]:
+@pytest.fixture(scope="module")
+def forking() -> Iterator[subprocess.Popen[str]]:
+    """The process that starts workers for all tests: importing everything takes half a second."""
     command = [sys.executable, "-m", "tests.chaos.forked_workers"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield WorkerStarter(process, settings)
+            yield process
         finally:
             process.communicate()
+
+
+@contextmanager
+def worker_starter(process: subprocess.Popen[str], settings: Settings) -> Iterator[WorkerStarter]:
+    """Kills the workers that are still running at the end."""
+    starter = WorkerStarter(process, settings)
+    try:
+        yield starter
+    finally:
+        starter.kill_all()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -152,11 +169,11 @@ def kill(process: int) -> None:
     os.kill(process, signal.SIGKILL)
 
 
-def test_killed_at_random_moments_under_load(settings: Settings) -> None:
+def test_killed_at_random_moments_under_load(forking: subprocess.Popen[str], settings: Settings) -> None:
     """A dozen times or two; `make soak` kills two hundred times on each store."""
     times = int(os.environ.get("GATEPOST_TEST_KILLS", "12" if settings.database else "25"))
     dice = random.Random(20261115)
-    with posting(settings) as (post, found), worker_starter(settings) as workers:
+    with posting(settings) as (post, found), worker_starter(forking, settings) as workers:
         for number in range(times):
             worker = workers.start(place="here")
             post.publish(10)
@@ -224,7 +241,7 @@ SENT = "sent, not answered"
 
 
 @pytest.mark.parametrize("step", [*forked_workers.STEPS, SENT])
-def test_killed_at_a_step(settings: Settings, step: str) -> None:
+def test_killed_at_a_step(forking: subprocess.Popen[str], settings: Settings, step: str) -> None:
     """At its step it kills itself; with a request under way it is killed once the receiver has both requests."""
     dead_is_gone = threading.Event()
 
@@ -233,7 +250,7 @@ def test_killed_at_a_step(settings: Settings, step: str) -> None:
             dead_is_gone.wait(LIMIT)
         return OK
 
-    with posting(settings, answer) as (post, found), worker_starter(settings) as workers:
+    with posting(settings, answer) as (post, found), worker_starter(forking, settings) as workers:
         post.publish(1)  # before a worker can claim it
         dead = workers.start("" if step == SENT else step, place="here")
         if step == SENT:
@@ -264,9 +281,11 @@ def _alive(process: int) -> bool:
     return state not in "ZX"
 
 
-def test_a_worker_that_stopped_beating_is_rescued_by_another(settings: Settings) -> None:
+def test_a_worker_that_stopped_beating_is_rescued_by_another(
+    forking: subprocess.Popen[str], settings: Settings
+) -> None:
     """A worker of another supervisor, whose end only its missing heartbeats show."""
-    with posting(settings) as (post, found), worker_starter(settings) as workers:
+    with posting(settings) as (post, found), worker_starter(forking, settings) as workers:
         post.publish(3)
         dead = workers.start("claimed, not sent", place="there")
         wait_until(lambda: not _alive(dead), "the process to die at its step")
