@@ -31,6 +31,7 @@ MUTATIONS = [
         "    if failed:\n        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))\n"
         "    return max(every, min(share * took, MAX_PAUSE))\n",
         "    return max(every, 20 * took)\n",
+        seed=8,
     ),
     Mutation(
         "a later success lifts Retry-After",
@@ -50,6 +51,7 @@ MUTATIONS = [
         "webhooks/claim.py",
         "        queue_rows.claim(tx, rows)\n",
         "        queue_rows.claim(tx, rows[1:])\n",
+        seed=5,
     ),
     Mutation(
         "a dead worker's attempts leave no record",
@@ -159,7 +161,7 @@ MUTATIONS = [
         "    AND NOT EXISTS (SELECT 1 FROM health WHERE account = :account AND endpoint = :endpoint "
         "AND not_before > :now)\n",
         "",
-        seed=3,
+        seed=18,
     ),
     Mutation(
         "a late result is not fenced off",
