@@ -73,7 +73,7 @@ def is_alive(pid: int) -> bool:
 def test_web_processes_killed_under_load(directory: Path, database: str) -> None:
     """`make soak` kills two hundred on each store."""
     times = int(os.environ.get("GATEPOST_TEST_KILLS", "4"))
-    with service.running(directory, database, workers="2") as running:
+    with service.running(directory, database, workers="2", only="web") as running:
         killed: set[int] = set()
 
         def alive() -> list[int]:
@@ -102,7 +102,7 @@ def test_the_supervisor_killed_under_load(directory: Path, database: str) -> Non
             wait_until(lambda: not any(map(is_alive, children)), "the children to end by themselves")
         client = running.first
     assert client is not None
-    with service.running(directory, database) as again:
+    with service.running(directory, database, only="web") as again:
         assert again.first is None
         assert again.token_answer(client, SCOPE).status_code == 200
         check_ledger(again, load)
@@ -250,7 +250,7 @@ def _write_at_full_speed(path: Path, account: str, stop: Any, count: Any) -> Non
 def test_a_neighbour_that_writes_at_full_speed(directory: Path) -> None:
     """Writers take turns: a process that writes all the time does not block other processes."""
     context = multiprocessing.get_context("spawn")
-    with service.running(directory) as running:
+    with service.running(directory, only="web") as running:
         stop, count = context.Event(), context.Value("q", 0)
         account, _ = running.account("neighbour")
         neighbour = context.Process(

@@ -75,7 +75,7 @@ def check_keys(url: str) -> None:
 
 def test_every_address_is_https_where_the_issuer_is(tmp_path: Any) -> None:
     """A requirement of the module: a service with a public base URL responds on the loopback interface."""
-    with running(tmp_path / "data", dev=False, base_url=ISSUER) as gatepost:
+    with running(tmp_path / "data", dev=False, base_url=ISSUER, only="web") as gatepost:
         told = document(f"http://127.0.0.1:{gatepost.environment['GATEPOST_PORT']}")
     assert told == json.loads(json.dumps(discovery.openid_configuration(ISSUER)))
     for name, value in told.items():

@@ -200,7 +200,7 @@ def test_the_cookie_of_a_loopback_issuer(platform: Platform) -> None:
 
 
 def test_the_cookie_of_an_https_issuer(tmp_path: Path) -> None:
-    with service.running(tmp_path / "data", base_url="https://gatepost.example") as gatepost:
+    with service.running(tmp_path / "data", base_url="https://gatepost.example", only="web") as gatepost:
         address = f"http://127.0.0.1:{gatepost.environment['GATEPOST_PORT']}/oauth/authorize"
         gatepost.url = address.removesuffix("/oauth/authorize")
         mine = Platform(gatepost, "https")

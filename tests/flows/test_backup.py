@@ -30,7 +30,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def gatepost(data: Path) -> Iterator[Service]:
-    with service.running(data) as found:
+    """Without a delivery process, which no test that uses it needs."""
+    with service.running(data, only="web") as found:
         yield found
 
 
@@ -72,7 +73,7 @@ def test_a_restore_ends_every_token_unless_tokens_are_kept(
     assert done["lost_entries"]["oauth.token.revoked"] >= 1
     assert Path(done["aside"]).exists()
 
-    with service.running(data, base_url=gatepost.url, port=gatepost.url.rpartition(":")[2]) as again:
+    with service.running(data, base_url=gatepost.url, port=gatepost.url.rpartition(":")[2], only="web") as again:
         people.gatepost = again
         works = again.post("/oauth/clients", machine, {"client_id": people.client.id}).status_code == 200
         assert works is keep
@@ -126,9 +127,9 @@ def test_unfinished_deliveries_are_sent_after_a_restore(data: Path, tmp_path: Pa
             )
 
 
-def test_a_backup_is_consistent_while_others_write(gatepost: Service, data: Path, tmp_path: Path) -> None:
+def test_a_backup_is_consistent_while_others_write(data: Path, tmp_path: Path) -> None:
     """Every entry in the copy has its deliveries and its seal, even if others commit during the backup."""
-    with shop.opening(gatepost, "acme", OK) as open_shop:
+    with service.running(data) as gatepost, shop.opening(gatepost, "acme", OK) as open_shop:
         stop = threading.Event()
 
         def publish() -> None:
@@ -230,7 +231,7 @@ def test_after_a_restore_by_other_means_every_token_ends(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     database = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
-    with service.running(tmp_path / "data", database) as gatepost:
+    with service.running(tmp_path / "data", database, only="web") as gatepost:
         people = Platform(gatepost, "acme")
         tokens = people.tokens()
         old = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}

@@ -11,7 +11,7 @@ from tests.waiting import LIMIT
 
 
 def test_errors_link_to_the_documentation(tmp_path: Path) -> None:
-    with running(tmp_path / "data", docs_url="https://docs.example.com/gatepost") as gatepost:
+    with running(tmp_path / "data", docs_url="https://docs.example.com/gatepost", only="web") as gatepost:
         refused = {
             f"{gatepost.url}/oauth/nothing": "error_uri",
             f"{gatepost.url}/webhooks/deliveries": "type",

@@ -359,6 +359,6 @@ def test_only_post_and_only_under_its_own_name(gatepost: Service, caller: tuple[
 )
 def test_it_is_there_only_where_it_is_wanted(tmp_path: Path, *, dev: bool, intake: str, status: int) -> None:
     settings = {"intake": intake} if intake else {}
-    with service.running(tmp_path / "data", dev=dev, **settings) as gatepost:
+    with service.running(tmp_path / "data", dev=dev, only="web", **settings) as gatepost:
         answer = gatepost.session.post(f"{gatepost.ops}/events", json=cloud_event())
         assert answer.status_code == status

@@ -414,7 +414,7 @@ def test_failures_count_together_with_those_of_the_token_endpoint(setting: Setti
 
 def test_a_secret_that_only_introspects_is_one_that_is_used(tmp_path: Path) -> None:
     """So that an operator who rotates secrets sees that the old one is still in use."""
-    with service.running(tmp_path / "data") as running:
+    with service.running(tmp_path / "data", only="web") as running:
         setting = Setting(running, "used")
         by_look, by_giving_back, unused = (setting.machine() for _ in range(3))
         setting.introspect("x", by_look)

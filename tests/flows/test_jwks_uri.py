@@ -271,7 +271,10 @@ class Inside:
 def inside(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Published, Inside]]:
     """On a store of its own: what happens there happens in the future."""
     now = [datetime.now(UTC)]
-    with service.running(directory / "data") as gatepost, published(gatepost, "in-time", jwks(KEY)) as there:
+    with (
+        service.running(directory / "data", only="web") as gatepost,
+        published(gatepost, "in-time", jwks(KEY)) as there,
+    ):
         monkeypatch.setattr(clock, "now", lambda: now[0])
         opened = app.open_for_use(load({}, gatepost.environment))
         fetcher = KeyFetcher(opened.service.foreign, opened.service.policy_for, clock.now)

@@ -25,7 +25,7 @@ SCOPE = "gatepost:scopes"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Service]:
-    with service.running(tmp_path / "data") as running:
+    with service.running(tmp_path / "data", only="web") as running:
         yield running
 
 
@@ -183,7 +183,7 @@ def test_rewrap_new_under_a_running_server(own: Service) -> None:
     assert opens(here)
     assert not opens(here, master_key=old.strip())
     own.stop()
-    with service.running(own.directory) as again:
+    with service.running(own.directory, only="web") as again:
         assert accepted(again, again.token(first(own), SCOPE))
     path.write_text(old)
     ended = here.cli("serve", check=False)

@@ -496,7 +496,7 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     database = ""
     if request.param == "postgres":
         database = request.getfixturevalue("postgres_server").create_database("refresh_crowd")
-    with service.running(tmp_path_factory.mktemp("crowd") / "data", database, workers="2") as running:
+    with service.running(tmp_path_factory.mktemp("crowd") / "data", database, workers="2", only="web") as running:
         yield People(running, "crowd")
 
 

@@ -304,7 +304,7 @@ def test_every_process_refuses_it_at_once(
 ) -> None:
     """Each remembers the tokens that it has seen, and none goes on when one of them ends."""
     database = request.getfixturevalue("postgres_url") if store == "postgres" else ""
-    with service.running(tmp_path_factory.mktemp("several") / "data", database, workers="2") as running:
+    with service.running(tmp_path_factory.mktemp("several") / "data", database, workers="2", only="web") as running:
         setting = Setting(running, "several")
         assert len(running.web_processes()) == 2
 

@@ -151,7 +151,7 @@ def test_when_a_secret_was_last_used(setting: Setting) -> None:
     new = setting.rotate(old)
     assert [each["last_used_at"] for each in setting.shown(old)] == [None, None]
     gatepost = setting.gatepost
-    with service.running(gatepost.directory, gatepost.database) as beside:
+    with service.running(gatepost.directory, gatepost.database, only="web") as beside:
         assert beside.token_answer(new, SCOPE).status_code == 200
     unused, used = setting.shown(old)
     assert unused["last_used_at"] is None

@@ -24,7 +24,7 @@ SETTING = msgspec.json.encode({PLATFORM: {"scopes": ["use", "taken"], "claims": 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory: Path = tmp_path_factory.mktemp("shared") / "data"
-    with service.running(directory, shared_resources=SETTING) as found:
+    with service.running(directory, shared_resources=SETTING, only="web") as found:
         yield found
 
 

@@ -38,7 +38,7 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def new(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """A service that has answered no request yet."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
-    with running(tmp_path / "data", url) as found:
+    with running(tmp_path / "data", url, only="web") as found:
         yield found
 
 
