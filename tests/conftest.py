@@ -5,25 +5,35 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import postgres, service
+from tests.scheduling import FileScheduling
 
 _numbers = itertools.count()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell and their children ignore it
 # Write bytecode even if the environment forbids it, because the tests start hundreds of processes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-gc.disable()  # while tests are collected: thousands of objects are made, and all of them stay
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was collected out of every later garbage collection."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: thousands of objects are made, and all of them are kept."""
+    gc.disable()
+    result = yield
     gc.freeze()
     gc.enable()
+    return result
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
+    return FileScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")
