@@ -191,9 +191,9 @@ def test_what_each_protocol_serves(protocol: Protocol, served: set[str]) -> None
 def test_no_document_names_what_is_not_served(protocol: Protocol) -> None:
     documents = [path for path in ALWAYS | STANDARD if path.startswith("/.well-known/")]
     found = [answered(protocol, "GET", path) for path in documents]
-    told = [json.loads(body) for status, body in found if status == 200]
-    assert len(told) == {"six": 2, "full": 3}[protocol]
-    urls = {value for document in told for name, value in document.items() if name.endswith(("_endpoint", "_uri"))}
+    reported = [json.loads(body) for status, body in found if status == 200]
+    assert len(reported) == {"six": 2, "full": 3}[protocol]
+    urls = {value for document in reported for name, value in document.items() if name.endswith(("_endpoint", "_uri"))}
     assert {"https://gatepost.example/oauth/tokens", "https://gatepost.example/oauth/jwks"} <= urls
     for url in urls:
         assert answered(protocol, "TRACE", url.removeprefix("https://gatepost.example"))[0] == 405, url

@@ -20,7 +20,7 @@ def views(seen: Look, account: Account) -> list[str]:
     ]
 
 
-def shown(seen: Look, place: str) -> None:
+def open_view(seen: Look, place: str) -> None:
     seen.go(place)
     if place.startswith("#/health"):
         seen.page.locator(".plot canvas").nth(1).wait_for()
@@ -46,7 +46,7 @@ def test_nobody_is_kept_out(look: Opener, account: Account, theme: str, rules: l
     seen.give(account.platform.client)
     seen.page.locator(".head").wait_for()
     for place in views(seen, account):
-        shown(seen, place)
+        open_view(seen, place)
         assert seen.serious(*rules) == [], place
     seen.page.keyboard.press("?")
     seen.heading("Keyboard shortcuts").wait_for()
@@ -70,7 +70,7 @@ def test_on_a_phone(look: Opener, account: Account) -> None:
     seen.give(account.platform.client)
     seen.page.locator(".head").wait_for()
     for place in views(seen, account):
-        shown(seen, place)
+        open_view(seen, place)
         assert seen.overflow() == 0, place
     assert seen.serious() == []
     seen.go("#/deliveries")

@@ -170,9 +170,9 @@ def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
         ])"""
     )
     logs = (platform.gatepost.directory.parent / f"{platform.gatepost.directory.name}.log").read_text()
-    told = json.dumps([kept, seen.context.storage_state(), seen.said, [each.url for each in seen.asked], logs])
+    result = json.dumps([kept, seen.context.storage_state(), seen.said, [each.url for each in seen.asked], logs])
     for secret in (platform.client.secret, platform.client.basic.split()[1], token):
-        assert secret not in told
+        assert secret not in result
     assert "dark" in kept, "or nothing would have been found anyway"
     seen.page.reload()
     seen.page.get_by_label("Client ID").wait_for()

@@ -67,30 +67,30 @@ def test_discovery_end_point_verification(sqlite_gatepost: Service) -> None:
     issuer = sqlite_gatepost.url
     answer = requests.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=LIMIT)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
-    told = answer.json()
-    assert told["issuer"] == issuer
-    assert "client_credentials" in told["grant_types_supported"]
-    assert "private_key_jwt" in told["token_endpoint_auth_methods_supported"]
+    body = answer.json()
+    assert body["issuer"] == issuer
+    assert "client_credentials" in body["grant_types_supported"]
+    assert "private_key_jwt" in body["token_endpoint_auth_methods_supported"]
     for member in ("dpop_signing_alg_values_supported", "token_endpoint_auth_signing_alg_values_supported"):
-        assert set(told[member]) >= ALLOWED
-        assert "none" not in told[member]
-    assert all(SCOPE_TOKEN.fullmatch(each) for each in told["scopes_supported"])
+        assert set(body[member]) >= ALLOWED
+        assert "none" not in body[member]
+    assert all(SCOPE_TOKEN.fullmatch(each) for each in body["scopes_supported"])
     for name, url in discovery.authorization_server("https://gatepost.example").items():
         if name.endswith(("_endpoint", "_uri")) or name == "issuer":
             assert urlsplit(url).scheme == "https", name
-            assert (url.removeprefix("https://gatepost.example")) == told[name].removeprefix(issuer)
+            assert (url.removeprefix("https://gatepost.example")) == body[name].removeprefix(issuer)
 
 
 def check_issued(answer: requests.Response) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["Cache-Control"] == "no-store"
-    told: dict[str, Any] = answer.json()
-    assert set(told) == {"access_token", "token_type", "expires_in", "scope"}  # no refresh token, no ID token
-    assert told["token_type"] == "DPoP"
-    assert isinstance(told["expires_in"], int)
-    assert len(told["access_token"]) > 128
-    return told
+    body: dict[str, Any] = answer.json()
+    assert set(body) == {"access_token", "token_type", "expires_in", "scope"}  # no refresh token, no ID token
+    assert body["token_type"] == "DPoP"
+    assert isinstance(body["expires_in"], int)
+    assert len(body["access_token"]) > 128
+    return body
 
 
 def test_happy_flow(plan: Plan) -> None:

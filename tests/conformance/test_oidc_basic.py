@@ -49,12 +49,12 @@ class Login:
         oldest = now - interaction.get("max_age", now)
         if self.since is None or self.since < oldest or "login" in prompt:
             if "none" in prompt:
-                said: dict[str, Any] = {
+                output: dict[str, Any] = {
                     "error": "login_required",
                     "error_description": "Nobody is signed in.",
                     "sub": None,
                 }
-                return self.plan.handoff(interaction, **said)
+                return self.plan.handoff(interaction, **output)
             self.since, self.asked = now, self.asked + 1
         acr = interaction.get("acr_values", "").split(" ")[0] or None
         return self.plan.handoff(interaction, auth_time=self.since, claims=PERSON, acr=acr)
@@ -92,18 +92,18 @@ class Plan(Platform):
         """Through the login application and back: what the callback gets."""
         browser, login = browser or Browser(), login or Login(self, int(time.time()) - AGO)
         handoff = login.answer(self.interaction(browser, parameters))
-        where, told = self.answered(self.submit_handoff(browser, handoff))
+        where, result = self.answered(self.submit_handoff(browser, handoff))
         assert where == parameters["redirect_uri"]
-        assert told.pop("iss") == self.url
-        assert told.pop("state") == parameters["state"]
-        return told
+        assert result.pop("iss") == self.url
+        assert result.pop("state") == parameters["state"]
+        return result
 
     def sign_in(self, login: Login | None = None, browser: Browser | None = None, **changes: Any) -> Any:
         """A whole sign-in, checked as each module checks it: the token answer."""
         parameters = self.auth_request(**changes)
-        told = self.go(parameters, login, browser)
-        assert set(told) == {"code"}, told
-        answer = self.redeem(told["code"], code_verifier=None)
+        result = self.go(parameters, login, browser)
+        assert set(result) == {"code"}, result
+        answer = self.redeem(result["code"], code_verifier=None)
         assert answer.status_code == 200, answer.text
         self.check_id_token(answer.json(), self.client, parameters.get("nonce"))
         assert self.userinfo(answer.json()["access_token"])["sub"] == claims_of(answer.json())["sub"]
@@ -156,9 +156,9 @@ def test_oidcc_server(plan: Plan) -> None:
 
 
 def test_oidcc_response_type_missing(plan: Plan) -> None:
-    where, told = plan.answered(plan.authorize(Browser(), plan.auth_request(response_type=None)))
-    assert (where, told["error"], told["state"]) == (CALLBACK, "invalid_request", "a state")
-    assert "response_type" in told["error_description"]
+    where, result = plan.answered(plan.authorize(Browser(), plan.auth_request(response_type=None)))
+    assert (where, result["error"], result["state"]) == (CALLBACK, "invalid_request", "a state")
+    assert "response_type" in result["error_description"]
 
 
 def test_oidcc_idtoken_signature(plan: Plan) -> None:
@@ -169,8 +169,8 @@ def test_oidcc_idtoken_signature(plan: Plan) -> None:
 
 
 def test_oidcc_idtoken_unsigned(plan: Plan) -> None:
-    told = requests.get(f"{plan.url}/.well-known/openid-configuration", timeout=LIMIT).json()
-    assert "none" not in told["id_token_signing_alg_values_supported"]
+    answered = requests.get(f"{plan.url}/.well-known/openid-configuration", timeout=LIMIT).json()
+    assert "none" not in answered["id_token_signing_alg_values_supported"]
     body = {"redirect_uris": [CALLBACK], "scope": "openid", "id_token_signed_response_alg": "none"}
     answer = plan.gatepost.post("/oauth/clients", plan.admin, body)
     check_refusal(answer, "/oauth/clients", "invalid_client_metadata", "id_token_signed_response_alg")
@@ -202,9 +202,9 @@ def test_oidcc_ensure_request_without_nonce_succeeds_for_code_flow(plan: Plan) -
     answer = plan.redeem(plan.go(parameters)["code"], code_verifier=None)
     plan.check_id_token(answer.json(), plan.client, None)
     strict = plan.define(scope="openid", require_pkce=False)
-    _, told = plan.answered(plan.authorize(Browser(), plan.auth_request(strict, nonce=None)))
-    assert told["error"] == "invalid_request"
-    assert "nonce" in told["error_description"]
+    _, result = plan.answered(plan.authorize(Browser(), plan.auth_request(strict, nonce=None)))
+    assert result["error"] == "invalid_request"
+    assert "nonce" in result["error_description"]
 
 
 def check_scope(plan: Plan, *names: str, **changes: Any) -> None:
@@ -274,8 +274,8 @@ def test_oidcc_prompt_login(plan: Plan) -> None:
 
 def test_oidcc_prompt_none_not_logged_in(plan: Plan) -> None:
     """The state, even a long one, comes back with the error."""
-    told = plan.go(plan.auth_request(prompt="none", state="s" * 128), Login(plan))
-    assert told == {"error": "login_required", "error_description": "Nobody is signed in."}
+    result = plan.go(plan.auth_request(prompt="none", state="s" * 128), Login(plan))
+    assert result == {"error": "login_required", "error_description": "Nobody is signed in."}
 
 
 def check_same_person_twice(plan: Plan, first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -373,10 +373,10 @@ def test_oidcc_ensure_registered_redirect_uri(plan: Plan) -> None:
 def test_oidcc_ensure_post_request_succeeds(plan: Plan) -> None:
     """The parameters in a form; the way back is by GET as ever."""
     browser = Browser()
-    _, told = redirect_target(browser.send(f"{plan.url}/oauth/authorize", plan.auth_request()))
-    handoff = plan.handoff(decode_jwt(told["interaction"])[1])
-    _, told = plan.answered(plan.submit_handoff(browser, handoff))
-    assert plan.redeem(told["code"], code_verifier=None).status_code == 200
+    _, result = redirect_target(browser.send(f"{plan.url}/oauth/authorize", plan.auth_request()))
+    handoff = plan.handoff(decode_jwt(result["interaction"])[1])
+    _, result = plan.answered(plan.submit_handoff(browser, handoff))
+    assert plan.redeem(result["code"], code_verifier=None).status_code == 200
 
 
 def test_oidcc_server_client_secret_post(plan: Plan) -> None:
@@ -408,8 +408,8 @@ def test_oidcc_request_uri_unsigned_supported_correctly_or_rejected_as_unsupport
 def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_unsupported(plan: Plan) -> None:
     whole = plan.auth_request()
     outside = {name: whole[name] for name in ("client_id", "response_type", "scope", "redirect_uri")}
-    where, told = plan.answered(plan.authorize(Browser(), outside | {"request": unsigned_request(whole)}))
-    assert (where, told["error"], told["iss"]) == (CALLBACK, "request_not_supported", plan.url)
+    where, result = plan.answered(plan.authorize(Browser(), outside | {"request": unsigned_request(whole)}))
+    assert (where, result["error"], result["iss"]) == (CALLBACK, "request_not_supported", plan.url)
 
 
 def test_oidcc_ensure_request_object_with_redirect_uri(plan: Plan) -> None:

@@ -41,24 +41,24 @@ def document(issuer: str) -> dict[str, Any]:
 
 def test_oidcc_discovery_endpoint_verification(sqlite_gatepost: Service) -> None:
     issuer = sqlite_gatepost.url
-    told = document(issuer)
-    assert set(REQUIRED) <= set(told)
-    assert told["issuer"] == issuer
-    assert told["response_types_supported"] == ["code"]
-    assert told["subject_types_supported"] == ["public"]
-    assert told["id_token_signing_alg_values_supported"][0] == "RS256"
-    assert {"authorization_code", "refresh_token"} <= set(told["grant_types_supported"])
-    assert "openid" in told["scopes_supported"]
-    assert all(SCOPE_TOKEN.fullmatch(each) for each in told["scopes_supported"])
-    assert {"sub", "iss", "auth_time", "acr"} <= set(told["claims_supported"])
-    assert told["code_challenge_methods_supported"] == ["S256"]
-    assert {name: told[name] for name in SAID} == SAID
-    for name, value in told.items():
+    result = document(issuer)
+    assert set(REQUIRED) <= set(result)
+    assert result["issuer"] == issuer
+    assert result["response_types_supported"] == ["code"]
+    assert result["subject_types_supported"] == ["public"]
+    assert result["id_token_signing_alg_values_supported"][0] == "RS256"
+    assert {"authorization_code", "refresh_token"} <= set(result["grant_types_supported"])
+    assert "openid" in result["scopes_supported"]
+    assert all(SCOPE_TOKEN.fullmatch(each) for each in result["scopes_supported"])
+    assert {"sub", "iss", "auth_time", "acr"} <= set(result["claims_supported"])
+    assert result["code_challenge_methods_supported"] == ["S256"]
+    assert {name: result[name] for name in SAID} == SAID
+    for name, value in result.items():
         if name.endswith(LISTS) and name not in SAID:
             assert isinstance(value, list), name
             assert value, name
             assert len(value) == len(set(value)), name
-    check_keys(told["jwks_uri"])
+    check_keys(result["jwks_uri"])
 
 
 def check_keys(url: str) -> None:
@@ -76,9 +76,9 @@ def check_keys(url: str) -> None:
 def test_every_address_is_https_where_the_issuer_is(tmp_path: Any) -> None:
     """A requirement of the module: a service with a public base URL responds on the loopback interface."""
     with running(tmp_path / "data", dev=False, base_url=ISSUER, only="web") as gatepost:
-        told = document(f"http://127.0.0.1:{gatepost.environment['GATEPOST_PORT']}")
-    assert told == json.loads(json.dumps(discovery.openid_configuration(ISSUER)))
-    for name, value in told.items():
+        result = document(f"http://127.0.0.1:{gatepost.environment['GATEPOST_PORT']}")
+    assert result == json.loads(json.dumps(discovery.openid_configuration(ISSUER)))
+    for name, value in result.items():
         if name.endswith(("_endpoint", "_uri")) or name == "issuer":
             assert value == ISSUER or value.startswith(f"{ISSUER}/"), name
             assert urlsplit(value).scheme == "https"

@@ -263,7 +263,7 @@ class Post:
         found = self.store.read_now(lambda tx: entry_rows.oldest(tx, self.id, LOWEST, HIGHEST, 100_000))
         return [each for each in found if each.type == type_]
 
-    def told(self, type_: str) -> list[Any]:
+    def entry_data(self, type_: str) -> list[Any]:
         """The data of all entries of a type, oldest first."""
         return [msgspec.json.decode(each.data or "null") for each in self.entries(type_)]
 

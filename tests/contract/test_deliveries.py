@@ -194,7 +194,7 @@ def test_the_last_failure_ends_it_with_an_entry(post: Post, endpoint: Endpoint) 
     assert (post.queued(made), post.outcomes(made)) == (None, ["failed"] * 3)
     [entry] = post.entries("webhook.delivery.failed")
     assert (entry.subject, entry.actor, entry.matched) == (made, "gatepost", 0)
-    assert post.told("webhook.delivery.failed") == [
+    assert post.entry_data("webhook.delivery.failed") == [
         {
             "endpoint": endpoint.id,
             "event": ids.text("evt", record.event),
@@ -360,7 +360,7 @@ def test_the_third_interruption_in_a_row_uses_up_a_planned_attempt(post: Post, e
     post.claim()
     post.rescue()
     assert (post.ends([made]), post.outcomes(made)) == (["attempts_exhausted"], ["interrupted"] * 9)
-    assert [each["attempts"] for each in post.told("webhook.delivery.failed")] == [9]
+    assert [each["attempts"] for each in post.entry_data("webhook.delivery.failed")] == [9]
     assert post.tallied()["attempt interrupted"] == 9
 
 

@@ -52,7 +52,7 @@ def test_410_disables_the_endpoint_and_ends_that_delivery(post: Post, endpoint: 
     found = post.stored(endpoint)
     assert (found.status, found.disabled_reason, found.disabled_at) == ("disabled", "gone", post.watch())
     assert post.ends(made) == ["endpoint_gone", "endpoint_gone", None], "what is in flight is finished, and counts"
-    assert post.told("webhook.endpoint.disabled") == [
+    assert post.entry_data("webhook.endpoint.disabled") == [
         {"reason": "gone", "url": URL, "event_type": "invoice.paid", "response_code": 410}
     ]
     assert post.claim() == [], "the others are held"
@@ -114,7 +114,7 @@ def test_120_hours_without_a_success_disable(post: Post, endpoint: Endpoint) -> 
     post.attempt(None, "timeout")
     found = post.stored(endpoint)
     assert (found.status, found.disabled_reason, found.disabled_at) == ("disabled", "failing", post.watch())
-    assert [(each["reason"], each["event_type"]) for each in post.told("webhook.endpoint.disabled")] == [
+    assert [(each["reason"], each["event_type"]) for each in post.entry_data("webhook.endpoint.disabled")] == [
         ("failing", "invoice.paid")
     ]
 
@@ -216,9 +216,9 @@ def test_held_too_long_ends_in_slices_with_an_entry_each(later_post: Post) -> No
     assert [post.sweep(endpoint) for _ in range(4)] == [100, 100, 50, 0]
     assert set(post.ends(old)) == {"held_too_long"}
     assert post.ends(young) == [None] * 3
-    told = post.told("webhook.delivery.failed")
-    assert len(told) == 250
-    assert {(each["ended_reason"], each["attempts"], each["endpoint"]) for each in told} == {
+    result = post.entry_data("webhook.delivery.failed")
+    assert len(result) == 250
+    assert {(each["ended_reason"], each["attempts"], each["endpoint"]) for each in result} == {
         ("held_too_long", 0, endpoint.id)
     }
     assert {each.subject for each in post.entries("webhook.delivery.failed")} == set(old)
@@ -253,7 +253,7 @@ def test_a_suspended_account_holds_too(later_post: Post) -> None:
     post.forward(minutes=1, milliseconds=1)
     assert post.sweep(endpoint) == 2
     assert post.ends([tried, fresh]) == ["held_too_long"] * 2
-    assert [(each["attempts"], each["response_code"]) for each in post.told("webhook.delivery.failed")] == [
+    assert [(each["attempts"], each["response_code"]) for each in post.entry_data("webhook.delivery.failed")] == [
         (0, None), (1, 503),
     ]  # fmt: skip
     assert post.record(tried).last_code == 503

@@ -255,7 +255,7 @@ def test_locks_that_cannot_be_made(file: Sqlite, sqlite: Store) -> None:
 
 
 @contextmanager
-def as_somebody_without_rights() -> Iterator[None]:
+def as_unprivileged_user() -> Iterator[None]:
     """Permissions mean nothing to root, so root becomes nobody for a moment: the whole process, its threads too."""
     if os.geteuid() != 0:
         yield
@@ -278,7 +278,7 @@ def test_a_file_that_may_only_be_read(watch: FakeClock, monkeypatch: pytest.Monk
         if os.geteuid() == 0:
             os.chown(directory, getpwnam("nobody").pw_uid, -1)
         path = Path(directory) / "gatepost.db"
-        with as_somebody_without_rights(), closing_stores(Sqlite(path, watch)) as backend:
+        with as_unprivileged_user(), closing_stores(Sqlite(path, watch)) as backend:
             first = backend.open()
             first.migrate()
             account = new_account(first)
@@ -545,9 +545,9 @@ def test_an_address_that_is_none(watch: FakeClock) -> None:
             backend.open().migrate,
             lambda: backend.open().run_now(lambda tx: account_rows.page(tx, "", 1)),
         ):
-            with pytest.raises(BadSetting, match="database: ") as told:
+            with pytest.raises(BadSetting, match="database: ") as raised:
                 attempt()
-            assert "hunter" not in str(told.value)
+            assert "hunter" not in str(raised.value)
 
 
 def test_a_server_that_stands_still(remote: Postgres, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:

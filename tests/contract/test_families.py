@@ -361,11 +361,11 @@ class Anything(RuleBasedStateMachine):
         if not hasattr(self, "account"):
             return
         found = self.stores[0].read_now(lambda tx: entry_rows.oldest(tx, self.account.id, LOWEST, HIGHEST, 100_000))
-        told = [(each.type, each.subject, msgspec.json.decode(each.data or "{}")) for each in found]
+        reported = [(each.type, each.subject, msgspec.json.decode(each.data or "{}")) for each in found]
         for line in self.lines:
-            issued = [subject for kind, subject, data in told if data.get("family") == line.id]
+            issued = [subject for kind, subject, data in reported if data.get("family") == line.id]
             assert len(issued) == len(set(issued)) == line.issued
-            ends = [kind for kind, subject, _ in told if subject == line.id]
+            ends = [kind for kind, subject, _ in reported if subject == line.id]
             assert ends.count("oauth.token.reused") == line.reused <= 1
             assert ends.count("oauth.token.revoked") <= 1
 

@@ -221,15 +221,15 @@ def using(account: str, name: str, label: str = "") -> Unit[str]:
         row, given = found
         assert given.details == SAID
         if row.ended_at is not None:
-            told = "ended"
+            result = "ended"
         elif row.number == 0:
             if not family_rows.rotate(tx, row, b"l" * 32, "", row.idle_ends_at):
                 raise Again("another was first")
-            told = "rotated"
+            result = "rotated"
         else:
-            told = "repeated"
-        make.record(tx, account, f"{name} {told} {label}")
-        return told
+            result = "repeated"
+        make.record(tx, account, f"{name} {result} {label}")
+        return result
 
     return unit
 
@@ -241,8 +241,8 @@ def test_of_many_at_once_one_rotates_and_all_are_on_record(store: Store, other: 
     now = store.read_now(lambda tx: family_rows.load(tx, kept.account, name))
     assert now is not None
     assert now.number == 1
-    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
-    assert sorted(told) == [f"{name} repeated "] * (MANY - 1) + [f"{name} rotated "]
+    result = store.read_now(lambda tx: make.subjects(tx, kept.account))
+    assert sorted(result) == [f"{name} repeated "] * (MANY - 1) + [f"{name} rotated "]
 
 
 def test_many_families_rotate_in_one_commit_while_some_end(
@@ -259,9 +259,9 @@ def test_many_families_rotate_in_one_commit_while_some_end(
 
     def ending(name: str) -> Unit[str]:
         def unit(tx: Tx) -> str:
-            told = "ended it" if family_rows.end(tx, kept.account, name, "why") else "was over"
-            make.record(tx, kept.account, f"{name} {told} ")
-            return told
+            result = "ended it" if family_rows.end(tx, kept.account, name, "why") else "was over"
+            make.record(tx, kept.account, f"{name} {result} ")
+            return result
 
         return unit
 
@@ -271,15 +271,15 @@ def test_many_families_rotate_in_one_commit_while_some_end(
         asked += [(ending(row.id), None)] * (number % 2)
     outcomes = run_wanting([store, other], asked)
     assert parallel.failures(outcomes) == []
-    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
-    assert len(told) == len(asked)
+    result = store.read_now(lambda tx: make.subjects(tx, kept.account))
+    assert len(result) == len(asked)
     for number, row in enumerate(rows):
         now = store.read_now(lambda tx, row=row: family_rows.load(tx, kept.account, row.id))  # type: ignore[misc]
         assert now is not None
-        said = [each.split(" ", 1)[1].strip() for each in told if each.startswith(row.id)]
-        assert said.count("rotated") == now.number <= 1
-        assert said.count("ended it") == number % 2 == (now.ended_at is not None)
-        assert now.number == 1 or "ended" in said
+        output = [each.split(" ", 1)[1].strip() for each in result if each.startswith(row.id)]
+        assert output.count("rotated") == now.number <= 1
+        assert output.count("ended it") == number % 2 == (now.ended_at is not None)
+        assert now.number == 1 or "ended" in output
 
 
 def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, other: Store, kept: Kept) -> None:
@@ -301,9 +301,9 @@ def test_who_wants_a_family_decides_by_definitions_as_they_are(store: Store, oth
     assert run_wanting([store], [(unit, wanted)]) == [True], "and now it is remembered"
     other.run_now(suspend)
     assert run_wanting([store], [(unit, wanted)]) == [False]
-    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
+    result = store.read_now(lambda tx: make.subjects(tx, kept.account))
     expected = ["rotated active", "repeated active", "repeated suspended"]
-    assert sorted(told) == sorted(f"{kept.family.id} {each}" for each in expected)
+    assert sorted(result) == sorted(f"{kept.family.id} {each}" for each in expected)
 
 
 def test_who_cannot_say_what_it_wants_runs_all_the_same(store: Store, kept: Kept) -> None:
@@ -484,8 +484,8 @@ def test_many_consents_end_exactly_once(store: Store, other: Store, kept: Kept, 
         return revocation.end_consents(tx, account, "why", Origin("test"), person=PERSON, client=None)
 
     assert sum(parallel.run([store, other], [end] * 4)) == 451
-    told = store.read_now(lambda tx: make.subjects(tx, kept.account))
-    assert sorted(told) == sorted([kept.consent.id, *(each.id for each in many)])
+    result = store.read_now(lambda tx: make.subjects(tx, kept.account))
+    assert sorted(result) == sorted([kept.consent.id, *(each.id for each in many)])
     assert (
         store.read_now(lambda tx: [each for one in many for each in family_rows.of_consent(tx, kept.account, one.id)])
         == []

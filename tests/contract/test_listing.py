@@ -205,17 +205,17 @@ def test_every_page_is_read_from_its_index_in_order(world: World, backend: Backe
         backend.execute(f"UPDATE pg_class SET reltuples = 5000000 WHERE oid = '{table}'::regclass")
     for (each, index), newest in itertools.product(PLANS, (True, False)):
         plan = plans(world, DeliveryFilter(**each), newest=newest)
-        said = "\n".join(plan)
+        output = "\n".join(plan)
         if not postgres:
             table, _, name = index.partition("_pkey")
-            assert ("PRIMARY KEY" if "_pkey" in index else f"COVERING INDEX {name or table}") in said, (each, said)
-            assert "TEMP B-TREE" not in said, (each, said)
-            assert not [line for line in plan if line.startswith("SCAN ") and line not in ON_OUR_OWN], (each, said)
+            assert ("PRIMARY KEY" if "_pkey" in index else f"COVERING INDEX {name or table}") in output, (each, output)
+            assert "TEMP B-TREE" not in output, (each, output)
+            assert not [line for line in plan if line.startswith("SCAN ") and line not in ON_OUR_OWN], (each, output)
         else:
-            assert f" using {index} " in said or not analysed, (each, said)  # of a new table it cannot tell
-            assert "Sort" not in said, (each, said)
-            assert "Seq Scan on deliveries" not in said, (each, said)
-            assert "Seq Scan on queue" not in said, (each, said)
+            assert f" using {index} " in output or not analysed, (each, output)  # of a new table it cannot tell
+            assert "Sort" not in output, (each, output)
+            assert "Seq Scan on deliveries" not in output, (each, output)
+            assert "Seq Scan on queue" not in output, (each, output)
 
 
 ON_OUR_OWN = ("SCAN it", "SCAN codes", "SCAN CONSTANT ROW")  # what the query itself gives

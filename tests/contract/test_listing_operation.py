@@ -90,8 +90,8 @@ def test_a_retry_after_of_the_endpoint_shows(world: World, account: str, watch: 
     key = (world.raw, ids.raw(world.endpoints[0].id))
     later = START + 10 * 86_400_000
     world.store.run_now(lambda tx: health_rows.add_failures(tx, key, 1, START, later))
-    told = ask(world.store, account, filters=DeliveryFilter(status="pending"), limit=200)["data"]
-    for each in told:
+    result = ask(world.store, account, filters=DeliveryFilter(status="pending"), limit=200)["data"]
+    for each in result:
         waits = each["endpoint"]["id"] == world.endpoints[0].id
         assert (each["retries"]["plan"][0]["because"] == "retry_after") == waits
         assert (each["retries"]["next_at"] == clock.rfc3339(clock.from_milliseconds(later))) == waits

@@ -110,11 +110,11 @@ def test_a_role_publishes_for_its_account_alone(store: Store, account: str, back
     gatepost.publish(role, account=account, type="invoice.paid", data=2)
     role.commit()
     for name in (other.name, other.id, "nobody", "ACME", "acme "):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege) as told:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege) as raised:
             gatepost.publish(role, account=name, type="invoice.paid", data=3)
         role.rollback()
         assert re.fullmatch(
-            'new row violates row-level security policy .* for table "gatepost_outbox"', str(told.value)
+            'new row violates row-level security policy .* for table "gatepost_outbox"', str(raised.value)
         )
     assert move(store) == OutboxSlice(2, [])
     assert [each["data"] for each in recorded(store, account)[-2:]] == [1, 2]

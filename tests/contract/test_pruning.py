@@ -366,13 +366,13 @@ def test_what_was_pruned_is_not_missed(
     wide = msgspec.structs.replace(subscription, events=["account.*", "*"])
     store.run_now(lambda tx: subscription_rows.update(tx, wide))
     watch.forward(timedelta(minutes=5))
-    told = store.run_now(lambda tx: append_entry(tx, make.record(tx, account)._replace(
+    result = store.run_now(lambda tx: append_entry(tx, make.record(tx, account)._replace(
         id=ids.new_raw(), type="account.changed", keep_days=400, matched=0)))  # fmt: skip
     end(store, account, left(store, account))
     watch.forward(31 * DAY)
     prune(store, account)
     assert left(store, account) == []
-    assert [each.id for each in entries(store, account)] == [told.entry.id]
+    assert [each.id for each in entries(store, account)] == [result.entry.id]
     found = pruning.recount(store, account)
     assert (found.problem, found.entries, found.old) == ("", 1, 1)
 
@@ -425,8 +425,8 @@ def test_counts_by_the_minute_become_counts_by_the_hour(
     spans = backend.execute("SELECT span, count(*), sum(count) FROM tallies GROUP BY span ORDER BY span")
     assert [(span, rows, int(total)) for span, rows, total in spans] == [(60, 1, 1), (3600, 20, 60 * 20 * 2)]
     start, end_ = clock.seconds(hour), clock.seconds(now) + 1
-    told = store.read_now(lambda tx: tallies.load(tx, account, start, end_))
-    assert sorted(each for each in told if each[1] != "made") == sorted((start, f"ms {n}", 120) for n in range(20))
+    result = store.read_now(lambda tx: tallies.load(tx, account, start, end_))
+    assert sorted(each for each in result if each[1] != "made") == sorted((start, f"ms {n}", 120) for n in range(20))
 
 
 def test_counts_are_forgotten_in_the_end(store: Store, account: str, watch: FakeClock, backend: Backend) -> None:

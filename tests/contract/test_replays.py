@@ -147,8 +147,8 @@ def test_a_replay_goes_in_slices_and_has_no_cap(post: Post, other: Store, backen
     assert post.store.read_now(replay_rows.running) == []
     assert not post.store.run_now(lambda tx: replay.run_slice(tx, account, job)), "it does not begin again"
     assert len(made_by(backend, "replay")) == post.tallied()["made"] == 450
-    [told] = post.told("webhook.replay.ended")
-    assert (told["subscription"], told["made"]) == (subscription.id, 450)
+    [result] = post.entry_data("webhook.replay.ended")
+    assert (result["subscription"], result["made"]) == (subscription.id, 450)
     assert len(post.claim()) == 450
 
 
@@ -277,7 +277,7 @@ def test_a_replay_ends_with_what_it_is_for(post: Post, backend: Backend, removed
     post.define(noun.define, {"id": gone, "status": "removed"})
     assert not post.store.run_now(lambda tx: replay.run_slice(tx, account, job))
     assert len(made_by(backend, "replay")) == 200
-    assert [each["made"] for each in post.told("webhook.replay.ended")] == [200]
+    assert [each["made"] for each in post.entry_data("webhook.replay.ended")] == [200]
 
 
 def test_a_replay_for_an_endpoint_that_stands_still_is_held(post: Post) -> None:

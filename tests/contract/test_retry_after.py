@@ -56,11 +56,11 @@ def planned(post: Post, delivery: str) -> tuple[str, str]:
     return retries["next_at"], retries["plan"][0]["because"]
 
 
-def shown(milliseconds: int) -> str:
+def text_of(milliseconds: int) -> str:
     return clock.rfc3339(clock.from_milliseconds(milliseconds))
 
 
-def asked_to_wait(post: Post, seconds: int = 600, claims: int = 1) -> list[Claim]:
+def receive_retry_after(post: Post, seconds: int = 600, claims: int = 1) -> list[Claim]:
     """The first of some attempts that began together is answered by 429; the others are still under way."""
     first, *others = post.claim(limit=claims)
     post.settle(post.result(first, 429, retry_after=str(seconds)))
@@ -81,7 +81,7 @@ def test_it_is_kept_for_the_whole_endpoint_and_the_plan_stays(
     queued, health = post.waiting(made), post.health(endpoint)
     assert (queued.due, queued.because, queued.planned_at) == (by_plan, "schedule", max(by_plan, until))
     assert planned(post, made) == (
-        (shown(until), "retry_after") if until > by_plan else (shown(by_plan), "schedule")
+        (text_of(until), "retry_after") if until > by_plan else (text_of(by_plan), "schedule")
     )  # fmt: skip
     assert health is not None
     assert health.not_before == (clock.from_milliseconds(until) if asked else None)
@@ -103,7 +103,7 @@ def test_the_longest_of_several_counts(post: Post, endpoint: Endpoint) -> None:
 def test_the_endpoint_says_how_much_is_too_much(post: Post, endpoint: Endpoint, most: int) -> None:
     post.redefine(endpoint, max_retry_after=most)
     post.deliver()
-    asked_to_wait(post, 7200)
+    receive_retry_after(post, 7200)
     health = post.health(endpoint)
     assert health is not None
     assert health.not_before == post.watch() + timedelta(seconds=min(most, 7200))
@@ -126,20 +126,20 @@ def test_a_success_of_an_attempt_that_began_earlier_does_not_lift_it(
     assert post.record(second).status == "succeeded"
     health = post.health(endpoint)
     assert health == (0, None, clock.from_milliseconds(until)), "it succeeded, and asked for time"
-    assert planned(post, first) == planned(post, third) == (shown(until), "retry_after")
+    assert planned(post, first) == planned(post, third) == (text_of(until), "retry_after")
     post.forward(seconds=598, milliseconds=999)
     assert post.claim() == [], "the store decides, whatever a worker remembers"
     post.forward(milliseconds=1)
     claims = {ids.text("dlv", each.key[1]): each.attempt for each in post.claim()}
     assert set(claims) == {first, third}
     assert (claims[third].waited_for, claims[third].waited_ms) == ("retry_after", 600_000)
-    assert record(post, first)["attempts"][1]["planned_at"] == shown(until), "as it was shown"
+    assert record(post, first)["attempts"][1]["planned_at"] == text_of(until), "as it was shown"
 
 
 def test_a_claim_tells_the_worker_until_when_to_wait(post: Post, endpoint: Endpoint) -> None:
     """One that was started again, or another one, knows nothing of it."""
     post.deliver(2)
-    asked_to_wait(post)
+    receive_retry_after(post)
     found: Claimed = post.store.run_now(lambda tx: claim_all(tx, WORKER, 10))
     assert found.claims == []
     assert {each.not_before for each in found.lanes} == {post.now + 600_000}
@@ -151,7 +151,7 @@ def test_a_claim_tells_the_worker_until_when_to_wait(post: Post, endpoint: Endpo
 @pytest.mark.parametrize("members", [{"status": "active"}, {"status": None}, {"status": "active", "timeout": 5}])
 def test_defining_the_endpoint_as_active_lifts_it(post: Post, endpoint: Endpoint, members: dict[str, Any]) -> None:
     first, second = post.deliver(2)
-    asked_to_wait(post)
+    receive_retry_after(post)
     post.redefine(endpoint, description="not a word about its status")
     assert post.claim() == []
     by_plan = post.waiting(first).due
@@ -160,32 +160,32 @@ def test_defining_the_endpoint_as_active_lifts_it(post: Post, endpoint: Endpoint
     assert health is not None
     assert health.not_before is None
     assert health.consecutive_failures == 1, "the failures are still failures"
-    assert post.told("webhook.endpoint.changed")[-1]["changed"] == [*list(members)[1:], "retry_after_until"]
-    assert planned(post, first) == (shown(by_plan), "schedule")
+    assert post.entry_data("webhook.endpoint.changed")[-1]["changed"] == [*list(members)[1:], "retry_after_until"]
+    assert planned(post, first) == (text_of(by_plan), "schedule")
     assert [ids.text("dlv", each.key[1]) for each in post.claim()] == [second]
     post.until_due(first)
     post.claim()
-    assert record(post, first)["attempts"][1]["planned_at"] == shown(by_plan)
+    assert record(post, first)["attempts"][1]["planned_at"] == text_of(by_plan)
     assert record(post, first)["attempts"][1]["waited"] == {"for": "plan", "ms": 0}
 
 
 def test_nothing_is_written_where_there_is_nothing_to_lift(post: Post, endpoint: Endpoint) -> None:
     post.deliver()
-    asked_to_wait(post, 60)
+    receive_retry_after(post, 60)
     post.forward(seconds=60)
     post.redefine(endpoint, description="now it has a secret too")
     post.redefine(endpoint, status="active")
-    assert len(post.told("webhook.endpoint.changed")) == 1
+    assert len(post.entry_data("webhook.endpoint.changed")) == 1
 
 
 def test_resuming_lifts_it_too(post: Post, endpoint: Endpoint) -> None:
     first, second = post.deliver(2)
-    asked_to_wait(post)
+    receive_retry_after(post)
     post.redefine(endpoint, status="disabled")
     assert post.health(endpoint) is not None
     post.redefine(endpoint, status="active")
     assert post.health(endpoint) is None
-    assert planned(post, first) == (shown(post.waiting(first).due), "schedule")
+    assert planned(post, first) == (text_of(post.waiting(first).due), "schedule")
     assert [ids.text("dlv", each.key[1]) for each in post.claim()] == [second]
 
 

@@ -17,8 +17,8 @@ from tests.differential.shape import (
     header,
     key,
     named,
-    nobody,
     par,
+    unauthenticated,
     userinfo,
 )
 from tests.differential.sides import OTHER_KEY, PROOF_KEY, Side, thumbprint
@@ -190,8 +190,8 @@ def pushed_with(proof: Value, **changes: Any) -> Bad:
 
 
 PUSHES: dict[str, Bad] = {
-    "nothing shown": par(by=nobody),
-    "nothing shown, and no client_id": par(by=nobody, client_id=None),
+    "nothing shown": par(by=unauthenticated),
+    "nothing shown, and no client_id": par(by=unauthenticated, client_id=None),
     "a client nobody knows": par(by=header("nobody:secret"), client_id=None),
     "a wrong secret": par(by=wrong()),
     "a wrong assertion": par("key", key(lambda side: side.assertion(OTHER_KEY))),
@@ -250,7 +250,7 @@ def of_revoked_family(side: Side) -> str:
 
 
 BOTH: dict[str, Callable[[str], Bad]] = {
-    "nothing shown": lambda path: about(path, SOME_TOKEN, nobody),
+    "nothing shown": lambda path: about(path, SOME_TOKEN, unauthenticated),
     "a client nobody knows": lambda path: about(path, SOME_TOKEN, header("nobody:secret")),
     "a wrong secret": lambda path: about(path, SOME_TOKEN, wrong()),
     "a wrong assertion": lambda path: about(path, SOME_TOKEN, key(lambda side: side.assertion(OTHER_KEY))),

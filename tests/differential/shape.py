@@ -39,7 +39,7 @@ class Bad(NamedTuple):
 # --- clients showing who they are
 
 
-def nobody(_side: Side) -> Shown:
+def unauthenticated(_side: Side) -> Shown:
     return Shown()
 
 
@@ -106,7 +106,7 @@ def token(base: Mapping[str, Value] = MACHINE, by: By | None = None, **changes: 
 
 def authorize(role: str = "basic", **changes: Any) -> Bad:
     asked = {name: _part(role, name) for name in _ASKED}
-    return _changed(Bad("/oauth/authorize", asked, nobody, method="GET", in_query=True, role=role), changes)
+    return _changed(Bad("/oauth/authorize", asked, unauthenticated, method="GET", in_query=True, role=role), changes)
 
 
 def par(role: str = "basic", by: By | None = None, **changes: Any) -> Bad:
@@ -129,7 +129,7 @@ def about(path: str, of: Value, by: By | None = None, **changes: Any) -> Bad:
     return _changed(Bad(f"/oauth/{path}", {"token": of}, by or basic()), changes)
 
 
-def userinfo(by: By = nobody, **changes: Any) -> Bad:
+def userinfo(by: By = unauthenticated, **changes: Any) -> Bad:
     return _changed(Bad("/oauth/userinfo", {}, by, method="GET"), changes)
 
 

@@ -175,8 +175,8 @@ class Side:
             if to.startswith((LOGIN_URL, f"{self.url}/interaction/")):
                 return Answer("303 login", LOGIN_URL)
             parts = urlsplit(to)
-            told = dict(parse_qsl(parts.query)) | dict(parse_qsl(parts.fragment))
-            return Answer(f"{status} to client: {told.get('error', 'code')}", to)
+            result = dict(parse_qsl(parts.query)) | dict(parse_qsl(parts.fragment))
+            return Answer(f"{status} to client: {result.get('error', 'code')}", to)
         kind = response.headers.get_content_type()
         if kind == "text/html":
             page = _Form()
@@ -196,11 +196,11 @@ class _Form(HTMLParser):
         self.action, self.inputs = "", dict[str, str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
+        result = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self.action = told["action"]
+            self.action = result["action"]
         elif tag == "input":
-            self.inputs[told["name"]] = told["value"]
+            self.inputs[result["name"]] = result["value"]
 
 
 def ours(gatepost: Service) -> Side:
@@ -208,9 +208,9 @@ def ours(gatepost: Service) -> Side:
     clients = {role: platform.define(**({"scope": SCOPES} | members)) for role, members in CLIENTS.items()}
 
     def signs_in(browser: Browser, answer: requests.Response) -> str:
-        _, told = redirect_target(answer)
+        _, query = redirect_target(answer)
         _, back = redirect_target(
-            platform.submit_handoff(browser, platform.handoff(decode_jwt(told["interaction"])[1]))
+            platform.submit_handoff(browser, platform.handoff(decode_jwt(query["interaction"])[1]))
         )
         return back["code"]
 
@@ -226,14 +226,14 @@ def theirs(like: Side) -> Iterator[Side]:
         | ({"client_secret": like.clients[role].secret} if like.clients[role].secret else {})
         for role, members in CLIENTS.items()
     ]
-    told = {
+    result = {
         "clients": clients,
         "scopes": SCOPES.split(),
         "resource": {"uri": like.api, "scope": "things:read things:write"},
     }
     oidc_provider.install()
     port = free_port()
-    command = ["node", "--no-warnings", shutil.copy(PROVIDER, oidc_provider.FOLDER), str(port), json.dumps(told)]
+    command = ["node", "--no-warnings", shutil.copy(PROVIDER, oidc_provider.FOLDER), str(port), json.dumps(result)]
 
     def signs_in(browser: Browser, answer: requests.Response) -> str:
         while not answer.headers["Location"].startswith((CALLBACK, LOOPBACK)):

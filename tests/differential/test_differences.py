@@ -78,8 +78,8 @@ RIGHT: dict[str, tuple[Bad, str]] = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_request_is_right_for_both(both: Both, name: str) -> None:
-    right, told = RIGHT[name]
-    assert (answer(both.ours, right).told, answer(both.theirs, right).told) == (told, told)
+    right, result = RIGHT[name]
+    assert (answer(both.ours, right).told, answer(both.theirs, right).told) == (result, result)
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -24,9 +24,9 @@ from tests.differential.shape import (
     header,
     key,
     named,
-    nobody,
     post,
     token,
+    unauthenticated,
 )
 from tests.differential.sides import OTHER_KEY, PROOF_KEY, RSA, Side, thumbprint
 from tests.login import VERIFIER, challenge
@@ -119,7 +119,7 @@ def raw_basic(change: Callable[[str], str]) -> By:
 
 
 SHOWN: dict[str, Bad] = {
-    "nothing shown": token(MACHINE, nobody),
+    "nothing shown": token(MACHINE, unauthenticated),
     "a client nobody knows": token(MACHINE, header("nobody:secret")),
     "a wrong secret": token(MACHINE, wrong()),
     "no secret": token(MACHINE, basic(secret="")),
@@ -158,7 +158,7 @@ SHOWN: dict[str, Bad] = {
     ),
     "by post and by an assertion": token(MACHINE, post(client_assertion="a.b.c", client_assertion_type=ASSERTION_TYPE)),
     "by basic, with another client_id": token(MACHINE, lambda side: basic(client_id=side.clients["other"].id)(side)),
-    "a public client nobody knows": token(CODE, nobody, client_id="nobody"),
+    "a public client nobody knows": token(CODE, unauthenticated, client_id="nobody"),
     "a public client with a secret": token(CODE, named("public", client_secret="secret")),
     "a public client by basic": token(CODE, wrong("public")),
     "a client with a secret that shows none": token(MACHINE, named("basic")),
@@ -189,8 +189,8 @@ def asserted(made: Callable[[Side], str], **form: Value) -> Bad:
 def twice_used(side: Side) -> str:
     made = side.assertion()
     first = key(lambda _side: made)(side).form
-    told = side.post("tokens", {**first, "grant_type": "client_credentials", "scope": "things:read"})
-    assert told.status_code == 200, told.text
+    result = side.post("tokens", {**first, "grant_type": "client_credentials", "scope": "things:read"})
+    assert result.status_code == 200, result.text
     return made
 
 
@@ -292,9 +292,9 @@ def refreshed(side: Side, role: str = "basic", proof: bool = False) -> list[str]
     """A refresh token, what it was exchanged for, and so on: the last one is good."""
     found = [str(side.tokens(role, side.proof() if proof else "")["refresh_token"])]
     for _ in range(2):
-        told = side.post("tokens", {"grant_type": "refresh_token", "refresh_token": found[-1]}, role)
-        assert told.status_code == 200, told.text
-        found.append(str(told.json()["refresh_token"]))
+        result = side.post("tokens", {"grant_type": "refresh_token", "refresh_token": found[-1]}, role)
+        assert result.status_code == 200, result.text
+        found.append(str(result.json()["refresh_token"]))
     return found
 
 
@@ -356,7 +356,7 @@ def proved(proof: Value, role: str = "basic") -> Bad:
     return token(MACHINE, basic(role), headers=(("DPoP", proof),))
 
 
-def shown_before(side: Side) -> str:
+def used_proof(side: Side) -> str:
     proof = side.proof()
     assert side.machine(proof=proof).status_code == 200
     return proof
@@ -399,7 +399,7 @@ PROVED: dict[str, Bad] = {
     "no nonce": proved(lambda side: side.proof(nonce=None)),
     "another nonce": proved(lambda side: side.proof(nonce="a nonce of somebody's")),
     "nonce is a number": proved(lambda side: side.proof(nonce=5)),
-    "shown before": proved(shown_before),
+    "shown before": proved(used_proof),
     "a client that must, with a proof that does not hold": proved(lambda side: side.proof(htm="GET"), "bound"),
 }
 

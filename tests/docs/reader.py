@@ -82,12 +82,12 @@ class Reader:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
-            printed, said = shell.communicate(timeout=240)
+            printed, output = shell.communicate(timeout=240)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
             shell.communicate()
-        return subprocess.CompletedProcess(command, shell.returncode, printed, said)
+        return subprocess.CompletedProcess(command, shell.returncode, printed, output)
 
     def prepare_client(self, name: str, first: Client) -> str:
         """Return the variables that a guide expects from the token tutorial, for a new client."""

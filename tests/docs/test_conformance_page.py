@@ -11,7 +11,7 @@ from tests.docs.pages import REFERENCE, bare, cells, first_column, section
 PAGE = REFERENCE / "conformance.md"
 
 
-def told(plan: Plan) -> list[tuple[str, str, str]]:
+def table_rows(plan: Plan) -> list[tuple[str, str, str]]:
     """Return the rows of the plan's table: module, outcome, reason."""
     lines = section(PAGE, plan.title).splitlines()
     start = lines.index("| module | outcome | why |") + 2
@@ -21,7 +21,7 @@ def told(plan: Plan) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_every_module_is_listed(plan: Plan) -> None:
-    assert told(plan) == [(name, module.outcome, module.why) for name, module in plan.modules.items()]
+    assert table_rows(plan) == [(name, module.outcome, module.why) for name, module in plan.modules.items()]
     run = f"with {plan.variant}." if plan.variant else "takes no variants."
     assert f"`{plan.name}` {run}" in section(PAGE, plan.title)
 

@@ -38,8 +38,8 @@ def every_metric() -> set[str]:
 @every_page
 def test_metrics_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    told = set(re.findall(r"(?<![\w/])gatepost_[a-z_]+[a-z]", text)) - {"gatepost_outbox"}
-    assert told <= every_metric(), named(page)
+    result = set(re.findall(r"(?<![\w/])gatepost_[a-z_]+[a-z]", text)) - {"gatepost_outbox"}
+    assert result <= every_metric(), named(page)
 
 
 @every_page
@@ -93,9 +93,9 @@ def test_urls_exist(page: Path) -> None:
     from gatepost.web.app import ROUTES
 
     text = page.read_text("utf-8")
-    told = set(re.findall(r"(?<![\w.])(/(?:oauth|webhooks|\.well-known)/[a-z-]+)", text))
+    result = set(re.findall(r"(?<![\w.])(/(?:oauth|webhooks|\.well-known)/[a-z-]+)", text))
     elsewhere = {"/.well-known/jwks"} | ({"/oauth/authorization"} if "differences" in page.name else set())
-    assert told - elsewhere <= set(ROUTES), f"{named(page)}: {told - set(ROUTES)}"
+    assert result - elsewhere <= set(ROUTES), f"{named(page)}: {result - set(ROUTES)}"
 
 
 def test_the_checks_can_fail() -> None:

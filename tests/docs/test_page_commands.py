@@ -80,9 +80,9 @@ def test_the_webhook_tutorial_works(reader: Reader) -> None:
     retries = waiting["data"][0]["retries"]
     assert [each["because"] for each in retries["plan"]] == ["schedule", "schedule"]
     assert retries["next_at"] == retries["plan"][0]["at"]
-    [told, after] = re.findall(r"^dlv_\w+ delivers .*?(?=^\S+_|\Z)", printed, re.MULTILINE | re.DOTALL)[:2]
-    assert "responded 503" in told
-    assert "attempt 2 is planned" in told
+    [result, after] = re.findall(r"^dlv_\w+ delivers .*?(?=^\S+_|\Z)", printed, re.MULTILINE | re.DOTALL)[:2]
+    assert "responded 503" in result
+    assert "attempt 2 is planned" in result
     assert "responded 204" in after
     assert "(delivered)" in after
 
@@ -113,9 +113,9 @@ def test_the_first_start_prints_what_the_pages_show(reader: Reader) -> None:
     account = accounts.Account("acc_…", accounts.FIRST, clock.EPOCH)
     default = Settings()
     where = f"console {pages.address(default.ops_host, default.ops_port)}\nready {DEFAULT_URL}\n"
-    said = welcome(CreatedAccount(account, "cli_…", Secret("gps_…"))) + where
-    assert said in blocks(ROOT / "README.md", "text")
-    assert said in blocks(DOCS / "tutorial" / "first-token.md", "text")
+    output = welcome(CreatedAccount(account, "cli_…", Secret("gps_…"))) + where
+    assert output in blocks(ROOT / "README.md", "text")
+    assert output in blocks(DOCS / "tutorial" / "first-token.md", "text")
 
 
 def test_the_rotation_guide_works(reader: Reader, first: Client) -> None:
@@ -299,10 +299,10 @@ def test_the_node_example_verifies_tokens(reader: Reader, tmp_path: Path) -> Non
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     [snippet] = blocks(HOW_TO / "verify-tokens.md", "js")
     audience = "https://verify-node.example.com"
-    told = snippet.replace(DEFAULT_URL, reader.service.url).replace("https://api.example.com", audience)
+    result = snippet.replace(DEFAULT_URL, reader.service.url).replace("https://api.example.com", audience)
     each = "console.log(await verify(token, scope).then((it) => it.scope, () => 'refused'));"
     tell = f"for (const [token, scope] of JSON.parse(process.argv[2])) {each}\n"
-    (tmp_path / "verify.mjs").write_text(told + tell)
+    (tmp_path / "verify.mjs").write_text(result + tell)
     token, other = tokens_to_verify(reader.service, "verify-node")
     tried = [(token, "read"), (token, "delete"), (other, "read"), (token[:-8] + "AAAAAAAA", "read")]
     done = subprocess.run(

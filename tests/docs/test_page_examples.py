@@ -218,8 +218,8 @@ def test_the_ledger_names_no_person(seen: Seen) -> None:
 def test_webhook_refusals_are_recorded_as_documented(seen: Seen) -> None:
     recorded = {each["id"]: each for each in seen.entries}
     types = {recorded[event]["type"] for event in seen.refused.values()}
-    told = {code for code in inline_code(EVENTS) if code.startswith("webhook.") and code.endswith(".refused")}
-    assert types == told
+    result = {code for code in inline_code(EVENTS) if code.startswith("webhook.") and code.endswith(".refused")}
+    assert types == result
 
 
 def test_webhook_responses_match_the_examples(seen: Seen) -> None:
@@ -290,8 +290,8 @@ def test_metrics_match_the_table(reader: Reader, seen: Seen) -> None:
     assert seen.entries, "something was counted"
     served = requests.get(f"{reader.service.ops}/metrics", timeout=LIMIT).text
     found = set(re.findall(r"^# TYPE (gatepost_\w+)", served, re.MULTILINE))
-    told = re.findall(r"^\| `(gatepost_\w+)", prose(REFERENCE / "metrics.md"), re.MULTILINE)
-    assert {name for name in found if not name.endswith("_created")} == set(told)
+    result = re.findall(r"^\| `(gatepost_\w+)", prose(REFERENCE / "metrics.md"), re.MULTILINE)
+    assert {name for name in found if not name.endswith("_created")} == set(result)
 
 
 def test_the_operations_plane_requires_its_own_host(reader: Reader) -> None:

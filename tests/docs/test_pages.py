@@ -160,8 +160,8 @@ def test_make_does_what_the_readme_says(target: str, runs: str) -> None:
     """Compared with a dry run, as if everything were installed."""
     stamps = [f"--old-file=.venv/{name}.stamp" for name in ("run", "test")]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
-    told = subprocess.run(
+    result = subprocess.run(
         ["make", "--dry-run", *stamps, target], cwd=ROOT, env=clean, check=True, capture_output=True, text=True
     )
-    assert told.stdout.startswith(f".venv/bin/{runs}"), told.stdout
+    assert result.stdout.startswith(f".venv/bin/{runs}"), result.stdout
     assert target in first_column(ROOT / "README.md", "command", "what it does")[["serve", "test"].index(target)]

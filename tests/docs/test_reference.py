@@ -101,9 +101,9 @@ def test_the_picture_shows_the_current_demo() -> None:
 
 def test_service_settings() -> None:
     defaults = msgspec.structs.asdict(settings.Settings())
-    told = {bare(row[0]): row for row in rows(REFERENCE / "settings.md", "setting", "default", "flag")}
-    assert list(told) == list(defaults)
-    for name, (_, default, flag, meaning) in told.items():
+    result = {bare(row[0]): row for row in rows(REFERENCE / "settings.md", "setting", "default", "flag")}
+    assert list(result) == list(defaults)
+    for name, (_, default, flag, meaning) in result.items():
         text = "" if default == "none" else bare(default)
         assert settings.load({}, {settings.PREFIX + name.upper(): text} if text else {}) == settings.Settings()
         assert bool(text) == (defaults[name] not in ("", [], {})), name
@@ -115,9 +115,9 @@ def test_service_settings() -> None:
 
 def test_account_settings() -> None:
     """The default in the table parses to the default in the code, and the bounds are the same text."""
-    told = {bare(row[0]): row for row in rows(REFERENCE / "settings.md", "setting", "default", "bounds")}
-    assert list(told) == list(accounts.SETTINGS)
-    for name, (_, default, bounds, meaning) in told.items():
+    result = {bare(row[0]): row for row in rows(REFERENCE / "settings.md", "setting", "default", "bounds")}
+    assert list(result) == list(accounts.SETTINGS)
+    for name, (_, default, bounds, meaning) in result.items():
         setting = accounts.SETTINGS[name]
         assert bounds == setting.bounds
         assert meaning, f"{name}: say what it means"
@@ -146,8 +146,8 @@ def code_files() -> list[Path]:
 
 def test_errors() -> None:
     page = REFERENCE / "errors.md"
-    told = {bare(row[0]): (int(row[1]), row[2]) for row in rows(page, "code", "status", "meaning")}
-    assert told == ERRORS
+    result = {bare(row[0]): (int(row[1]), row[2]) for row in rows(page, "code", "status", "meaning")}
+    assert result == ERRORS
     assert set(ERRORS) <= anchors(page)
     path, _, fragment = responses.ERRORS_PAGE.partition("#")
     assert (path.removesuffix(".html"), fragment) == (f"/{page.relative_to(DOCS).with_suffix('').as_posix()}", "")
@@ -159,9 +159,9 @@ def test_every_error_is_used() -> None:
 
 
 def test_event_types() -> None:
-    told = rows(EVENTS, "type", "about", "written when")
-    assert [bare(row[0]) for row in told] == list(entries.TYPES)
-    assert all(row[1] and row[2] for row in told), "say what it is about, and when it is written"
+    result = rows(EVENTS, "type", "about", "written when")
+    assert [bare(row[0]) for row in result] == list(entries.TYPES)
+    assert all(row[1] and row[2] for row in result), "say what it is about, and when it is written"
     assert set(entries.TYPES) <= anchors(EVENTS)
     examples = {bare(row[0]): json.loads(bare(row[1])) for row in rows(EVENTS, "type", "example of `data`")}
     assert examples == entries.TYPES
@@ -175,8 +175,8 @@ def test_event_types() -> None:
 def test_paths() -> None:
     six = rows(HTTP, "method", "path", "what it is", "required scope")
     rest = rows(HTTP, "method", "path", "what it is", "who may call it")
-    told = {bare(row[1]): row[0].split(", ") for row in [*six, *rest]}
-    assert told == {path: list(route.methods) for path, route in ROUTES.items()}
+    result = {bare(row[1]): row[0].split(", ") for row in [*six, *rest]}
+    assert result == {path: list(route.methods) for path, route in ROUTES.items()}
     assert [bare(row[1]) for row in six] == [path for path, route in ROUTES.items() if route.kind == "operation"]
     assert [bare(row[1]) for row in rest[-3:]] == [path for path, route in ROUTES.items() if route.kind == "metadata"]
     defining = [each for each in vars(definitions).values() if isinstance(each, definitions.Operation)]
@@ -188,12 +188,12 @@ def test_paths() -> None:
 
 
 def test_operations_plane_paths() -> None:
-    told = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "purpose")}
+    result = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "purpose")}
     source = Path(plane.__file__).read_text()
     served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_TO_CONSOLE|console)', source), "GET")
     taken = re.findall(r'"(/[a-z./]+)": intake', Path(supervisor.__file__).read_text())
     assert taken
-    assert told == served | dict.fromkeys(taken, "POST")
+    assert result == served | dict.fromkeys(taken, "POST")
     assert http.SCOPE in section(HTTP, "Paths")
 
 
@@ -206,10 +206,10 @@ def test_members() -> None:
 
 
 def test_grant_types() -> None:
-    told = {bare(row[0]): row for row in rows(HTTP, "grant_type", "takes", "for")}
-    assert list(told) == list(GRANTS)
+    result = {bare(row[0]): row for row in rows(HTTP, "grant_type", "takes", "for")}
+    assert list(result) == list(GRANTS)
     for name, way in GRANTS.items():
-        assert set(way.parameters) <= set(re.findall(r"`(\w+)`", " ".join(told[name]))), name
+        assert set(way.parameters) <= set(re.findall(r"`(\w+)`", " ".join(result[name]))), name
     common = {"grant_type", "scope", "resource", "client_id", "client_secret", "client_assertion"}
     assert set(first_column(HTTP, "parameter", "value")) == {*common, "client_assertion_type"}
 
@@ -217,27 +217,27 @@ def test_grant_types() -> None:
 def test_authorization_parameters() -> None:
     lines = [line for line in section(HTTP, "Authorization").splitlines() if line.startswith("| `")]
     table = lines[: next(place for place, line in enumerate(lines) if line.startswith("| `request`, ")) + 1]
-    told = {name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    result = {name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])}
     source = inspect.getsource(request) + inspect.getsource(authorize_units)
     read = set(re.findall(r'(?:request|parameters)\.get\("(\w+)"', source)) | set(request.MAX_LENGTHS) | {"resource"}
-    assert told == read | {"display", "request_uri", "handoff"}
+    assert result == read | {"display", "request_uri", "handoff"}
 
 
 def test_the_cookie() -> None:
-    told = rows(HTTP, "base URL", "cookie")
+    result = rows(HTTP, "base URL", "cookie")
     names = [web_authorize.cookie_name(each) for each in ("https://auth.example.com", DEFAULT_URL)]
-    assert [bare(row[1]) for row in told] == names
+    assert [bare(row[1]) for row in result] == names
     source = inspect.getsource(web_authorize)
-    for row in told:
+    for row in result:
         [kind] = re.findall(r"`Path=/; HttpOnly; (.+?)`", row[1])
         assert f'"{kind}"' in source
 
 
 def test_rules() -> None:
-    told = first_column(HTTP, "rule", "condition")
+    result = first_column(HTTP, "rule", "condition")
     rules = GRANTS["client_credentials"].rules
     names = [rule.__name__ for rule in rules]
-    assert [name for name in told if name in names] == names
+    assert [name for name in result if name in names] == names
     example = json_with(HTTP, "decision")["rules"]
     meant = {rule.__name__: " ".join((rule.__doc__ or "").split()) for rule in rules}
     assert [(each["rule"], each["means"]) for each in example] == list(meant.items())[: len(example)]
@@ -247,8 +247,8 @@ def test_metadata() -> None:
     openid, other = discovery.openid_configuration(DEFAULT_URL), discovery.authorization_server(DEFAULT_URL)
     assert json_with(HTTP, "token_endpoint") == openid
     assert json_with(HTTP, "authorization_servers") == discovery.protected_resource(DEFAULT_URL)
-    [said] = re.findall(r"OpenID Connect's own: (.+?)\. ", section(HTTP, "Discovery"))
-    assert sorted(re.findall(r"`(\w+)`", said)) == sorted(name for name in openid if name not in other)
+    [output] = re.findall(r"OpenID Connect's own: (.+?)\. ", section(HTTP, "Discovery"))
+    assert sorted(re.findall(r"`(\w+)`", output)) == sorted(name for name in openid if name not in other)
 
 
 def test_error_examples() -> None:
@@ -288,11 +288,11 @@ def test_limits() -> None:
 
 def test_key_lifetimes() -> None:
     """Numbers in the text that depend on constants."""
-    told = {row[0]: row[2] for row in rows(HOW_TO / "rotate-secrets-and-keys.md", "status", "in the key set")}
-    assert told["announced"] == f"at least {signing_keys.ANNOUNCE.total_seconds() / 3600:.0f} hours"
-    assert told["active"].startswith(f"{signing_keys.ROTATE.days} days")
+    result = {row[0]: row[2] for row in rows(HOW_TO / "rotate-secrets-and-keys.md", "status", "in the key set")}
+    assert result["announced"] == f"at least {signing_keys.ANNOUNCE.total_seconds() / 3600:.0f} hours"
+    assert result["active"].startswith(f"{signing_keys.ROTATE.days} days")
     age, longest = signing_keys.JWKS_MAX_AGE.total_seconds() / 60, signing_keys.LONGEST_TOKEN.total_seconds() / 3600
-    assert told["retired"].startswith(f"{longest:.0f} hours and {age:.0f} minutes")
+    assert result["retired"].startswith(f"{longest:.0f} hours and {age:.0f} minutes")
     assert f"max-age={age * 60:.0f}" in " ".join(inline_code(HOW_TO / "verify-tokens.md"))
     assert len(SERVER_KEYS) == 3, "the pages say three"
     assert secret_rotation.OVERLAP.total_seconds() == 24 * 3600
@@ -301,9 +301,9 @@ def test_key_lifetimes() -> None:
 
 def test_chores() -> None:
     page = DOCS / "explanation" / "architecture.md"
-    told = {bare(row[0]): row for row in rows(page, "chore", "every", "does")}
-    assert told["seal"][1] == f"{chores.SEAL_EVERY} s"
-    assert all(row[2] for row in told.values()), "say what a chore does"
+    result = {bare(row[0]): row for row in rows(page, "chore", "every", "does")}
+    assert result["seal"][1] == f"{chores.SEAL_EVERY} s"
+    assert all(row[2] for row in result.values()), "say what a chore does"
     assert all(row[1] for row in rows(page, "in `gatepost/`", "contents")), "describe each folder and file"
     assert sqlite.MOST_UNITS == 200
     assert sqlite.LONGEST == 0.010

@@ -107,13 +107,13 @@ def answers(reader: Reader) -> Answers:
     tokens = platform.tokens(asked)
     machine = platform.define(grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
     own = reader.service.token(machine, "things:read")
-    told = requests.get(
+    result = requests.get(
         f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {tokens['access_token']}"}, timeout=LIMIT
     )
     return Answers(
         tokens,
         platform.post("par", **asked),
-        told.json(),
+        result.json(),
         platform.introspect(own, machine),
         platform.introspect(tokens["refresh_token"]),
         platform.authorize(Browser(), asked),
@@ -130,22 +130,22 @@ def test_responses_match_the_examples(answers: Answers) -> None:
 
 
 def test_response_members_match_the_tables(answers: Answers) -> None:
-    told = [
+    reported = [
         name for row in rows(HTTP, "member of the response", "present when") for name in re.findall(r"`(\w+)`", row[0])
     ]
-    assert set(answers.tokens) | {"issued_token_type"} == set(told)
+    assert set(answers.tokens) | {"issued_token_type"} == set(reported)
     [refresh] = [row for row in rows(HTTP, "token", "response", "available to") if "refresh" in row[0]]
     assert list(answers.refresh) == re.findall(r"`(\w+)`", refresh[1])
 
 
 def test_claims_match_the_tables(answers: Answers) -> None:
     claims = jwt.decode(answers.tokens["access_token"], options={"verify_signature": False})
-    told = {bare(row[0]) for row in rows(HTTP, "claim", "value")}
+    result = {bare(row[0]) for row in rows(HTTP, "claim", "value")}
     further = {name for row in rows(HTTP, "further claim", "value") for name in re.findall(r"`(\w+)`", row[0])}
-    assert told <= set(claims) <= told | further
+    assert result <= set(claims) <= result | further
     identity = jwt.decode(answers.tokens["id_token"], options={"verify_signature": False})
-    [said] = re.findall(r"It has (.+?), and the claims that", prose(HTTP))
-    named = set(re.findall(r"`(\w+)`", said))
+    [output] = re.findall(r"It has (.+?), and the claims that", prose(HTTP))
+    named = set(re.findall(r"`(\w+)`", output))
     assert {"acr", "amr"} <= named
     assert named - {"acr", "amr"} <= set(identity)
     assert set(identity) <= named, "the claims that the scope releases are at userinfo"
@@ -154,11 +154,11 @@ def test_claims_match_the_tables(answers: Answers) -> None:
 def test_responses_to_browsers_match_the_page(answers: Answers) -> None:
     headers = {name.lower() for name in answers.begun.headers}
     table = section(HTTP, "Headers").partition("Response headers:")[2]
-    told = {
+    result = {
         name.lower()
         for cell in re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
         for name in cell.strip("`").split("`, `")
     }
-    assert headers - told <= {"content-type", "content-length", "date", "server"}
+    assert headers - result <= {"content-type", "content-length", "date", "server"}
     assert {"location", "set-cookie", "content-security-policy", "referrer-policy"} <= headers
     assert "access-control-allow-origin" not in headers

@@ -62,8 +62,8 @@ def names(file: str) -> set[str]:
 
 @every_clause
 def test_the_file_cites_the_document(document: Any, clause: Any) -> None:
-    said = {name for name, _ in cited(text_of(clause.file))}
-    assert clause.document in said or any(word in text_of(clause.file) for word in document.cited)
+    output = {name for name, _ in cited(text_of(clause.file))}
+    assert clause.document in output or any(word in text_of(clause.file) for word in document.cited)
 
 
 @every_clause
@@ -102,8 +102,8 @@ def test_citations_are_parsed() -> None:
 
 
 def test_no_clause_is_repeated() -> None:
-    said = [(clause.document, clause.section, clause.does) for _, clause in CLAUSES]
-    assert len(said) == len(set(said)) >= 120
+    output = [(clause.document, clause.section, clause.does) for _, clause in CLAUSES]
+    assert len(output) == len(set(output)) >= 120
 
 
 def test_sections_are_in_order() -> None:

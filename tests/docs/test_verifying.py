@@ -86,8 +86,8 @@ def test_node(secret: webhook_signature.NewSecret, tmp_path: Path) -> None:
     }
     """
     (tmp_path / "verify.mjs").write_text(snippet.replace(SHOWN_SECRET, secret.shown) + tell)
-    told = run(["node", "verify.mjs", as_json(secret)], tmp_path)
-    assert told == [str(EVENT["words"]) if each.good else "refused" for each in requests(secret)]
+    result = run(["node", "verify.mjs", as_json(secret)], tmp_path)
+    assert result == [str(EVENT["words"]) if each.good else "refused" for each in requests(secret)]
 
 
 # The only type of net/http that the page uses: compiling that package takes most of a minute of CPU time.
@@ -148,8 +148,8 @@ func main() {
     )
     sent = json.dumps([{"Headers": headers, "Body": text} for headers, text in json.loads(as_json(secret))])
     here = {"GOCACHE": str(ROOT / ".cache" / "go"), "GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
-    told = run(["go", "run", ".", secret.shown, sent], tmp_path, here)
-    assert told == [str(each.good).lower() for each in requests(secret)]
+    result = run(["go", "run", ".", secret.shown, sent], tmp_path, here)
+    assert result == [str(each.good).lower() for each in requests(secret)]
 
 
 def as_json(secret: webhook_signature.NewSecret) -> str:

@@ -90,9 +90,9 @@ def test_patterns() -> None:
 
 
 def test_states_and_ends() -> None:
-    told = {bare(row[0]): row for row in rows(DELIVERIES, "status", "goes to", "meaning")}
-    assert list(told) == list(deliveries.TRANSITIONS)
-    assert all(row[2] for row in told.values()), "say what a state means"
+    result = {bare(row[0]): row for row in rows(DELIVERIES, "status", "goes to", "meaning")}
+    assert list(result) == list(deliveries.TRANSITIONS)
+    assert all(row[2] for row in result.values()), "say what a state means"
     assert first_column(DELIVERIES, "ended_reason", "status") == list(deliveries.ENDS)
     assert first_column(DELIVERIES, "because", "meaning") == list(deliveries.BECAUSE)
     failures = rows(DELIVERIES, "failure", "meaning")
@@ -103,11 +103,11 @@ def test_states_and_ends() -> None:
 def test_wait_reasons() -> None:
     """Every wait reason of the schedule is in the table."""
     source = inspect.getsource(schedule) + inspect.getsource(decide)
-    told = first_column(DELIVERIES, "waited for", "meaning")
-    assert set(told) == {
+    result = first_column(DELIVERIES, "waited for", "meaning")
+    assert set(result) == {
         word for word in ("plan", "rate_limit", "retry_after", "window", "turn") if f'"{word}"' in source
     }
-    assert set(re.findall(r'blocked = "(\w+)"', source)) <= set(told)
+    assert set(re.findall(r'blocked = "(\w+)"', source)) <= set(result)
 
 
 def test_numbers_in_the_text() -> None:
@@ -147,8 +147,8 @@ def test_numbers_in_the_text() -> None:
 
 
 def test_listing_limits() -> None:
-    told = {bare(row[0]): row[1] for row in rows(WEBHOOKS, "parameter", "value")}
-    assert [int(number) for number in re.findall(r"\d+", told["limit"])] == [
+    result = {bare(row[0]): row[1] for row in rows(WEBHOOKS, "parameter", "value")}
+    assert [int(number) for number in re.findall(r"\d+", result["limit"])] == [
         1,
         units_listing.MAX_LIMIT,
         units_listing.DEFAULT_LIMIT,
@@ -156,15 +156,17 @@ def test_listing_limits() -> None:
     text = section(WEBHOOKS, "GET /webhooks/deliveries")
     assert f"at most {listing.MAX_EXAMINED} records" in text
     assert f"over {units_listing.MAX_PAYLOAD // 1024**2} MiB" in text
-    assert set(re.findall(r"`(\w+)`", told["status"])) == set(deliveries.TRANSITIONS)
+    assert set(re.findall(r"`(\w+)`", result["status"])) == set(deliveries.TRANSITIONS)
     for query in (text for text in blocks(HOW_TO / "read-a-delivery.md", "sh") if "look '" in text):
         for asked in re.findall(r"look '(.+?)'", query):
             assert isinstance(web_deliveries.query(asked.encode()), units_listing.Query), asked
 
 
 def test_refused_addresses() -> None:
-    told = {ip_network(each) for row in rows(DELIVERIES, "what", "networks") for each in re.findall(r"`(.+?)`", row[1])}
-    assert told == {each.network for each in address_guard.SPECIAL}
+    result = {
+        ip_network(each) for row in rows(DELIVERIES, "what", "networks") for each in re.findall(r"`(.+?)`", row[1])
+    }
+    assert result == {each.network for each in address_guard.SPECIAL}
 
 
 @pytest.mark.parametrize("format_", ["standard", "cloudevents"])
@@ -176,8 +178,8 @@ def test_the_body_matches_the_example(format_: str) -> None:
     assert at is not None
     account = found.get("account") or found["source"].removeprefix("urn:gatepost:")
     data = json.dumps(found["data"], separators=(",", ":"))
-    told = EventMessage(account, found["id"], found["type"], clock.milliseconds(at), data)
-    assert message.body(told, format_).decode() + "\n" == example
+    result = EventMessage(account, found["id"], found["type"], clock.milliseconds(at), data)
+    assert message.body(result, format_).decode() + "\n" == example
 
 
 def test_the_headers_match_the_example() -> None:

@@ -77,9 +77,9 @@ def login_application(gatepost: Service, name: str, directory: Path) -> Iterator
     """With a key set as it prints it."""
     [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}/login"
-    told = run("login_application", "jwks", "--data", str(directory))
-    assert told.returncode == 0, told.stderr
-    platform = Platform(gatepost, name, f"login_url={url}", f"login_jwks={told.stdout}", key=key_in(directory))
+    result = run("login_application", "jwks", "--data", str(directory))
+    assert result.returncode == 0, result.stderr
+    platform = Platform(gatepost, name, f"login_url={url}", f"login_jwks={result.stdout}", key=key_in(directory))
     options = ("--account", platform.account, "--issuer", gatepost.url, "--port", str(port))
     with running("login_application", "serve", *options, "--data", str(directory)):
         yield LoginApplication(platform, url, directory)

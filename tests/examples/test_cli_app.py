@@ -64,8 +64,8 @@ class Setting:
             page = person.goes_to(url)
             assert "The command asks for access" in page.text
             assert person.signs_in(page, name).text == "Done. You may close this window."
-            printed, said = process.communicate(timeout=LIMIT)
-        assert process.returncode == 0, said
+            printed, output = process.communicate(timeout=LIMIT)
+        assert process.returncode == 0, output
         return printed.splitlines()
 
 
@@ -139,9 +139,9 @@ def test_a_person_says_no(setting: Setting) -> None:
     with setting.started() as (url, process):
         person = Person()
         assert person.presses(person.goes_to(url), "deny").text.startswith("Done.")
-        _, said = process.communicate(timeout=LIMIT)
+        _, output = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
-    assert said == "not signed in: access_denied: the person said no\n"
+    assert output == "not signed in: access_denied: the person said no\n"
     assert not setting.keep.exists()
 
 
@@ -165,9 +165,9 @@ def test_an_answer_of_another_server(setting: Setting, issuer: str | None) -> No
     with setting.started() as (url, process):
         [back], [state] = (parse_qs(urlsplit(url).query)[name] for name in ("redirect_uri", "state"))
         requests.get(back, params={"state": state, "code": "x"} | ({"iss": issuer} if issuer else {}))
-        _, said = process.communicate(timeout=LIMIT)
+        _, output = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
-    assert "of another server" in said
+    assert "of another server" in output
 
 
 def test_what_it_asks_for(setting: Setting) -> None:

@@ -47,7 +47,7 @@ def asks(person: Person, platform: Platform, client: Client, **changes: Any) -> 
     return person.goes_to(f"{platform.url}/oauth/authorize", platform.auth_request(client, **changes))
 
 
-def told(answer: requests.Response) -> dict[str, str]:
+def callback_parameters(answer: requests.Response) -> dict[str, str]:
     where, parameters = redirect_target(answer)
     assert where == CALLBACK
     return parameters
@@ -55,7 +55,7 @@ def told(answer: requests.Response) -> dict[str, str]:
 
 def identity(platform: Platform, client: Client, answer: requests.Response) -> dict[str, Any]:
     """The claims of the ID token that comes of it."""
-    tokens = platform.redeem(told(answer)["code"], client, resource=platform.api)
+    tokens = platform.redeem(callback_parameters(answer)["code"], client, resource=platform.api)
     assert tokens.status_code == 200, tokens.text
     return decode_jwt(tokens.json()["id_token"])[1]
 
@@ -78,24 +78,24 @@ def test_a_person_signs_in_and_allows(platform: Platform, client: Client, person
 
 
 def test_a_person_says_no(platform: Platform, client: Client, person: Person) -> None:
-    said = told(person.presses(asks(person, platform, client), "deny"))
-    assert said["error"] == "access_denied"
-    assert said["state"] == "a state"
-    assert said["iss"] == platform.url
-    assert "code" not in said
+    output = callback_parameters(person.presses(asks(person, platform, client), "deny"))
+    assert output["error"] == "access_denied"
+    assert output["state"] == "a state"
+    assert output["iss"] == platform.url
+    assert "code" not in output
 
 
 def test_a_person_allows_less(platform: Platform, client: Client, person: Person) -> None:
     page = asks(person, platform, client, scope="openid things:read things:write")
     assert Form(page).scopes() == ["openid", "things:read", "things:write"]
     back = person.presses(page, "allow", "things:write", name="ada", password=PASSWORD)
-    assert platform.redeem(told(back)["code"], client).json()["scope"] == "openid things:read"
+    assert platform.redeem(callback_parameters(back)["code"], client).json()["scope"] == "openid things:read"
 
 
 def test_allowing_nothing_is_saying_no(platform: Platform, client: Client, person: Person) -> None:
     page = asks(person, platform, client, scope="things:read")
     back = person.presses(page, "allow", "things:read", name="ada", password=PASSWORD)
-    assert told(back)["error"] == "access_denied"
+    assert callback_parameters(back)["error"] == "access_denied"
 
 
 WRONG = [
@@ -116,7 +116,7 @@ def test_a_wrong_password_shows_the_form_again(
     assert page.status_code == 200
     assert "Wrong name or password." in page.text
     assert "set-cookie" not in page.headers
-    assert "code" in told(person.signs_in(page)), "the sign-in goes on"
+    assert "code" in callback_parameters(person.signs_in(page)), "the sign-in goes on"
 
 
 def test_who_is_signed_in_is_only_asked_to_allow(platform: Platform, client: Client, person: Person) -> None:
@@ -124,22 +124,22 @@ def test_who_is_signed_in_is_only_asked_to_allow(platform: Platform, client: Cli
     page = asks(person, platform, platform.define())
     assert "Signed in as ada." in page.text
     assert "password" not in Form(page).names()
-    assert "code" in told(person.presses(page, "allow"))
+    assert "code" in callback_parameters(person.presses(page, "allow"))
 
 
 def test_who_allowed_before_sees_no_page(platform: Platform, client: Client, person: Person) -> None:
     person.signs_in(asks(person, platform, client))
-    assert "code" in told(asks(person, platform, client))
+    assert "code" in callback_parameters(asks(person, platform, client))
     assert asks(person, platform, client, scope="openid things:write").status_code == 200, "more than before"
 
 
 def test_without_a_page(platform: Platform, client: Client, person: Person) -> None:
     """prompt=none: without a session, without a consent, and with both."""
-    assert told(asks(person, platform, client, prompt="none"))["error"] == "login_required"
+    assert callback_parameters(asks(person, platform, client, prompt="none"))["error"] == "login_required"
     person.signs_in(asks(person, platform, platform.define()))
-    assert told(asks(person, platform, client, prompt="none"))["error"] == "consent_required"
+    assert callback_parameters(asks(person, platform, client, prompt="none"))["error"] == "consent_required"
     person.presses(asks(person, platform, client), "allow")
-    assert "code" in told(asks(person, platform, client, prompt="none"))
+    assert "code" in callback_parameters(asks(person, platform, client, prompt="none"))
 
 
 @pytest.mark.parametrize("asked", [{"prompt": "login"}, {"prompt": "select_account"}, {"max_age": "0"}], ids=str)
@@ -168,20 +168,23 @@ def test_consent_is_asked_for_again(platform: Platform, client: Client, person: 
     person.signs_in(asks(person, platform, client))
     page = asks(person, platform, client, prompt="consent")
     assert "Signed in as ada." in page.text
-    assert "code" in told(person.presses(page, "allow"))
+    assert "code" in callback_parameters(person.presses(page, "allow"))
 
 
 def test_a_hint_names_the_person(platform: Platform, client: Client, person: Person) -> None:
     """Whom an id_token_hint is about is asked to sign in, whoever else is."""
-    code = told(person.signs_in(asks(person, platform, client)))["code"]
+    code = callback_parameters(person.signs_in(asks(person, platform, client)))["code"]
     hint = platform.redeem(code, client).json()["id_token"]
     other = Person()
     other.signs_in(asks(other, platform, client), "grace")
-    assert told(asks(other, platform, client, prompt="none", id_token_hint=hint))["error"] == "login_required"
+    assert (
+        callback_parameters(asks(other, platform, client, prompt="none", id_token_hint=hint))["error"]
+        == "login_required"
+    )
     page = asks(other, platform, client, id_token_hint=hint)
     assert dict(Form(page).values())["name"] == "ada"
-    assert told(other.signs_in(page, "grace"))["error"] == "login_required", "Gatepost sees to it too"
-    assert "code" in told(asks(person, platform, client, prompt="none", id_token_hint=hint))
+    assert callback_parameters(other.signs_in(page, "grace"))["error"] == "login_required", "Gatepost sees to it too"
+    assert "code" in callback_parameters(asks(person, platform, client, prompt="none", id_token_hint=hint))
 
 
 def test_a_login_hint_is_filled_in(platform: Platform, client: Client, person: Person) -> None:
@@ -197,14 +200,17 @@ def test_offboarding(sqlite_gatepost: Service, tmp_path_factory: pytest.TempPath
         platform, people = login.platform, {"ada": Person(), "grace": Person()}
         tokens = {}
         for name, each in people.items():
-            code = told(each.signs_in(asks(each, platform, platform.client), name))["code"]
+            code = callback_parameters(each.signs_in(asks(each, platform, platform.client), name))["code"]
             tokens[name] = platform.redeem(code).json()
         login.offboard("ada")
         assert [platform.introspect(tokens[name]["access_token"])["active"] for name in people] == [False, True]
         assert platform.refresh(tokens["ada"]["refresh_token"]).json()["error"] == "invalid_grant"
         assert platform.refresh(tokens["grace"]["refresh_token"]).status_code == 200
-        assert told(asks(people["ada"], platform, platform.client, prompt="none"))["error"] == "login_required"
-        assert "code" in told(asks(people["grace"], platform, platform.client, prompt="none"))
+        assert (
+            callback_parameters(asks(people["ada"], platform, platform.client, prompt="none"))["error"]
+            == "login_required"
+        )
+        assert "code" in callback_parameters(asks(people["grace"], platform, platform.client, prompt="none"))
         page = people["ada"].signs_in(asks(people["ada"], platform, platform.client))
         assert "Wrong name or password." in page.text
         [ended] = platform.entries("oauth.consent.ended")
@@ -341,10 +347,10 @@ def test_its_cookie_is_its_own(platform: Platform, login: LoginApplication, clie
 
 def test_its_key_is_for_itself_alone(login: LoginApplication) -> None:
     assert (login.directory / "key.json").stat().st_mode & 0o077 == 0
-    told = run("login_application", "jwks", "--data", str(login.directory))
-    assert '"d"' not in told.stdout
+    result = run("login_application", "jwks", "--data", str(login.directory))
+    assert '"d"' not in result.stdout
     again = run("login_application", "jwks", "--data", str(login.directory))
-    assert told.stdout == again.stdout, "made once"
+    assert result.stdout == again.stdout, "made once"
 
 
 def test_it_says_what_it_needs() -> None:

@@ -52,8 +52,8 @@ def setting(sqlite_gatepost: Service) -> Iterator[Setting]:
 
 def test_several_calls_take_one_token(setting: Setting) -> None:
     client = setting.define()
-    told = setting.run(client, *[f"{setting.api}/things"] * 3)
-    assert [json.loads(line)["for"] for line in told] == [client.id] * 3
+    result = setting.run(client, *[f"{setting.api}/things"] * 3)
+    assert [json.loads(line)["for"] for line in result] == [client.id] * 3
     assert setting.issued_to(client) == 1
 
 
@@ -64,24 +64,24 @@ def test_with_a_key(setting: Setting, tmp_path: Path) -> None:
     assert '"d"' not in keys.stdout
     client = setting.define(token_endpoint_auth_method="private_key_jwt", jwks=json.loads(keys.stdout))
     for _ in range(2):
-        [told] = setting.run(client, "--key", str(file), f"{setting.api}/things")
-        assert json.loads(told)["for"] == client.id
+        [result] = setting.run(client, "--key", str(file), f"{setting.api}/things")
+        assert json.loads(result)["for"] == client.id
     assert setting.issued_to(client) == 2
 
 
 def test_a_refusal_returns_its_entry(setting: Setting) -> None:
     client = setting.define()
-    [told] = setting.run(client, f"{setting.api}/things", scope="things:write")
-    assert told.startswith("no token: invalid_scope: scope: things:write is not in the client's grant (entry evt_")
-    [told] = setting.run(client, f"{setting.api}/things", secret="gps_wrong")
-    assert told == "no token: invalid_client: client authentication failed (entry none)"
+    [result] = setting.run(client, f"{setting.api}/things", scope="things:write")
+    assert result.startswith("no token: invalid_scope: scope: things:write is not in the client's grant (entry evt_")
+    [result] = setting.run(client, f"{setting.api}/things", secret="gps_wrong")
+    assert result == "no token: invalid_client: client authentication failed (entry none)"
 
 
 def test_a_refusal_of_the_api_is_printed(setting: Setting) -> None:
     setting.platform.define_scope(name="things:other", resource=setting.api)
     client = setting.define(scope="things:other")
-    [told] = setting.run(client, f"{setting.api}/things", scope="things:other")
-    assert ": 403 Bearer error=" in told
+    [result] = setting.run(client, f"{setting.api}/things", scope="things:other")
+    assert ": 403 Bearer error=" in result
 
 
 # --- keeping a token

@@ -113,33 +113,33 @@ def test_the_interaction_is_as_told() -> None:
         acr_values="b", ui_locales="en", claims={"id_token": {}}, hint="ada",
     )  # fmt: skip
     client = clients.Client("cli_1", "acc_1", datetime.now(UTC), datetime.now(UTC), client_name="Calendar")
-    told = handoff.interaction_claims(
+    result = handoff.interaction_claims(
         full, client, interaction="int_1", descriptions={}, base_url="https://a", login_url="https://b",
         at=datetime.now(UTC),
     )  # fmt: skip
-    assert members("member of the interaction") == set(told)
+    assert members("member of the interaction") == set(result)
     [example] = [each for each in json_blocks(LOGIN) if "scopes" in each]
-    assert set(example) <= set(told)
-    assert example["exp"] - example["iat"] == told["exp"] - told["iat"] == 600
+    assert set(example) <= set(result)
+    assert example["exp"] - example["iat"] == result["exp"] - result["iat"] == 600
     assert f"`{handoff.INTERACTION_TYPE}`" in prose(LOGIN)
     assert f"up to {handoff.MAX_INTERACTION // 1024} KiB" in prose(LOGIN)
     assert members("member of the interaction") >= set(request.FORWARDED)
 
 
 def test_the_handoffs_are_as_told() -> None:
-    said, refused, left = [each for each in json_blocks(LOGIN) if "scopes" not in each]
-    assert members("member of the handoff") == set(said)
+    output, refused, left = [each for each in json_blocks(LOGIN) if "scopes" not in each]
+    assert members("member of the handoff") == set(output)
     [asked] = [each for each in json_blocks(LOGIN) if "scopes" in each]
     authorization = Authorization("https://c.example", scope=[each["name"] for each in asked["scopes"]], max_age=3600)
-    for each in (said, refused, left):
+    for each in (output, refused, left):
         at = datetime.fromtimestamp(each["iat"] + 1, UTC)
         assert not handoff.envelope_problem(each, account=asked["account"], base_url=asked["iss"], at=at)
         assert each.get("interaction", asked["jti"]) == asked["jti"]
-    at = datetime.fromtimestamp(said["iat"] + 1, UTC)
+    at = datetime.fromtimestamp(output["iat"] + 1, UTC)
     started_at = datetime.fromtimestamp(asked["iat"], UTC)
-    found = handoff.check(said, authorization, started_at=started_at, at=at)
+    found = handoff.check(output, authorization, started_at=started_at, at=at)
     assert isinstance(found, handoff.Granted)
-    assert found.details.claims == said["claims"]
+    assert found.details.claims == output["claims"]
     assert isinstance(handoff.check(refused, authorization, started_at=started_at, at=at), handoff.Denied)
     assert first_column(LOGIN, "error", "use it when") == list(handoff.ERRORS)
     text = prose(LOGIN)
@@ -155,9 +155,9 @@ def test_the_words_of_refusals_are_those_of_the_code() -> None:
         "oauth/authorize/handoff.py", "oauth/authorize/flow.py", "web/authorize.py",
     ))  # fmt: skip
     head = "`error_description` begins with `handoff:` and then"
-    told = [words for row in rows(LOGIN, head, "because") for words in re.findall(r"`([^`]+)`", row[0])]
-    assert len(told) > 15
-    assert not [words for words in told if words not in source]
+    reported = [words for row in rows(LOGIN, head, "because") for words in re.findall(r"`([^`]+)`", row[0])]
+    assert len(reported) > 15
+    assert not [words for words in reported if words not in source]
 
 
 @pytest.mark.parametrize("page", [LOGIN, WORKLOADS, BINDING], ids=lambda page: page.stem)
@@ -239,8 +239,8 @@ curl -sS -o /dev/null -w 'before: %{{http_code}}\\n' "$URL/oauth/scopes" -H "Aut
     assert [accounts[name]["settings"]["profile"] for name in ("bank", "clinic")] == ["fapi2", "fapi2"]
     reader.service.cli("account", "create", "told")
     done = reader.service.cli("account", "set", "told", "profile=fapi2", check=False)
-    [told] = blocks(FAPI2, "text")
-    assert re.sub(r"cli_\w+", "cli_…", told.strip()) in re.sub(r"cli_\w+", "cli_…", done.stderr)
+    [result] = blocks(FAPI2, "text")
+    assert re.sub(r"cli_\w+", "cli_…", result.strip()) in re.sub(r"cli_\w+", "cli_…", done.stderr)
 
 
 def test_there_is_no_logout(reader: Reader) -> None:

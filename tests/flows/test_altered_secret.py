@@ -23,8 +23,8 @@ def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: S
             endpoint_rows.update(tx, msgspec.structs.replace(known, secrets=[other]))
 
         sqlite_gatepost.opened.store.run_now(alter)
-        told = platform.publish(1)
-        records = [platform.record(each) for each in told["deliveries"]]
+        result = platform.publish(1)
+        records = [platform.record(each) for each in result["deliveries"]]
         first, second = sorted(records, key=lambda each: each["endpoint"]["id"])
         failed = platform.once(first["id"], "failed")
         assert (failed["ended_reason"], failed["attempts"][0]["failure"]) == ("attempts_exhausted", "send")

@@ -265,9 +265,9 @@ def test_an_untouched_ledger_is_intact(tampered: Ledger) -> None:
 def test_changed_data_is_named(tampered: Ledger) -> None:
     tampered.execute("UPDATE entries SET data = replace(data, '10', '11') WHERE id = ?", tampered.entries()[2])
     assert tampered.problem() == f"entry {tampered.name(2)} (seal 2) differs from what was sealed"
-    said = tampered.store.cli("audit", "verify", check=False).stdout
-    assert tampered.name(2) in said
-    assert "intact before it: entries 2, seals 1" in said
+    output = tampered.store.cli("audit", "verify", check=False).stdout
+    assert tampered.name(2) in output
+    assert "intact before it: entries 2, seals 1" in output
     checked = tampered.store.cli("store", "check", check=False)
     assert checked.returncode == 1
     assert tampered.name(2) in checked.stdout

@@ -200,7 +200,7 @@ def test_the_eleventh_failure_in_a_minute_is_429(setting: Setting) -> None:
     known = setting.define()
     stranger = Client(ids.new("cli"), "gps_wrong")
     with session_from_new_address() as here, session_from_new_address() as there:
-        told = {}
+        result = {}
         for client in (Client(known.id, "gps_wrong"), stranger):
             answers = [show(setting, client, "client_secret_basic", here) for _ in range(12)]
             assert [answer.status_code for answer in answers] == [401] * 10 + [429] * 2
@@ -208,8 +208,12 @@ def test_the_eleventh_failure_in_a_minute_is_429(setting: Setting) -> None:
             assert 1 <= int(answers[-1].headers["Retry-After"]) <= 60
             assert "Gatepost-Event" not in answers[-1].headers
             status, body, headers = looks(answers[-1])
-            told[client.id] = (status, body, {name: value for name, value in headers.items() if name != "retry-after"})
-        assert told[known.id] == told[stranger.id]
+            result[client.id] = (
+                status,
+                body,
+                {name: value for name, value in headers.items() if name != "retry-after"},
+            )
+        assert result[known.id] == result[stranger.id]
         for method in ("client_secret_post", "private_key_jwt"):  # not the method it is registered for
             assert show(setting, known, method, here).status_code == 429
         assert show(setting, Client(known.id, "gps_wrong"), "client_secret_basic", there).status_code == 401

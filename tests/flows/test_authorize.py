@@ -51,12 +51,12 @@ def check_nowhere(answer: requests.Response, *words: str) -> None:
     assert "Location" not in answer.headers
     assert "Set-Cookie" not in answer.headers
     assert answer.headers["Content-Type"] == "application/json"
-    told = answer.json()
-    assert set(told) == {"error", "error_description"}
-    assert told["error"] == "invalid_request"
-    assert ASCII.fullmatch(told["error_description"])
-    missing = [word for word in words if word not in told["error_description"]]
-    assert not missing, (missing, told)
+    body = answer.json()
+    assert set(body) == {"error", "error_description"}
+    assert body["error"] == "invalid_request"
+    assert ASCII.fullmatch(body["error_description"])
+    missing = [word for word in words if word not in body["error_description"]]
+    assert not missing, (missing, body)
 
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -107,14 +107,14 @@ def test_a_browser_gets_an_error_page_for_errors_that_are_not_redirected(platfor
 
 def check_back(answer: requests.Response, platform: Platform, error: str, *words: str, state: str = "a state") -> None:
     """To the client's own URI, with the error, the state and the issuer."""
-    where, told = redirect_target(answer)
+    where, query = redirect_target(answer)
     check_headers(answer)
     assert where == CALLBACK
-    assert told.pop("error") == error, told
-    description = told.pop("error_description")
+    assert query.pop("error") == error, query
+    description = query.pop("error_description")
     assert ASCII.fullmatch(description)
     assert all(word in description for word in words), description
-    assert told == {"state": state, "iss": platform.url}
+    assert query == {"state": state, "iss": platform.url}
     assert "Set-Cookie" not in answer.headers
 
 
@@ -137,12 +137,12 @@ def test_the_browser_goes_to_the_login_application(platform: Platform, method: s
     assert answer.status_code == 303
     assert answer.content == b""
     check_headers(answer)
-    where, told = redirect_target(answer)
+    where, query = redirect_target(answer)
     assert where == LOGIN_URL
-    assert set(told) == {"interaction"}
-    assert len(told["interaction"]) <= 6 * 1024
+    assert set(query) == {"interaction"}
+    assert len(query["interaction"]) <= 6 * 1024
     keys = KeySet.import_key_set(platform.gatepost.session.get(f"{platform.url}/oauth/jwks").json())
-    read = jws.deserialize_compact(told["interaction"], keys, algorithms=["ES256"])
+    read = jws.deserialize_compact(query["interaction"], keys, algorithms=["ES256"])
     assert read.headers()["typ"] == "gatepost-interaction+jwt"
     claims = json.loads(read.payload)
     assert claims.pop("exp") == claims.pop("iat") + 600
@@ -318,9 +318,9 @@ def test_a_parameter_that_is_sent_twice(platform: Platform, name: str, second: s
 
 
 def test_a_repeated_state_is_not_returned(platform: Platform) -> None:
-    _, told = redirect_target(platform.authorize(Browser(), [*platform.auth_request().items(), ("state", "another")]))
-    assert told["error"] == "invalid_request"
-    assert "state" not in told
+    _, query = redirect_target(platform.authorize(Browser(), [*platform.auth_request().items(), ("state", "another")]))
+    assert query["error"] == "invalid_request"
+    assert "state" not in query
 
 
 def test_a_resource_may_be_sent_more_than_once(platform: Platform) -> None:
@@ -432,8 +432,8 @@ def test_state_is_returned_unchanged(platform: Platform, state: str) -> None:
 
 @pytest.mark.parametrize("state", [None, ""])
 def test_without_a_state_none_is_returned(platform: Platform, state: str | None) -> None:
-    _, told = redirect_target(platform.authorize(Browser(), platform.auth_request(scope=None, state=state)))
-    assert "state" not in told
+    _, query = redirect_target(platform.authorize(Browser(), platform.auth_request(scope=None, state=state)))
+    assert "state" not in query
 
 
 def test_the_query_of_a_redirect_uri_is_preserved(platform: Platform) -> None:
@@ -465,8 +465,8 @@ def test_headers_of_a_proxy_change_neither_issuer_nor_links(platform: Platform) 
     answer = exchange(platform.url, raw)
     assert answer.status == 303
     assert "evil" not in json.dumps(answer.headers)
-    told = decode_jwt(answer.headers["location"].partition("interaction=")[2])[1]
-    assert (told["iss"], told["aud"]) == (platform.url, LOGIN_URL)
+    result = decode_jwt(answer.headers["location"].partition("interaction=")[2])[1]
+    assert (result["iss"], result["aud"]) == (platform.url, LOGIN_URL)
 
 
 # --- by a form that posts itself

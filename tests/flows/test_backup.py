@@ -235,8 +235,8 @@ def test_after_a_restore_by_other_means_every_token_ends(
         people = Platform(gatepost, "acme")
         tokens = people.tokens()
         old = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
-        said = gatepost.cli("store", "restore", "--after-pitr").stdout
-        assert re.search(r"Revoked 1 consents", said)
+        output = gatepost.cli("store", "restore", "--after-pitr").stdout
+        assert re.search(r"Revoked 1 consents", output)
         assert people.introspect(tokens["access_token"]) == {"active": False}
         assert people.refresh(tokens["refresh_token"]).status_code == 400
         new = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}

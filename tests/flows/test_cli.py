@@ -60,8 +60,8 @@ def test_account_create_prints_a_client_that_works(gatepost: Service, account_na
 
 
 def test_account_create_says_the_secret_to_people_too(gatepost: Service, account_name: str) -> None:
-    said = gatepost.cli("account", "create", account_name).stdout
-    words = {line.split()[0]: line.split()[1] for line in said.splitlines()}
+    output = gatepost.cli("account", "create", account_name).stdout
+    words = {line.split()[0]: line.split()[1] for line in output.splitlines()}
     assert works(gatepost, Client(words["client_id"], words["client_secret"]))
 
 
@@ -176,9 +176,9 @@ def test_client_rotate_secret_overlaps(gatepost: Service, account_name: str) -> 
     second = Client(first.id, rotated["client_secret"])
     assert works(gatepost, first)
     assert works(gatepost, second)
-    said = gatepost.cli("client", "rotate-secret", first.id, "--overlap", "0").stdout
-    third = Client(first.id, next(line.split()[1] for line in said.splitlines() if line.startswith("client_secret")))
-    assert "not valid any more" in said
+    output = gatepost.cli("client", "rotate-secret", first.id, "--overlap", "0").stdout
+    third = Client(first.id, next(line.split()[1] for line in output.splitlines() if line.startswith("client_secret")))
+    assert "not valid any more" in output
     assert works(gatepost, third)
     assert not works(gatepost, first)
     assert not works(gatepost, second)
@@ -226,9 +226,9 @@ def test_no_secret_is_shown_twice(gatepost: Service, account_name: str) -> None:
         ["client", "show", client.id],
         ["audit", "list", "--account", account_name],
     ):
-        for said in (gatepost.cli(*arguments).stdout, gatepost.cli(*arguments, "--json").stdout):
-            assert "gps_" not in said
-            assert client.secret not in said
+        for output in (gatepost.cli(*arguments).stdout, gatepost.cli(*arguments, "--json").stdout):
+            assert "gps_" not in output
+            assert client.secret not in output
 
 
 # --- the commands as a whole
@@ -280,9 +280,9 @@ def test_an_empty_database_is_distinguished_from_a_missing_one(postgres_url: str
 
 def test_store_migrate_makes_the_first_account_once(tmp_path: Path) -> None:
     store = command.alone(tmp_path / "data", dev="true")
-    said = store.cli("store", "migrate").stdout
-    assert "applied foundation" in said
-    words = {line.split()[0]: line.split()[1] for line in said.splitlines() if line.startswith("  ")}
+    output = store.cli("store", "migrate").stdout
+    assert "applied foundation" in output
+    words = {line.split()[0]: line.split()[1] for line in output.splitlines() if line.startswith("  ")}
     again = store.cli("store", "migrate").stdout
     assert "up to date" in again
     assert "client_secret" not in again
@@ -302,13 +302,13 @@ def test_the_first_secret_is_written_to_a_file_without_a_terminal(tmp_path: Path
     if how == "serve":
         with service.running(store.directory, dev=False) as running:
             assert running.first is None
-        said = (tmp_path / "data.log").read_text()
+        output = (tmp_path / "data.log").read_text()
     else:
-        said = store.cli("store", *how.split()).stdout
-    assert str(file) in said
+        output = store.cli("store", *how.split()).stdout
+    assert str(file) in output
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     first = json.loads(file.read_text())
-    assert first["client_secret"] not in said
+    assert first["client_secret"] not in output
     with service.running(store.directory, dev=False) as running:
         assert works(running, Client(first["client_id"], first["client_secret"]))
 
@@ -331,10 +331,10 @@ def test_a_lost_store_is_not_silently_created_again(tmp_path: Path, left: str) -
         (store.directory / "gatepost.db").touch()
     if left == "an empty database":
         store.execute("PRAGMA user_version = 1")
-    said = refusal(store, "store", "migrate")
-    assert "initialised" in said
-    assert "store restore" in said
-    assert str(key.with_name("master.key.store")) in said
+    output = refusal(store, "store", "migrate")
+    assert "initialised" in output
+    assert "store restore" in output
+    assert str(key.with_name("master.key.store")) in output
     assert "initialised" in refusal(store, "serve")
     command.alone(tmp_path / "another", master_key_file=str(key)).cli("store", "migrate")  # a new one beside it is fine
     key.with_name("master.key.store").unlink()

@@ -183,29 +183,29 @@ class TestExplain:
         return answer, answer.json()
 
     def test_what_would_be_issued(self, setting: Setting) -> None:
-        answer, told = self.told(setting, "read write")
+        answer, result = self.told(setting, "read write")
         assert answer.status_code == 200
         assert answer.headers["Preference-Applied"] == "explain"
-        assert told["decision"] == "issue"
-        assert "access_token" not in told
-        assert told["claims"]["aud"] == setting.api
-        assert told["expires_in"] == 300
-        assert all(each["held"] for each in told["rules"])
+        assert result["decision"] == "issue"
+        assert "access_token" not in result
+        assert result["claims"]["aud"] == setting.api
+        assert result["expires_in"] == 300
+        assert all(each["held"] for each in result["rules"])
         assert setting.entry(answer.headers["Gatepost-Event"])["type"] == "oauth.token.explained"
 
     def test_what_would_be_refused_and_by_which_rule(self, setting: Setting) -> None:
-        answer, told = self.told(setting, "read admin")
+        answer, result = self.told(setting, "read admin")
         assert answer.status_code == 200
-        assert told["decision"] == "refuse"
-        assert told["rule"] == "scopes_are_granted"
-        assert told["error"] == "invalid_scope"
-        assert [each["rule"] for each in told["rules"] if not each["held"]] == ["scopes_are_granted"]
+        assert result["decision"] == "refuse"
+        assert result["rule"] == "scopes_are_granted"
+        assert result["error"] == "invalid_scope"
+        assert [each["rule"] for each in result["rules"] if not each["held"]] == ["scopes_are_granted"]
 
     def test_the_explanation_matches_the_decision(self, setting: Setting) -> None:
-        _, told = self.told(setting, "read")
+        _, result = self.told(setting, "read")
         claims = setting.claims("read")
         moving = {"jti", "iat", "exp"}
-        assert {name: told["claims"][name] for name in claims if name not in moving} == {
+        assert {name: result["claims"][name] for name in claims if name not in moving} == {
             name: value for name, value in claims.items() if name not in moving
         }
 

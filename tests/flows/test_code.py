@@ -317,8 +317,8 @@ def test_a_consent_that_was_revoked_before_the_redemption(platform: Platform) ->
     code = platform.code(sub="leaver")
     now = int(time.time())
     claims = {"iss": platform.account, "aud": platform.url, "sub": "leaver", "iat": now, "exp": now + 60, "jti": "once"}
-    told = signed(platform.key, claims, typ="gatepost-revoke+jwt")
-    assert platform.gatepost.session.post(f"{platform.url}/oauth/revoke", data={"token": told}).status_code == 200
+    result = signed(platform.key, claims, typ="gatepost-revoke+jwt")
+    assert platform.gatepost.session.post(f"{platform.url}/oauth/revoke", data={"token": result}).status_code == 200
     refused(platform.redeem(code), "consent has ended")
 
 
@@ -385,10 +385,10 @@ def test_of_fifty_concurrent_redemptions_one_succeeds_and_is_revoked(platform: P
             refused(each, "used before")
     for name in ("access_token", "refresh_token"):
         assert platform.introspect(one.json()[name], client) == {"active": False}
-    told = [
+    reported = [
         each for each in platform.entries() if each["data"].get("client") == client.id or each["actor"] == client.id
     ]
-    counted = {kind: sum(each["type"] == kind for each in told) for kind in {each["type"] for each in told}}
+    counted = {kind: sum(each["type"] == kind for each in reported) for kind in {each["type"] for each in reported}}
     assert counted == {
         "oauth.consent.given": 1,
         "oauth.token.issued": 1,
@@ -505,10 +505,10 @@ def test_scope_claims_are_in_the_id_token_only_of_clients_that_want_them(platfor
         again = given(platform.refresh(found["refresh_token"], client))
         first, second = (CLAIMS.keys() & decode_jwt(each["id_token"])[1].keys() for each in (found, again))
         assert first == second
-        told = platform.gatepost.session.get(
+        body = platform.gatepost.session.get(
             f"{platform.url}/oauth/userinfo", headers={"Authorization": f"Bearer {found['access_token']}"}
         ).json()
-        assert told.keys() - {"sub"} == of_profile, "whatever the ID token holds"
+        assert body.keys() - {"sub"} == of_profile, "whatever the ID token holds"
         return first
 
     assert in_id_tokens() == set()
@@ -559,15 +559,15 @@ def test_personal_data_and_tokens_are_not_stored_in_clear(sqlite_gatepost: Servi
     """Not in the store's files, nor in the log; the ledger names a consent where the person would stand."""
     mine = Platform(sqlite_gatepost, "code-private")
     person = "unmistakable-person"
-    said = {"name": "Unmistakable Name", "email": "unmistakable@example.com"}
+    output = {"name": "Unmistakable Name", "email": "unmistakable@example.com"}
     browser = Browser()
     asked = mine.auth_request(
         scope="openid offline_access profile", login_hint="unmistakable-hint", state="unmistakable-state"
     )
     interaction = mine.interaction(browser, asked)
-    handoff = mine.handoff(interaction, sub=person, claims=said, acr="unmistakable-acr")
-    _, told = redirect_target(mine.submit_handoff(browser, handoff))
-    found = given(mine.redeem(told["code"]))
+    handoff = mine.handoff(interaction, sub=person, claims=output, acr="unmistakable-acr")
+    _, query = redirect_target(mine.submit_handoff(browser, handoff))
+    found = given(mine.redeem(query["code"]))
     given(mine.refresh(found["refresh_token"]))
     pushed = mine.post("par", **mine.auth_request(login_hint="unmistakable-hint")).json()["request_uri"]
     kept = b"".join(path.read_bytes() for path in sqlite_gatepost.directory.iterdir() if path.is_file())
@@ -575,7 +575,7 @@ def test_personal_data_and_tokens_are_not_stored_in_clear(sqlite_gatepost: Servi
     assert mine.api.encode() in kept, "what may be found is found"
     assert ids.raw(mine.account) in kept
     secrets = [
-        "unmistakable", "Unmistakable", told["code"], handoff, found["access_token"], found["refresh_token"],
+        "unmistakable", "Unmistakable", query["code"], handoff, found["access_token"], found["refresh_token"],
         found["id_token"], pushed.rpartition(":")[2], *browser.session.cookies.get_dict().values(),
         *(token.split(".")[part] for token in (found["access_token"], found["id_token"], handoff) for part in (1, 2)),
     ]  # fmt: skip

@@ -253,9 +253,9 @@ def test_what_is_anothers_is_as_if_unknown(two: Two) -> None:
         assert found.status_code == unknown.status_code == 200
         assert found.content == unknown.content == b'{"data":[],"next_cursor":null}'
     for view in ("", "view=endpoints", "view=summary"):
-        told = mine.get(view).text
+        result = mine.get(view).text
         for each in (*theirs.deliveries, theirs.endpoint, theirs.subscription, theirs.account):
-            assert each not in told
+            assert each not in result
 
 
 def test_a_cursor_is_bound(two: Two) -> None:

@@ -169,20 +169,22 @@ DATA = '{"z":1,"a":[0.1,1e300,-0.0,9007199254740993],"text":"Grüße, 雪 \\" \\
 def test_the_receiver_gets_the_event_as_it_was_recorded_and_signed(platform: Platform, signing: str) -> None:
     with receiver() as found:
         endpoint = platform.connect(found.url, signing=signing)
-        told = platform.publish(json.loads(DATA))
+        result = platform.publish(json.loads(DATA))
         [request] = found.wait_for(1)
-        record = platform.once(told["deliveries"][0], "succeeded")
-    start = f'{{"id":"{told["id"]}","type":"invoice.paid","timestamp":"{told["at"]}","account":"{platform.account}",'
+        record = platform.once(result["deliveries"][0], "succeeded")
+    start = (
+        f'{{"id":"{result["id"]}","type":"invoice.paid","timestamp":"{result["at"]}","account":"{platform.account}",'
+    )
     assert request.body.decode() == f'{start}"data":{DATA}}}'
     headers = request.headers
     assert verify(endpoint["secret"], headers, request.body)["data"] == json.loads(DATA)
     if signing == "v1":
-        assert Webhook(endpoint["secret"]).verify(request.body, headers)["id"] == told["id"]
+        assert Webhook(endpoint["secret"]).verify(request.body, headers)["id"] == result["id"]
     for changed in (request.body.replace(b"0.1", b"0.10"), request.body + b" "):
         with pytest.raises(VerificationError):
             verify(endpoint["secret"], headers, changed)
     assert (headers[":method"], headers[":path"]) == ("POST", "/hooks")
-    assert headers["webhook-id"] == told["id"]
+    assert headers["webhook-id"] == result["id"]
     assert int(headers["webhook-timestamp"]) == int(instant(record["attempts"][0]["started_at"]).timestamp())
     assert headers["content-type"] == "application/json"
     assert headers["user-agent"] == f"Gatepost/{__version__}"
@@ -195,15 +197,15 @@ def test_the_receiver_gets_the_event_as_it_was_recorded_and_signed(platform: Pla
 def test_a_cloud_event(platform: Platform) -> None:
     with receiver() as found:
         endpoint = platform.connect(found.url, format="cloudevents")
-        told = platform.publish({"amount": 1})
+        result = platform.publish({"amount": 1})
         [request] = found.wait_for(1)
     assert request.headers["content-type"] == "application/cloudevents+json"
     assert verify(endpoint["secret"], request.headers, request.body) == {
         "specversion": "1.0",
-        "id": told["id"],
+        "id": result["id"],
         "source": f"urn:gatepost:{platform.account}",
         "type": "invoice.paid",
-        "time": told["at"],
+        "time": result["at"],
         "datacontenttype": "application/json",
         "data": {"amount": 1},
     }
@@ -226,9 +228,9 @@ def test_headers_of_the_endpoints_own(one_store: Platform) -> None:
 )  # fmt: skip
 def test_headers_that_are_not_the_endpoints_to_set(one_store: Platform, name: str) -> None:
     body = {"url": "http://127.0.0.1:9999/", "headers": {name: "x"}}
-    told = one_store.post("/webhooks/endpoints", body, 400)
-    assert name in told["detail"]
-    assert told["errors"][0]["pointer"] == "/headers"
+    result = one_store.post("/webhooks/endpoints", body, 400)
+    assert name in result["detail"]
+    assert result["errors"][0]["pointer"] == "/headers"
 
 
 @pytest.mark.parametrize("value", ["a\r\nwebhook-id: evt_1", "a\nb", "a\rb", "a\tb", " a", "\x7f", "é", ""])
@@ -243,15 +245,15 @@ def test_header_values_that_could_become_something_else(one_store: Platform, val
 def test_the_record_of_one_that_was_delivered(platform: Platform) -> None:
     with receiver((202, {}, b"thanks")) as found:
         endpoint = platform.connect(found.url)
-        told = platform.publish({"amount": 1})
-        record = platform.once(told["deliveries"][0], "succeeded")
+        result = platform.publish({"amount": 1})
+        record = platform.once(result["deliveries"][0], "succeeded")
     [attempt] = record.pop("attempts")
     assert record == {
-        "id": told["deliveries"][0],
+        "id": result["deliveries"][0],
         "account": platform.account,
         "endpoint": {"id": endpoint["id"], "url": found.url},
         "subscription_id": record["subscription_id"],
-        "event": {"id": told["id"], "type": "invoice.paid", "at": told["at"]},
+        "event": {"id": result["id"], "type": "invoice.paid", "at": result["at"]},
         "status": "succeeded",
         "created_at": record["created_at"],
         "ended_at": attempt["ended_at"],
@@ -355,9 +357,9 @@ def test_each_subscription_gets_what_it_asked_for(platform: Platform) -> None:
         }
         names = {}
         for name, (type_, data) in events.items():
-            told = platform.publish(data, type_)
-            names[told["id"]] = name
-            assert told["matched"] == len(told["deliveries"]) == sum(name in each for *_, each in wanted.values())
+            result = platform.publish(data, type_)
+            names[result["id"]] = name
+            assert result["matched"] == len(result["deliveries"]) == sum(name in each for *_, each in wanted.values())
         total = sum(len(each) for *_, each in wanted.values())
         found.wait_for(total)
         wait_until(lambda: len(platform.records(status="succeeded")) == total, "everything to be delivered")
@@ -377,23 +379,23 @@ def test_events_of_the_service_must_be_named(platform: Platform) -> None:
         endpoint = platform.connect(found.url, "oauth.token.*")
         answer = platform.gatepost.token_answer(platform.client, "gatepost:deliveries")
         [request] = found.wait_for(1)
-        told = verify(endpoint["secret"], request.headers, request.body)
+        result = verify(endpoint["secret"], request.headers, request.body)
         records = platform.records(event_id=answer.headers["Gatepost-Event"])
         assert [each["endpoint"]["id"] for each in records] == [endpoint["id"]]
         platform.send("the star is awake", "invoice.paid")
         [sent] = other.wait_for(1)
-    assert (told["id"], told["type"]) == (answer.headers["Gatepost-Event"], "oauth.token.issued")
-    assert told["data"]["scope"] == "gatepost:deliveries"
+    assert (result["id"], result["type"]) == (answer.headers["Gatepost-Event"], "oauth.token.issued")
+    assert result["data"]["scope"] == "gatepost:deliveries"
     assert answer.json()["access_token"].encode() not in request.body
     assert json.loads(sent.body)["type"] == "invoice.paid"
 
 
 def test_an_event_without_subscribers_is_in_the_ledger(platform: Platform) -> None:
-    told = platform.publish({"amount": 1}, "nobody.listens")
-    assert (told["matched"], told["deliveries"]) == (0, [])
+    result = platform.publish({"amount": 1}, "nobody.listens")
+    assert (result["matched"], result["deliveries"]) == (0, [])
     [entry] = platform.entries("nobody.listens")
-    assert (entry["id"], entry["data"], entry["matched"]) == (told["id"], {"amount": 1}, 0)
-    assert platform.records(event_id=told["id"]) == []
+    assert (entry["id"], entry["data"], entry["matched"]) == (result["id"], {"amount": 1}, 0)
+    assert platform.records(event_id=result["id"]) == []
 
 
 def test_what_is_published_twice_is_delivered_once(platform: Platform) -> None:

@@ -68,11 +68,11 @@ def test_a_proof_binds_the_token_to_its_key(gatepost: Service, account_name: str
     token = answer.json()["access_token"]
     assert decode_jwt(token)[1]["cnf"] == {"jkt": holder.prover.thumbprint}
     form = {"token": token}
-    told = gatepost.session.post(
+    body = gatepost.session.post(
         f"{gatepost.url}/oauth/introspect", data=form, headers={"Authorization": holder.client.basic}
     ).json()
-    assert (told["active"], told["token_type"]) == (True, "DPoP")
-    assert told["cnf"] == {"jkt": holder.prover.thumbprint}
+    assert (body["active"], body["token_type"]) == (True, "DPoP")
+    assert body["cnf"] == {"jkt": holder.prover.thumbprint}
 
 
 def test_without_a_proof_a_token_is_bound_to_nothing(holder: Holder) -> None:
@@ -175,8 +175,8 @@ def test_a_client_with_bound_tokens_must_send_a_proof(platform: Platform) -> Non
 
 def test_explaining_shows_the_binding_and_uses_nothing_up(holder: Holder) -> None:
     headers = holder.prover.headers()
-    told = holder.gatepost.token_answer(holder.client, OPERATIONS, headers | {"Prefer": "explain"})
-    assert told.json()["claims"]["cnf"] == {"jkt": holder.prover.thumbprint}
+    result = holder.gatepost.token_answer(holder.client, OPERATIONS, headers | {"Prefer": "explain"})
+    assert result.json()["claims"]["cnf"] == {"jkt": holder.prover.thumbprint}
     assert holder.gatepost.token_answer(holder.client, OPERATIONS, headers).status_code == 200
 
 
@@ -290,10 +290,10 @@ def test_an_invalid_thumbprint_is_an_error_for_the_client(platform: Platform, jk
 def refused_here(answer: requests.Response, code: str, *words: str, scheme: str = "DPoP") -> None:
     """401 with the challenge of the scheme that was used."""
     assert answer.status_code == 401, answer.text
-    told = answer.json()
-    assert told.get("error", told.get("code")) == code, told
-    said = told.get("error_description", told.get("detail"))
-    assert all(word in said for word in words), said
+    body = answer.json()
+    assert body.get("error", body.get("code")) == code, body
+    output = body.get("error_description", body.get("detail"))
+    assert all(word in output for word in words), output
     challenge = answer.headers["WWW-Authenticate"]
     assert challenge.startswith(f"{scheme} ")
     assert f'error="{code}"' in challenge

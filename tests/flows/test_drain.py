@@ -111,7 +111,7 @@ def test_an_attempt_under_way_has_all_its_time(directory: Path) -> None:
         with service.running(directory) as running:
             platform = Platform(running, "drained")
             open_endpoints(platform, found.url, 2, timeout=14, retry_schedule=[1])
-            told = platform.publish(1)
+            result = platform.publish(1)
             found.wait_for(2)
             ill = platform.connect(failing.url, "ill.*")
             waiting = platform.once(platform.send(type_="ill.letter"), "pending", 1)
@@ -122,9 +122,9 @@ def test_an_attempt_under_way_has_all_its_time(directory: Path) -> None:
             assert again.redefine(ill)["health"] == health
             assert again.record(waiting["id"])["retries"] == waiting["retries"]
             found.wait_for(4)
-            shown = [again.record(each) for each in told["deliveries"]]
+            shown = [again.record(each) for each in result["deliveries"]]
             go.set()
-            records = [again.once(each, "succeeded") for each in told["deliveries"]]
+            records = [again.once(each, "succeeded") for each in result["deliveries"]]
     assert health["consecutive_failures"] == 1
     for each in shown:
         assert outcomes(each) == ["failed", None]
@@ -132,20 +132,20 @@ def test_an_attempt_under_way_has_all_its_time(directory: Path) -> None:
     assert [outcomes(each) for each in records] == [["failed", "succeeded"]] * 2
     assert [each["retries"]["remaining"] for each in records] == [0, 0]
     seen = Counter(each.headers["webhook-id"] for each in found.requests)
-    assert seen == {told["id"]: 4}, "each request is an attempt on record"
+    assert seen == {result["id"]: 4}, "each request is an attempt on record"
 
 
 def test_a_delivery_process_that_is_killed_is_started_again(directory: Path, database: str) -> None:
     with holding_back() as (found, go), service.running(directory, database) as running:
         platform = Platform(running, "killed")
         open_endpoints(platform, found.url, 2)
-        told = platform.publish(1)
+        result = platform.publish(1)
         found.wait_for(2)
         [killed] = running.delivery_processes()
         os.kill(killed, signal.SIGKILL)
         found.wait_for(4)
         go.set()
-        records = [platform.once(each, "succeeded") for each in told["deliveries"]]
+        records = [platform.once(each, "succeeded") for each in result["deliveries"]]
         [other] = running.delivery_processes()
         assert other != killed
         assert [outcomes(each) for each in records] == [["interrupted", "succeeded"]] * 2

@@ -212,8 +212,8 @@ def test_only_what_is_sent_changes_and_null_removes(platform: Platform) -> None:
     bare = platform.redefine(endpoint, **dict.fromkeys(names))
     assert {name: bare[name] for name in names} == {name: plain[name] for name in names}
     assert (bare["secrets"], bare["url"]) == (changed["secrets"], NOWHERE)
-    [*_, told] = platform.entries("webhook.endpoint.changed")
-    assert sorted(told["data"]["changed"]) == sorted(names)
+    [*_, result] = platform.entries("webhook.endpoint.changed")
+    assert sorted(result["data"]["changed"]) == sorted(names)
     subscription = platform.subscription(endpoint, "a.b", filter={"/a": 1}, description="ours")
     assert platform.redefine(subscription, events=["c.d"])["filter"] == {"/a": 1}
     assert platform.redefine(subscription, filter=None)["filter"] == {}
@@ -243,8 +243,8 @@ def test_what_cannot_be_redefined_is_named(one_store: Platform, noun: str, chang
     check_refusal(answer, path, "invalid_request", pointer[1:])
     assert [each["pointer"] for each in answer.json()["errors"]] == [pointer]
     assert one_store.redefine(found) == before
-    [*_, told] = one_store.entries(f"webhook.{noun}.refused")
-    assert told["id"] == answer.headers["Gatepost-Event"]
+    [*_, result] = one_store.entries(f"webhook.{noun}.refused")
+    assert result["id"] == answer.headers["Gatepost-Event"]
 
 
 # --- once
@@ -262,9 +262,9 @@ def test_an_idempotency_key_makes_one_and_tells_the_secret_once(platform: Platfo
     made = [platform.post(BOTH[1], body, 201, Idempotency_Key="a") for _ in range(2)]
     assert made[0] == made[1]
     rotate = {"id": first["id"], "rotate_secret": True}
-    told = [platform.post(BOTH[0], rotate, 200, Idempotency_Key="b") for _ in range(2)]
-    assert ["secret" in each for each in told] == [True, False]
-    assert told[0]["secrets"] == told[1]["secrets"] == platform.redefine(first)["secrets"]
+    reported = [platform.post(BOTH[0], rotate, 200, Idempotency_Key="b") for _ in range(2)]
+    assert ["secret" in each for each in reported] == [True, False]
+    assert reported[0]["secrets"] == reported[1]["secrets"] == platform.redefine(first)["secrets"]
     assert (len(of(platform, "endpoints")), len(of(platform, "subscriptions"))) == (1, 1)
 
 
@@ -307,7 +307,7 @@ def two(gatepost: Service, account_name: str) -> Two:
     return Two(gatepost, account_name)
 
 
-def told(answer: requests.Response) -> Any:
+def comparable(answer: requests.Response) -> Any:
     """What an answer says, without what differs each time."""
     return answer.status_code, answer.json()
 
@@ -320,7 +320,7 @@ def test_an_id_of_another_account_is_an_unknown_one_in_every_member(two: Two) ->
             for each in (two.theirs["endpoint"], two.unknown("endpoint"))
         ]
         check_refusal(tries[0], BOTH[0], "not_found", "id")
-        assert told(tries[0]) == told(tries[1])
+        assert comparable(tries[0]) == comparable(tries[1])
     for body, noun, name in (
         ({}, "subscription", "id"),
         ({"status": "removed"}, "subscription", "id"),
@@ -332,7 +332,7 @@ def test_an_id_of_another_account_is_an_unknown_one_in_every_member(two: Two) ->
             for each in (two.theirs[noun], two.unknown(noun))
         ]
         check_refusal(tries[0], BOTH[1], "not_found", name)
-        assert told(tries[0]) == told(tries[1])
+        assert comparable(tries[0]) == comparable(tries[1])
     assert [two.other.redefine({"id": two.theirs["endpoint"]}), two.other.records()] == before
 
 

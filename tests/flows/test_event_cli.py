@@ -46,8 +46,8 @@ def test_publish_prints_the_entry_with_its_deliveries(shop: Shop) -> None:
 
 def test_publish_takes_a_file_and_speaks_to_people(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"text": "ünïcödé 雪"}')
-    said = shop.cli("event", "publish", "--type", "invoice.paid", "--data", f"@{tmp_path / 'data.json'}").stdout
-    words = dict(line.split(maxsplit=1) for line in said.splitlines())
+    output = shop.cli("event", "publish", "--type", "invoice.paid", "--data", f"@{tmp_path / 'data.json'}").stdout
+    words = dict(line.split(maxsplit=1) for line in output.splitlines())
     assert words["type"] == "invoice.paid"
     assert words["id"].startswith("evt_")
     assert words["deliveries"].startswith('["dlv_')
@@ -80,11 +80,11 @@ def test_publish_refuses_with_words(sqlite_shop: Shop) -> None:
 
 
 def test_lines_are_published_each_once(shop: Shop) -> None:
-    said = shop.cli("event", "publish", stdin="\n" + lines(*range(250)) + "  \n").stdout
-    assert said == "250 events published (0 of them already before), 250 deliveries created\n"
+    output = shop.cli("event", "publish", stdin="\n" + lines(*range(250)) + "  \n").stdout
+    assert output == "250 events published (0 of them already before), 250 deliveries created\n"
     assert platform(shop) == list(range(250))
-    said = shop.cli("event", "publish", stdin=lines(*range(260))).stdout
-    assert said == "260 events published (250 of them already before), 10 deliveries created\n"
+    output = shop.cli("event", "publish", stdin=lines(*range(260))).stdout
+    assert output == "260 events published (250 of them already before), 10 deliveries created\n"
     assert platform(shop) == list(range(260))
 
 
@@ -126,8 +126,8 @@ def test_the_first_bad_line_ends_it_and_what_was_before_is_published(
         assert "120 events published" in ended.stderr
         assert "\x1b" not in ended.stderr
         assert platform(shop) == list(range(120))
-        said = shop.cli("event", "publish", stdin=lines(*range(120), *range(200, 210))).stdout
-        assert said.startswith("130 events published (120 of them already before)")
+        output = shop.cli("event", "publish", stdin=lines(*range(120), *range(200, 210))).stdout
+        assert output.startswith("130 events published (120 of them already before)")
 
 
 # --- following
@@ -167,8 +167,8 @@ def test_tail_prints_what_is_recorded_from_now_on(shop: Shop) -> None:
     shop.publish("before")
     with following(shop, "--type", "invoice.*", "--type", "account.changed", "--json") as process:
         shop.publish("\x1b[31mred")
-        told = json.loads(next_line(process))
-        assert (told["type"], told["data"]) == ("invoice.paid", "\x1b[31mred")
+        result = json.loads(next_line(process))
+        assert (result["type"], result["data"]) == ("invoice.paid", "\x1b[31mred")
         shop.cli("event", "publish", "--type", "other.thing", "--data", "1")
         shop.gatepost.cli("account", "set", shop.name, "max_scopes=7")
         assert json.loads(next_line(process))["type"] == "account.changed"

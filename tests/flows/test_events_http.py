@@ -88,12 +88,12 @@ def test_one_event_is_recorded_with_its_deliveries(gatepost: Service, caller: tu
     answer = send(gatepost, token, cloud_event(subject="in_1", time="2026-11-15T08:00:00Z", dataschema="/s",
                                                datacontenttype="application/json; charset=utf-8"))  # fmt: skip
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert set(told) == {"id", "type", "at", "matched", "deliveries", "again"}
-    assert (told["type"], told["matched"], len(told["deliveries"]), told["again"]) == ("invoice.paid", 2, 2, False)
+    body = answer.json()
+    assert set(body) == {"id", "type", "at", "matched", "deliveries", "again"}
+    assert (body["type"], body["matched"], len(body["deliveries"]), body["again"]) == ("invoice.paid", 2, 2, False)
     [entry] = platform(gatepost, account)
     assert (entry["id"], entry["at"], entry["subject"], entry["data"], entry["matched"]) == (
-        told["id"], told["at"], "in_1", {"amount": 1}, 2,
+        body["id"], body["at"], "in_1", {"amount": 1}, 2,
     )  # fmt: skip
     assert entry["actor"].startswith("cli_")
     assert entry["request"] == answer.headers["X-Request-Id"]
@@ -120,11 +120,11 @@ def test_a_batch_is_recorded_in_order(gatepost: Service, caller: tuple[str, str]
     batch = [cloud_event(id=str(number), data=number) for number in range(100)]
     answer = send(gatepost, token, batch, BATCH)
     assert answer.status_code == 200, answer.text
-    told = answer.json()["data"]
+    result = answer.json()["data"]
     found = [each for each in gatepost.entries(account, 200)[::-1] if each["type"] == "invoice.paid"]
-    assert [each["id"] for each in told] == [each["id"] for each in found]
+    assert [each["id"] for each in result] == [each["id"] for each in found]
     assert [each["data"] for each in found] == list(range(100))
-    assert all(each["matched"] == len(each["deliveries"]) == 1 for each in told)
+    assert all(each["matched"] == len(each["deliveries"]) == 1 for each in result)
     assert send(gatepost, token, [], BATCH).json() == {"data": []}
 
 
@@ -158,9 +158,9 @@ def test_the_same_id_with_another_body_is_a_conflict(
     send(gatepost, token, cloud_event())
     answer = send(gatepost, token, cloud_event(**changes))
     refused(answer, "conflict", "/id", "published before")
-    [told] = refusals(gatepost, account)
-    assert answer.headers["Gatepost-Event"] == told["id"]
-    assert told["data"]["error"] == "conflict"
+    [result] = refusals(gatepost, account)
+    assert answer.headers["Gatepost-Event"] == result["id"]
+    assert result["data"]["error"] == "conflict"
     assert len(platform(gatepost, account)) == 1
 
 
@@ -174,9 +174,9 @@ def test_a_batch_is_published_whole_or_not_at_all(gatepost: Service, caller: tup
     assert answer.headers["Gatepost-Event"] == refusals(gatepost, account)[0]["id"]
     assert len(platform(gatepost, account)) == 1
     batch[1] = cloud_event(id="b")
-    told = send(gatepost, token, batch, BATCH).json()["data"]
-    assert [each["again"] for each in told] == [False, True, False]
-    assert [each["matched"] for each in told] == [1, 1, 1]
+    result = send(gatepost, token, batch, BATCH).json()["data"]
+    assert [each["again"] for each in result] == [False, True, False]
+    assert [each["matched"] for each in result] == [1, 1, 1]
     assert len(platform(gatepost, account)) == 3
 
 
@@ -184,9 +184,9 @@ def test_a_batch_may_not_contradict_itself(gatepost: Service, caller: tuple[str,
     account, token = caller
     refused(send(gatepost, token, [cloud_event(), cloud_event(data=2)], BATCH), "conflict", "/1/id")
     assert platform(gatepost, account) == []
-    told = send(gatepost, token, [cloud_event(), cloud_event()], BATCH).json()["data"]
-    assert [each["again"] for each in told] == [False, True]
-    assert told[0]["id"] == told[1]["id"]
+    result = send(gatepost, token, [cloud_event(), cloud_event()], BATCH).json()["data"]
+    assert [each["again"] for each in result] == [False, True]
+    assert result[0]["id"] == result[1]["id"]
 
 
 def test_many_at_once_with_one_id_make_one_event(gatepost: Service, caller: tuple[str, str]) -> None:
@@ -229,8 +229,8 @@ def test_another_scope_is_not_enough(gatepost: Service, account_name: str) -> No
     refused(answer, "insufficient_scope")
     assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
     assert 'scope="gatepost:events"' in answer.headers["WWW-Authenticate"]
-    [told] = refusals(gatepost, account)
-    assert answer.headers["Gatepost-Event"] == told["id"]
+    [result] = refusals(gatepost, account)
+    assert answer.headers["Gatepost-Event"] == result["id"]
     assert platform(gatepost, account) == []
 
 

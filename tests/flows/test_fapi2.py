@@ -206,16 +206,16 @@ def test_nor_is_one_made_so_later(sqlite_strict: Fapi2Platform, name: str) -> No
 def test_the_defaults_are_those_of_the_profile(strict: Fapi2Platform) -> None:
     """A method must be said: the default of the standard is a secret."""
     body = strict.defining(jwks=key_set(KEYS["EC"]))
-    told = strict.call("POST", "/oauth/clients", json=body).json()
-    assert told["id_token_signed_response_alg"] == "ES256"
-    assert told["require_pkce"] is True
-    assert "client_secret" not in told
+    answered = strict.call("POST", "/oauth/clients", json=body).json()
+    assert answered["id_token_signed_response_alg"] == "ES256"
+    assert answered["require_pkce"] is True
+    assert "client_secret" not in answered
     left_out = {name: value for name, value in body.items() if name != "token_endpoint_auth_method"}
     answer = strict.call("POST", "/oauth/clients", json=left_out)
     check_refusal(answer, "/oauth/clients", "invalid_client_metadata", "token_endpoint_auth_method")
-    eddsa = redefine(strict, told["client_id"], id_token_signed_response_alg="EdDSA").json()
+    eddsa = redefine(strict, answered["client_id"], id_token_signed_response_alg="EdDSA").json()
     assert eddsa["id_token_signed_response_alg"] == "EdDSA"
-    default = redefine(strict, told["client_id"], id_token_signed_response_alg=None).json()
+    default = redefine(strict, answered["client_id"], id_token_signed_response_alg=None).json()
     assert default["id_token_signed_response_alg"] == "ES256"
 
 
@@ -223,9 +223,9 @@ def test_the_defaults_are_those_of_the_profile(strict: Fapi2Platform) -> None:
 
 
 def test_only_pushed_requests_are_taken(strict: Fapi2Platform) -> None:
-    where, told = redirect_target(strict.authorize(Browser(), strict.auth_request()))
-    assert (where, told["error"], told["iss"]) == (CALLBACK, "invalid_request", strict.url)
-    assert "push" in told["error_description"]
+    where, query = redirect_target(strict.authorize(Browser(), strict.auth_request()))
+    assert (where, query["error"], query["iss"]) == (CALLBACK, "invalid_request", strict.url)
+    assert "push" in query["error_description"]
     posted = Browser().send(f"{strict.url}/oauth/authorize", strict.auth_request())
     assert redirect_target(posted)[1]["error"] == "invalid_request"
     assert strict.interaction(Browser(), strict.pushed())["client_id"] == strict.client.id
@@ -236,8 +236,8 @@ def test_what_is_beside_the_pushed_request_does_not_count(strict: Fapi2Platform)
     browser = Browser()
     interaction = strict.interaction(browser, beside | strict.pushed())
     assert [each["name"] for each in interaction["scopes"]] == ["openid", "offline_access", "things:read"]
-    where, told = redirect_target(strict.submit_handoff(browser, strict.handoff(interaction)))
-    assert (where, told["state"]) == (CALLBACK, "a state")
+    where, query = redirect_target(strict.submit_handoff(browser, strict.handoff(interaction)))
+    assert (where, query["state"]) == (CALLBACK, "a state")
 
 
 @pytest.mark.parametrize("path", ["par", "tokens", "introspect", "revoke"])
@@ -315,10 +315,10 @@ def test_assertions_and_proofs_by_the_algorithms_of_the_profile(own: Fapi2Platfo
     redeemed = post("tokens", grant_type="authorization_code", code=code, redirect_uri=CALLBACK, code_verifier=VERIFIER)
     assert redeemed.status_code == 200, redeemed.text
     token = redeemed.json()["access_token"]
-    told = decode_jwt(token)[1]
-    assert told["cnf"] == {"jkt": KEYS[kind].thumbprint()}
+    result = decode_jwt(token)[1]
+    assert result["cnf"] == {"jkt": KEYS[kind].thumbprint()}
     headers = {"DPoP": holder.proof("GET", f"{url}userinfo", token, header=shown)}
-    assert own.call("GET", "/oauth/userinfo", token, headers=headers).json()["sub"] == told["sub"]
+    assert own.call("GET", "/oauth/userinfo", token, headers=headers).json()["sub"] == result["sub"]
 
 
 def test_assertions_by_rs256_are_refused(strict: Fapi2Platform) -> None:

@@ -99,9 +99,9 @@ def test_what_no_endpoint_can_have(strict: Service, account_name: str, url: str,
     platform = Platform(strict, account_name)
     endpoint = platform.endpoint("https://example.com/hooks")
     for body in ({"url": url}, {"id": endpoint["id"], "url": url}):
-        told = platform.post("/webhooks/endpoints", body, 400)
-        assert told["errors"][0]["pointer"] == "/url"
-        assert words in told["detail"]
+        result = platform.post("/webhooks/endpoints", body, 400)
+        assert result["errors"][0]["pointer"] == "/url"
+        assert words in result["detail"]
     assert platform.redefine(endpoint)["url"] == "https://example.com/hooks"
 
 
@@ -135,8 +135,8 @@ def test_a_network_that_the_operator_allows(friendly: Service, account_name: str
     assert 0 < attempt["timings"]["connect_ms"] <= attempt["timings"]["tls_ms"] <= attempt["timings"]["first_byte_ms"]
     [request] = inside.requests
     assert request.headers["host"] == f"{INSIDE}:{inside.port}"
-    told = platform.post("/webhooks/endpoints", {"url": "https://10.0.0.1/"}, 400)
-    assert "private network" in told["detail"], "that one only"
+    result = platform.post("/webhooks/endpoints", {"url": "https://10.0.0.1/"}, 400)
+    assert "private network" in result["detail"], "that one only"
     other = Platform(friendly, account_name)
     other.connect(inside.url, retry_schedule=[])
     [refused] = other.once(other.send(), "failed")["attempts"]

@@ -58,7 +58,7 @@ def stored(gatepost: Service) -> Platform:
     return with_keys(gatepost, "handoff-stored")
 
 
-def begun(platform: Platform, **changes: Any) -> tuple[Browser, dict[str, Any]]:
+def start_interaction(platform: Platform, **changes: Any) -> tuple[Browser, dict[str, Any]]:
     browser = Browser()
     return browser, platform.interaction(browser, platform.auth_request(**changes))
 
@@ -71,17 +71,17 @@ def now() -> int:
 
 
 def test_the_client_gets_a_code(stored: Platform) -> None:
-    browser, interaction = begun(stored)
+    browser, interaction = start_interaction(stored)
     answer = stored.submit_handoff(browser, stored.handoff(interaction))
-    where, told = redirect_target(answer)
+    where, query = redirect_target(answer)
     assert where == "https://app.example/callback"
-    assert set(told) == {"code", "state", "iss"}
-    assert (told["state"], told["iss"]) == ("a state", stored.url)
-    assert stored.redeem(told["code"]).status_code == 200
+    assert set(query) == {"code", "state", "iss"}
+    assert (query["state"], query["iss"]) == ("a state", stored.url)
+    assert stored.redeem(query["code"]).status_code == 200
 
 
 def test_the_handoff_may_be_posted(platform: Platform) -> None:
-    browser, interaction = begun(platform)
+    browser, interaction = start_interaction(platform)
     answer = browser.send(f"{platform.url}/oauth/authorize", {"handoff": platform.handoff(interaction)})
     assert "code" in redirect_target(answer)[1]
 
@@ -110,7 +110,7 @@ def padded(platform: Platform, interaction: dict[str, Any], size: int) -> str:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_valid_handoff(platform: Platform, name: str) -> None:
-    browser, interaction = begun(platform)
+    browser, interaction = start_interaction(platform)
     assert "code" in redirect_target(platform.submit_handoff(browser, RIGHT[name](platform, interaction)))[1]
 
 
@@ -203,7 +203,7 @@ WRONG: dict[str, tuple[Make, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_an_invalid_handoff(platform: Platform, name: str) -> None:
     make, words = WRONG[name]
-    browser, interaction = begun(platform)
+    browser, interaction = start_interaction(platform)
     check_nowhere(platform.submit_handoff(browser, make(platform, interaction)), words)
     assert "code" in redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))[1]
 
@@ -213,7 +213,7 @@ def test_an_invalid_handoff(platform: Platform, name: str) -> None:
 )
 def test_a_handoff_must_be_the_only_parameter(platform: Platform, more: dict[str, str]) -> None:
     """So a request cannot be changed when the browser returns."""
-    browser, interaction = begun(platform)
+    browser, interaction = start_interaction(platform)
     sent = more | {"handoff": platform.handoff(interaction)}
     check_nowhere(browser.open(f"{platform.url}/oauth/authorize", sent), "alone")
     check_nowhere(browser.send(f"{platform.url}/oauth/authorize", sent), "alone")
@@ -228,7 +228,7 @@ def test_a_handoff_must_be_the_only_parameter(platform: Platform, more: dict[str
 
 def test_the_key_of_another_account(platform: Platform, other: Platform) -> None:
     """However it names itself: an interaction is answered by the account it is of."""
-    browser, interaction = begun(platform)
+    browser, interaction = start_interaction(platform)
     for sent in (
         other.handoff(interaction, iss=platform.account),
         other.handoff(interaction),
@@ -239,16 +239,18 @@ def test_the_key_of_another_account(platform: Platform, other: Platform) -> None
     theirs = other.interaction(browser, other.auth_request())
     check_nowhere(platform.submit_handoff(browser, platform.handoff(theirs)), "no such interaction")
     check_nowhere(platform.submit_handoff(browser, platform.handoff(theirs, iss=other.account)), UNVERIFIED)
-    for mine, told in ((platform, interaction), (other, theirs)):
-        assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(told)))[1], "and both are still open"
+    for mine, result in ((platform, interaction), (other, theirs)):
+        assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(result)))[1], (
+            "and both are still open"
+        )
 
 
 def test_a_handoff_in_another_browser(stored: Platform) -> None:
     """Neither one that began nothing here, nor one that began something of its own."""
-    browser, interaction = begun(stored)
+    browser, interaction = start_interaction(stored)
     sent = stored.handoff(interaction)
     check_nowhere(stored.submit_handoff(Browser(), sent), "this browser sent no cookie")
-    victim, _ = begun(stored)
+    victim, _ = start_interaction(stored)
     check_nowhere(stored.submit_handoff(victim, sent), "another browser")
     forged = Browser()
     forged.session.cookies.update(dict.fromkeys(browser.session.cookies.get_dict(), "A" * 43))
@@ -258,9 +260,9 @@ def test_a_handoff_in_another_browser(stored: Platform) -> None:
 
 def test_interactions_of_one_browser_are_independent(stored: Platform) -> None:
     browser = Browser()
-    told = {state: stored.interaction(browser, stored.auth_request(state=state)) for state in ("one", "two", "three")}
-    for state in reversed(told):
-        _, back = redirect_target(stored.submit_handoff(browser, stored.handoff(told[state], sub=state)))
+    result = {state: stored.interaction(browser, stored.auth_request(state=state)) for state in ("one", "two", "three")}
+    for state in reversed(result):
+        _, back = redirect_target(stored.submit_handoff(browser, stored.handoff(result[state], sub=state)))
         assert back["state"] == state
         given = stored.redeem(back["code"]).json()
         assert decode_jwt(given["access_token"])[1]["sub"] == f"{stored.account}.{state}"
@@ -270,16 +272,16 @@ def test_interactions_of_one_browser_are_independent(stored: Platform) -> None:
 
 
 def test_an_interaction_is_finished_once(stored: Platform) -> None:
-    browser, interaction = begun(stored)
+    browser, interaction = start_interaction(stored)
     sent = stored.handoff(interaction)
-    _, told = redirect_target(stored.submit_handoff(browser, sent))
+    _, query = redirect_target(stored.submit_handoff(browser, sent))
     for again in (sent, stored.handoff(interaction), stored.handoff(interaction, sub=None, error="access_denied")):
         check_nowhere(stored.submit_handoff(browser, again), "completed or has expired")
-    assert stored.redeem(told["code"]).status_code == 200, "nor does trying again spoil what was given"
+    assert stored.redeem(query["code"]).status_code == 200, "nor does trying again spoil what was given"
 
 
 def test_a_denial_finishes_the_interaction(stored: Platform) -> None:
-    browser, interaction = begun(stored)
+    browser, interaction = start_interaction(stored)
     denied = stored.handoff(interaction, sub=None, scope=None, error="access_denied", error_description='Nö, "no"')
     check_back(stored.submit_handoff(browser, denied), stored, "access_denied", "N?, 'no'")
     check_nowhere(stored.submit_handoff(browser, stored.handoff(interaction)), "completed or has expired")
@@ -288,7 +290,7 @@ def test_a_denial_finishes_the_interaction(stored: Platform) -> None:
 
 
 def test_an_expired_interaction(stored: Platform) -> None:
-    browser, interaction = begun(stored)
+    browser, interaction = start_interaction(stored)
 
     def expire(tx: Tx) -> int:
         statement = "UPDATE interactions SET expires_at = :at WHERE id = :id RETURNING 1"
@@ -334,10 +336,10 @@ UNMET: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", UNMET)
 def test_an_authentication_that_does_not_meet_the_request(platform: Platform, name: str) -> None:
-    asked, said, error = UNMET[name]
-    browser, interaction = begun(platform, **asked)
-    check_back(platform.submit_handoff(browser, platform.handoff(interaction, **said)), platform, error)
-    browser, interaction = begun(platform, **asked)
+    asked, output, error = UNMET[name]
+    browser, interaction = start_interaction(platform, **asked)
+    check_back(platform.submit_handoff(browser, platform.handoff(interaction, **output)), platform, error)
+    browser, interaction = start_interaction(platform, **asked)
     assert "code" in redirect_target(platform.submit_handoff(browser, platform.handoff(interaction, acr="gold")))[1]
 
 
@@ -345,22 +347,22 @@ def test_a_person_other_than_the_hinted_one(platform: Platform) -> None:
     hint = platform.tokens(sub="ada")["id_token"]
     named = json.dumps({"id_token": {"sub": {"value": f"{platform.account}.ada"}}})
     for asked in ({"id_token_hint": hint}, {"claims": named}, {"id_token_hint": hint, "claims": named}):
-        browser, interaction = begun(platform, **asked)
+        browser, interaction = start_interaction(platform, **asked)
         assert interaction["sub"] == "ada"
         check_back(
             platform.submit_handoff(browser, platform.handoff(interaction, sub="bob")), platform, "login_required"
         )
-        browser, interaction = begun(platform, **asked)
+        browser, interaction = start_interaction(platform, **asked)
         assert "code" in redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))[1]
 
 
 @pytest.mark.parametrize("error", ["login_required", "consent_required", "interaction_required", "access_denied"])
 def test_what_the_login_application_answers_to_prompt_none(platform: Platform, error: str) -> None:
-    browser, interaction = begun(platform, prompt="none")
+    browser, interaction = start_interaction(platform, prompt="none")
     assert interaction["prompt"] == "none"
     sent = platform.handoff(interaction, sub=None, scope=None, auth_time=None, claims=None, error=error)
-    _, told = redirect_target(platform.submit_handoff(browser, sent))
-    assert told == {"error": error, "state": "a state", "iss": platform.url}
+    _, query = redirect_target(platform.submit_handoff(browser, sent))
+    assert query == {"error": error, "state": "a state", "iss": platform.url}
 
 
 # --- what changed meanwhile
@@ -408,8 +410,8 @@ def test_only_codes_are_returned_even_if_the_stored_client_allows_more(stored: P
     for kind in ("token", "id_token token", "code token"):
         answer = stored.authorize(browser, stored.auth_request(client, response_type=kind))
         check_back(answer, stored, "unsupported_response_type")
-    _, told = redirect_target(stored.submit_handoff(browser, stored.handoff(interaction)))
-    assert set(told) == {"code", "state", "iss"}
+    _, query = redirect_target(stored.submit_handoff(browser, stored.handoff(interaction)))
+    assert set(query) == {"code", "state", "iss"}
     for kind in TAMPERED:
         answer = stored.ask(client, grant_type=kind, username="ada", password="x", scope="openid")
         check_refusal(answer, "/oauth/tokens", "unsupported_grant_type")
@@ -440,14 +442,14 @@ def test_a_grant_that_was_disabled(stored: Platform) -> None:
 
 def test_a_scope_that_was_retired(gatepost: Service) -> None:
     mine = Platform(gatepost, "handoff-retired")
-    browser, interaction = begun(mine)
+    browser, interaction = start_interaction(mine)
     mine.define_scope(name="things:read", status="retired", redefine=True)
     check_back(mine.submit_handoff(browser, mine.handoff(interaction)), mine, "invalid_scope", "things:read")
 
 
 def test_an_account_that_was_suspended(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "handoff-suspended")
-    browser, interaction = begun(mine)
+    browser, interaction = start_interaction(mine)
     sqlite_gatepost.cli("account", "suspend", mine.name)
     check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), "interaction")
     sqlite_gatepost.cli("account", "resume", mine.name)
@@ -456,11 +458,11 @@ def test_an_account_that_was_suspended(sqlite_gatepost: Service) -> None:
 
 def test_a_login_key_that_was_removed(sqlite_gatepost: Service) -> None:
     mine = Platform(sqlite_gatepost, "handoff-rekeyed")
-    browser, interaction = begun(mine)
+    browser, interaction = start_interaction(mine)
     sqlite_gatepost.cli("account", "set", mine.name, f"login_jwks={key_set(KEY)}")
     check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), UNVERIFIED)
     assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(interaction, KEY)))[1]
-    browser, interaction = begun(mine)
+    browser, interaction = start_interaction(mine)
     sqlite_gatepost.cli("account", "set", mine.name, "login_jwks=")
     check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction, KEY)), UNVERIFIED)
 
@@ -473,7 +475,7 @@ def test_login_keys_that_are_fetched_from_a_url(gatepost: Service) -> None:
     with receiver(published) as keys:
         mine = Platform(gatepost, "handoff-published", f"login_jwks={keys.url}", key=KEY)
         for key in (KEY, KEYS["RS256"]):
-            browser, interaction = begun(mine)
+            browser, interaction = start_interaction(mine)
             check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction, ATTACKER)), UNVERIFIED)
             assert "code" in redirect_target(mine.submit_handoff(browser, mine.handoff(interaction, key)))[1]
         assert {each.headers[":method"] for each in keys.requests} == {"GET"}
@@ -500,7 +502,7 @@ NOT_KEYS: dict[str, Answer] = {
 def test_a_key_set_url_without_keys(sqlite_gatepost: Service, account_name: str, name: str) -> None:
     with receiver(NOT_KEYS[name]) as keys:
         mine = Platform(sqlite_gatepost, f"no-keys-{account_name}", f"login_jwks={keys.url}", key=KEY)
-        browser, interaction = begun(mine)
+        browser, interaction = start_interaction(mine)
         check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), UNVERIFIED)
         assert len(keys.requests) == 1
 
@@ -509,5 +511,5 @@ def test_a_key_set_url_that_is_unreachable(sqlite_gatepost: Service) -> None:
     with receiver() as keys:
         address = keys.url
     mine = Platform(sqlite_gatepost, "handoff-nobody", f"login_jwks={address}", key=KEY)
-    browser, interaction = begun(mine)
+    browser, interaction = start_interaction(mine)
     check_nowhere(mine.submit_handoff(browser, mine.handoff(interaction)), UNVERIFIED)

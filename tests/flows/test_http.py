@@ -60,8 +60,8 @@ def test_head_is_get_without_the_body(sqlite_gatepost: Service, path: str) -> No
     assert head.status_code == get.status_code
     assert head.content == b""
     differ = ("x-request-id", "date")
-    told, shown = lower(head), lower(get)
-    assert {name: told[name] for name in told if name not in differ} == {
+    result, shown = lower(head), lower(get)
+    assert {name: result[name] for name in result if name not in differ} == {
         name: shown[name] for name in shown if name not in differ
     }
     assert (path in BARE) == ("GET" in ROUTES[path].methods)

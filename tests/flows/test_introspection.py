@@ -95,8 +95,8 @@ def test_a_client_that_serves_the_audience(setting: Setting) -> None:
 def test_other_clients_see_an_inactive_token(setting: Setting) -> None:
     setting.define_scope(name="orders:read", resource="https://orders.example/introspection")
     beside = setting.machine(serves=["https://orders.example/introspection"], scope="orders:read")
-    told = setting.tokens()
-    for token in (told["access_token"], told["refresh_token"]):
+    tokens = setting.tokens()
+    for token in (tokens["access_token"], tokens["refresh_token"]):
         for other in (setting.stranger, beside, setting.first):
             assert setting.introspect(token, other) == INACTIVE
     admin = setting.gatepost.token(setting.first, "gatepost:clients")
@@ -128,12 +128,12 @@ def test_a_resource_that_accounts_share_is_served_to_ones_own_account_alone(sqli
 
 def test_a_public_client_is_refused(setting: Setting) -> None:
     public = setting.define(token_endpoint_auth_method="none")
-    told = setting.redeem(setting.code(setting.auth_request(public)), public).json()
-    for token in (told["access_token"], told["refresh_token"], "x"):
+    body = setting.redeem(setting.code(setting.auth_request(public)), public).json()
+    for token in (body["access_token"], body["refresh_token"], "x"):
         answer = setting.post("introspect", public, token=token)
         check_refusal(answer, "/oauth/introspect", "invalid_client", "client that authenticates")
         assert answer.headers["Gatepost-Event"].startswith("evt_")
-    assert setting.introspect(told["access_token"], setting.server)["active"]
+    assert setting.introspect(body["access_token"], setting.server)["active"]
 
 
 def test_a_client_with_a_key(setting: Setting) -> None:
@@ -154,8 +154,8 @@ def test_a_client_with_a_key(setting: Setting) -> None:
 
 
 def test_a_refresh_token_as_its_own_client_sees_it(setting: Setting) -> None:
-    told = setting.tokens()
-    shown = setting.introspect(told["refresh_token"])
+    tokens = setting.tokens()
+    shown = setting.introspect(tokens["refresh_token"])
     assert abs(shown.pop("iat") - time.time()) < 60
     assert shown.pop("exp") > time.time() + 29 * 86_400
     assert shown == {
@@ -167,23 +167,23 @@ def test_a_refresh_token_as_its_own_client_sees_it(setting: Setting) -> None:
         "scope": "openid offline_access things:read",
         "account": setting.account,
     }
-    assert setting.introspect(told["refresh_token"], setting.server) == INACTIVE
-    second = setting.refresh(told["refresh_token"]).json()
-    assert setting.introspect(told["refresh_token"]) == INACTIVE
+    assert setting.introspect(tokens["refresh_token"], setting.server) == INACTIVE
+    second = setting.refresh(tokens["refresh_token"]).json()
+    assert setting.introspect(tokens["refresh_token"]) == INACTIVE
     assert setting.introspect(second["refresh_token"])["active"]
 
 
 def test_a_token_that_is_bound_to_a_key(setting: Setting) -> None:
     prover = Prover(setting.url)
-    told = setting.redeem(setting.code(), headers=prover.headers()).json()
-    shown = setting.introspect(told["access_token"], setting.server)
+    body = setting.redeem(setting.code(), headers=prover.headers()).json()
+    shown = setting.introspect(body["access_token"], setting.server)
     assert (shown["token_type"], shown["cnf"]) == ("DPoP", {"jkt": prover.thumbprint})
 
 
 @pytest.mark.parametrize("hint", ["access_token", "refresh_token", "nonsense", ""])
 def test_a_hint_changes_nothing(setting: Setting, hint: str) -> None:
-    told = setting.tokens()
-    for token in (told["access_token"], told["refresh_token"]):
+    tokens = setting.tokens()
+    for token in (tokens["access_token"], tokens["refresh_token"]):
         assert setting.post("introspect", token=token, token_type_hint=hint).json()["active"]
 
 
@@ -240,52 +240,54 @@ ENDS: dict[str, Callable[[Setting, dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("how", ENDS)
 def test_inactive_at_once(own: Setting, how: str) -> None:
     code = own.code()
-    told = own.redeem(code).json() | {"code": code}
-    assert own.introspect(told["access_token"])["active"]
-    assert own.introspect(told["access_token"], own.server)["active"]
-    ENDS[how](own, told)
-    assert own.introspect(told["access_token"], own.server) == INACTIVE
+    result = own.redeem(code).json() | {"code": code}
+    assert own.introspect(result["access_token"])["active"]
+    assert own.introspect(result["access_token"], own.server)["active"]
+    ENDS[how](own, result)
+    assert own.introspect(result["access_token"], own.server) == INACTIVE
     if how != "its client is disabled":
-        assert own.introspect(told["access_token"]) == INACTIVE
-        assert own.introspect(told["refresh_token"])["active"] == (how == "the operator revokes it")
+        assert own.introspect(result["access_token"]) == INACTIVE
+        assert own.introspect(result["refresh_token"])["active"] == (how == "the operator revokes it")
 
 
 def test_a_disabled_client_asks_nothing_and_its_tokens_come_back_with_it(own: Setting) -> None:
-    told = own.tokens()
+    tokens = own.tokens()
     own.redefine(own.client, status="disabled")
-    check_refusal(own.post("introspect", token=told["access_token"]), "/oauth/introspect", "invalid_client")
+    check_refusal(own.post("introspect", token=tokens["access_token"]), "/oauth/introspect", "invalid_client")
     own.redefine(own.client, status="active")
-    assert own.introspect(told["access_token"])["active"]
-    assert own.introspect(told["refresh_token"])["active"]
+    assert own.introspect(tokens["access_token"])["active"]
+    assert own.introspect(tokens["refresh_token"])["active"]
 
 
 def test_a_suspended_account_asks_nothing(own: Setting) -> None:
-    told = own.tokens()
-    assert own.introspect(told["access_token"], own.server)["active"]
+    tokens = own.tokens()
+    assert own.introspect(tokens["access_token"], own.server)["active"]
     change(own, account_admin.suspend, own.name, "")
     for client in (own.client, own.server):
-        check_refusal(own.post("introspect", client, token=told["access_token"]), "/oauth/introspect", "invalid_client")
+        check_refusal(
+            own.post("introspect", client, token=tokens["access_token"]), "/oauth/introspect", "invalid_client"
+        )
     change(own, account_admin.resume, own.name)
-    assert own.introspect(told["access_token"], own.server)["active"]
+    assert own.introspect(tokens["access_token"], own.server)["active"]
 
 
 def test_the_token_of_a_suspended_account_is_inactive_for_every_caller(own: Setting) -> None:
-    told = own.tokens()
+    tokens = own.tokens()
     change(own, account_admin.suspend, own.name, "")
     store = own.gatepost.opened.store
-    assert store.read_now(lambda tx: own.told(tx, told["access_token"])) == INACTIVE
+    assert store.read_now(lambda tx: own.told(tx, tokens["access_token"])) == INACTIVE
 
 
 def test_it_expires_to_the_second(sqlite_gatepost: Service, account_name: str) -> None:
     setting = Setting(sqlite_gatepost, account_name)
-    told = setting.tokens()
-    ends = decode_jwt(told["access_token"])[1]["exp"]
+    tokens = setting.tokens()
+    ends = decode_jwt(tokens["access_token"])[1]["exp"]
     for before, active in ((timedelta(milliseconds=1), True), (timedelta(), False)):
         at = clock.from_milliseconds(ends * 1000) - before
         with closing(
             SqliteStore(sqlite_gatepost.directory / "gatepost.db", lambda at=at: at, create_deliveries)  # type: ignore[misc]
         ) as later:
-            assert later.read_now(lambda tx: setting.told(tx, told["access_token"]))["active"] is active
+            assert later.read_now(lambda tx: setting.told(tx, tokens["access_token"]))["active"] is active
 
 
 # --- what is no token
@@ -305,9 +307,9 @@ def test_garbage_is_inactive(setting: Setting, wrong: str) -> None:
 
 def test_other_values_that_gatepost_issued_are_inactive(setting: Setting) -> None:
     code = setting.code()
-    told = setting.redeem(code).json()
-    jti = decode_jwt(told["access_token"])[1]["jti"]
-    for wrong in (code, told["id_token"], jti, setting.client.id, setting.client.secret):
+    body = setting.redeem(code).json()
+    jti = decode_jwt(body["access_token"])[1]["jti"]
+    for wrong in (code, body["id_token"], jti, setting.client.id, setting.client.secret):
         assert setting.introspect(wrong) == INACTIVE
 
 
@@ -335,8 +337,8 @@ def test_every_truncation_and_every_bit_of_an_access_token(
 
 
 def test_every_truncation_of_a_refresh_token(setting: Setting) -> None:
-    told = setting.tokens()
-    token = told["refresh_token"]
+    tokens = setting.tokens()
+    token = tokens["refresh_token"]
     assert [cut for cut in range(1, len(token)) if setting.introspect(token[:cut]) != INACTIVE] == []
     assert setting.introspect(token)["active"], "and looking does no harm"
 

@@ -82,7 +82,7 @@ def posted(path: str, body: Callable[[Tenant, str], dict[str, Any]]) -> Attempt:
     return lambda mine, theirs: mine.post(path, body(mine, theirs))
 
 
-def asked(form: Callable[[Tenant, str], dict[str, str]]) -> Attempt:
+def token_request(form: Callable[[Tenant, str], dict[str, str]]) -> Attempt:
     def attempt(mine: Tenant, theirs: str) -> requests.Response:
         body = {"grant_type": "client_credentials", "scope": mine.scope} | form(mine, theirs)
         with session_from_new_address() as session:
@@ -129,11 +129,11 @@ PLACES: dict[str, dict[str, Attempt]] = {
         "account": posted("/oauth/scopes", lambda _, x: {"name": "other", "account": x}),
     },
     "/oauth/tokens": {
-        "scope": asked(lambda _, x: {"scope": x}),
-        "scope beside mine": asked(lambda mine, x: {"scope": f"{mine.scope} {x}"}),
-        "resource": asked(lambda _, x: {"resource": x}),
-        "client": asked(lambda mine, x: {"client_id": x, "client_secret": mine.client.secret}),
-        "secret": asked(lambda mine, x: {"client_id": mine.client.id, "client_secret": x}),
+        "scope": token_request(lambda _, x: {"scope": x}),
+        "scope beside mine": token_request(lambda mine, x: {"scope": f"{mine.scope} {x}"}),
+        "resource": token_request(lambda _, x: {"resource": x}),
+        "client": token_request(lambda mine, x: {"client_id": x, "client_secret": mine.client.secret}),
+        "secret": token_request(lambda mine, x: {"client_id": mine.client.id, "client_secret": x}),
     },
     "/webhooks/endpoints": {"id": posted("/webhooks/endpoints", lambda _, x: {"id": x})},
     "/webhooks/subscriptions": {
@@ -155,7 +155,7 @@ def unknown_like(text: str) -> str:
     return re.sub(r"[a-z]{3}_[0-9a-v]{26}", lambda found: ids.new(found[0][:3]), text).replace("isolated-b", "nobody")
 
 
-def told(answer: requests.Response, tried: str) -> tuple[int, str, dict[str, str]]:
+def comparable(answer: requests.Response, tried: str) -> tuple[int, str, dict[str, str]]:
     """Everything that an answer tells, but its own ids and what was sent."""
     own = ("x-request-id", "gatepost-event", "date", "content-length")
     headers = {name.lower(): value.replace(tried, "…") for name, value in answer.headers.items()}
@@ -178,7 +178,7 @@ def test_an_id_of_another_account_is_an_unknown_id(two: Two, path: str, place: s
         assert (path, answer.json()) == ("/webhooks/deliveries", {"data": [], "next_cursor": None})
     else:
         assert answer.status_code in (400, 401, 404), answer.text
-    assert told(answer, theirs) == told(PLACES[path][place](two.a, nobodys), nobodys)
+    assert comparable(answer, theirs) == comparable(PLACES[path][place](two.a, nobodys), nobodys)
     shown = answer.text.replace(theirs, "") + str(answer.headers).replace(theirs, "")
     assert not [trace for trace in two.b.traces() if trace in shown]
 
@@ -240,12 +240,12 @@ def test_credentials_do_not_mix(two: Two) -> None:
     wrong = a.gatepost.token_answer(Client(a.client.id, "gps_wrong"), a.scope)
     for mixed in (Client(a.client.id, b.client.secret), Client(b.client.id, a.client.secret)):
         answer = a.gatepost.token_answer(mixed, a.scope)
-        assert told(answer, mixed.id) == told(wrong, a.client.id)
+        assert comparable(answer, mixed.id) == comparable(wrong, a.client.id)
     for client, key in ((a.keyed, b.key), (b.keyed, a.key)):
         signed = assertion(key, client, url)
         form = {"grant_type": "client_credentials", "scope": a.scope, "client_assertion_type": ASSERTION_TYPE}
         answer = a.gatepost.session.post(f"{url}/oauth/tokens", data=form | {"client_assertion": signed})
-        assert told(answer, client) == told(wrong, a.client.id)
+        assert comparable(answer, client) == comparable(wrong, a.client.id)
 
 
 def test_an_assertion_is_for_the_client_that_it_names(two: Two) -> None:

@@ -71,13 +71,13 @@ class Workload:
 
     def trust(self, name: str, match: tuple[str, ...] = MATCH, **changes: Any) -> None:
         """As `issuer add` does, without the price of a process."""
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "issuer": self.issuer, "jwks_uri": self.keys, "client": self.client.id, "scope": ["deploy read"],
         }  # fmt: skip
         store, service = self.gatepost.opened.store, self.gatepost.opened.service
         store.run_now(
             lambda tx: issuer_admin.add(
-                tx, service, lookup.named(tx, self.name), name, match=list(match), **(told | changes)
+                tx, service, lookup.named(tx, self.name), name, match=list(match), **(result | changes)
             )
         )
 
@@ -127,10 +127,10 @@ def test_a_workload_gets_a_token(gatepost: Service, account_name: str, stack: Ex
     workload = Workload(gatepost, account_name, stack)
     answer = workload.ask(workload.sign())
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert (told["token_type"], told["scope"]) == ("Bearer", "deploy")
-    assert "refresh_token" not in told
-    claims = decode_jwt(told["access_token"])[1]
+    body = answer.json()
+    assert (body["token_type"], body["scope"]) == ("Bearer", "deploy")
+    assert "refresh_token" not in body
+    claims = decode_jwt(body["access_token"])[1]
     assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
     assert (claims["aud"], claims["client_id"]) == (workload.api, workload.client.id)
     assert not {"repository", "act", "auth_time"} & set(claims)
@@ -390,11 +390,11 @@ def test_a_token_is_bound_to_the_key_of_the_proof(workload: Workload) -> None:
 
 
 def test_explaining(workload: Workload) -> None:
-    told = workload.ask(workload.sign(), headers={"Prefer": "explain"})
-    assert told.headers["Preference-Applied"] == "explain"
-    assert (told.json()["decision"], told.json()["rules"][0]["rule"]) == ("issue", "basis_holds")
-    assert told.json()["claims"]["sub"] == f"{workload.account}:ci:{SUBJECT}"
-    assert "access_token" not in told.json()
+    result = workload.ask(workload.sign(), headers={"Prefer": "explain"})
+    assert result.headers["Preference-Applied"] == "explain"
+    assert (result.json()["decision"], result.json()["rules"][0]["rule"]) == ("issue", "basis_holds")
+    assert result.json()["claims"]["sub"] == f"{workload.account}:ci:{SUBJECT}"
+    assert "access_token" not in result.json()
     assert workload.newest()["type"] == "oauth.token.explained"
     refused = workload.ask(workload.sign(sub="another"), headers={"Prefer": "explain"}).json()
     assert (refused["decision"], refused["rule"], refused["error"]) == ("refuse", "basis_holds", "invalid_grant")

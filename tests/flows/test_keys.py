@@ -170,13 +170,13 @@ def opens(store: Alone, **settings: str) -> bool:
 def test_rewrap_new_under_a_running_server(own: Service) -> None:
     path = own.directory / "master.key"
     old = path.read_text()
-    said = own.cli("key", "rewrap", "--new").stdout
-    assert "3 server keys" in said
-    assert old.strip() not in said
+    output = own.cli("key", "rewrap", "--new").stdout
+    assert "3 server keys" in output
+    assert old.strip() not in output
     assert path.read_text() != old
     assert len(path.read_text().split()) == 1
     assert path.stat().st_mode & 0o777 == 0o600
-    assert path.read_text().strip() not in said, "no key is printed"
+    assert path.read_text().strip() not in output, "no key is printed"
     token = own.token(first(own), SCOPE)
     assert verified(own, token), "the server that ran through it goes on"
     here = Alone(own.directory, "", own.environment)
@@ -251,9 +251,9 @@ def test_rewrap_with_keys_from_the_environment(database: str, tmp_path: Path, re
     refused = store.cli("key", "rewrap", "--new", check=False)
     assert refused.returncode == 2
     assert "GATEPOST_MASTER_KEY" in refused.stderr
-    said = store.cli("key", "rewrap", master_key=f"{new},{old}").stdout
-    assert "3 server keys" in said
-    assert "remove all but the first key" in said
+    output = store.cli("key", "rewrap", master_key=f"{new},{old}").stdout
+    assert "3 server keys" in output
+    assert "remove all but the first key" in output
     assert opens(store, master_key=new)
     assert opens(store, master_key=f"{old},{new}")
     assert not opens(store, master_key=old)

@@ -149,10 +149,10 @@ def use_people(gatepost: Service, witness: Witness) -> str:
     browser = Browser()
     interaction = chain.interaction(browser, chain.auth_request())
     handoff = chain.handoff(interaction)
-    _, told = redirect_target(chain.submit_handoff(browser, handoff))
+    _, query = redirect_target(chain.submit_handoff(browser, handoff))
     assert chain.submit_handoff(browser, handoff).status_code == 400, "it was used"
-    given = chain.redeem(told["code"]).json()
-    chain.redeem(told["code"])  # again: what it gave is taken back
+    given = chain.redeem(query["code"]).json()
+    chain.redeem(query["code"])  # again: what it gave is taken back
     given = chain.tokens()
     refreshed = chain.refresh(given["refresh_token"]).json()
     again = chain.refresh(refreshed["refresh_token"]).json()
@@ -290,37 +290,37 @@ def test_a_secret_would_be_found(run: Run) -> None:
     """Whole, without its prefix, or the signature of a token alone."""
     secret = next(value for value, what in run.witness.noted.items() if what == "client_secret")
     token = next(value for value, what in run.witness.noted.items() if what == "access_token")
-    for told in (secret, secret.removeprefix("gps_"), f"x{token}x", token.rpartition(".")[2]):
-        assert run.witness.seen_in(told), told
+    for result in (secret, secret.removeprefix("gps_"), f"x{token}x", token.rpartition(".")[2]):
+        assert run.witness.seen_in(result), result
 
 
 # --- the lines themselves
 
 
 def test_one_line_for_each_request(run: Run) -> None:
-    told = [each for each in run.lines if each["event"] == "request.answered"]
-    assert len(told) == run.answers
-    assert len({each["request"] for each in told}) == len(told)
-    for each in told:
+    reported = [each for each in run.lines if each["event"] == "request.answered"]
+    assert len(reported) == run.answers
+    assert len({each["request"] for each in reported}) == len(reported)
+    for each in reported:
         assert {"level", "timestamp", "method", "path", "status", "ms", "source", "trace"} <= set(each)
         assert each["source"] == "127.0.0.1"
         assert each["path"] == "" or each["path"].startswith(("/oauth/", "/webhooks/", "/.well-known/", "/events"))
-    issued = [each for each in told if each["path"] == "/oauth/tokens" and each["status"] == 200]
+    issued = [each for each in reported if each["path"] == "/oauth/tokens" and each["status"] == 200]
     assert all({"entry", "account", "client", "grant_type"} <= set(each) for each in issued)
-    refused = [each for each in told if each["status"] in (400, 401) and each["path"].startswith("/oauth/tok")]
+    refused = [each for each in reported if each["status"] in (400, 401) and each["path"].startswith("/oauth/tok")]
     assert all(each["error"] for each in refused)
 
 
 def test_one_line_for_each_attempt(run: Run) -> None:
-    told = [each for each in run.lines if each["event"] == "delivery.attempted"]
+    reported = [each for each in run.lines if each["event"] == "delivery.attempted"]
     shown = ("type", "attempt", "outcome", "response_code", "failure")
-    assert [tuple(each.get(name) for name in shown) for each in told] == [
+    assert [tuple(each.get(name) for name in shown) for each in reported] == [
         ("a.b", 1, "failed", 500, None),
         ("a.b", 2, "succeeded", 200, None),
         ("a.b", 1, "succeeded", 200, None),
         ("c.d", 1, "failed", None, "first_byte"),
     ]  # fmt: skip
-    assert [each["level"] for each in told] == ["warning", "info", "info", "warning"]
+    assert [each["level"] for each in reported] == ["warning", "info", "info", "warning"]
 
 
 def test_every_line_is_json_with_a_name_a_level_and_a_time(run: Run) -> None:

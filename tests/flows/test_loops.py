@@ -20,8 +20,8 @@ def test_two_failing_endpoints_that_subscribe_to_failures(platform: Platform) ->
     with receiver((500, {}, b"")) as found:
         types = ("invoice.paid", "webhook.delivery.failed")
         one, two = (platform.connect(f"{found.url}/{name}", *types, retry_schedule=[]) for name in "ab")
-        told = platform.publish()
-        assert told["matched"] == 2
+        result = platform.publish()
+        assert result["matched"] == 2
         wait_until(platform.is_quiet, "an end of it")
         requests = [(each.headers[":path"], json.loads(each.body)["type"]) for each in found.requests]
     failures = platform.entries("webhook.delivery.failed")
@@ -51,8 +51,8 @@ def test_an_endpoint_gets_no_events_about_itself(platform: Platform) -> None:
         platform.once(last, "succeeded")
         wait_until(platform.is_quiet, "everything to be delivered")
         heard = [json.loads(each.body) for each in found.requests]
-        told = [json.loads(each.body) for each in other.requests]
-    assert sorted(each["type"] for each in told) == [
+        reported = [json.loads(each.body) for each in other.requests]
+    assert sorted(each["type"] for each in reported) == [
         "webhook.endpoint.changed", "webhook.endpoint.disabled", "webhook.endpoint.enabled",
         "webhook.subscription.created",
     ]  # fmt: skip

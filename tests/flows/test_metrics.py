@@ -76,8 +76,8 @@ def test_every_metric_is_there_once(busy: Service, account_name: str) -> None:
     text = Figures(busy.ops).text()
     figures = read(text)  # each once
     known = {family.name for each in (*OF_EVERY_PROCESS, *OF_SUPERVISOR) for family in each.collect()}
-    told = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
-    assert sorted(each.removesuffix("_total") for each in told) == sorted(known)
+    reported = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert sorted(each.removesuffix("_total") for each in reported) == sorted(known)
     assert not any(name.endswith("_created") for name, _ in figures)
     used = {name for _, has in figures for name, _ in has}
     assert used == {
@@ -318,11 +318,11 @@ def test_the_progress_of_replays(still: Service, account_name: str) -> None:
         ]
         assert store.run_now(lambda tx: replay.run_slice(tx, account, each)), "one slice is not all"
         wait_until(lambda: figures(names[1], what="made") > 0, "a fresh count")
-    told = platform.redefine(subscription)["replay"]
+    result = platform.redefine(subscription)["replay"]
     assert running == {(): 1}
-    assert told["state"] == "running"
-    assert dealt_with == {labels(what="examined"): told["examined"], labels(what="made"): told["made"]}
-    assert 0 < told["made"] < 250
+    assert result["state"] == "running"
+    assert dealt_with == {labels(what="examined"): result["examined"], labels(what="made"): result["made"]}
+    assert 0 < result["made"] < 250
 
 
 # --- what must never be
@@ -349,18 +349,18 @@ def test_a_delivery_that_is_gone_is_missed(busy: Service, account_name: str) -> 
 
 
 def test_it_is_not_known_before_a_whole_round(still: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[float] = []
-    monkeypatch.setattr(chores, "UNACCOUNTED", type("Told", (), {"set": lambda _self, value: told.append(value)})())
+    reported: list[float] = []
+    monkeypatch.setattr(chores, "UNACCOUNTED", type("Told", (), {"set": lambda _self, value: reported.append(value)})())
     monkeypatch.setattr(chores, "RECOUNT_PAGES", 1)
     recounting = chores.Recounting()
     accounts = len(still.opened.store.read_now(chores._every_account))
     assert accounts > 1
     rounds = 0
-    while not told:
+    while not reported:
         asyncio.run(recounting.recount(still.opened))
         rounds += 1
     assert rounds == accounts, "a page of each"
-    assert told == [0]
+    assert reported == [0]
 
 
 def test_the_age_of_an_unsealed_entry_is_reported(still: Service) -> None:

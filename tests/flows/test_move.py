@@ -44,11 +44,11 @@ def test_everything_goes_on_where_it_was_moved_to(tmp_path: Path, postgres_url: 
         url, port = gatepost.url, gatepost.environment["GATEPOST_PORT"]
     done = move(directory, postgres_url)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["rows"]["entries"] >= len(before)
-    assert told["rows"]["queue"] == 1
+    result = json.loads(done.stdout)
+    assert result["rows"]["entries"] >= len(before)
+    assert result["rows"]["queue"] == 1
     assert not (directory / "gatepost.db").exists()
-    assert (directory / told["aside"]).exists()
+    assert (directory / result["aside"]).exists()
     key = str(directory / "master.key")
     with service.running(tmp_path / "new", postgres_url, port=port, master_key="", master_key_file=key) as moved:
         assert moved.url == url

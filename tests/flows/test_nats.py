@@ -126,7 +126,7 @@ def wait_for_answers(server: Server, stream: str, url: str = "") -> None:
     wait_until(lambda: all_answered(server, stream, url), "every message to be answered")
 
 
-def said(directory: Path) -> list[dict[str, Any]]:
+def log_lines(directory: Path) -> list[dict[str, Any]]:
     log = (directory.parent / f"{directory.name}.log").read_text()
     return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
 
@@ -276,8 +276,8 @@ def test_nothing_is_acknowledged_before_the_commit(server: Server, stream: str, 
             somebody.execute("ROLLBACK")
         wait_for_answers(server, stream)
         assert numbers(running.opened) == [0, 1]
-        told = [each for each in said(directory) if each["event"] == "events from NATS wait for the store"]
-        assert len(told) == 1
+        reported = [each for each in log_lines(directory) if each["event"] == "events from NATS wait for the store"]
+        assert len(reported) == 1
 
 
 # --- what cannot be published
@@ -319,8 +319,8 @@ def test_poison_is_recorded_once_and_not_looped(server: Server, stream: str, tmp
             assert each["error"] == code
             assert each["error_description"].startswith(words)
             assert each["subject"] == f"{stream}.test"
-        told = [each["sequence"] for each in said(directory) if each["event"] == "message refused"]
-        assert told == bad
+        reported = [each["sequence"] for each in log_lines(directory) if each["event"] == "message refused"]
+        assert reported == bad
 
 
 # Messages that only raw protocol commands can publish: subject, headers.
@@ -402,7 +402,7 @@ def test_the_server_goes_and_comes_back(tmp_path: Path) -> None:
         running.account("acme")
 
         def told(what: str) -> int:
-            return sum(each["event"] == what for each in said(directory))
+            return sum(each["event"] == what for each in log_lines(directory))
 
         wait_until(lambda: told("the NATS stream cannot be read") == 1, "it to miss the stream")
         server.make_stream(STREAM)
@@ -444,15 +444,15 @@ def test_it_ends_while_nats_is_away(opened: Runtime) -> None:
 def test_a_consumer_that_cannot_be_used(
     opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(
-        logging.log, "warning", lambda what, **more: told.append(f"{what}: {more['error']}"), raising=False
+        logging.log, "warning", lambda what, **more: reported.append(f"{what}: {more['error']}"), raising=False
     )
     wrong = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_policy=api.AckPolicy.NONE)
     server.talk(lambda streams: streams.add_consumer(stream, wrong))
     with consuming(opened, server.url, stream):
-        wait_until(lambda: bool(told), "words")
-    assert told[0].endswith("must be a pull consumer with explicit acknowledgement")
+        wait_until(lambda: bool(reported), "words")
+    assert reported[0].endswith("must be a pull consumer with explicit acknowledgement")
 
 
 def test_user_and_password(opened: Runtime) -> None:
@@ -526,11 +526,11 @@ def test_the_page_is_true(tmp_path: Path) -> None:
     page = HOW_TO / "publish-from-nats.md"
     permissions = tmp_path / "nats.conf"
     permissions.write_text(next(text for text in blocks(page, "text") if "authorization" in text))
-    [told], [message], [program] = blocks(page, "toml"), blocks(page, "json"), blocks(page, "python")
+    [result], [message], [program] = blocks(page, "toml"), blocks(page, "json"), blocks(page, "python")
     with server_of.running("-c", str(permissions)) as server:
         here = f"127.0.0.1:{server.port}"
         admin = f"nats://admin:change-me-as-well@{here}"
-        wanted = tomllib.loads(told.replace("nats.example.com:4222", here))
+        wanted = tomllib.loads(result.replace("nats.example.com:4222", here))
         made = api.StreamConfig(name=wanted["nats_stream"], subjects=["events.>"])
         server.talk(lambda streams: streams.add_stream(made), url=admin)
         with service.running(tmp_path / "data", **wanted) as running:

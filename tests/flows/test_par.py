@@ -64,9 +64,9 @@ def test_a_request_is_pushed_and_opened(platform: Platform) -> None:
     browser = Browser()
     interaction = platform.interaction(browser, opening(platform, request_uri))
     assert interaction["prompt"] == "login"
-    where, told = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
-    assert (where, told["state"], told["iss"]) == (CALLBACK, "pushed", platform.url)
-    assert platform.redeem(told["code"]).status_code == 200
+    where, query = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
+    assert (where, query["state"], query["iss"]) == (CALLBACK, "pushed", platform.url)
+    assert platform.redeem(query["code"]).status_code == 200
 
 
 def test_pushed_parameters_override_those_of_the_request(single: Platform) -> None:
@@ -79,9 +79,9 @@ def test_pushed_parameters_override_those_of_the_request(single: Platform) -> No
     interaction = single.interaction(browser, opening(single, pushed(single), **along))
     assert "prompt" not in interaction
     assert [each["name"] for each in interaction["scopes"]] == ["openid", "offline_access", "things:read"]
-    _, told = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))
-    assert told["state"] == "a state"
-    assert single.redeem(told["code"]).status_code == 200
+    _, query = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))
+    assert query["state"] == "a state"
+    assert single.redeem(query["code"]).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -165,8 +165,8 @@ def test_a_public_client_pushes_without_a_secret(single: Platform) -> None:
     client = single.define(token_endpoint_auth_method="none")
     browser = Browser()
     interaction = single.interaction(browser, opening(single, pushed(single, client), client))
-    _, told = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))
-    assert single.redeem(told["code"], client).status_code == 200
+    _, query = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))
+    assert single.redeem(query["code"], client).status_code == 200
 
 
 def test_a_client_with_a_key_pushes_with_an_assertion(single: Platform) -> None:
@@ -247,8 +247,8 @@ def test_it_expires(platform: Platform) -> None:
 
     assert len(platform.gatepost.opened.store.run_now(expire)) == 1
     check_nowhere(platform.authorize(Browser(), opening(platform, request_uri, client)), "request_uri")
-    _, told = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
-    assert "code" in told, "what was opened in time may be completed"
+    _, query = redirect_target(platform.submit_handoff(browser, platform.handoff(interaction)))
+    assert "code" in query, "what was opened in time may be completed"
 
 
 def test_changes_since_the_request_was_pushed(platform: Platform) -> None:
@@ -270,11 +270,11 @@ def test_it_is_spent_when_its_authorization_completes_and_not_when_it_is_opened(
     """A browser may load the page twice, or a person come back to a bookmark of it."""
     request_uri = pushed(platform)
     browser, elsewhere_open = Browser(), Browser()
-    told = [platform.interaction(browser, opening(platform, request_uri)) for _ in range(3)]
+    reported = [platform.interaction(browser, opening(platform, request_uri)) for _ in range(3)]
     theirs = platform.interaction(elsewhere_open, opening(platform, request_uri))
-    _, first = redirect_target(platform.submit_handoff(browser, platform.handoff(told[1])))
+    _, first = redirect_target(platform.submit_handoff(browser, platform.handoff(reported[1])))
     assert "code" in first
-    late = platform.submit_handoff(browser, platform.handoff(told[0]))
+    late = platform.submit_handoff(browser, platform.handoff(reported[0]))
     check_back(late, platform, "invalid_request", "request_uri", "before")
     late = platform.submit_handoff(elsewhere_open, platform.handoff(theirs))
     check_back(late, platform, "invalid_request", "request_uri", "before")
@@ -322,8 +322,8 @@ def test_of_concurrent_completions_one_gives_a_code(platform: Platform) -> None:
     client = platform.define()
     request_uri = pushed(platform, client)
     browsers = [Browser() for _ in range(20)]
-    told = [platform.interaction(each, opening(platform, request_uri, client)) for each in browsers]
-    handoffs = [platform.handoff(each) for each in told]
+    reported = [platform.interaction(each, opening(platform, request_uri, client)) for each in browsers]
+    handoffs = [platform.handoff(each) for each in reported]
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(platform.submit_handoff, browsers, handoffs))
     back = [redirect_target(answer)[1] for answer in answers]

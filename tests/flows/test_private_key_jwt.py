@@ -186,8 +186,8 @@ def test_the_ledger_records_why_an_assertion_failed(sqlite_setting: Setting) -> 
     sent = {name: sqlite_setting.ask(make(sqlite_setting)).headers["X-Request-Id"] for name, (make, _) in WRONG.items()}
     asked = ("audit", "list", "--account", sqlite_setting.name, "--type", "oauth.token.refused", "--limit", "1000")
     entries = {entry["request"]: entry["data"] for entry in sqlite_setting.gatepost.cli_json(*asked)}
-    told = {name: entries.get(request, {}).get("rule", "").partition(" ")[0] for name, request in sent.items()}
-    assert told == {name: rule for name, (_, rule) in WRONG.items()}
+    result = {name: entries.get(request, {}).get("rule", "").partition(" ")[0] for name, request in sent.items()}
+    assert result == {name: rule for name, (_, rule) in WRONG.items()}
     assert {(data["error"], data["method"]) for data in entries.values()} == {("invalid_client", "private_key_jwt")}
 
 

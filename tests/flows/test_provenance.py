@@ -197,11 +197,11 @@ def check_ended(estate: Estate, token: str) -> None:
 
 @pytest.mark.parametrize(("root", "end"), PAIRS)
 def test_an_exchanged_token_ends_with_what_it_depends_on(estate: Estate, root: str, end: str) -> None:
-    ending, _, told = ENDS[end]
+    ending, _, result = ENDS[end]
     found = ROOTS[root](estate, 2)
     assert estate.introspect(found.token, estate.second)["active"]
     ending(estate, root, found)
-    assert state(estate, found.token) == told
+    assert state(estate, found.token) == result
     check_ended(estate, found.token)
 
 
@@ -272,7 +272,7 @@ def test_the_reach_report_shows_what_ended_a_token(sqlite_estate: Estate) -> Non
     """`audit reach`, for a token whose subject token was revoked."""
     found = ROOTS["client credentials"](sqlite_estate, 1)
     revoke_root(sqlite_estate, "client credentials", found)
-    told = sqlite_estate.gatepost.cli_json(
+    result = sqlite_estate.gatepost.cli_json(
         "audit",
         "reach",
         "--account",
@@ -282,7 +282,7 @@ def test_the_reach_report_shows_what_ended_a_token(sqlite_estate: Estate) -> Non
         "--at",
         clock.rfc3339(clock.now()),
     )
-    assert [each["ended"] for each in told] == ["revoked_by_client"]
+    assert [each["ended"] for each in result] == ["revoked_by_client"]
 
 
 # --- what a previous release recorded: the nearest subject token alone, and the name of an issuer
@@ -310,7 +310,7 @@ OLD = ["the first subject token", "the first subject token's client", "the issue
 
 @pytest.mark.parametrize("end", [*OLD, "the issuer entry, with another of its name added"])
 def test_a_chain_of_a_previous_release(sqlite_estate: Estate, end: str) -> None:
-    ending, roots, told = ENDS[end]
+    ending, roots, result = ENDS[end]
     found = ROOTS[roots[-1]](sqlite_estate, 3)
     as_recorded_before(sqlite_estate, [found.token, *found.chain])
     longer = sqlite_estate.exchanged(found.token, "store:read", sqlite_estate.posing)
@@ -319,7 +319,7 @@ def test_a_chain_of_a_previous_release(sqlite_estate: Estate, end: str) -> None:
     ending(sqlite_estate, roots[-1], found)
     for token in (found.token, longer):
         assert sqlite_estate.introspect(token, sqlite_estate.second) == {"active": False}
-        assert state(sqlite_estate, token) == told
+        assert state(sqlite_estate, token) == result
 
 
 def test_the_grant_type_is_token_exchange(sqlite_estate: Estate) -> None:

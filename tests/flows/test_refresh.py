@@ -94,35 +94,35 @@ def own(gatepost: Service, account_name: str) -> People:
 
 
 def test_each_use_replaces_the_token(people: People) -> None:
-    told = people.tokens()
-    seen = [told["refresh_token"]]
+    tokens = people.tokens()
+    seen = [tokens["refresh_token"]]
     for _ in range(4):
-        told = people.refreshed(seen[-1])
-        assert set(told) == {"access_token", "token_type", "expires_in", "scope", "refresh_token", "id_token"}
-        assert told["scope"] == "openid offline_access things:read"
-        seen.append(told["refresh_token"])
+        tokens = people.refreshed(seen[-1])
+        assert set(tokens) == {"access_token", "token_type", "expires_in", "scope", "refresh_token", "id_token"}
+        assert tokens["scope"] == "openid offline_access things:read"
+        seen.append(tokens["refresh_token"])
     assert len(set(seen)) == 5
     assert [people.is_active(each) for each in seen] == [False] * 4 + [True]
 
 
 def test_a_refreshed_token_is_of_the_same_person_and_consent(people: People) -> None:
-    told = people.tokens(acr="gold", amr=["pwd", "otp"])
-    again = people.refreshed(told["refresh_token"])
-    first, second = (decode_jwt(each["access_token"])[1] for each in (told, again))
+    tokens = people.tokens(acr="gold", amr=["pwd", "otp"])
+    again = people.refreshed(tokens["refresh_token"])
+    first, second = (decode_jwt(each["access_token"])[1] for each in (tokens, again))
     same = ("iss", "sub", "aud", "client_id", "scope", "account", "auth_time", "acr", "amr")
     assert {name: first[name] for name in same} == {name: second[name] for name in same}
     assert first["jti"] != second["jti"]
-    one, other = (decode_jwt(each["id_token"])[1] for each in (told, again))
+    one, other = (decode_jwt(each["id_token"])[1] for each in (tokens, again))
     assert [one[name] for name in ("iss", "sub", "aud", "auth_time")] == [
         other[name] for name in ("iss", "sub", "aud", "auth_time")
     ]
-    assert people.family(told) == people.family(again)
+    assert people.family(tokens) == people.family(again)
     assert "sub" not in people.entries("oauth.token.issued")[0]["data"]
 
 
 def test_a_retry_in_the_grace_gets_the_same_token_with_a_new_access_token(people: People) -> None:
-    told = people.tokens()
-    answers = [people.refreshed(told["refresh_token"]) for _ in range(4)]
+    tokens = people.tokens()
+    answers = [people.refreshed(tokens["refresh_token"]) for _ in range(4)]
     assert len({each["refresh_token"] for each in answers}) == 1
     jtis = {decode_jwt(each["access_token"])[1]["jti"] for each in answers}
     assert len(jtis) == 4
@@ -130,13 +130,13 @@ def test_a_retry_in_the_grace_gets_the_same_token_with_a_new_access_token(people
     issued_ones = [each for each in people.entries("oauth.token.issued") if each["subject"] in jtis]
     assert len(issued_ones) == 4
     assert people.refreshed(answers[0]["refresh_token"])["refresh_token"] not in (
-        told["refresh_token"], answers[0]["refresh_token"],
+        tokens["refresh_token"], answers[0]["refresh_token"],
     )  # fmt: skip
 
 
 def test_only_a_hash_is_kept(people: People) -> None:
-    told = people.tokens()
-    tokens = [told["refresh_token"], people.refreshed(told["refresh_token"])["refresh_token"]]
+    result = people.tokens()
+    tokens = [result["refresh_token"], people.refreshed(result["refresh_token"])["refresh_token"]]
     store = command.Alone(people.gatepost.directory, people.gatepost.database, people.gatepost.environment)
     for table in ("families", "codes", "consents", "entries"):
         kept = store.execute(f"SELECT * FROM {table} WHERE account = ?", ids.raw(people.account))
@@ -154,47 +154,47 @@ def test_only_a_hash_is_kept(people: People) -> None:
 
 
 def test_no_grace_once_the_successor_was_used(people: People) -> None:
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
     third = people.refreshed(second["refresh_token"])
-    family = people.family(told)
-    assert "used before" in people.refused(told["refresh_token"])
-    check_ended_by_reuse(people, family, told, second, third)
+    family = people.family(tokens)
+    assert "used before" in people.refused(tokens["refresh_token"])
+    check_ended_by_reuse(people, family, tokens, second, third)
 
 
 def test_no_grace_when_it_is_over(people: People) -> None:
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
     people.age(11)
-    assert "used before" in people.refused(told["refresh_token"])
-    check_ended_by_reuse(people, people.family(told), told, second)
+    assert "used before" in people.refused(tokens["refresh_token"])
+    check_ended_by_reuse(people, people.family(tokens), tokens, second)
 
 
 def test_no_grace_where_the_account_has_none(gatepost: Service, account_name: str) -> None:
     people = People(gatepost, account_name, "refresh_grace=0")
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
-    assert "used before" in people.refused(told["refresh_token"])
-    check_ended_by_reuse(people, people.family(told), told, second)
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
+    assert "used before" in people.refused(tokens["refresh_token"])
+    check_ended_by_reuse(people, people.family(tokens), tokens, second)
 
 
 def test_no_grace_for_another_dpop_key(people: People) -> None:
     first, other = Prover(people.url), Prover(people.url)
     answer = people.redeem(people.code(), headers=first.headers())
-    told = answer.json()
-    second = people.refreshed(told["refresh_token"], headers=first.headers())
-    assert people.refreshed(told["refresh_token"], headers=first.headers())["refresh_token"] == second["refresh_token"]
-    assert "used before" in people.refused(told["refresh_token"], headers=other.headers())
-    check_ended_by_reuse(people, people.family(told), told, second)
+    body = answer.json()
+    second = people.refreshed(body["refresh_token"], headers=first.headers())
+    assert people.refreshed(body["refresh_token"], headers=first.headers())["refresh_token"] == second["refresh_token"]
+    assert "used before" in people.refused(body["refresh_token"], headers=other.headers())
+    check_ended_by_reuse(people, people.family(body), body, second)
 
 
 def test_no_grace_after_it_was_revoked(people: People) -> None:
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
     assert people.post("revoke", token=second["refresh_token"]).status_code == 200
-    assert "expired or revoked" in people.refused(told["refresh_token"])
+    assert "expired or revoked" in people.refused(tokens["refresh_token"])
     assert "expired or revoked" in people.refused(second["refresh_token"])
-    assert people.about(people.family(told), "oauth.token.reused") == []
+    assert people.about(people.family(tokens), "oauth.token.reused") == []
 
 
 def check_ended_by_reuse(people: People, family: str, *told: dict[str, Any]) -> None:
@@ -212,15 +212,15 @@ def check_ended_by_reuse(people: People, family: str, *told: dict[str, Any]) -> 
 
 def test_another_process_notices_reuse(gatepost: Service, account_name: str) -> None:
     people = People(gatepost, account_name, "refresh_grace=60s")
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
     kept = people.tokens()
     with web_beside(gatepost) as other:
         people.gatepost = other
-        assert people.refreshed(told["refresh_token"])["refresh_token"] == second["refresh_token"]
+        assert people.refreshed(tokens["refresh_token"])["refresh_token"] == second["refresh_token"]
         third = people.refreshed(second["refresh_token"])
-        assert "used before" in people.refused(told["refresh_token"])
-        check_ended_by_reuse(people, people.family(told), third)
+        assert "used before" in people.refused(tokens["refresh_token"])
+        check_ended_by_reuse(people, people.family(tokens), third)
         assert people.refresh(kept["refresh_token"]).status_code == 200
 
 
@@ -228,19 +228,19 @@ def test_another_process_notices_reuse(gatepost: Service, account_name: str) -> 
 
 
 def test_another_client_cannot_use_it_and_does_no_harm(people: People) -> None:
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
     stranger = people.define()
-    for token in (told["refresh_token"], second["refresh_token"]):
+    for token in (tokens["refresh_token"], second["refresh_token"]):
         assert people.refused(token, stranger) == people.refused("gpr_garbage", stranger)
-    assert people.refreshed(told["refresh_token"])["refresh_token"] == second["refresh_token"]
+    assert people.refreshed(tokens["refresh_token"])["refresh_token"] == second["refresh_token"]
     assert people.refresh(second["refresh_token"]).status_code == 200
 
 
 def test_another_account_cannot_use_it_and_does_no_harm(people: People, own: People) -> None:
-    told = people.tokens()
-    second = people.refreshed(told["refresh_token"])
-    for token in (told["refresh_token"], second["refresh_token"]):
+    tokens = people.tokens()
+    second = people.refreshed(tokens["refresh_token"])
+    for token in (tokens["refresh_token"], second["refresh_token"]):
         assert own.refused(token) == own.refused("gpr_garbage")
     assert people.refresh(second["refresh_token"]).status_code == 200
     assert own.entries("oauth.token.reused", "oauth.token.revoked") == []
@@ -249,29 +249,29 @@ def test_another_account_cannot_use_it_and_does_no_harm(people: People, own: Peo
 def test_a_public_client_keeps_its_key(people: People) -> None:
     client = people.define(token_endpoint_auth_method="none")
     first, other = Prover(people.url), Prover(people.url)
-    told = people.redeem(people.code(people.auth_request(client)), client, headers=first.headers()).json()
+    body = people.redeem(people.code(people.auth_request(client)), client, headers=first.headers()).json()
     for wrong in (None, other.headers()):
-        answer = people.refresh(told["refresh_token"], client, headers=wrong)
+        answer = people.refresh(body["refresh_token"], client, headers=wrong)
         check_refusal(answer, "/oauth/tokens", "invalid_grant", "bound to another key")
-    again = people.refreshed(told["refresh_token"], client, headers=first.headers())
+    again = people.refreshed(body["refresh_token"], client, headers=first.headers())
     assert again["token_type"] == "DPoP"
     assert decode_jwt(again["access_token"])[1]["cnf"] == {"jkt": first.thumbprint}
 
 
 def test_a_public_client_without_a_key_rotates_too(people: People) -> None:
     client = people.define(token_endpoint_auth_method="none")
-    told = people.redeem(people.code(people.auth_request(client)), client).json()
-    second = people.refreshed(told["refresh_token"], client)
+    body = people.redeem(people.code(people.auth_request(client)), client).json()
+    second = people.refreshed(body["refresh_token"], client)
     third = people.refreshed(second["refresh_token"], client)
-    assert "used before" in people.refused(told["refresh_token"], client)
+    assert "used before" in people.refused(body["refresh_token"], client)
     assert "expired or revoked" in people.refused(third["refresh_token"], client)
 
 
 def test_a_confidential_client_may_change_its_key(people: People) -> None:
     """RFC 9449, section 5: its refresh tokens are bound to the client, which authenticates."""
     first, other = Prover(people.url), Prover(people.url)
-    told = people.redeem(people.code(), headers=first.headers()).json()
-    second = people.refreshed(told["refresh_token"], headers=other.headers())
+    body = people.redeem(people.code(), headers=first.headers()).json()
+    second = people.refreshed(body["refresh_token"], headers=other.headers())
     assert decode_jwt(second["access_token"])[1]["cnf"] == {"jkt": other.thumbprint}
     third = people.refreshed(second["refresh_token"])
     assert third["token_type"] == "Bearer"
@@ -291,21 +291,21 @@ def test_strings_that_are_not_refresh_tokens(people: People, wrong: str) -> None
 
 def test_other_tokens_are_no_refresh_tokens_nor_the_other_way_around(people: People) -> None:
     code = people.code()
-    told = people.redeem(code).json()
+    body = people.redeem(code).json()
     for wrong in (
         code,
-        told["access_token"],
-        told["id_token"],
-        told["refresh_token"][:-1],
-        told["refresh_token"] + "A",
+        body["access_token"],
+        body["id_token"],
+        body["refresh_token"][:-1],
+        body["refresh_token"] + "A",
     ):
         assert people.refused(wrong) == "refresh_token: unknown, or issued to another client"
-    check_refusal(people.redeem(told["refresh_token"]), "/oauth/tokens", "invalid_grant")
+    check_refusal(people.redeem(body["refresh_token"]), "/oauth/tokens", "invalid_grant")
     answer = people.gatepost.session.get(
-        f"{people.url}/oauth/userinfo", headers={"Authorization": f"Bearer {told['refresh_token']}"}
+        f"{people.url}/oauth/userinfo", headers={"Authorization": f"Bearer {body['refresh_token']}"}
     )
     check_refusal(answer, "/oauth/userinfo", "invalid_token")
-    assert people.refresh(told["refresh_token"]).status_code == 200
+    assert people.refresh(body["refresh_token"]).status_code == 200
 
 
 @pytest.mark.parametrize("form", [{}, {"refresh_token": ""}, {"refresh_token": ["a", "b"]}], ids=str)
@@ -328,30 +328,30 @@ def test_clients_that_get_no_refresh_token(people: People) -> None:
 
 def test_it_ends_when_it_is_not_used(gatepost: Service, account_name: str) -> None:
     people = People(gatepost, account_name, "refresh_token_lifetime=1h")
-    told = people.tokens()
-    shown = people.introspect(told["refresh_token"])
+    tokens = people.tokens()
+    shown = people.introspect(tokens["refresh_token"])
     assert shown["exp"] == shown["iat"] + HOUR
     for _ in range(3):
         people.age(HOUR - 60)
-        told = people.refreshed(told["refresh_token"])
+        tokens = people.refreshed(tokens["refresh_token"])
     people.age(HOUR)
-    assert not people.is_active(told["refresh_token"])
-    assert "expired or revoked" in people.refused(told["refresh_token"])
-    assert people.is_active(told["access_token"]), "it has an end of its own"
+    assert not people.is_active(tokens["refresh_token"])
+    assert "expired or revoked" in people.refused(tokens["refresh_token"])
+    assert people.is_active(tokens["access_token"]), "it has an end of its own"
 
 
 def test_it_ends_however_much_it_is_used(gatepost: Service, account_name: str) -> None:
     people = People(gatepost, account_name, "refresh_token_lifetime=1h", "refresh_token_max_age=2h")
-    told = people.tokens()
-    begun = people.introspect(told["refresh_token"])["iat"]
+    tokens = people.tokens()
+    begun = people.introspect(tokens["refresh_token"])["iat"]
     for _ in range(2):
         people.age(HOUR - 60)
-        told = people.refreshed(told["refresh_token"])
-    shown = people.introspect(told["refresh_token"])
+        tokens = people.refreshed(tokens["refresh_token"])
+    shown = people.introspect(tokens["refresh_token"])
     left = begun + 2 * HOUR - 2 * (HOUR - 60)
     assert shown["exp"] == left
     people.age(121)
-    assert "expired or revoked" in people.refused(told["refresh_token"])
+    assert "expired or revoked" in people.refused(tokens["refresh_token"])
 
 
 @pytest.mark.parametrize(
@@ -372,11 +372,11 @@ def test_the_shortest_lifetime_wins(
             {"grant_type": "refresh_token", "scopes": scopes, "refresh_token_lifetime": grant * HOUR},
         ]
     made = people.define(**members)
-    told = people.tokens(people.auth_request(made), made)
+    tokens = people.tokens(people.auth_request(made), made)
     for _ in range(2):
-        shown = people.introspect(told["refresh_token"], made)
+        shown = people.introspect(tokens["refresh_token"], made)
         assert shown["exp"] - shown["iat"] == right * HOUR
-        told = people.refreshed(told["refresh_token"], made)
+        tokens = people.refreshed(tokens["refresh_token"], made)
 
 
 # --- scope and resource
@@ -384,8 +384,8 @@ def test_the_shortest_lifetime_wins(
 
 def test_a_narrower_scope_narrows_that_token_alone(people: People) -> None:
     all_of_it = "openid offline_access things:read things:write"
-    told = people.tokens(people.auth_request(scope=all_of_it))
-    narrow = people.refreshed(told["refresh_token"], scope="things:read")
+    tokens = people.tokens(people.auth_request(scope=all_of_it))
+    narrow = people.refreshed(tokens["refresh_token"], scope="things:read")
     assert (narrow["scope"], "id_token" in narrow) == ("things:read", False)
     assert decode_jwt(narrow["access_token"])[1]["aud"] == people.api
     wide = people.refreshed(narrow["refresh_token"])
@@ -395,9 +395,9 @@ def test_a_narrower_scope_narrows_that_token_alone(people: People) -> None:
 
 @pytest.mark.parametrize("scope", ["things:write", "openid things:read things:write", "unheard-of", "gatepost:clients"])
 def test_a_wider_scope_is_refused_and_does_no_harm(people: People, scope: str) -> None:
-    told = people.tokens()
-    check_refusal(people.refresh(told["refresh_token"], scope=scope), "/oauth/tokens", "invalid_scope")
-    assert people.refreshed(told["refresh_token"])["scope"] == "openid offline_access things:read"
+    tokens = people.tokens()
+    check_refusal(people.refresh(tokens["refresh_token"], scope=scope), "/oauth/tokens", "invalid_scope")
+    assert people.refreshed(tokens["refresh_token"])["scope"] == "openid offline_access things:read"
 
 
 def test_each_refresh_may_be_for_another_resource(own: People) -> None:
@@ -405,34 +405,34 @@ def test_each_refresh_may_be_for_another_resource(own: People) -> None:
     own.define_scope(name="orders:read", resource=other)
     client = own.define(scope=f"{SCOPES} orders:read")
     asked = own.auth_request(client, scope="offline_access things:read orders:read")
-    told = own.redeem(own.code(asked), client, resource=own.api).json()
-    assert (decode_jwt(told["access_token"])[1]["aud"], told["scope"]) == (own.api, "offline_access things:read")
-    told = own.refreshed(told["refresh_token"], client, resource=other)
-    assert (decode_jwt(told["access_token"])[1]["aud"], told["scope"]) == (other, "offline_access orders:read")
-    told = own.refreshed(told["refresh_token"], client, scope="things:read")
-    assert (decode_jwt(told["access_token"])[1]["aud"], told["scope"]) == (own.api, "things:read")
+    result = own.redeem(own.code(asked), client, resource=own.api).json()
+    assert (decode_jwt(result["access_token"])[1]["aud"], result["scope"]) == (own.api, "offline_access things:read")
+    result = own.refreshed(result["refresh_token"], client, resource=other)
+    assert (decode_jwt(result["access_token"])[1]["aud"], result["scope"]) == (other, "offline_access orders:read")
+    result = own.refreshed(result["refresh_token"], client, scope="things:read")
+    assert (decode_jwt(result["access_token"])[1]["aud"], result["scope"]) == (own.api, "things:read")
     for changes, code in (
         ({}, "invalid_scope"),
         ({"resource": "https://nobody.example"}, "invalid_target"),
         ({"resource": [own.api, other]}, "invalid_target"),
         ({"resource": other, "scope": "things:read"}, "invalid_target"),
     ):
-        check_refusal(own.refresh(told["refresh_token"], client, **changes), "/oauth/tokens", code)
-    assert own.refresh(told["refresh_token"], client, resource=own.api).status_code == 200
+        check_refusal(own.refresh(result["refresh_token"], client, **changes), "/oauth/tokens", code)
+    assert own.refresh(result["refresh_token"], client, resource=own.api).status_code == 200
 
 
 def test_an_authorization_for_one_resource_is_never_for_another(own: People) -> None:
     other = f"https://other.{own.name}.example"
     own.define_scope(name="orders:read", resource=other)
     client = own.define(scope=f"{SCOPES} orders:read")
-    told = own.tokens(
+    tokens = own.tokens(
         own.auth_request(client, scope="offline_access things:read orders:read", resource=own.api), client
     )
-    assert decode_jwt(told["access_token"])[1]["aud"] == own.api
+    assert decode_jwt(tokens["access_token"])[1]["aud"] == own.api
     for changes in ({"resource": other}, {"scope": "orders:read"}):
-        check_refusal(own.refresh(told["refresh_token"], client, **changes), "/oauth/tokens", "invalid_target")
+        check_refusal(own.refresh(tokens["refresh_token"], client, **changes), "/oauth/tokens", "invalid_target")
     own.define_scope(name="things:read", resource=other, redefine=True)
-    check_refusal(own.refresh(told["refresh_token"], client), "/oauth/tokens", "invalid_target")
+    check_refusal(own.refresh(tokens["refresh_token"], client), "/oauth/tokens", "invalid_target")
 
 
 # --- looked at again at each use
@@ -469,20 +469,20 @@ CHANGES: dict[str, tuple[Callable[[People, Client], None], str, Callable[[People
 def test_a_refresh_after_its_client_account_or_consent_has_ended(own: People, name: str) -> None:
     change, code, undo = CHANGES[name]
     client = own.define()
-    told = own.tokens(own.auth_request(client), client)
+    tokens = own.tokens(own.auth_request(client), client)
     change(own, client)
-    check_refusal(own.refresh(told["refresh_token"], client), "/oauth/tokens", code)
+    check_refusal(own.refresh(tokens["refresh_token"], client), "/oauth/tokens", code)
     if undo is None:
         return
     undo(own, client)
-    assert own.refreshed(told["refresh_token"], client)["scope"] == "openid offline_access things:read"
+    assert own.refreshed(tokens["refresh_token"], client)["scope"] == "openid offline_access things:read"
 
 
 def test_what_is_left_of_the_scope_can_still_be_had(own: People) -> None:
-    told = own.tokens(own.auth_request(scope="offline_access things:read things:write"))
+    tokens = own.tokens(own.auth_request(scope="offline_access things:read things:write"))
     own.define_scope(name="things:write", status="retired", redefine=True)
-    check_refusal(own.refresh(told["refresh_token"]), "/oauth/tokens", "invalid_scope", "things:write")
-    assert own.refreshed(told["refresh_token"], scope="offline_access things:read")["scope"].endswith("things:read")
+    check_refusal(own.refresh(tokens["refresh_token"]), "/oauth/tokens", "invalid_scope", "things:write")
+    assert own.refreshed(tokens["refresh_token"], scope="offline_access things:read")["scope"].endswith("things:read")
 
 
 # --- many at once, of a service with several processes
@@ -522,32 +522,32 @@ def refreshing(people: People, token: str) -> Callable[[], requests.Response]:
 
 
 def test_many_at_once_get_one_successor(crowd: People) -> None:
-    told = crowd.tokens()
+    result = crowd.tokens()
     for generation in range(1, 4):
-        answers = at_once(*[refreshing(crowd, told["refresh_token"])] * MANY)
+        answers = at_once(*[refreshing(crowd, result["refresh_token"])] * MANY)
         assert [each.status_code for each in answers] == [200] * MANY
         assert len({each.json()["refresh_token"] for each in answers}) == 1
         assert len({decode_jwt(each.json()["access_token"])[1]["jti"] for each in answers}) == MANY
-        told = answers[0].json()
-        family = crowd.family(told)
+        result = answers[0].json()
+        family = crowd.family(result)
         kept = crowd.gatepost.opened.store.read_now(
             lambda tx, family=family: family_rows.load(tx, crowd.account, family)  # type: ignore[misc]
         )
         assert kept is not None
         assert (kept.number, kept.ended_at) == (generation, None)
-    assert crowd.about(crowd.family(told), "oauth.token.reused", "oauth.token.revoked") == []
+    assert crowd.about(crowd.family(result), "oauth.token.reused", "oauth.token.revoked") == []
 
 
 def test_of_many_at_once_with_an_old_token_none_gets_anything(crowd: People) -> None:
-    told = crowd.tokens()
-    second = crowd.refreshed(told["refresh_token"])
+    tokens = crowd.tokens()
+    second = crowd.refreshed(tokens["refresh_token"])
     third = crowd.refreshed(second["refresh_token"])
-    answers = at_once(*[refreshing(crowd, told["refresh_token"]), refreshing(crowd, third["refresh_token"])] * 10)
+    answers = at_once(*[refreshing(crowd, tokens["refresh_token"]), refreshing(crowd, third["refresh_token"])] * 10)
     assert {each.status_code for each in answers[::2]} == {400}
-    for each in [told, second, third] + [each.json() for each in answers if each.status_code == 200]:
+    for each in [tokens, second, third] + [each.json() for each in answers if each.status_code == 200]:
         assert not crowd.is_active(each["access_token"])
         assert not crowd.is_active(each["refresh_token"])
-    family = crowd.family(told)
+    family = crowd.family(tokens)
     assert len(crowd.about(family, "oauth.token.reused")) == len(crowd.about(family, "oauth.token.revoked")) == 1
 
 
@@ -574,13 +574,13 @@ ENDING: dict[str, Callable[[People, dict[str, Any]], Callable[[], Any]]] = {
 def test_nothing_is_active_after_a_revocation_however_many_refresh_meanwhile(crowd: People, how: str) -> None:
     for _ in range(4):
         before = crowd.tokens()
-        told = crowd.refreshed(before["refresh_token"]) | {"before": before["refresh_token"]}
-        end = ENDING[how](crowd, told)
-        calls = [refreshing(crowd, told["refresh_token"])] * 6
+        tokens = crowd.refreshed(before["refresh_token"]) | {"before": before["refresh_token"]}
+        end = ENDING[how](crowd, tokens)
+        calls = [refreshing(crowd, tokens["refresh_token"])] * 6
         *answers, ended = at_once(*calls, end)
         assert how == "by the operator" or ended.status_code == 200
         given = [each.json() for each in answers if each.status_code == 200]
-        for each in [before, told, *given]:
+        for each in [before, tokens, *given]:
             assert not crowd.is_active(each["access_token"])
             assert not crowd.is_active(each["refresh_token"])
             assert crowd.refresh(each["refresh_token"]).status_code == 400

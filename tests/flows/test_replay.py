@@ -41,21 +41,21 @@ def test_a_span_of_time_is_sent_again(platform: Platform) -> None:
     with receiver() as found:
         endpoint = platform.endpoint(found.url)
         subscription = platform.subscription(endpoint, "invoice.*", filter={"/big": True})
-        told = [platform.publish({"n": number, "big": number != 2}) for number in range(5)]
+        reported = [platform.publish({"n": number, "big": number != 2}) for number in range(5)]
         platform.publish({"big": True}, "other.type")
         all_delivered(platform, 4)
-        since, until = told[1]["at"], told[3]["at"]
+        since, until = reported[1]["at"], reported[3]["at"]
         shown = replayed(platform, subscription, **{"from": since, "until": until})
-        within = [each for each in told if since <= each["at"] <= until and each["matched"]]
-        assert {told[1]["id"], told[3]["id"]} <= {each["id"] for each in within}, "of one millisecond are all"
+        within = [each for each in reported if since <= each["at"] <= until and each["matched"]]
+        assert {reported[1]["id"], reported[3]["id"]} <= {each["id"] for each in within}, "of one millisecond are all"
         assert (shown["made"], shown["from"], shown["until"]) == (len(within), since, until)
         assert shown["examined"] >= 3
         all_delivered(platform, 4 + len(within))
         seen = Counter(each.headers["webhook-id"] for each in found.requests)
     again = [each for each in platform.records() if each["trigger"] == "replay"]
     assert sorted(each["event"]["id"] for each in again) == sorted(each["id"] for each in within)
-    assert not {each["id"] for each in again} & {each["deliveries"][0] for each in told if each["deliveries"]}
-    for each in told:
+    assert not {each["id"] for each in again} & {each["deliveries"][0] for each in reported if each["deliveries"]}
+    for each in reported:
         assert seen[each["id"]] == (each["matched"] + 1 if each in within else each["matched"])
     bodies = {(each.headers["webhook-id"], each.body) for each in found.requests}
     assert len(bodies) == 4, "the same event is the same body"
@@ -70,7 +70,7 @@ def test_only_what_failed(platform: Platform) -> None:
     with receiver(picky) as found:
         endpoint = platform.endpoint(found.url, retry_schedule=[])
         subscription = platform.subscription(endpoint, "invoice.*")
-        told = [platform.publish(number) for number in range(6)]
+        reported = [platform.publish(number) for number in range(6)]
         wait_until(lambda: len(platform.records(status="failed")) == 3, "three to fail")
         all_delivered(platform, 3)
         broken = False
@@ -78,7 +78,7 @@ def test_only_what_failed(platform: Platform) -> None:
         assert (shown["made"], shown["only"]) == (3, "failed")
         all_delivered(platform, 6)
     again = [each["event"]["id"] for each in platform.records() if each["trigger"] == "replay"]
-    assert again == [each["id"] for each in told[1::2]]
+    assert again == [each["id"] for each in reported[1::2]]
     failed = platform.records(status="failed")
     assert [each["event"]["id"] for each in failed] == again, "what failed stays on record"
     [started] = platform.entries("webhook.replay.started")
@@ -91,10 +91,10 @@ def test_events_by_their_ids(platform: Platform) -> None:
     with receiver() as found:
         endpoint = platform.endpoint(found.url)
         subscription = platform.subscription(endpoint, "invoice.*")
-        told = [platform.publish(number) for number in range(3)]
+        reported = [platform.publish(number) for number in range(3)]
         other = platform.publish(3, "other.type")
         all_delivered(platform, 3)
-        named = [told[2]["id"], told[0]["id"], other["id"], ids.new("evt")]
+        named = [reported[2]["id"], reported[0]["id"], other["id"], ids.new("evt")]
         shown = replayed(platform, subscription, event_ids=named)
         assert (shown["made"], shown["examined"], shown["event_ids"]) == (2, 3, named)
         all_delivered(platform, 5)
@@ -128,10 +128,10 @@ def test_a_replay_to_an_endpoint_that_is_paused_is_held(one_store: Platform) -> 
     with receiver() as found:
         endpoint = one_store.endpoint(found.url)
         subscription = one_store.subscription(endpoint, "*")
-        told = one_store.publish()
+        result = one_store.publish()
         all_delivered(one_store, 1)
         one_store.redefine(endpoint, status="disabled")
-        replayed(one_store, subscription, event_ids=[told["id"]])
+        replayed(one_store, subscription, event_ids=[result["id"]])
         [held] = one_store.records(status="held")
         assert held["trigger"] == "replay"
         one_store.redefine(endpoint, status="active")

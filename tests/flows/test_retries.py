@@ -74,8 +74,8 @@ def test_a_delivery_fails_after_all_attempts_and_an_event_reports_it(platform: P
     with receiver(bad(500)) as found, receiver() as watcher:
         endpoint = platform.connect(found.url, retry_schedule=[1])
         watching = platform.connect(watcher.url, "webhook.delivery.failed")
-        told = platform.publish()
-        record = platform.once(told["deliveries"][0], "failed")
+        result = platform.publish()
+        record = platform.once(result["deliveries"][0], "failed")
         [request] = watcher.wait_for(1)
         assert len(found.requests) == 2
     assert (record["ended_reason"], len(record["attempts"])) == ("attempts_exhausted", 2)
@@ -85,7 +85,7 @@ def test_a_delivery_fails_after_all_attempts_and_an_event_reports_it(platform: P
     assert (entry["subject"], entry["matched"]) == (record["id"], 1)
     assert entry["data"] == {
         "endpoint": endpoint["id"],
-        "event": told["id"],
+        "event": result["id"],
         "event_type": "invoice.paid",
         "ended_reason": "attempts_exhausted",
         "attempts": 2,
@@ -214,7 +214,7 @@ def test_410_disables_the_endpoint_and_resuming_delivers_the_others(platform: Pl
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def address_without_listener() -> Iterator[str]:
     """An address without a listener."""
     with receiver() as found:
         url = found.url
@@ -232,7 +232,7 @@ def at(behaviour: Behaviour) -> Iterator[str]:
     [
         (lambda: at(bad(302, Location="http://127.0.0.1:9/")), "redirect", 302, "not followed"),
         (lambda: at(Raw(silent)), "timeout", None, "no complete response within 1 s"),
-        (nobody, "connect", None, "refused"),
+        (address_without_listener, "connect", None, "refused"),
     ],
 )
 def test_what_went_wrong_is_said(

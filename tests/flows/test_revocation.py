@@ -314,10 +314,10 @@ def test_every_process_refuses_it_at_once(
             return {requests.get(url, headers=headers, timeout=LIMIT).status_code for _ in range(12)}
 
         for name in ("access_token", "refresh_token", "access_token"):
-            told = setting.tokens()
-            assert asks(told["access_token"]) == {200}
-            setting.give_back(told[name])
-            assert asks(told["access_token"]) == {401}
+            tokens = setting.tokens()
+            assert asks(tokens["access_token"]) == {200}
+            setting.give_back(tokens[name])
+            assert asks(tokens["access_token"]) == {401}
 
 
 # --- when the store fails
@@ -398,24 +398,24 @@ def test_the_login_application_ends_the_consents_for_one_client(own: Setting) ->
 
 @pytest.mark.parametrize("client", [ids.new("cli"), "nobody", ""], ids=["unknown", "malformed", "empty"])
 def test_a_client_that_is_not_there_ends_nothing(setting: Setting, client: str) -> None:
-    told = setting.tokens()
+    tokens = setting.tokens()
     assert setting.say(setting.leaving(client_id=client)).status_code == 200
-    assert setting.works(told["access_token"])
+    assert setting.works(tokens["access_token"])
 
 
 def test_a_repeated_revocation_ends_nothing_more(own: Setting) -> None:
-    told, said = own.tokens(), own.leaving()
-    assert own.say(said).status_code == 200
-    assert not own.works(told["access_token"])
-    told = own.tokens()
-    assert own.say(said).status_code == 200
-    assert own.works(told["access_token"])
+    tokens, output = own.tokens(), own.leaving()
+    assert own.say(output).status_code == 200
+    assert not own.works(tokens["access_token"])
+    tokens = own.tokens()
+    assert own.say(output).status_code == 200
+    assert own.works(tokens["access_token"])
     assert own.say(own.leaving()).status_code == 200
-    assert not own.works(told["access_token"])
+    assert not own.works(tokens["access_token"])
 
 
 def test_many_at_once_end_it_once(own: Setting) -> None:
-    told, said = own.tokens(), [own.leaving() for _ in range(10)]
+    tokens, output = own.tokens(), [own.leaving() for _ in range(10)]
     ready = threading.Barrier(20, timeout=LIMIT)
 
     def send(token: str) -> int:
@@ -423,8 +423,8 @@ def test_many_at_once_end_it_once(own: Setting) -> None:
         return requests.post(f"{own.url}/oauth/revoke", data={"token": token}, timeout=LIMIT).status_code
 
     with ThreadPoolExecutor(20) as pool:
-        assert set(pool.map(send, said * 2)) == {200}
-    assert not own.works(told["access_token"])
+        assert set(pool.map(send, output * 2)) == {200}
+    assert not own.works(tokens["access_token"])
     assert len(own.entries("oauth.consent.ended")) == 1
 
 
@@ -481,9 +481,9 @@ WRONG: dict[str, tuple[Callable[[Setting, Setting], str], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_revocations_that_end_nothing(setting: Setting, own_beside: Setting, name: str) -> None:
     make, words = WRONG[name]
-    told = setting.tokens()
+    tokens = setting.tokens()
     check_refusal(setting.say(make(setting, own_beside)), "/oauth/revoke", "invalid_request", words)
-    assert setting.works(told["access_token"])
+    assert setting.works(tokens["access_token"])
 
 
 @pytest.fixture(scope="module")
@@ -493,28 +493,28 @@ def own_beside(gatepost: Service) -> Setting:
 
 @pytest.mark.parametrize("typ", ["JWT", "gatepost-handoff+jwt", "gatepost-interaction+jwt", "at+jwt", None])
 def test_another_type_of_jwt_is_only_a_strange_token(setting: Setting, typ: str | None) -> None:
-    told = setting.tokens()
+    tokens = setting.tokens()
     strange = setting.leaving(header={"typ": typ})
     check_refusal(setting.say(strange), "/oauth/revoke", "invalid_client")
     setting.give_back(strange)
-    assert setting.works(told["access_token"])
+    assert setting.works(tokens["access_token"])
 
 
 def test_handoffs_and_revocations_are_not_interchangeable(setting: Setting) -> None:
-    told = setting.tokens()
+    tokens = setting.tokens()
     answer = setting.gatepost.session.get(
         f"{setting.url}/oauth/authorize", params={"handoff": setting.leaving()}, allow_redirects=False
     )
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-    assert setting.works(told["access_token"])
+    assert setting.works(tokens["access_token"])
 
 
 def test_a_suspended_account_or_one_without_login_application_revokes_nothing(own: Setting) -> None:
-    told = own.tokens()
+    tokens = own.tokens()
     store, settings = own.gatepost.opened.store, own.gatepost.opened.service
     store.run_now(lambda tx: account_admin.suspend(tx, own.name, ""))
     check_refusal(own.say(own.leaving()), "/oauth/revoke", "invalid_request")
     store.run_now(lambda tx: account_admin.resume(tx, own.name))
     store.run_now(lambda tx: account_admin.change(tx, settings, own.name, {"login_jwks": ""}))
     check_refusal(own.say(own.leaving()), "/oauth/revoke", "invalid_request", "cannot be verified")
-    assert own.works(told["access_token"])
+    assert own.works(tokens["access_token"])

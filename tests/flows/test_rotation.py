@@ -81,9 +81,9 @@ def test_without_an_overlap_the_old_one_ends_at_once(platform: Platform) -> None
         assert attempt["signed_with"] == secret_ids(new)
         assert len(attempt["signed_with"]) == 1
         assert (verified(request, old["secret"]), verified(request, new["secret"])) == (False, True)
-    [told] = platform.entries("webhook.endpoint.changed")
-    assert told["data"]["changed"] == ["secrets"]
-    assert new["secret"].removeprefix("whsec_") not in str(told)
+    [result] = platform.entries("webhook.endpoint.changed")
+    assert result["data"]["changed"] == ["secrets"]
+    assert new["secret"].removeprefix("whsec_") not in str(result)
 
 
 def test_a_day_unless_said_and_a_third_ends_the_oldest(one_store: Platform) -> None:
@@ -143,9 +143,9 @@ def test_a_secret_that_was_brought_along(platform: Platform) -> None:
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_c2hvcnQ=", "whsec_!" + "A" * 42, "A" * 43, "", 7])
 def test_a_secret_that_is_none_is_refused_without_repeating_it(one_store: Platform, secret: object) -> None:
-    told = one_store.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9999/", "secret": secret}, 400)
-    assert told["errors"][0]["pointer"] == "/secret"
-    assert len(str(secret)) < 8 or str(secret) not in str(told)
+    result = one_store.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9999/", "secret": secret}, 400)
+    assert result["errors"][0]["pointer"] == "/secret"
+    assert len(str(secret)) < 8 or str(secret) not in str(result)
 
 
 def test_a_secret_at_rest_is_nothing_without_the_master_key(tmp_path: Path) -> None:

@@ -207,13 +207,13 @@ def valid_bodies_are_accepted(_context: CheckContext, response: Response, case: 
     if not refused or not _is_valid(case) or not isinstance(body, dict) or case.path == "/oauth/tokens":
         return None
     answer = response.json()
-    told = answer.get("error_description") or answer["detail"]
-    member = told.lstrip("/").replace("/", ":").partition(":")[0]
+    result = answer.get("error_description") or answer["detail"]
+    member = result.lstrip("/").replace("/", ":").partition(":")[0]
     written_as_float = _has_float(body.get(member))  # JSON Schema takes 60.0 for an integer
     redefined = "client_id" in body  # together with what the client has, valid members may make an invalid whole
-    impossible = told.endswith(("is not a URI", "beyond 64 bits"))  # port 99999, or [1:2] for an address
-    empty = told == "replay: from must be before until"
-    assert member in SEMANTIC or written_as_float or redefined or impossible or empty, told
+    impossible = result.endswith(("is not a URI", "beyond 64 bits"))  # port 99999, or [1:2] for an address
+    empty = result == "replay: from must be before until"
+    assert member in SEMANTIC or written_as_float or redefined or impossible or empty, result
     return None
 
 

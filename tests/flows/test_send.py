@@ -196,11 +196,11 @@ class TestAnswers:
 
     def test_also_after_an_answer_that_was_there_at_once(self) -> None:
         """libcurl is then done with the connection before it has waited for anything but to write."""
-        said = threading.Event()
+        output = threading.Event()
 
         def hurries(connection: Connection) -> None:
             connection.answer(OK)
-            said.set()
+            output.set()
             connection.read()
             while connection.read():
                 connection.answer(OK)
@@ -208,7 +208,7 @@ class TestAnswers:
         async def story(url: str) -> None:
             async with posting() as to:
                 first = asyncio.create_task(to(url))
-                while not said.wait(0.01):  # the loop stands still, lest it write before the answer is there
+                while not output.wait(0.01):  # the loop stands still, lest it write before the answer is there
                     await asyncio.sleep(0)
                 assert (await first).code == 200
                 await asyncio.sleep(0.05)
@@ -465,13 +465,13 @@ class TestFailures:
 class TestHostile:
     def test_a_gigabyte(self) -> None:
         """Reading stops at 64 KiB, the code counts, and none of it is kept but the beginning."""
-        said = []
+        output = []
 
         def floods(connection: Connection) -> None:
             connection.read()
             connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
             for count in range(10_000):
-                said.append(count)
+                output.append(count)
                 connection.send(b"z" * 100_000)
 
         with receiver(Raw(floods)) as r:
@@ -480,7 +480,7 @@ class TestHostile:
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert sent[1:4] == (200, None, "")
         assert sent.response == b"z" * 4096
-        assert len(said) < 1000, "it was not read"
+        assert len(output) < 1000, "it was not read"
         assert grown < 50_000
 
     @pytest.mark.parametrize("size", [65_536, 65_537, 1_000_000])

@@ -67,15 +67,15 @@ class TestTargets:
         assert asked == []
 
     def test_a_name_with_an_internal_address_is_reported_to_the_operator(self) -> None:
-        told: list[tuple[str, int, str]] = []
+        reported: list[tuple[str, int, str]] = []
 
         async def story() -> None:
             async with posting(DEV, look_up=at("169.254.169.254")) as to:
-                to.sender.refused = lambda *why: told.append(why)
+                to.sender.refused = lambda *why: reported.append(why)
                 await to("http://wiki.corp.example/")
 
         run(story())
-        assert told == [("wiki.corp.example", 80, "leads to a cloud's metadata service")]
+        assert reported == [("wiki.corp.example", 80, "leads to a cloud's metadata service")]
 
     @pytest.mark.parametrize(
         "url", ["http://example.com/", "https://127.0.0.2:8443/", "https://localhost./", "ftp://a"]

@@ -78,8 +78,8 @@ def test_a_scope_that_was_defined_before_grants_nothing(tenant: Tenant) -> None:
     })  # fmt: skip
     check_refusal(answer, "/oauth/clients", "invalid_client_metadata", "everything")
     assert decode_jwt(tenant.gatepost.token(tenant.machine("use"), "use"))[1]["aud"] == PLATFORM
-    told = tenant.gatepost.cli("doctor", check=False).stdout
-    assert f"{tenant.name} defined everything for {PLATFORM}" in told
+    result = tenant.gatepost.cli("doctor", check=False).stdout
+    assert f"{tenant.name} defined everything for {PLATFORM}" in result
     body = {"name": "everything", "status": "retired", "redefine": True}
     assert tenant.gatepost.post("/oauth/scopes", tenant.admin, body).status_code == 200
 

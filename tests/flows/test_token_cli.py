@@ -92,8 +92,8 @@ def sqlite_shop(sqlite_gatepost: Service, account_name: str) -> Shop:
 
 
 def test_one_token_by_its_id(shop: Shop) -> None:
-    told = shop.tokens()
-    claims = decode_jwt(told["access_token"])[1]
+    tokens = shop.tokens()
+    claims = decode_jwt(tokens["access_token"])[1]
     [shown] = shop.json("token", "show", "--id", claims["jti"])
     assert shown == {
         "id": claims["jti"],
@@ -106,7 +106,7 @@ def test_one_token_by_its_id(shop: Shop) -> None:
         "grant": claims["grant"],
         "aud": claims["aud"],
         "scope": claims["scope"],
-        "kid": decode_jwt(told["access_token"])[0]["kid"],
+        "kid": decode_jwt(tokens["access_token"])[0]["kid"],
         "by": shown["by"],
         "consent": shown["consent"],
         "family": shown["family"],
@@ -143,18 +143,18 @@ def test_the_tokens_of_a_client_a_person_or_a_family(shop: Shop) -> None:
 
 
 def test_claims_about_a_person_are_never_shown(shop: Shop) -> None:
-    told = shop.tokens()
-    said = "".join(
+    tokens = shop.tokens()
+    output = "".join(
         shop.say(*command)
         for command in (
-            ("token", "show", "--id", jti(told)),
+            ("token", "show", "--id", jti(tokens)),
             ("token", "show", "--subject", shop.ada, "--json"),
             ("consent", "list", "--account", shop.name),
             ("consent", "list", "--account", shop.name, "--json"),
         )
     )
-    assert [value for value in CLAIMS.values() if value in said] == []
-    assert told["refresh_token"] not in said
+    assert [value for value in CLAIMS.values() if value in output] == []
+    assert tokens["refresh_token"] not in output
 
 
 STATES: dict[str, Callable[[Shop, dict[str, Any]], Any]] = {
@@ -170,14 +170,14 @@ STATES: dict[str, Callable[[Shop, dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_token_show_prints_the_state(sqlite_shop: Shop, state: str) -> None:
     scope = "openid things:read" if state == "consent ended" else "openid offline_access things:read"
-    told = sqlite_shop.tokens(sqlite_shop.auth_request(scope=scope))
-    STATES[state](sqlite_shop, told)
-    assert sqlite_shop.json("token", "show", "--id", jti(told))[0]["state"] == state
+    tokens = sqlite_shop.tokens(sqlite_shop.auth_request(scope=scope))
+    STATES[state](sqlite_shop, tokens)
+    assert sqlite_shop.json("token", "show", "--id", jti(tokens))[0]["state"] == state
     assert sqlite_shop.rows("token", "show", "--client", sqlite_shop.client.id)[0][1] == state
 
 
 def test_tokens_are_found_by_id_at_any_time_and_otherwise_for_a_day(sqlite_shop: Shop) -> None:
-    told = sqlite_shop.tokens()
+    tokens = sqlite_shop.tokens()
     running = sqlite_shop.gatepost
 
     def shown(after: timedelta, **which: str) -> list[str]:
@@ -191,32 +191,32 @@ def test_tokens_are_found_by_id_at_any_time_and_otherwise_for_a_day(sqlite_shop:
     assert shown(timedelta(minutes=59), client=sqlite_shop.client.id) == ["active"]
     assert shown(timedelta(minutes=61), client=sqlite_shop.client.id) == ["expired"]
     assert shown(timedelta(days=2), client=sqlite_shop.client.id) == []
-    assert shown(timedelta(days=2), id=jti(told)) == ["expired"]
+    assert shown(timedelta(days=2), id=jti(tokens)) == ["expired"]
 
 
 # --- token revoke
 
 
 def test_revoke_one(shop: Shop) -> None:
-    told = shop.tokens()
-    second = shop.refresh(told["refresh_token"]).json()
-    assert shop.works(told["access_token"])
-    assert shop.say("token", "revoke", "--id", jti(told)) == "Revoked: 1 access token.\n"
-    assert [shop.works(each["access_token"]) for each in (told, second)] == [False, True]
+    tokens = shop.tokens()
+    second = shop.refresh(tokens["refresh_token"]).json()
+    assert shop.works(tokens["access_token"])
+    assert shop.say("token", "revoke", "--id", jti(tokens)) == "Revoked: 1 access token.\n"
+    assert [shop.works(each["access_token"]) for each in (tokens, second)] == [False, True]
     assert shop.refresh(second["refresh_token"]).status_code == 200
-    assert shop.say("token", "revoke", "--id", jti(told)) == NOTHING
+    assert shop.say("token", "revoke", "--id", jti(tokens)) == NOTHING
     [entry] = shop.revoked()
-    assert (entry["subject"], entry["actor"]) == (jti(told), OPERATOR)
+    assert (entry["subject"], entry["actor"]) == (jti(tokens), OPERATOR)
     assert entry["data"] == {"reason": "revoked_by_operator", "client": shop.client.id}
 
 
 def test_revoke_a_family(shop: Shop) -> None:
-    told, other = shop.tokens(), shop.tokens()
-    second = shop.refresh(told["refresh_token"]).json()
-    family = shop.family(told)
+    tokens, other = shop.tokens(), shop.tokens()
+    second = shop.refresh(tokens["refresh_token"]).json()
+    family = shop.family(tokens)
     ended = shop.json("token", "revoke", "--family", family, "--account", shop.name)
     assert ended == {"consents": 0, "families": 1, "tokens": 0}
-    assert [shop.works(each["access_token"]) for each in (told, second, other)] == [False, False, True]
+    assert [shop.works(each["access_token"]) for each in (tokens, second, other)] == [False, False, True]
     assert shop.refresh(second["refresh_token"]).status_code == 400
     assert shop.say("token", "revoke", "--family", family) == NOTHING
     [entry] = shop.revoked()
@@ -229,16 +229,16 @@ def test_revoke_a_person(shop: Shop) -> None:
     exchanger = shop.gatepost.define_client(
         shop.admin, scope="things:read", grant_types=[TOKEN_EXCHANGE], serves=[shop.api]
     )
-    told, there = shop.tokens(), shop.tokens(shop.auth_request(second), second)
+    tokens, there = shop.tokens(), shop.tokens(shop.auth_request(second), second)
     exchanged = shop.ask(
-        exchanger, grant_type=TOKEN_EXCHANGE, scope="things:read", subject_token=told["access_token"],
+        exchanger, grant_type=TOKEN_EXCHANGE, scope="things:read", subject_token=tokens["access_token"],
         subject_token_type="urn:ietf:params:oauth:token-type:access_token",
     ).json()["access_token"]  # fmt: skip
     bob = shop.tokens(sub="bob")
     assert shop.works(exchanged)
-    said = shop.say("token", "revoke", "--subject", shop.ada)
-    assert said == "Revoked: 2 consents with all their tokens.\n"
-    assert [shop.works(each) for each in (told["access_token"], there["access_token"], exchanged)] == [False] * 3
+    output = shop.say("token", "revoke", "--subject", shop.ada)
+    assert output == "Revoked: 2 consents with all their tokens.\n"
+    assert [shop.works(each) for each in (tokens["access_token"], there["access_token"], exchanged)] == [False] * 3
     assert shop.works(bob["access_token"])
     assert shop.say("token", "revoke", "--subject", shop.ada) == NOTHING
 
@@ -263,12 +263,12 @@ def test_revoke_a_workload_that_a_trusted_issuer_named(shop: Shop) -> None:
 
 
 def test_revoke_a_client(shop: Shop) -> None:
-    told, bob = shop.tokens(), shop.tokens(sub="bob")
+    result, bob = shop.tokens(), shop.tokens(sub="bob")
     other = shop.define()
     there = shop.tokens(shop.auth_request(other), other)
-    said = shop.say("token", "revoke", "--client", shop.client.id)
-    assert said == "Revoked: 2 consents with all their tokens.\n"
-    assert [shop.works(each["access_token"]) for each in (told, bob, there)] == [False, False, True]
+    output = shop.say("token", "revoke", "--client", shop.client.id)
+    assert output == "Revoked: 2 consents with all their tokens.\n"
+    assert [shop.works(each["access_token"]) for each in (result, bob, there)] == [False, False, True]
     machine = shop.machine()
     tokens = [shop.gatepost.token(machine, "things:read") for _ in range(3)]
     assert shop.json("token", "revoke", "--client", machine.id) == {"consents": 0, "families": 0, "tokens": 3}
@@ -301,8 +301,8 @@ def test_many_tokens_are_revoked_in_slices(sqlite_shop: Shop) -> None:
     def fill(tx: Tx) -> None:
         account, ends = lookup.named(tx, shop.name), clock.seconds(tx.at) + 600
         for _ in range(450):
-            said, until = ConsentDetails("ada", ["things:read"]), tx.at + timedelta(days=1)
-            made = Consent(ids.new("con"), account.id, machine.id, said, tx.at, until)
+            output, until = ConsentDetails("ada", ["things:read"]), tx.at + timedelta(days=1)
+            made = Consent(ids.new("con"), account.id, machine.id, output, tx.at, until)
             consent_rows.add(tx, made, person, box)
             data = {"grant_type": "client_credentials", "scope": "things:read", "expires_at": ends}
             record(tx, account, "oauth.token.issued", Origin(machine.id), "", data)
@@ -347,12 +347,12 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
 @pytest.fixture(scope="module")
 def two(gatepost: Service) -> tuple[Shop, Shop, dict[str, str], dict[str, Any]]:
     shop, other = Shop(gatepost, "token-cli-shop"), Shop(gatepost, "token-cli-other")
-    told = shop.tokens()
+    tokens = shop.tokens()
     names = {
-        "SHOP": shop.name, "OTHER": other.name, "JTI": jti(told), "FAMILY": shop.family(told), "ADA": shop.ada,
+        "SHOP": shop.name, "OTHER": other.name, "JTI": jti(tokens), "FAMILY": shop.family(tokens), "ADA": shop.ada,
         "CLIENT": shop.client.id,
     }  # fmt: skip
-    return shop, other, names, told
+    return shop, other, names, tokens
 
 
 @pytest.mark.parametrize("gatepost", ["sqlite"], indirect=True, scope="session")  # nothing is stored
@@ -361,13 +361,13 @@ def two(gatepost: Service) -> tuple[Shop, Shop, dict[str, str], dict[str, Any]]:
 def test_wrong_input_says_what_to_do_and_ends_nothing(
     two: tuple[Shop, Shop, dict[str, str], dict[str, Any]], command: str, what: str
 ) -> None:
-    shop, _, names, told = two
+    shop, _, names, result = two
     typed, words = WRONG[what]
-    said = shop.refusal("token", command, *[names.get(each, each) for each in typed])
+    output = shop.refusal("token", command, *[names.get(each, each) for each in typed])
     for word in words:
-        assert word.replace("OTHER", names["OTHER"]).replace("SHOP", names["SHOP"]) in said
-    assert "\n" not in said
-    assert shop.works(told["access_token"])
+        assert word.replace("OTHER", names["OTHER"]).replace("SHOP", names["SHOP"]) in output
+    assert "\n" not in output
+    assert shop.works(result["access_token"])
 
 
 def test_a_refusal_is_one_line_of_the_command(sqlite_shop: Shop) -> None:
@@ -379,8 +379,8 @@ def test_a_refusal_is_one_line_of_the_command(sqlite_shop: Shop) -> None:
 
 def test_help_names_the_ways_in_the_order_of_the_message(sqlite_shop: Shop) -> None:
     for command in ("show", "revoke"):
-        said = sqlite_shop.say("token", command, "--help")
-        places = [said.index(f"--{name} ") for name in ("id", "client", "subject", "family", "account", "json")]
+        output = sqlite_shop.say("token", command, "--help")
+        places = [output.index(f"--{name} ") for name in ("id", "client", "subject", "family", "account", "json")]
         assert places == sorted(places)
 
 
@@ -417,13 +417,13 @@ def test_consent_list(shop: Shop) -> None:
 
 
 def test_consent_revoke(shop: Shop) -> None:
-    told, bob = shop.tokens(), shop.tokens(sub="bob")
+    tokens, bob = shop.tokens(), shop.tokens(sub="bob")
     listing = ("consent", "list", "--account", shop.name)
     ada, kept = shop.json(*listing)
     revoking = ("consent", "revoke", ada["id"], "--account", shop.name)
     assert shop.say(*revoking) == f"{ada['id']} was revoked.\n"
-    assert [shop.works(each["access_token"]) for each in (told, bob)] == [False, True]
-    assert shop.refresh(told["refresh_token"]).status_code == 400
+    assert [shop.works(each["access_token"]) for each in (tokens, bob)] == [False, True]
+    assert shop.refresh(tokens["refresh_token"]).status_code == 400
     assert shop.say(*revoking) == f"{ada['id']} had already ended.\n"
     assert shop.json(*revoking) == {"id": ada["id"], "ended": False}
     assert shop.json(*listing) == [kept]
@@ -437,7 +437,7 @@ def test_consent_revoke(shop: Shop) -> None:
 
 
 def test_consent_commands_say_what_to_do(two: tuple[Shop, Shop, dict[str, str], dict[str, Any]]) -> None:
-    shop, other, _, told = two
+    shop, other, _, result = two
     [given] = shop.json("consent", "list", "--account", shop.name)
     for typed, words in (
         (["list", "--account", "nobody"], "account list"),
@@ -450,18 +450,18 @@ def test_consent_commands_say_what_to_do(two: tuple[Shop, Shop, dict[str, str], 
         (["revoke", given["id"], "--account", other.name], "consent list"),
         (["revoke", given["id"], "--account", "nobody"], "account list"),
     ):
-        said = shop.refusal("consent", *typed)
-        assert words in said
-        assert "\n" not in said
-    assert shop.works(told["access_token"])
+        output = shop.refusal("consent", *typed)
+        assert words in output
+        assert "\n" not in output
+    assert shop.works(result["access_token"])
     done = CliRunner(env=shop.gatepost.environment).invoke(commands, ["consent", "revoke", given["id"]])
     assert (done.exit_code, "--account" in done.stderr) == (2, True)
 
 
 def test_token_revoke_ends_consents_while_the_service_runs(shop: Shop) -> None:
     """The command's own process, on the store that is served."""
-    told = [shop.tokens() for _ in range(3)]
-    assert all(shop.works(each["access_token"]) for each in told)
+    reported = [shop.tokens() for _ in range(3)]
+    assert all(shop.works(each["access_token"]) for each in reported)
     ended = shop.gatepost.cli_json("token", "revoke", "--subject", shop.ada)
     assert ended == {"consents": 3, "families": 0, "tokens": 0}
-    assert not any(shop.works(each["access_token"]) for each in told)
+    assert not any(shop.works(each["access_token"]) for each in reported)

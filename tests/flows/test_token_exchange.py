@@ -71,13 +71,13 @@ def test_a_token_of_a_person_is_exchanged(gatepost: Service, account_name: str) 
     token = chain.persons()["access_token"]
     answer = chain.exchange(token)
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["issued_token_type"] == ACCESS_TOKEN
-    assert (told["token_type"], told["scope"]) == ("Bearer", "store:read")
-    assert "refresh_token" not in told
-    assert "id_token" not in told
+    body = answer.json()
+    assert body["issued_token_type"] == ACCESS_TOKEN
+    assert (body["token_type"], body["scope"]) == ("Bearer", "store:read")
+    assert "refresh_token" not in body
+    assert "id_token" not in body
     assert answer.headers["Cache-Control"] == "no-store"
-    subject, claims = decode_jwt(token)[1], decode_jwt(told["access_token"])[1]
+    subject, claims = decode_jwt(token)[1], decode_jwt(body["access_token"])[1]
     assert claims["sub"] == subject["sub"] == f"{chain.account}.ada"
     assert (claims["aud"], claims["scope"]) == (chain.store, "store:read")
     assert (claims["client_id"], claims["act"]) == (chain.service.id, {"sub": chain.service.id})
@@ -88,7 +88,7 @@ def test_a_token_of_a_person_is_exchanged(gatepost: Service, account_name: str) 
     assert entry["data"]["subject_token"] == subject["jti"]
     assert (entry["data"]["mode"], entry["data"]["grant_type"]) == ("delegation", TOKEN_EXCHANGE)
     assert "sub" not in entry["data"]
-    assert chain.introspect(told["access_token"], chain.service)["act"] == {"sub": chain.service.id}
+    assert chain.introspect(body["access_token"], chain.service)["act"] == {"sub": chain.service.id}
 
 
 def test_a_machines_token(chain: Chain) -> None:
@@ -492,12 +492,12 @@ def test_explaining_what_would_be_issued(chain: Chain) -> None:
     before = len(chain.entries("oauth.token.issued"))
     answer = chain.exchange(token, headers={"Prefer": "explain"})
     assert answer.headers["Preference-Applied"] == "explain"
-    told = answer.json()
-    assert (told["decision"], told["rules"][0]["rule"]) == ("issue", "basis_holds")
-    assert "stays_within_the_subject" in [each["rule"] for each in told["rules"]]
-    assert told["claims"]["act"] == {"sub": chain.service.id}
-    assert told["claims"]["exp"] <= decode_jwt(token)[1]["exp"]
-    assert "access_token" not in told
+    body = answer.json()
+    assert (body["decision"], body["rules"][0]["rule"]) == ("issue", "basis_holds")
+    assert "stays_within_the_subject" in [each["rule"] for each in body["rules"]]
+    assert body["claims"]["act"] == {"sub": chain.service.id}
+    assert body["claims"]["exp"] <= decode_jwt(token)[1]["exp"]
+    assert "access_token" not in body
     assert len(chain.entries("oauth.token.issued")) == before
 
 

@@ -130,12 +130,12 @@ def test_from_the_publisher_to_the_receiver(traced: Service, collector: Collecto
         platform.connect(found.url, retry_schedule=[1])
         event = {"specversion": "1.0", "id": "1", "source": "/traced", "type": "invoice.paid", "data": 1}
         headers = {"Authorization": f"Bearer {platform.token}", "traceparent": PARENT}
-        told = traced.session.post(f"{traced.ops}/events", json=event, headers=headers).json()
-        [delivery] = told["deliveries"]
+        body = traced.session.post(f"{traced.ops}/events", json=event, headers=headers).json()
+        [delivery] = body["deliveries"]
         platform.once(delivery, "succeeded", attempts=2)
         first, second = collector.named("deliver invoice.paid", 2, gatepost_delivery=delivery)
         got = [request.headers["traceparent"] for request in found.requests]
-    [published] = collector.named("POST /events", gatepost_entry=told["id"])
+    [published] = collector.named("POST /events", gatepost_entry=body["id"])
     assert parent_of(published) == PARENT
     [link] = published.links
     assert (link.trace_id, link.span_id) == (first.trace_id, first.span_id)

@@ -32,7 +32,7 @@ def ask(platform: Platform, token: str, method: str = "GET", **options: Any) -> 
     return requests.request(method, f"{platform.url}/oauth/userinfo", headers=headers, **options)
 
 
-def told(platform: Platform, scope: str, **changes: Any) -> dict[str, Any]:
+def userinfo_claims(platform: Platform, scope: str, **changes: Any) -> dict[str, Any]:
     found = platform.tokens(platform.auth_request(scope=scope, **changes))
     answer = ask(platform, found["access_token"])
     assert answer.status_code == 200, answer.text
@@ -64,11 +64,11 @@ def test_standard_scopes_exist_until_the_account_defines_its_own(gatepost: Servi
     """OIDC Core 1.0, section 5.4. A client obtains them only if its grants list them."""
     mine = Platform(gatepost, account_name)
     client = mine.define(scope=f"openid {' '.join(STANDARD)}")
-    said = {name: value for claims in STANDARD.values() for name, value in claims.items()}
+    output = {name: value for claims in STANDARD.values() for name, value in claims.items()}
 
     def released(scope: str) -> dict[str, Any]:
         asked = mine.auth_request(client, scope=f"openid {scope}")
-        found = mine.redeem(mine.code(asked, claims=said), client).json()
+        found = mine.redeem(mine.code(asked, claims=output), client).json()
         answer: dict[str, Any] = ask(mine, found["access_token"]).json()
         return {name: value for name, value in answer.items() if name != "sub"}
 
@@ -110,7 +110,7 @@ def test_the_answer(platform: Platform, method: str) -> None:
     ],
 )
 def test_a_scope_releases_its_claims_and_no_others(single: Platform, scope: str, claims: dict[str, Any]) -> None:
-    assert told(single, scope) == claims
+    assert userinfo_claims(single, scope) == claims
 
 
 def test_a_scope_of_the_accounts_own(sqlite_gatepost: Service) -> None:
@@ -118,13 +118,13 @@ def test_a_scope_of_the_accounts_own(sqlite_gatepost: Service) -> None:
     mine.define_scope(name="roles", claims=["roles", "groups"])
     mine.define_scope(name="email")
     client = mine.define(scope=f"{SCOPES} roles email", id_token_claims=True)
-    said = {"roles": ["admin"], "groups": None, "email": "ada@example.com", "secret": "x"}
+    output = {"roles": ["admin"], "groups": None, "email": "ada@example.com", "secret": "x"}
     for scope, claims in (
         ("openid roles", {"roles": ["admin"], "groups": None}),
         ("openid email", {"email": "ada@example.com"}),
         ("openid email profile roles", {"roles": ["admin"], "groups": None, "email": "ada@example.com"}),
     ):
-        found = mine.tokens(mine.auth_request(client, scope=scope), client, claims=said)
+        found = mine.tokens(mine.auth_request(client, scope=scope), client, claims=output)
         assert ask(mine, found["access_token"]).json() == {"sub": f"{mine.account}.ada"} | claims
         assert claims.items() <= decode_jwt(found["id_token"])[1].items(), "and the ID token says the same"
 
@@ -145,7 +145,7 @@ def test_claims_that_the_person_did_not_grant_are_omitted(single: Platform) -> N
 
 def test_claims_that_were_asked_for_by_name(single: Platform) -> None:
     wanted = {"userinfo": {"email": None, "unknown": {"essential": True}}, "id_token": {"picture": None}}
-    assert told(single, "openid", claims=json.dumps(wanted)) == {"email": CLAIMS["email"]}
+    assert userinfo_claims(single, "openid", claims=json.dumps(wanted)) == {"email": CLAIMS["email"]}
 
 
 def test_each_consent_tells_what_was_said_for_it(single: Platform) -> None:
@@ -232,8 +232,8 @@ def test_a_consent_that_was_taken_back(platform: Platform, scope: str) -> None:
     assert ask(platform, found["access_token"]).status_code == 200
     now = int(time.time())
     claims = {"iss": platform.account, "aud": platform.url, "sub": "leaver", "iat": now, "exp": now + 60, "jti": scope}
-    told = signed(platform.key, claims, typ="gatepost-revoke+jwt")
-    assert requests.post(f"{platform.url}/oauth/revoke", data={"token": told}).status_code == 200
+    result = signed(platform.key, claims, typ="gatepost-revoke+jwt")
+    assert requests.post(f"{platform.url}/oauth/revoke", data={"token": result}).status_code == 200
     refused(ask(platform, found["access_token"]), "invalid_token", "no longer works")
     assert ask(platform, stays["access_token"]).status_code == 200
 

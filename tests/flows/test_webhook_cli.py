@@ -59,9 +59,9 @@ def test_endpoints_are_listed_and_shown_without_secrets(shop: Shop) -> None:
     found = shop.cli_json("endpoint", "show", shop.endpoint)
     assert [each["id"] for each in found.pop("subscriptions")] == [shop.subscription]
     assert found == listed
-    said = shop.cli("endpoint", "show", shop.endpoint).stdout
-    assert shop.subscription in said
-    assert "whsec_" not in said + json.dumps(found)
+    output = shop.cli("endpoint", "show", shop.endpoint).stdout
+    assert shop.subscription in output
+    assert "whsec_" not in output + json.dumps(found)
     assert shop.endpoint in shop.cli("endpoint", "list").stdout
     shop.gatepost.post("/webhooks/endpoints", shop.token, {"id": shop.endpoint, "status": "removed"})
     assert shop.cli_json("endpoint", "list") == []
@@ -125,8 +125,8 @@ def test_the_story_of_one_that_succeeded(shop: Shop) -> None:
         f"It ended at {record['ended_at']}: succeeded (delivered). The receiver responded with a 2xx status."
     )
     assert len(story) == 4
-    told = shop.cli_json("delivery", "explain", delivery)
-    assert told == {"id": delivery, "status": "succeeded", "story": story}
+    result = shop.cli_json("delivery", "explain", delivery)
+    assert result == {"id": delivery, "status": "succeeded", "story": story}
 
 
 def test_the_story_of_one_that_is_tried_again(gatepost: Service, account_name: str) -> None:
@@ -142,9 +142,9 @@ def test_the_story_of_one_that_is_tried_again(gatepost: Service, account_name: s
         assert story[3].startswith(f"Next, attempt 2 is planned for {record['retries']['next_at']}, in 49m ")
         assert "the receiver requested this time with Retry-After" in story[3]
         assert f"there are 2 more, the last at {record['retries']['plan'][-1]['at']}" in story[3]
-        said = shop.cli("delivery", "show", delivery).stdout
-        assert record["retries"]["next_at"] in said
-        assert record["attempts"][0]["started_at"] in said
+        output = shop.cli("delivery", "show", delivery).stdout
+        assert record["retries"]["next_at"] in output
+        assert record["attempts"][0]["started_at"] in output
 
 
 def test_retry_makes_the_next_attempt_now(gatepost: Service, account_name: str) -> None:
@@ -238,9 +238,9 @@ def test_deliveries_are_listed_newest_first_and_filtered(shop: Shop) -> None:
     assert listed("--status", "succeeded") == []
     assert listed("--since", "1h", "--limit", "1") == newest[:1]
     assert listed("--until", "1h") == []
-    said = shop.cli("delivery", "list", "--limit", "1").stdout.splitlines()
-    assert said[0].split()[:3] == ["id", "status", "event"]
-    assert said[1].split()[:4] == [newest[0], "held", "invoice.sent", shop.receiver.url]
+    output = shop.cli("delivery", "list", "--limit", "1").stdout.splitlines()
+    assert output[0].split()[:3] == ["id", "status", "event"]
+    assert output[1].split()[:4] == [newest[0], "held", "invoice.sent", shop.receiver.url]
 
 
 def test_a_filter_that_makes_no_sense_is_refused(sqlite_shop: Shop) -> None:
@@ -325,13 +325,13 @@ def test_prune_deletes_what_is_old_and_ended(alone: command.Alone) -> None:
         for _ in range(3):
             deliver(opened, timedelta(days=31), ended=True)
         kept = {deliver(opened, timedelta(days=31), ended=False), deliver(opened, timedelta(days=29), ended=True)}
-    told = {each["name"]: each for each in alone.cli_json("store", "prune")}
-    assert set(told) == {"default", "gatepost"}
-    assert (told["default"]["deliveries"], told["gatepost"]["deliveries"]) == (3, 0)
+    result = {each["name"]: each for each in alone.cli_json("store", "prune")}
+    assert set(result) == {"default", "gatepost"}
+    assert (result["default"]["deliveries"], result["gatepost"]["deliveries"]) == (3, 0)
     assert {ids.text("dlv", row[0]) for row in alone.execute("SELECT id FROM deliveries")} == kept
-    said = alone.cli("store", "prune").stdout.splitlines()
-    assert said[0].split() == ["account", "deliveries", "deleted", "entries", "examined"]
-    assert said[1].split()[:2] == ["default", "0"]
+    output = alone.cli("store", "prune").stdout.splitlines()
+    assert output[0].split() == ["account", "deliveries", "deleted", "entries", "examined"]
+    assert output[1].split()[:2] == ["default", "0"]
 
 
 def test_check_counts_every_delivery(alone: command.Alone) -> None:
@@ -345,9 +345,9 @@ def test_check_counts_every_delivery(alone: command.Alone) -> None:
     with closing(app.open_for_use(load({}, alone.environment)).store) as store:
         store.run_now(subscribe)
     made = alone.cli_json("event", "publish", "--account", "default", "--type", "invoice.paid", "--data", "1")
-    told = {each["check"]: each for each in alone.cli_json("store", "check")}
-    assert told["deliveries of default"]["status"] == "ok"
-    assert "created 1 deliveries, of which 1 exist" in told["deliveries of default"]["found"]
+    result = {each["check"]: each for each in alone.cli_json("store", "check")}
+    assert result["deliveries of default"]["status"] == "ok"
+    assert "created 1 deliveries, of which 1 exist" in result["deliveries of default"]["found"]
     alone.execute("DELETE FROM deliveries")
     ended = alone.cli("store", "check", "--json", check=False)
     assert ended.returncode == 1

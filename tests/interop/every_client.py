@@ -69,14 +69,14 @@ class EveryClient:
     def platform(self, sqlite_gatepost: Service, account_name: str) -> Platform:
         return Platform(sqlite_gatepost, account_name)
 
-    def told(self, platform: Platform, scenario: str, browse: npm.Browse | None = None, **asked: Any) -> dict[str, Any]:
+    def run(self, platform: Platform, scenario: str, browse: npm.Browse | None = None, **asked: Any) -> dict[str, Any]:
         whole = {"scenario": scenario, "issuer": platform.url, "redirect_uri": CALLBACK, "discovery": "oidc"} | asked
-        return npm.told_by(self.script, whole, browse or (lambda url: sign_in(platform, url)))
+        return npm.run_scenario(self.script, whole, browse or (lambda url: sign_in(platform, url)))
 
     @pytest.mark.parametrize("discovery", ["oidc", "oauth2"])
     def test_the_issuer_is_discovered(self, platform: Platform, discovery: str) -> None:
         client = known(platform.client)
-        metadata = self.told(platform, "discovered", discovery=discovery, **client)
+        metadata = self.run(platform, "discovered", discovery=discovery, **client)
         assert metadata["issuer"] == platform.url
         assert ("userinfo_endpoint" in metadata) == (discovery == "oidc")
 
@@ -87,28 +87,28 @@ class EveryClient:
             "grant_types": ["authorization_code"], "token_endpoint_auth_method": "client_secret_post",
             "some_extension": "is ignored",
         }  # fmt: skip
-        told = self.told(platform, "registered", token=platform.admin, metadata=metadata, scope="openid things:read")
-        assert told["client"]["client_name"] == "Registered"
-        assert told["claims"]["aud"] == told["client"]["client_id"]
+        result = self.run(platform, "registered", token=platform.admin, metadata=metadata, scope="openid things:read")
+        assert result["client"]["client_name"] == "Registered"
+        assert result["claims"]["aud"] == result["client"]["client_id"]
 
     @ways(WAYS)
     def test_sign_in_of_a_person(self, platform: Platform, way: Way) -> None:
-        told = self.signed_in(platform, way, SCOPE)
-        assert told["header"]["alg"] == way.alg
-        assert told["claims"]["sub"] == f"{platform.account}.ada"
-        assert told["userinfo"] == {"sub": told["claims"]["sub"]}
-        again = decode_jwt(told["second"]["id_token"])[1]
+        result = self.signed_in(platform, way, SCOPE)
+        assert result["header"]["alg"] == way.alg
+        assert result["claims"]["sub"] == f"{platform.account}.ada"
+        assert result["userinfo"] == {"sub": result["claims"]["sub"]}
+        again = decode_jwt(result["second"]["id_token"])[1]
         for name in ("iss", "sub", "aud", "auth_time"):  # OIDC Core 1.0, section 12.2
-            assert again[name] == told["claims"][name]
-        challenge = told["userinfo_later"]["challenges"][0]
-        assert told["userinfo_later"]["type"] == "WWWAuthenticateChallengeError"
+            assert again[name] == result["claims"][name]
+        challenge = result["userinfo_later"]["challenges"][0]
+        assert result["userinfo_later"]["type"] == "WWWAuthenticateChallengeError"
         assert challenge["scheme"] == ("dpop" if way.dpop else "bearer")
         assert challenge["parameters"]["error"] == "invalid_token"
 
     @ways({name: WAYS[name] for name in ("secret-in-header", "key-pushed-bound", "public")})
     def test_plain_oauth_without_openid(self, platform: Platform, way: Way) -> None:
-        told = self.signed_in(platform, way, "offline_access things:read", discovery="oauth2")
-        assert "id_token" not in told["first"]
+        result = self.signed_in(platform, way, "offline_access things:read", discovery="oauth2")
+        assert "id_token" not in result["first"]
 
     def test_fapi2(self, platform: Platform) -> None:
         way = Way(KEY, "ES256", "ES256", par=True, alg="ES256")
@@ -121,71 +121,71 @@ class EveryClient:
             account_admin.change(tx, service, platform.name, {"profile": "fapi2"})
 
         platform.gatepost.opened.store.run_now(comply)
-        told = self.told(platform, "signed_in", scope=SCOPE, **client)
-        assert told["first"]["token_type"] == "dpop"
-        assert told["second"]["refresh_token"] == told["first"]["refresh_token"]
-        assert told["introspected"]["cnf"]["jkt"]
+        result = self.run(platform, "signed_in", scope=SCOPE, **client)
+        assert result["first"]["token_type"] == "dpop"
+        assert result["second"]["refresh_token"] == result["first"]["refresh_token"]
+        assert result["introspected"]["cnf"]["jkt"]
 
     def signed_in(self, platform: Platform, way: Way, scope: str, **asked: Any) -> dict[str, Any]:
         """Through the whole of it, with all that does not depend on an ID token checked."""
-        told = self.told(platform, "signed_in", scope=scope, **defined(platform, way), **asked)
-        for made in (told["first"], told["second"]):
+        result = self.run(platform, "signed_in", scope=scope, **defined(platform, way), **asked)
+        for made in (result["first"], result["second"]):
             assert made["scope"] == scope
             assert made["token_type"] == ("dpop" if way.dpop else "bearer")
             assert made["expires_in"] == 3600
-        assert told["second"]["access_token"] != told["first"]["access_token"]
-        assert told["second"]["refresh_token"] != told["first"]["refresh_token"]
-        assert told["refreshed_later"]["error"] == "invalid_grant"
+        assert result["second"]["access_token"] != result["first"]["access_token"]
+        assert result["second"]["refresh_token"] != result["first"]["refresh_token"]
+        assert result["refreshed_later"]["error"] == "invalid_grant"
         if way.method != "none":
-            found = told["introspected"]
+            found = result["introspected"]
             assert found["active"] is True
             assert found["scope"] == scope
-            assert found["token_type"].lower() == told["first"]["token_type"]
+            assert found["token_type"].lower() == result["first"]["token_type"]
             assert ("cnf" in found) == bool(way.dpop)
-            assert told["introspected_refresh_token"]["active"] is True
-            assert told["introspected_later"] == {"active": False}
-        return told
+            assert result["introspected_refresh_token"]["active"] is True
+            assert result["introspected_later"] == {"active": False}
+        return result
 
     def test_claims_of_a_scope_are_in_userinfo_and_in_the_id_token_of_clients_that_want_them(
         self, platform: Platform
     ) -> None:
         scope = "openid offline_access profile"
-        told = self.told(platform, "signed_in", scope=scope, **known(platform.define(id_token_claims=True)))
-        for found in (told["claims"], told["userinfo"]):
+        result = self.run(platform, "signed_in", scope=scope, **known(platform.define(id_token_claims=True)))
+        for found in (result["claims"], result["userinfo"]):
             assert found["name"] == CLAIMS["name"]
             assert "email" not in found
-        told = self.told(platform, "signed_in", scope=scope, **known(platform.client))
-        assert told["userinfo"]["name"] == CLAIMS["name"]
-        assert "name" not in told["claims"]
+        result = self.run(platform, "signed_in", scope=scope, **known(platform.client))
+        assert result["userinfo"]["name"] == CLAIMS["name"]
+        assert "name" not in result["claims"]
 
     def test_one_resource_of_several_is_named(self, platform: Platform) -> None:
         """RFC 8707: the resource is named in the authorization request and need not be repeated."""
         platform.define_scope(name="files:read", resource=f"{platform.api}/files")
         client = platform.define(scope=f"{SCOPE} profile files:read")
         asked = known(client, parameters={"resource": platform.api})
-        told = self.told(platform, "signed_in", scope=f"{SCOPE} profile files:read", **asked)
-        assert told["first"]["scope"] == f"{SCOPE} profile"
-        assert decode_jwt(told["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
-        assert told["userinfo"]["name"] == CLAIMS["name"]
+        result = self.run(platform, "signed_in", scope=f"{SCOPE} profile files:read", **asked)
+        assert result["first"]["scope"] == f"{SCOPE} profile"
+        assert decode_jwt(result["first"]["access_token"])[1]["aud"] == [platform.api, platform.url]
+        assert result["userinfo"]["name"] == CLAIMS["name"]
 
     @ways(MACHINES)
     def test_a_machine_gets_a_token(self, platform: Platform, way: Way) -> None:
         client = defined(platform, way, grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
-        told = self.told(platform, "machine", scope="things:read", **client)
-        assert told["made"]["token_type"] == ("dpop" if way.dpop else "bearer")
-        assert told["introspected"]["active"] is True
-        assert told["introspected"]["aud"] == platform.api
-        assert told["introspected"]["sub"] == client["client_id"]
+        result = self.run(platform, "machine", scope="things:read", **client)
+        assert result["made"]["token_type"] == ("dpop" if way.dpop else "bearer")
+        assert result["introspected"]["active"] is True
+        assert result["introspected"]["aud"] == platform.api
+        assert result["introspected"]["sub"] == client["client_id"]
 
     @ways({name: MACHINES[name] for name in ("secret-in-header", "key-bound")})
     def test_a_token_is_used_at_an_operation(self, platform: Platform, way: Way) -> None:
         client = defined(platform, way, grant_types=["client_credentials"], scope="gatepost:clients", redirect_uris=[])
         body = {"client_id": client["client_id"]}
-        told = self.told(platform, "operated", scope="gatepost:clients", body=body, **client)
-        assert told["status"] == 200
+        result = self.run(platform, "operated", scope="gatepost:clients", body=body, **client)
+        assert result["status"] == 200
         if way.dpop:
-            assert told["unbound"]["status"] == 401
-            assert told["unbound"]["challenges"][0]["parameters"]["error"] == "invalid_token"
+            assert result["unbound"]["status"] == 401
+            assert result["unbound"]["challenges"][0]["parameters"]["error"] == "invalid_token"
 
     def test_a_token_is_exchanged(self, platform: Platform) -> None:
         served = defined(platform, Way(), grant_types=[EXCHANGE], scope="things:read", serves=[platform.api])
@@ -193,7 +193,7 @@ class EveryClient:
             "subject_token": platform.tokens()["access_token"], "subject_token_type": ACCESS_TOKEN,
             "scope": "things:read",
         }  # fmt: skip
-        made = self.told(platform, "exchanged", **(served | {"parameters": parameters}))
+        made = self.run(platform, "exchanged", **(served | {"parameters": parameters}))
         assert made["issued_token_type"] == ACCESS_TOKEN
         assert decode_jwt(made["access_token"])[1]["act"] == {"sub": served["client_id"]}
 
@@ -201,58 +201,58 @@ class EveryClient:
 
     def test_a_wrong_secret(self, platform: Platform) -> None:
         client = known(Client(platform.client.id, "not the secret"))
-        told = self.told(platform, "machine_refused", scope="things:read", **client)
-        assert told["type"] == "WWWAuthenticateChallengeError"
-        assert told["status"] == 401
-        assert [each["scheme"] for each in told["challenges"]] == ["basic"]
+        result = self.run(platform, "machine_refused", scope="things:read", **client)
+        assert result["type"] == "WWWAuthenticateChallengeError"
+        assert result["status"] == 401
+        assert [each["scheme"] for each in result["challenges"]] == ["basic"]
 
     def test_a_scope_that_is_not_granted(self, platform: Platform) -> None:
         client = defined(platform, Way(), grant_types=["client_credentials"], scope="things:read", redirect_uris=[])
-        check_body_error(self.told(platform, "machine_refused", scope="things:write", **client), "invalid_scope")
+        check_body_error(self.run(platform, "machine_refused", scope="things:write", **client), "invalid_scope")
 
     def test_a_pushed_request_with_an_unknown_scope(self, platform: Platform) -> None:
-        told = self.told(platform, "sign_in_refused", scope="openid nothing", par=True, **known(platform.client))
-        check_body_error(told, "invalid_scope")
+        result = self.run(platform, "sign_in_refused", scope="openid nothing", par=True, **known(platform.client))
+        check_body_error(result, "invalid_scope")
 
     def test_a_request_with_an_unknown_scope(self, platform: Platform) -> None:
-        told = self.told(platform, "sign_in_refused", scope="openid nothing", **known(platform.client))
-        check_answered_error(told, "invalid_scope")
+        result = self.run(platform, "sign_in_refused", scope="openid nothing", **known(platform.client))
+        check_answered_error(result, "invalid_scope")
 
     @pytest.mark.parametrize("mode", ["query", "form_post"])
     def test_a_person_who_denies_the_request(self, platform: Platform, mode: str) -> None:
-        said = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
-        told = self.told(
-            platform, "sign_in_refused", lambda url: sign_in(platform, url, **said), scope=SCOPE,
+        output = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
+        result = self.run(
+            platform, "sign_in_refused", lambda url: sign_in(platform, url, **output), scope=SCOPE,
             **known(platform.client, parameters={"response_mode": mode}),
         )  # fmt: skip
-        check_answered_error(told, "access_denied")
-        assert told["error_description"] == "They said no"
+        check_answered_error(result, "access_denied")
+        assert result["error_description"] == "They said no"
 
     def test_a_wrong_code(self, platform: Platform) -> None:
-        told = self.changed_on_the_way(platform, code="not-a-code")
-        check_body_error(told, "invalid_grant")
+        result = self.changed_on_the_way(platform, code="not-a-code")
+        check_body_error(result, "invalid_grant")
 
     @pytest.mark.parametrize("issuer", [None, "https://other.example"], ids=["missing", "another"])
     def test_the_issuer_of_the_answer_is_checked(self, platform: Platform, issuer: str | None) -> None:
         """Missing it is an error for the library because discovery says that it is always there (RFC 9207)."""
-        told = self.changed_on_the_way(platform, iss=issuer)
-        assert told["code"] == "OAUTH_INVALID_RESPONSE"
+        result = self.changed_on_the_way(platform, iss=issuer)
+        assert result["code"] == "OAUTH_INVALID_RESPONSE"
 
     def changed_on_the_way(self, platform: Platform, **changes: str | None) -> dict[str, Any]:
         def browse(url: str) -> dict[str, Any]:
             return altered(sign_in(platform, url), **changes)
 
-        return self.told(platform, "sign_in_refused", browse, scope=SCOPE, **known(platform.client))
+        return self.run(platform, "sign_in_refused", browse, scope=SCOPE, **known(platform.client))
 
     def test_a_wrong_verifier(self, platform: Platform) -> None:
-        told = self.told(platform, "sign_in_refused", scope=SCOPE, verifier="w" * 43, **known(platform.client))
-        check_body_error(told, "invalid_grant")
+        result = self.run(platform, "sign_in_refused", scope=SCOPE, verifier="w" * 43, **known(platform.client))
+        check_body_error(result, "invalid_grant")
 
     def test_what_was_used_is_not_used_again(self, sqlite_gatepost: Service, account_name: str) -> None:
         platform = Platform(sqlite_gatepost, account_name, "refresh_grace=0")
-        told = self.told(platform, "reuse_refused", scope=SCOPE, **known(platform.client))
+        result = self.run(platform, "reuse_refused", scope=SCOPE, **known(platform.client))
         for name in ("refresh_token", "successor", "code"):
-            check_body_error(told[name], "invalid_grant")
+            check_body_error(result[name], "invalid_grant")
 
 
 def check_body_error(told: dict[str, Any], error: str) -> None:

@@ -33,7 +33,7 @@ def node(script: str) -> list[str]:
 _idle: dict[str, subprocess.Popen[str]] = {}  # by script: starting one takes longer than most of what is asked of it
 
 
-def told_by(script: str, asked: dict[str, Any], browse: Browse | None = None) -> dict[str, Any]:
+def run_scenario(script: str, asked: dict[str, Any], browse: Browse | None = None) -> dict[str, Any]:
     """Have a script do what is asked, and be its browser."""
     process = _idle.pop(script, None) or subprocess.Popen(
         node(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -43,23 +43,23 @@ def told_by(script: str, asked: dict[str, Any], browse: Browse | None = None) ->
     deadline = Timer(LIMIT, process.kill)
     deadline.start()
     try:
-        said: dict[str, Any] = {}
+        output: dict[str, Any] = {}
         answer = asked
-        while "done" not in said:
+        while "done" not in output:
             process.stdin.write(json.dumps(answer) + "\n")
             process.stdin.flush()
-            said = json.loads(process.stdout.readline() or '{"failed": "it ended without a word, or was too slow"}')
-            assert "failed" not in said, said["failed"]
-            if "open" in said:
+            output = json.loads(process.stdout.readline() or '{"failed": "it ended without a word, or was too slow"}')
+            assert "failed" not in output, output["failed"]
+            if "open" in output:
                 assert browse is not None, "this test has no browser"
-                answer = browse(said["open"])
+                answer = browse(output["open"])
     except BaseException:
         _end(process)
         raise
     finally:
         deadline.cancel()
     _idle[script] = process
-    found: dict[str, Any] = said["done"]
+    found: dict[str, Any] = output["done"]
     return found
 
 

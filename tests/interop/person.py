@@ -14,8 +14,8 @@ def sign_in(platform: Platform, url: str, **said: Any) -> dict[str, Any]:
     browser = Browser()
     answer = browser.open(url)
     if answer.headers.get("Location", "").startswith(LOGIN_URL):
-        _, told = redirect_target(answer)
-        answer = platform.submit_handoff(browser, platform.handoff(decode_jwt(told["interaction"])[1], **said))
+        _, query = redirect_target(answer)
+        answer = platform.submit_handoff(browser, platform.handoff(decode_jwt(query["interaction"])[1], **said))
     return _form(answer) if answer.status_code == 200 else {"url": _location(answer)}
 
 

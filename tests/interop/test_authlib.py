@@ -109,13 +109,13 @@ def introspected(one: Any, token: str) -> dict[str, Any]:
 
 def test_an_expired_token_is_refreshed_by_itself(platform: Platform) -> None:
     made, _ = signed_in(platform, app(platform, platform.client))
-    old, told = dict(made) | {"expires_at": time.time() - 60}, []
+    old, result = dict(made) | {"expires_at": time.time() - 60}, []
     with session(
-        platform, platform.client, token=old, scope=SCOPE, update_token=lambda new, **_: told.append(new)
+        platform, platform.client, token=old, scope=SCOPE, update_token=lambda new, **_: result.append(new)
     ) as one:
         assert one.get(f"{platform.url}/oauth/userinfo").status_code == 200
         assert one.token["access_token"] != made["access_token"]
-    assert [each["refresh_token"] for each in told] == [one.token["refresh_token"]]
+    assert [each["refresh_token"] for each in result] == [one.token["refresh_token"]]
 
 
 KEYS: dict[str, Key] = {"RS256": rsa_key(), "ES256": ECKey.generate_key("P-256")}
@@ -204,5 +204,5 @@ def test_a_wrong_secret_is_its_own_error(platform: Platform) -> None:
 def test_its_checks_of_metadata_find_nothing(sqlite_gatepost: Service, path: str, metadata: Any) -> None:
     """They ask for https, which an issuer on loopback has not: so it is read as if it had."""
     answer = requests.get(f"{sqlite_gatepost.url}{path}", timeout=LIMIT)
-    told = answer.text.replace(sqlite_gatepost.url, "https://auth.example")
-    metadata(json.loads(told)).validate()
+    result = answer.text.replace(sqlite_gatepost.url, "https://auth.example")
+    metadata(json.loads(result)).validate()

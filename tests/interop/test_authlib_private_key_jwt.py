@@ -59,8 +59,8 @@ def test_every_algorithm_at_every_endpoint(platform: Platform, alg: str) -> None
     client = machine(platform, KEYS[alg])
     with session(client, KEYS[alg], PrivateKeyJWT(alg=alg)) as one:
         token = one.fetch_token(f"{platform.url}/oauth/tokens", scope="things:read")["access_token"]
-        told = one.introspect_token(f"{platform.url}/oauth/introspect", token).json()
-        assert (told["active"], told["client_id"]) == (True, client.id)
+        body = one.introspect_token(f"{platform.url}/oauth/introspect", token).json()
+        assert (body["active"], body["client_id"]) == (True, client.id)
         assert one.revoke_token(f"{platform.url}/oauth/revoke", token).status_code == 200
         assert one.introspect_token(f"{platform.url}/oauth/introspect", token).json() == {"active": False}
 
@@ -72,8 +72,8 @@ def test_a_person_signs_in(platform: Platform) -> None:
     with session(client, RSA, PrivateKeyJWT(url), **options) as one:
         start, state = one.create_authorization_url(f"{platform.url}/oauth/authorize", code_verifier=VERIFIER)
         browser = Browser()
-        told = decode_jwt(redirect_target(browser.open(start))[1]["interaction"])[1]
-        answer = platform.submit_handoff(browser, platform.handoff(told))
+        query = decode_jwt(redirect_target(browser.open(start))[1]["interaction"])[1]
+        answer = platform.submit_handoff(browser, platform.handoff(query))
         assert redirect_target(answer)[1]["state"] == state
         made = dict(one.fetch_token(url, authorization_response=answer.headers["Location"], code_verifier=VERIFIER))
         assert made["refresh_token"]

@@ -10,14 +10,14 @@ class TestOauth4webapi(EveryClient):
     script = "oauth4webapi.mjs"
 
     def test_the_operations_are_discovered_as_a_resource(self, platform: Platform) -> None:
-        told = self.told(platform, "resource_discovered")
-        assert told["authorization_servers"] == [platform.url]
+        result = self.run(platform, "resource_discovered")
+        assert result["authorization_servers"] == [platform.url]
 
     @ways({name: MACHINES[name] for name in ("secret-in-header", "key-bound")})
     def test_an_api_that_it_guards_takes_our_token(self, platform: Platform, way: Way) -> None:
         members: dict[str, Any] = {"grant_types": ["client_credentials"], "scope": "things:read", "redirect_uris": []}
         client = defined(platform, way, **members)
-        told = self.told(platform, "guarded", scope="things:read", audience=platform.api, **client)
-        assert told["claims"]["scope"] == "things:read"
-        assert told["elsewhere"]["code"] == "OAUTH_JWT_CLAIM_COMPARISON_FAILED"
-        assert ("stolen" in told) == bool(way.dpop)  # a bound token without its proof
+        result = self.run(platform, "guarded", scope="things:read", audience=platform.api, **client)
+        assert result["claims"]["scope"] == "things:read"
+        assert result["elsewhere"]["code"] == "OAUTH_JWT_CLAIM_COMPARISON_FAILED"
+        assert ("stolen" in result) == bool(way.dpop)  # a bound token without its proof

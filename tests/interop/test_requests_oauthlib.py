@@ -74,8 +74,8 @@ def test_sign_in_of_a_person(platform: Platform, found: dict[str, str], method: 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_expired_token_is_refreshed_by_itself(platform: Platform, found: dict[str, str], method: str) -> None:
     client = platform.define(token_endpoint_auth_method=method)
-    told: list[dict[str, Any]] = []
-    with session(client, auto_refresh_url=found["token_endpoint"], token_updater=told.append) as one:
+    reported: list[dict[str, Any]] = []
+    with session(client, auto_refresh_url=found["token_endpoint"], token_updater=reported.append) as one:
         first = dict(signed_in(platform, found, one, **secret_of(client, method)))
         one.token = first | {"expires_at": time.time() - 60, "expires_in": -60}
         asked = {}
@@ -85,9 +85,9 @@ def test_an_expired_token_is_refreshed_by_itself(platform: Platform, found: dict
             secret = {"client_secret": client.secret} if client.secret else {}
             one.auto_refresh_kwargs = {"client_id": client.id} | secret
         assert one.get(found["userinfo_endpoint"], **asked).status_code == 200
-        assert [each["access_token"] for each in told] == [one.token["access_token"]]
-    assert told[0]["access_token"] != first["access_token"]
-    assert told[0]["refresh_token"] != first["refresh_token"]
+        assert [each["access_token"] for each in reported] == [one.token["access_token"]]
+    assert reported[0]["access_token"] != first["access_token"]
+    assert reported[0]["refresh_token"] != first["refresh_token"]
 
 
 def test_introspection_and_revocation(platform: Platform, found: dict[str, str]) -> None:
@@ -143,9 +143,9 @@ def test_a_wrong_secret(platform: Platform, found: dict[str, str]) -> None:
 
 
 def test_a_person_who_denies_the_request(platform: Platform, found: dict[str, str]) -> None:
-    said = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
+    output = {"sub": None, "scope": None, "error": "access_denied", "error_description": "They said no"}
     with session(platform.client) as one, pytest.raises(AccessDeniedError, match="They said no"):
-        signed_in(platform, found, one, said, client_secret=platform.client.secret)
+        signed_in(platform, found, one, output, client_secret=platform.client.secret)
 
 
 def test_a_scope_that_is_not_granted(platform: Platform, found: dict[str, str]) -> None:

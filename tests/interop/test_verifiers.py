@@ -59,8 +59,8 @@ def with_joserfc(issuer: str, audience: str, token: str) -> dict[str, Any] | Non
 def with_node_jose(issuer: str, audience: str, token: str) -> dict[str, Any] | None:
     command = [*npm.node("jose.mjs"), issuer, audience, token]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT)
-    told = json.loads(done.stdout)
-    return told["payload"] if told["verified"] else None
+    result = json.loads(done.stdout)
+    return result["payload"] if result["verified"] else None
 
 
 @pytest.fixture(params=[with_pyjwt, with_joserfc, with_node_jose], ids=["pyjwt", "joserfc", "node jose"])

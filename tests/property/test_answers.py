@@ -15,9 +15,9 @@ REFUSAL = st.builds(Refusal, st.sampled_from(sorted(ERRORS)), DETAIL)
 
 @given(REFUSAL)
 def test_an_error_description_is_plain_ascii(refusal: Refusal) -> None:
-    told = json.loads(oauth_error(refusal).body)["error_description"]
-    assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]*", told)
-    assert len(told) == len(refusal.detail)
+    result = json.loads(oauth_error(refusal).body)["error_description"]
+    assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]*", result)
+    assert len(result) == len(refusal.detail)
 
 
 @given(REFUSAL)
@@ -29,6 +29,6 @@ def test_a_challenge_is_one_line_with_four_parameters(refusal: Refusal) -> None:
 
 @given(st.builds(Refusal, st.sampled_from(sorted(ERRORS)), st.text(), st.text()))
 def test_problem_details_are_json_for_any_text(refusal: Refusal) -> None:
-    told = json.loads(problem(refusal).body)
-    assert told["detail"] == refusal.detail
-    assert ("errors" in told) == refusal.pointer.startswith("/")
+    result = json.loads(problem(refusal).body)
+    assert result["detail"] == refusal.detail
+    assert ("errors" in result) == refusal.pointer.startswith("/")

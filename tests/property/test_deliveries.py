@@ -202,9 +202,9 @@ class Anything(RuleBasedStateMachine):
     @invariant()
     def each_event_went_to_whom_it_matched(self) -> None:
         made = Counter(event for (event,) in self.select("SELECT event FROM deliveries WHERE origin = 'event'"))
-        said = dict(self.select("SELECT id, matched FROM entries"))
-        assert {event: count for event, count in said.items() if count} == made
-        assert self.expected.items() <= said.items()
+        output = dict(self.select("SELECT id, matched FROM entries"))
+        assert {event: count for event, count in output.items() if count} == made
+        assert self.expected.items() <= output.items()
 
     @invariant()
     def attempts_have_no_gaps(self) -> None:
@@ -226,17 +226,17 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def each_failure_is_in_the_ledger_once(self) -> None:
-        told = self.select("SELECT subject FROM entries WHERE type = 'webhook.delivery.failed' ORDER BY subject")
+        result = self.select("SELECT subject FROM entries WHERE type = 'webhook.delivery.failed' ORDER BY subject")
         failed = self.select("SELECT id FROM deliveries WHERE status = 'failed' ORDER BY id")
-        assert [subject for (subject,) in told] == [ids.text("dlv", raw) for (raw,) in failed]
+        assert [subject for (subject,) in result] == [ids.text("dlv", raw) for (raw,) in failed]
 
     @invariant()
-    def nobody_is_told_about_itself(self) -> None:
-        told = self.select(
+    def no_endpoint_gets_events_about_itself(self) -> None:
+        result = self.select(
             "SELECT d.endpoint, e.subject, e.data FROM deliveries d JOIN entries e ON e.account = d.account"
             " AND e.id = d.event WHERE e.type LIKE 'webhook.%'"
         )
-        for endpoint, subject, text in told:
+        for endpoint, subject, text in result:
             data = msgspec.json.decode(text)
             assert ids.text("ep", endpoint) not in (subject, data.get("endpoint"))
             assert not data.get("event_type", "").startswith("webhook.")

@@ -27,11 +27,11 @@ def test_issued_is_a_part_of_what_was_asked_and_of_what_was_granted(
 ) -> None:
     wanted = draft(*asked, resources=resources, by=client(*granted))
     found = decide(wanted, SCOPES, RULES)
-    told = explain(wanted, SCOPES, RULES)
+    result = explain(wanted, SCOPES, RULES)
     if isinstance(found, Refusal):
-        assert told[-1] == {"rule": found.rule, "held": False, "means": told[-1]["means"]}
+        assert result[-1] == {"rule": found.rule, "held": False, "means": result[-1]["means"]}
         return
-    assert all(each["held"] for each in told)
+    assert all(each["held"] for each in result)
     assert found.scope
     assert set(found.scope) <= set(asked) & set(granted)
     assert list(found.scope) == [name for name in asked if name in found.scope], "in the order asked"

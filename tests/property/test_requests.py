@@ -34,7 +34,7 @@ def request(body: bytes, media_type: str) -> Request:
     return Request("POST", "/", "", {"content-type": media_type}, body, "", "")
 
 
-def can_be_told(refusal: Refusal) -> bool:
+def has_error_response(refusal: Refusal) -> bool:
     return 400 <= oauth_error(refusal).status < 500 and bool(problem(refusal).body)
 
 
@@ -43,7 +43,7 @@ class TestForms:
     def test_any_bytes_are_parameters_or_a_refusal(self, raw: bytes) -> None:
         found = form(request(raw, FORM))
         if isinstance(found, Refusal):
-            assert can_be_told(found)
+            assert has_error_response(found)
         else:
             assert all(
                 len(values) == 1 and values[0] and "\0" not in name + values[0] for name, values in found.items()
@@ -67,7 +67,7 @@ class TestJSON:
     @example(b'{"a":' + b"9" * 60_000 + b"}")
     def test_any_bytes_are_an_object_or_a_refusal(self, raw: bytes) -> None:
         found = json_object(request(raw, "application/json"))
-        assert can_be_told(found) if isinstance(found, Refusal) else isinstance(found, dict)
+        assert has_error_response(found) if isinstance(found, Refusal) else isinstance(found, dict)
 
     @given(st.dictionaries(TEXT, JSON, max_size=5), st.booleans())
     def test_what_a_library_writes_is_read(self, sent: dict[str, Any], ascii_only: bool) -> None:

@@ -185,10 +185,10 @@ class Tenant:
         begun = await self.deployment.request("GET", "/oauth/authorize", query=asked)
         if begun is None or begun.status != 303:
             return None
-        told = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
-        if "interaction" not in told:
+        result = dict(parse_qsl(urlsplit(begun.headers["location"]).query))
+        if "interaction" not in result:
             return None
-        interaction = decode_jwt(told["interaction"])[1]
+        interaction = decode_jwt(result["interaction"])[1]
         now = self.deployment.milliseconds() // 1000
         claims = {
             "iss": self.id, "aud": BASE_URL, "interaction": interaction["jti"], "sub": "ada", "auth_time": now,
@@ -250,9 +250,9 @@ class Tenant:
             token = await self.admin_token()
             answer = await self.deployment.publish(token, event) if token else None
             if answer is not None and answer.status == 200:
-                told = answer.json()
+                body = answer.json()
                 found = PublishedEvent(
-                    told["id"], given, type_, told["matched"], told["deliveries"], self.deployment.loop.time()
+                    body["id"], given, type_, body["matched"], body["deliveries"], self.deployment.loop.time()
                 )
                 check(len(found.deliveries) == found.matched, f"{found} does not name its deliveries")
                 self.events.append(found)

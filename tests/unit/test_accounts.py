@@ -66,11 +66,11 @@ class TestSettings:
 
     @pytest.mark.parametrize(("name", "text"), REFUSED)
     def test_what_is_outside_is_refused_with_the_bounds(self, name: str, text: str) -> None:
-        with pytest.raises(BadSetting) as told:
+        with pytest.raises(BadSetting) as raised:
             with_setting(name, text)
-        assert str(told.value).startswith(f"{name}=")
-        assert SETTINGS[name].bounds in str(told.value)
-        assert len(str(told.value)) < 400
+        assert str(raised.value).startswith(f"{name}=")
+        assert SETTINGS[name].bounds in str(raised.value)
+        assert len(str(raised.value)) < 400
 
     def test_the_first_refusal_leaves_the_account_as_it_was(self) -> None:
         with pytest.raises(BadSetting):

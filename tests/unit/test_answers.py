@@ -79,9 +79,9 @@ class TestErrors:
     @pytest.mark.parametrize("detail", HOSTILE)
     def test_a_description_is_plain_ascii(self, detail: str) -> None:
         """RFC 6749, section 5.2: %x20-21 / %x23-5B / %x5D-7E."""
-        told = members(oauth_error(Refusal("invalid_request", detail)))["error_description"]
-        assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]*", told)
-        assert len(told) == len(detail)
+        result = members(oauth_error(Refusal("invalid_request", detail)))["error_description"]
+        assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]*", result)
+        assert len(result) == len(detail)
 
     def test_what_is_plain_stays(self) -> None:
         detail = "scope: read's is not in [a-z] {x} ~ #!"

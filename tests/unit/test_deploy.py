@@ -206,31 +206,31 @@ def test_the_unit_for_systemd() -> None:
 
 
 def test_the_reference_has_every_metric() -> None:
-    told = {bare(row[0]): row for row in rows(PAGE, "metric", "kind", "labels")}
+    result = {bare(row[0]): row for row in rows(PAGE, "metric", "kind", "labels")}
     known = {name + ("_total" if metric.type == "counter" else ""): metric for name, metric in exported().items()}
-    assert set(told) == set(known)
-    for name, (_, kind, labels, meaning) in told.items():
+    assert set(result) == set(known)
+    for name, (_, kind, labels, meaning) in result.items():
         assert kind.partition(",")[0] == known[name].type, name
         assert re.findall(r"`(\w+)`", labels) == known[name].labels, name
         assert meaning
 
 
 def test_the_reference_has_every_label() -> None:
-    told = {row[0]: row[1] for row in rows(PAGE, "label", "values")}
-    assert {bare(name) for name in told} == {label for each in exported().values() for label in each.labels}
+    result = {row[0]: row[1] for row in rows(PAGE, "label", "values")}
+    assert {bare(name) for name in result} == {label for each in exported().values() for label in each.labels}
     for (family, label), options in VALUES.items():
         which = {"gatepost_attempts": " of attempts"}.get(family, "") if label == "outcome" else ""
-        named = set(re.findall(r"`([^`]+)`", told[f"`{label}`{which}"]))
+        named = set(re.findall(r"`([^`]+)`", result[f"`{label}`{which}"]))
         if label not in ("path", "type"):
             assert named == options - {""}, label
 
 
 def test_the_reference_has_every_field_of_a_line() -> None:
-    told = {bare(row[0]): re.findall(r"`(\w+)`", row[1]) for row in rows(PAGE, "line", "fields")}
+    result = {bare(row[0]): re.findall(r"`(\w+)`", row[1]) for row in rows(PAGE, "line", "fields")}
     for name, line in (("request.answered", RequestLine), ("delivery.attempted", AttemptLine)):
-        assert told[name] == [each for each in line.__struct_fields__ if each not in ("level", "timestamp")]
+        assert result[name] == [each for each in line.__struct_fields__ if each not in ("level", "timestamp")]
     for shown in json_blocks(PAGE):
-        assert set(shown) - {"event", "level", "timestamp"} <= set(told[shown["event"]])
+        assert set(shown) - {"event", "level", "timestamp"} <= set(result[shown["event"]])
 
 
 @pytest.mark.parametrize("page", [PAGE, HOW_TO / "watch-it.md"], ids=lambda page: str(page.name))
@@ -243,5 +243,5 @@ def test_pages_name_only_what_is_there(page: Path) -> None:
 
 def test_the_page_of_panels_names_panels() -> None:
     titles = {panel["title"] for panel in PANELS}
-    told = [re.match(r"\*([^*]+)\*", row[0]) for row in rows(HOW_TO / "watch-it.md", "you see", "it means")]
-    assert {found[1] for found in told if found} <= titles
+    reported = [re.match(r"\*([^*]+)\*", row[0]) for row in rows(HOW_TO / "watch-it.md", "you see", "it means")]
+    assert {found[1] for found in reported if found} <= titles

@@ -78,8 +78,8 @@ class TestRight:
         accepted(made(**changes))
 
     def test_the_public_key_may_say_more(self) -> None:
-        said = public(EC) | {"kid": "any", "use": "sig", "alg": "ES256", "key_ops": ["verify"]}
-        assert accepted(made(header={"jwk": said})).thumbprint == thumbprint(public(EC))
+        output = public(EC) | {"kid": "any", "use": "sig", "alg": "ES256", "key_ops": ["verify"]}
+        assert accepted(made(header={"jwk": output})).thumbprint == thumbprint(public(EC))
         assert accepted(made(header={"kid": "nobody's"})).thumbprint == thumbprint(public(EC))
 
     def test_with_an_access_token(self) -> None:

@@ -64,10 +64,10 @@ class TestWhatIsTold:
             "claims": {"id_token": {"acr": None}},
         }  # fmt: skip
         whole = Authorization("https://app.example", scope=["openid"], prompt=["login", "consent"], hint="ada", **sent)
-        told = self.told(whole)
-        assert set(told) - set(self.told(ASKED)) == {*sent, "prompt", "sub"}
-        assert {name: told[name] for name in sent} == sent
-        assert (told["prompt"], told["sub"]) == ("login consent", "ada")
+        result = self.told(whole)
+        assert set(result) - set(self.told(ASKED)) == {*sent, "prompt", "sub"}
+        assert {name: result[name] for name in sent} == sent
+        assert (result["prompt"], result["sub"]) == ("login consent", "ada")
 
     def test_what_is_the_clients_own_does_not(self) -> None:
         whole = Authorization(
@@ -144,7 +144,7 @@ def check(authorization: Authorization = ASKED, **changes: Any) -> Granted | Den
     return handoff.check(changed(RIGHT, changes), authorization, started_at=NOW, at=NOW + timedelta(seconds=30))
 
 
-def asked(**changes: Any) -> Authorization:
+def authorization(**changes: Any) -> Authorization:
     return Authorization("https://app.example/callback", scope=["openid", "read"], **changes)
 
 
@@ -153,15 +153,17 @@ class TestGranted:
         assert check() == Granted(ConsentDetails("ada", ["openid", "read"], auth_time=SECONDS))
 
     def test_with_everything(self) -> None:
-        wanted = asked(resources=[API], claims={"userinfo": {"email": None}, "id_token": {"name": None, "acr": None}})
-        said: dict[str, Any] = {
+        wanted = authorization(
+            resources=[API], claims={"userinfo": {"email": None}, "id_token": {"name": None, "acr": None}}
+        )
+        output: dict[str, Any] = {
             "acr": "gold",
             "amr": ["pwd", "otp"],
             "claims": {"email": "ada@example.com", "roles": [1, {"a": None}]},
         }
-        assert check(wanted, **said) == Granted(
+        assert check(wanted, **output) == Granted(
             ConsentDetails(
-                "ada", ["openid", "read"], [API], SECONDS, "gold", ["pwd", "otp"], said["claims"], ["email"],
+                "ada", ["openid", "read"], [API], SECONDS, "gold", ["pwd", "otp"], output["claims"], ["email"],
                 ["name", "acr"],
             )
         )  # fmt: skip
@@ -208,17 +210,17 @@ class TestGranted:
         ],
     )
     def test_what_the_client_wanted_is_met(self, wanted: dict[str, Any], said: dict[str, Any]) -> None:
-        assert isinstance(check(asked(**wanted), **said), Granted)
+        assert isinstance(check(authorization(**wanted), **said), Granted)
 
 
 class TestDenied:
     @pytest.mark.parametrize("code", ERRORS)
     def test_by_the_login_application(self, code: str) -> None:
-        said: dict[str, Any] = {"sub": None, "scope": None, "auth_time": None, "error": code}
-        assert check(**said) == Denied(code, "")
-        assert check(**said, error_description="She said no.") == Denied(code, "She said no.")
-        assert check(**said, error_description="a" * 501) == Denied(code, "a" * 500)
-        assert check(**said, error_description=["no"]) == Denied(code, "")
+        output: dict[str, Any] = {"sub": None, "scope": None, "auth_time": None, "error": code}
+        assert check(**output) == Denied(code, "")
+        assert check(**output, error_description="She said no.") == Denied(code, "She said no.")
+        assert check(**output, error_description="a" * 501) == Denied(code, "a" * 500)
+        assert check(**output, error_description=["no"]) == Denied(code, "")
 
     @pytest.mark.parametrize(
         ("wanted", "said", "code", "word"),
@@ -253,7 +255,7 @@ class TestDenied:
     def test_what_the_client_wanted_is_not_met(
         self, wanted: dict[str, Any], said: dict[str, Any], code: str, word: str
     ) -> None:
-        found = check(asked(**wanted), **said)
+        found = check(authorization(**wanted), **said)
         assert isinstance(found, Denied)
         assert found.code == code
         assert word in found.description
@@ -323,4 +325,4 @@ class TestAFaultOfTheLoginApplications:
 
     def test_a_fault_comes_before_what_the_client_wanted(self) -> None:
         """A handoff that widens the scope is not a person who is refused."""
-        assert isinstance(check(asked(hint="bob", max_age=0), scope="write", auth_time=1), Refusal)
+        assert isinstance(check(authorization(hint="bob", max_age=0), scope="write", auth_time=1), Refusal)

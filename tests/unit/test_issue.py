@@ -193,16 +193,16 @@ class TestLifetime:
 
 class TestExplaining:
     def test_every_rule_is_listed_in_order_with_its_meaning(self) -> None:
-        told = explain(draft("read"), SCOPES, RULES)
-        assert [each["rule"] for each in told] == ORDER
-        assert all(each["held"] for each in told)
-        assert [each["means"] for each in told] == [rule.__doc__ for rule in RULES]
+        result = explain(draft("read"), SCOPES, RULES)
+        assert [each["rule"] for each in result] == ORDER
+        assert all(each["held"] for each in result)
+        assert [each["means"] for each in result] == [rule.__doc__ for rule in RULES]
 
     @pytest.mark.parametrize(("asked", "code", "rule"), REFUSED)
     def test_the_last_rule_listed_is_the_one_that_refused(self, asked: Draft, code: str, rule: str) -> None:
-        told = explain(asked, SCOPES, RULES)
-        assert [each["rule"] for each in told] == ORDER[: ORDER.index(rule) + 1]
-        assert [each["held"] for each in told] == [True] * (len(told) - 1) + [False]
+        result = explain(asked, SCOPES, RULES)
+        assert [each["rule"] for each in result] == ORDER[: ORDER.index(rule) + 1]
+        assert [each["held"] for each in result] == [True] * (len(result) - 1) + [False]
 
 
 class TestKeys:

@@ -21,10 +21,10 @@ def read(text: str, keys: dict[str, Any] = KEYS) -> dict[str, Any]:
 
 
 def unreadable(text: str, keys: dict[str, Any] = KEYS) -> str:
-    with pytest.raises(InvalidJwt) as told:
+    with pytest.raises(InvalidJwt) as raised:
         read(text, keys)
-    assert len(str(told.value)) < 100
-    return str(told.value)
+    assert len(str(raised.value)) < 100
+    return str(raised.value)
 
 
 class TestRight:

@@ -45,8 +45,8 @@ def test_the_contracts_times() -> None:
 class TestFirstStart:
     def test_each_algorithm_signs_at_once_and_announces_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(signing_keys, "generate", generate)
-        told = ["oauth.key.announced", "oauth.key.activated", "oauth.key.announced"]
-        assert events(plan([], START)) == [(alg, event) for alg in ALGORITHMS for event in told]
+        reported = ["oauth.key.announced", "oauth.key.activated", "oauth.key.announced"]
+        assert events(plan([], START)) == [(alg, event) for alg in ALGORITHMS for event in reported]
 
     def test_one_active_and_one_announced_with_their_private_parts(self, kept: Kept) -> None:
         assert len(kept.keys) == 6
@@ -72,8 +72,8 @@ class TestRotation:
         at = START + 90 * DAY
         before = {alg: (kept.one(alg, "active"), kept.one(alg, "announced")) for alg in ALGORITHMS}
         changes = kept.apply(plan(kept.listed(), at))
-        told = ["oauth.key.activated", "oauth.key.retired", "oauth.key.announced"]
-        assert events(changes) == [(alg, event) for alg in ALGORITHMS for event in told]
+        reported = ["oauth.key.activated", "oauth.key.retired", "oauth.key.announced"]
+        assert events(changes) == [(alg, event) for alg in ALGORITHMS for event in reported]
         for alg, (active, announced) in before.items():
             assert kept.one(alg, "active") == msgspec.structs.replace(announced, status="active", activated_at=at)
             assert kept.one(alg, "retired") == msgspec.structs.replace(
@@ -126,16 +126,16 @@ class TestRepairing:
 
     def test_without_an_active_key_the_announced_takes_over(self, kept: Kept) -> None:
         announced = [kept.one(alg, "announced") for alg in ALGORITHMS]
-        told = ["oauth.key.activated", "oauth.key.announced"]
-        assert events(plan(announced, START + HOUR)) == [(alg, event) for alg in ALGORITHMS for event in told]
+        reported = ["oauth.key.activated", "oauth.key.announced"]
+        assert events(plan(announced, START + HOUR)) == [(alg, event) for alg in ALGORITHMS for event in reported]
 
 
 class TestRevoking:
     def test_the_active_key_leaves_at_once_and_the_announced_takes_over(self, kept: Kept) -> None:
         active, announced = kept.one("ES256", "active"), kept.one("ES256", "announced")
         changes = kept.apply(revoke(kept.listed(), [active], START + HOUR))
-        told = ["oauth.key.revoked", "oauth.key.activated", "oauth.key.announced"]
-        assert events(changes) == [("ES256", event) for event in told]
+        reported = ["oauth.key.revoked", "oauth.key.activated", "oauth.key.announced"]
+        assert events(changes) == [("ES256", event) for event in reported]
         assert kept.one("ES256", "active").id == announced.id
         assert kept.keys[active.id].retired_at == START + HOUR
         assert active.id not in jwks_ids(kept)

@@ -103,8 +103,8 @@ def test_unknown_values_are_nan() -> None:
 
 
 def test_requests_of_one_turn_are_logged_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[list[Line]] = []
-    monkeypatch.setattr(logging, "_write", lambda lines: told.append(list(lines)))
+    reported: list[list[Line]] = []
+    monkeypatch.setattr(logging, "_write", lambda lines: reported.append(list(lines)))
 
     async def turns() -> None:
         for _ in range(2):
@@ -123,10 +123,10 @@ def test_requests_of_one_turn_are_logged_together(monkeypatch: pytest.MonkeyPatc
 
     before = counted()
     asyncio.run(turns())
-    assert told == [[ANSWERED] * 3, [ANSWERED] * 3]
+    assert reported == [[ANSWERED] * 3, [ANSWERED] * 3]
     assert tuple(after - earlier for after, earlier in zip(counted(), before, strict=True)) == (6, 6, 6)
     asyncio.run(turns())  # another event loop, as when one ended with something untold
-    assert len(told) == 4
+    assert len(reported) == 4
 
 
 # --- lines
@@ -173,13 +173,13 @@ def test_a_blocked_log_stops_no_request(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_person_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         monkeypatch.setattr(logging, "log", structlog.get_logger())
         logging._write_readable([ANSWERED, ATTEMPTED])
-    assert [(each["event"], each["log_level"]) for each in said] == [
+    assert [(each["event"], each["log_level"]) for each in logged] == [
         ("request.answered", "info"), ("delivery.attempted", "warning"),
     ]  # fmt: skip
-    assert (said[0]["request"], said[1]["delivery"]) == ("req_1", "dlv_1")
+    assert (logged[0]["request"], logged[1]["delivery"]) == ("req_1", "dlv_1")
 
 
 @pytest.mark.parametrize(("terminal", "how"), [(True, logging._write_readable), (False, logging._write_json)])

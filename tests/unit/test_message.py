@@ -15,19 +15,19 @@ NAME = ids.text("evt", EVENT)
 AT = 1_794_729_600_120
 
 
-def told(data: str | None = '{"b":1,"a":2}', type_: str = "invoice.paid") -> EventMessage:
+def event_message(data: str | None = '{"b":1,"a":2}', type_: str = "invoice.paid") -> EventMessage:
     return EventMessage(ACCOUNT, NAME, type_, AT, data)
 
 
 def test_the_standard_body() -> None:
-    assert message.body(told()).decode() == (
+    assert message.body(event_message()).decode() == (
         f'{{"id":"{NAME}","type":"invoice.paid","timestamp":"2026-11-15T08:00:00.120Z","account":"{ACCOUNT}",'
         '"data":{"b":1,"a":2}}'
     )
 
 
 def test_a_cloud_event() -> None:
-    assert json.loads(message.body(told(), "cloudevents")) == {
+    assert json.loads(message.body(event_message(), "cloudevents")) == {
         "specversion": "1.0",
         "id": NAME,
         "source": f"urn:gatepost:{ACCOUNT}",
@@ -44,15 +44,15 @@ def test_a_cloud_event() -> None:
     ['{"b":1,"a":2}', "1.0", "1e2", "10000000000000000001", '"größer 𝄞"', '"\\u0000"', "[]", "null", '{"a": 1}', "0.1"],
 )
 def test_the_data_is_the_ledgers_own_text(data: str, form: str) -> None:
-    sent = message.body(told(data), form)
+    sent = message.body(event_message(data), form)
     assert sent.endswith(f'"data":{data}}}'.encode())
     assert json.loads(sent)["data"] == json.loads(data)
-    assert message.body(told(data), form) == sent, "every attempt sends the same bytes"
+    assert message.body(event_message(data), form) == sent, "every attempt sends the same bytes"
 
 
 @pytest.mark.parametrize("form", ["standard", "cloudevents"])
 def test_data_that_was_erased_is_null(form: str) -> None:
-    assert json.loads(message.body(told(None), form))["data"] is None
+    assert json.loads(message.body(event_message(None), form))["data"] is None
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_headers(form: str, content_type: str) -> None:
 
 
 def test_what_is_signed_has_no_dot_in_it() -> None:
-    assert "." not in told().id
+    assert "." not in event_message().id

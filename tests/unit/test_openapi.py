@@ -112,9 +112,9 @@ AUTHORIZE = {*handoff.ERRORS, "unsupported_response_type", "request_not_supporte
 
 def test_refusals_are_those_of_the_table() -> None:
     """Except codes that belong to no operation, and those of /oauth/authorize and /oauth/par."""
-    told = {code for operation in openapi.OPERATIONS.values() for code in operation.codes}
+    result = {code for operation in openapi.OPERATIONS.values() for code in operation.codes}
     not_of_one_operation = {"method_not_allowed", "server_error", "misdirected_request"}
-    assert told == set(ERRORS) - not_of_one_operation - (AUTHORIZE - {"temporarily_unavailable"})
+    assert result == set(ERRORS) - not_of_one_operation - (AUTHORIZE - {"temporarily_unavailable"})
     for (method, path), operation in openapi.OPERATIONS.items():
         answers = DOCUMENT["paths"][path][method.lower()]["responses"]
         shown = {(code, status) for status in answers if status >= "400" for code in codes(answers[status])}

@@ -68,9 +68,9 @@ def read(text: str, *published: SigningKey, typ: str = "at+jwt") -> dict[str, An
 
 
 def unreadable(text: str, *published: SigningKey, typ: str = "at+jwt") -> None:
-    with pytest.raises(InvalidJwt) as told:
+    with pytest.raises(InvalidJwt) as raised:
         read(text, *published, typ=typ)
-    assert len(str(told.value)) < 100
+    assert len(str(raised.value)) < 100
 
 
 class TestRight:

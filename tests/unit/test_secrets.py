@@ -138,9 +138,9 @@ class TestBox:
 
     def test_a_wrong_key_is_said_without_the_value(self) -> None:
         sealed = Box([ONE]).encrypt(b"secret", "key_1")
-        with pytest.raises(WrongKey, match=f"key_1 .* {key_id(ONE).hex()}, which is not among") as told:
+        with pytest.raises(WrongKey, match=f"key_1 .* {key_id(ONE).hex()}, which is not among") as raised:
             Box([TWO]).decrypt(sealed, "key_1")
-        assert "secret" not in str(told.value)
+        assert "secret" not in str(raised.value)
 
     def test_the_first_of_several_keys_closes_and_all_open(self) -> None:
         before, after = Box([ONE]), Box([TWO, ONE])
@@ -202,10 +202,10 @@ class TestMasterKeys:
         ],
     )
     def test_what_is_no_key_is_refused_with_what_to_do(self, text: str, because: str) -> None:
-        with pytest.raises(BadSetting, match=because) as told:
+        with pytest.raises(BadSetting, match=because) as raised:
             parse_master_keys(text)
-        assert "openssl rand -base64 32" in str(told.value)
-        assert not text.strip(" ,\n") or text not in str(told.value)
+        assert "openssl rand -base64 32" in str(raised.value)
+        assert not text.strip(" ,\n") or text not in str(raised.value)
 
 
 class TestServerKeys:

@@ -112,9 +112,9 @@ class TestPrecedence:
 
 class TestNames:
     def test_an_unknown_one_in_the_file_is_named_with_those_there_are(self, tmp_path: Path) -> None:
-        with pytest.raises(BadSetting, match=r"unknown setting 'prot'; the settings are: host, port, .*") as told:
+        with pytest.raises(BadSetting, match=r"unknown setting 'prot'; the settings are: host, port, .*") as raised:
             loaded(tmp_path, "prot = 80")
-        assert str(tmp_path) in str(told.value)
+        assert str(tmp_path) in str(raised.value)
 
     def test_a_table_in_the_file_is_unknown_too(self, tmp_path: Path) -> None:
         with pytest.raises(BadSetting, match="unknown setting 'gatepost'"):

@@ -49,9 +49,9 @@ def test_the_setting_by_environment_and_flag() -> None:
 def test_the_old_form_names_the_new_one(value: Any) -> None:
     where: dict[str, Any] = {} if isinstance(value, str) else {"shared_resources": value}
     environment = {"GATEPOST_SHARED_RESOURCES": value} if isinstance(value, str) else {}
-    with pytest.raises(BadSetting) as told:
+    with pytest.raises(BadSetting) as raised:
         load(where, environment)
-    assert str(told.value) == shared_resources.NEW_FORM
+    assert str(raised.value) == shared_resources.NEW_FORM
 
 
 @pytest.mark.parametrize("name", WRONG)

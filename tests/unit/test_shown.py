@@ -55,8 +55,8 @@ def ended(reason: str) -> Delivery:
 
 
 def show(delivery: Delivery, waiting: Queued | None, *attempts: Attempt, **more: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {"endpoint": ENDPOINT, "schedule": SCHEDULE, "entry_at": NOW - 5, "at": NOW} | more
-    return render_delivery(delivery, waiting, attempts, **told)
+    result: dict[str, Any] = {"endpoint": ENDPOINT, "schedule": SCHEDULE, "entry_at": NOW - 5, "at": NOW} | more
+    return render_delivery(delivery, waiting, attempts, **result)
 
 
 def time(at: int) -> str:
@@ -117,23 +117,23 @@ def test_a_record_is_the_contracts() -> None:
 
 
 def test_nothing_secret_is_shown() -> None:
-    told = str(show(PENDING, queued(1, 1), attempt(1, response="secret words")))
-    assert "secret words" not in told
-    assert "hidden" not in told
+    result = str(show(PENDING, queued(1, 1), attempt(1, response="secret words")))
+    assert "secret words" not in result
+    assert "hidden" not in result
 
 
 class TestStates:
     @pytest.mark.parametrize(("still", "status"), [(False, "pending"), (True, "held")])
     def test_waiting(self, still: bool, status: str) -> None:
-        told = show(PENDING, queued(), inactive=still)
-        assert (told["status"], told["attempts"], told["ended_at"]) == (status, [], None)
+        result = show(PENDING, queued(), inactive=still)
+        assert (result["status"], result["attempts"], result["ended_at"]) == (status, [], None)
 
     @pytest.mark.parametrize("still", [False, True])
     def test_under_way(self, still: bool) -> None:
         """Whatever becomes of the endpoint meanwhile."""
-        told = show(PENDING, queued(1, open_=True), inactive=still)
-        assert told["status"] == "in_flight"
-        [open_] = told["attempts"]
+        result = show(PENDING, queued(1, open_=True), inactive=still)
+        assert result["status"] == "in_flight"
+        [open_] = result["attempts"]
         assert open_ == {
             "number": 1,
             "because": "event",
@@ -155,77 +155,77 @@ class TestStates:
 
     @pytest.mark.parametrize("reason", ENDS)
     def test_ended(self, reason: str) -> None:
-        told = show(ended(reason), None, attempt(1), attempt(2), inactive=True, not_before=NOW + 9)
-        assert told["status"] == ENDS[reason][0]
-        assert (told["ended_at"], told["ended_reason"]) == (time(NOW + 32), reason)
-        assert told["retries"] == {"made": 1, "remaining": 0, "next_at": None, "plan": []}
+        result = show(ended(reason), None, attempt(1), attempt(2), inactive=True, not_before=NOW + 9)
+        assert result["status"] == ENDS[reason][0]
+        assert (result["ended_at"], result["ended_reason"]) == (time(NOW + 32), reason)
+        assert result["retries"] == {"made": 1, "remaining": 0, "next_at": None, "plan": []}
 
     @pytest.mark.parametrize("origin", ["event", "replay", "retry"])
     def test_trigger(self, origin: str) -> None:
         assert show(PENDING._replace(origin=origin), queued())["trigger"] == origin
 
     def test_an_event_that_is_no_longer_kept(self) -> None:
-        told = show(ended("delivered"), None, entry_at=None, include=frozenset({"payload"}))
-        assert told["event"]["at"] == time(NOW - 7)
-        assert told["payload"] is None
+        result = show(ended("delivered"), None, entry_at=None, include=frozenset({"payload"}))
+        assert result["event"]["at"] == time(NOW - 7)
+        assert result["payload"] is None
 
 
 class TestRetries:
     def test_before_the_first_attempt(self) -> None:
-        told = show(PENDING, queued())["retries"]
-        assert (told["made"], told["remaining"], told["next_at"]) == (0, 3, time(NOW))
-        assert [each["number"] for each in told["plan"]] == [1, 2, 3, 4]
-        assert [each["because"] for each in told["plan"]] == ["event", "schedule", "schedule", "schedule"]
+        result = show(PENDING, queued())["retries"]
+        assert (result["made"], result["remaining"], result["next_at"]) == (0, 3, time(NOW))
+        assert [each["number"] for each in result["plan"]] == [1, 2, 3, 4]
+        assert [each["because"] for each in result["plan"]] == ["event", "schedule", "schedule", "schedule"]
 
     def test_the_last_one_to_come(self) -> None:
-        told = show(PENDING, queued(3, 3), attempt(1), attempt(2), attempt(3))["retries"]
-        assert (told["made"], told["remaining"], [each["number"] for each in told["plan"]]) == (2, 1, [4])
+        result = show(PENDING, queued(3, 3), attempt(1), attempt(2), attempt(3))["retries"]
+        assert (result["made"], result["remaining"], [each["number"] for each in result["plan"]]) == (2, 1, [4])
 
     def test_what_was_never_sent_is_no_retry(self) -> None:
         waits = queued(1, 0, because="released")
-        told = show(PENDING, waits, attempt(1, "not_sent"))["retries"]
-        assert (told["made"], told["remaining"]) == (0, 3)
-        assert [each["number"] for each in told["plan"]] == [2, 3, 4, 5]
-        told = show(PENDING, queued(3, 1), attempt(1, "not_sent"), attempt(2), attempt(3, "not_sent"))["retries"]
-        assert (told["made"], told["remaining"]) == (0, 3)
+        result = show(PENDING, waits, attempt(1, "not_sent"))["retries"]
+        assert (result["made"], result["remaining"]) == (0, 3)
+        assert [each["number"] for each in result["plan"]] == [2, 3, 4, 5]
+        result = show(PENDING, queued(3, 1), attempt(1, "not_sent"), attempt(2), attempt(3, "not_sent"))["retries"]
+        assert (result["made"], result["remaining"]) == (0, 3)
 
     def test_what_was_interrupted_is_made_again(self) -> None:
-        told = show(PENDING, queued(1, 0, because="interrupted"), attempt(1, "interrupted"))["retries"]
-        assert (told["made"], told["remaining"]) == (0, 4)
-        assert told["plan"][0] == {"number": 2, "at": time(NOW), "because": "interrupted"}
+        result = show(PENDING, queued(1, 0, because="interrupted"), attempt(1, "interrupted"))["retries"]
+        assert (result["made"], result["remaining"]) == (0, 4)
+        assert result["plan"][0] == {"number": 2, "at": time(NOW), "because": "interrupted"}
 
     def test_while_one_is_under_way_the_plan_assumes_that_it_fails_now(self) -> None:
-        told = show(PENDING, queued(2, 1, open_=True), attempt(1), at=NOW + 999)["retries"]
+        result = show(PENDING, queued(2, 1, open_=True), attempt(1), at=NOW + 999)["retries"]
         wait = plan.delay(SCHEDULE, 2, ID, 3)
         assert wait is not None
-        assert (told["made"], told["remaining"], told["next_at"]) == (1, 2, None)
-        assert told["plan"][0] == {"number": 3, "at": time(NOW + 999 + wait), "because": "schedule"}
-        assert [each["number"] for each in told["plan"]] == [3, 4]
+        assert (result["made"], result["remaining"], result["next_at"]) == (1, 2, None)
+        assert result["plan"][0] == {"number": 3, "at": time(NOW + 999 + wait), "because": "schedule"}
+        assert [each["number"] for each in result["plan"]] == [3, 4]
 
     def test_while_the_last_one_is_under_way(self) -> None:
-        told = show(PENDING, queued(4, 3, open_=True), attempt(1), attempt(2), attempt(3))["retries"]
-        assert told == {"made": 3, "remaining": 0, "next_at": None, "plan": []}
+        result = show(PENDING, queued(4, 3, open_=True), attempt(1), attempt(2), attempt(3))["retries"]
+        assert result == {"made": 3, "remaining": 0, "next_at": None, "plan": []}
 
     def test_without_a_schedule(self) -> None:
-        told = show(PENDING, queued(), schedule=[])["retries"]
-        assert (told["remaining"], [each["number"] for each in told["plan"]]) == (0, [1])
+        result = show(PENDING, queued(), schedule=[])["retries"]
+        assert (result["remaining"], [each["number"] for each in result["plan"]]) == (0, [1])
 
     def test_held_has_a_plan_but_no_time(self) -> None:
-        told = show(PENDING, queued(1, 1), attempt(1), inactive=True)["retries"]
-        assert told["next_at"] is None
-        assert told["remaining"] == 3
+        result = show(PENDING, queued(1, 1), attempt(1), inactive=True)["retries"]
+        assert result["next_at"] is None
+        assert result["remaining"] == 3
 
     def test_the_endpoints_own_retry_after(self) -> None:
-        told = show(PENDING, queued(1, 1, due=NOW + 5000), attempt(1), not_before=NOW + 60_000)["retries"]
-        assert told["next_at"] == time(NOW + 60_000)
-        assert told["plan"][0] == {"number": 2, "at": time(NOW + 60_000), "because": "retry_after"}
+        result = show(PENDING, queued(1, 1, due=NOW + 5000), attempt(1), not_before=NOW + 60_000)["retries"]
+        assert result["next_at"] == time(NOW + 60_000)
+        assert result["plan"][0] == {"number": 2, "at": time(NOW + 60_000), "because": "retry_after"}
         wait = plan.delay(SCHEDULE, 2, ID, 3)
         assert wait is not None
-        assert told["plan"][1]["at"] == time(NOW + 60_000 + wait)
+        assert result["plan"][1]["at"] == time(NOW + 60_000 + wait)
 
     def test_a_retry_after_that_is_over(self) -> None:
-        told = show(PENDING, queued(1, 1, due=NOW + 5000, because="schedule"), not_before=NOW + 4999)["retries"]
-        assert told["plan"][0] == {"number": 2, "at": time(NOW + 5000), "because": "schedule"}
+        result = show(PENDING, queued(1, 1, due=NOW + 5000, because="schedule"), not_before=NOW + 4999)["retries"]
+        assert result["plan"][0] == {"number": 2, "at": time(NOW + 5000), "because": "schedule"}
 
 
 class TestIncluding:
@@ -234,15 +234,15 @@ class TestIncluding:
     )
 
     def test_responses(self) -> None:
-        told = show(PENDING, queued(2, 1, open_=True), attempt(1, response="no"), include=frozenset({"responses"}))
-        assert [each["response"] for each in told["attempts"]] == ["no", ""]
-        assert "payload" not in told
+        result = show(PENDING, queued(2, 1, open_=True), attempt(1, response="no"), include=frozenset({"responses"}))
+        assert [each["response"] for each in result["attempts"]] == ["no", ""]
+        assert "payload" not in result
 
     @pytest.mark.parametrize("erased", [False, True])
     def test_the_payload_is_the_body_that_is_sent(self, erased: bool) -> None:
         entry = self.ENTRY._replace(data=None) if erased else self.ENTRY
-        told = show(PENDING, queued(), include=frozenset({"payload"}), entry=entry)
-        assert told["payload"] == {
+        result = show(PENDING, queued(), include=frozenset({"payload"}), entry=entry)
+        assert result["payload"] == {
             "id": ids.text("evt", EVENT),
             "type": "invoice.paid",
             "timestamp": time(NOW - 5),
@@ -252,5 +252,5 @@ class TestIncluding:
 
     def test_the_payload_in_the_endpoints_format(self) -> None:
         events = msgspec.structs.replace(ENDPOINT, format="cloudevents")
-        told = show(PENDING, queued(), include=frozenset({"payload"}), entry=self.ENTRY, endpoint=events)
-        assert (told["payload"]["specversion"], told["payload"]["data"]) == ("1.0", {"amount": 5})
+        result = show(PENDING, queued(), include=frozenset({"payload"}), entry=self.ENTRY, endpoint=events)
+        assert (result["payload"]["specversion"], result["payload"]["data"]) == ("1.0", {"amount": 5})

@@ -115,8 +115,8 @@ def test_json_tells_all_of_it() -> None:
 
 
 def test_people_get_a_table_in_words() -> None:
-    said = CliRunner().invoke(simulate, ["--schedule", "1h", "503", "200", "500"], catch_exceptions=False).stdout
-    lines = said.splitlines()
+    output = CliRunner().invoke(simulate, ["--schedule", "1h", "503", "200", "500"], catch_exceptions=False).stdout
+    lines = output.splitlines()
     assert lines[0].split() == ["attempt", "after", "outcome", "decision", "because"]
     assert "retry in" in lines[1]
     assert "succeeded: delivered" in lines[2]

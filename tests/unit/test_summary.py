@@ -16,9 +16,9 @@ HOUR = 3600
 class TestBuckets:
     @pytest.mark.parametrize("duration", [0.1, 0.13, 1.0, 17.3, 250.0, 999.9, 30_000.0])
     def test_a_bucket_is_off_by_at_most_a_tenth(self, duration: float) -> None:
-        told = percentile({bucket(duration): 1}, 0.5)
-        assert told is not None
-        assert abs(told - duration) <= duration * 0.1 + 0.005  # and the rounding
+        result = percentile({bucket(duration): 1}, 0.5)
+        assert result is not None
+        assert abs(result - duration) <= duration * 0.1 + 0.005  # and the rounding
 
     @pytest.mark.parametrize("duration", [-1.0, 0.0, 0.05, 0.1])
     def test_nothing_is_shorter_than_the_first(self, duration: float) -> None:
@@ -35,9 +35,9 @@ class TestBuckets:
         for each in durations:
             counts[bucket(each)] = counts.get(bucket(each), 0) + 1
         for share in (0.5, 0.95, 0.99):
-            told, true = percentile(counts, share), durations[int(5000 * share) - 1]
-            assert told is not None
-            assert abs(told - true) <= true * 0.1 + 0.005
+            result, true = percentile(counts, share), durations[int(5000 * share) - 1]
+            assert result is not None
+            assert abs(result - true) <= true * 0.1 + 0.005
 
     def test_percentiles_of_few(self) -> None:
         counts = {10: 1, 20: 1}

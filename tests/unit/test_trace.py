@@ -56,12 +56,12 @@ def attempted(
 
 def test_a_request_is_a_child_of_its_callers_span(seen: Seen) -> None:
     span = seen.traces.start_request([(b"host", b"x"), (b"traceparent", PARENT.encode())], "POST", "/oauth/tokens")
-    told = seen.traces.end_request(span, 200, "req_1", "evt_9")
+    result = seen.traces.end_request(span, 200, "req_1", "evt_9")
     found = seen.only
     assert (found.name, found.kind) == ("POST /oauth/tokens", SpanKind.SERVER)
     assert found.parent is not None
     assert f"{found.parent.trace_id:032x}-{found.parent.span_id:016x}" == PARENT[3:-3]
-    assert told == PARENT.split("-")[1]
+    assert result == PARENT.split("-")[1]
     assert dict(found.attributes or {}) == {
         "http.request.method": "POST", "http.route": "/oauth/tokens", "http.response.status_code": 200,
         "gatepost.request": "req_1", "gatepost.entry": "evt_9",
@@ -125,14 +125,14 @@ def test_publishing_links_to_the_first_attempt(seen: Seen) -> None:
 def test_attempts_of_one_event_are_one_trace(seen: Seen) -> None:
     for number in (1, 2):
         seen.traces.start_attempt(EVENT, "invoice.paid", DELIVERY, number)
-    told = [
+    reported = [
         seen.traces.end_attempt(attempted(1, "failed", 503), {}),
         seen.traces.end_attempt(attempted(2, "failed", None, "timeout"), {"dns_ms": 0.1}),
     ]
     first, second = seen.spans
     assert first.context is not None
     assert second.context is not None
-    assert told == [f"{trace_of(EVENT):032x}"] * 2
+    assert reported == [f"{trace_of(EVENT):032x}"] * 2
     assert first.context.trace_id == second.context.trace_id
     assert first.context.span_id != second.context.span_id
     assert [span.status.status_code for span in (first, second)] == [StatusCode.ERROR] * 2
