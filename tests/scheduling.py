@@ -1,8 +1,8 @@
 """The distribution of tests over processes: a group or a file is assigned to a process as a whole, in order.
 
 The scheduler of `--dist loadgroup` assigns every test without a group on its own. For each result, it then looks at all
-tests that were assigned so far, which takes a core for half a minute in a run of 18,000 tests. It also begins with the
-groups that have the most tests. Here the order of the folders decides: browsers and killed processes come first, and
+tests that were assigned so far, which is slow in a run of 18,000 tests. It also begins with the groups that have the
+most tests. Here the order of the folders decides: browsers and killed processes come first, and
 files that take less than a second come last, so that all processes end at about the same time.
 """
 
