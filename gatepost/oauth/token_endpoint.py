@@ -85,9 +85,10 @@ def answer(
 ) -> Issued | RefusedRequest | Explained:  # fmt: skip
     """Issue a token, refuse the request or explain the decision, and record the outcome."""
     origin = Origin(credentials.client, request_id, source)
-    cached = tx.derived((credentials, request), lambda: _decide_by_definitions(tx, service, credentials, request))
-    if cached is not None and cached.authenticated.is_valid(tx.at):
-        return _issue(tx, cached, origin, NO_EXTRAS)
+    if isinstance(request, TokenRequest) and _depends_on_definitions_alone(request):
+        cached = tx.derived((credentials, request), lambda: _decide_by_definitions(tx, service, credentials, request))
+        if cached is not None and cached.authenticated.is_valid(tx.at):
+            return _issue(tx, cached, origin, NO_EXTRAS)
     authenticated = client_authentication.authenticate(tx, service, credentials, origin)
     if isinstance(authenticated, Refusal):
         return RefusedRequest(authenticated, authenticated=False)
@@ -121,15 +122,16 @@ def answer(
     return issued
 
 
-def _decide_by_definitions(
-    tx: Tx, service: Service, credentials: ClientCredentials, request: TokenRequest | Refusal
-) -> TokenDecision | None:
-    """A decision that can be cached: the client authenticates by a secret, and its grant type loads nothing."""
-    if isinstance(request, Refusal) or request.explain or request.proof is not None:
-        return None
+def _depends_on_definitions_alone(request: TokenRequest) -> bool:
     grant = GRANTS.get(request.grant_type)
-    if grant is None or grant.load is not None:
-        return None
+    return grant is not None and grant.load is None and not request.explain and request.proof is None
+
+
+def _decide_by_definitions(
+    tx: Tx, service: Service, credentials: ClientCredentials, request: TokenRequest
+) -> TokenDecision | None:
+    """A decision that can be cached. None if the client does not authenticate by a secret, or is refused."""
+    grant = GRANTS[request.grant_type]
     authenticated = client_authentication.authenticate_by_secret(tx, service, credentials)
     decision = _decide(tx, service, authenticated, request, grant, None) if authenticated else None
     return decision if isinstance(decision, TokenDecision) else None

@@ -35,6 +35,15 @@ class Store(Protocol):
     async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
 
 
+class _Parsed(dict[bytes, Any]):
+    """What parsing returned, by a keyed hash of what was parsed. It is emptied when it is full."""
+
+    def add(self, key: bytes, value: Any) -> None:
+        if len(self) >= _MAX_CACHED:
+            self.clear()
+        self[key] = value
+
+
 class Context:
     """The context of the handlers in one process."""
 
@@ -47,13 +56,8 @@ class Context:
         self._jwks: dict[str, object] | None = None
         self.protocol: ProtocolSetting = "full"
         self._accepted: set[str] = set()  # access tokens
-        self.parsed_requests: dict[bytes, Any] = {}  # token requests that were granted, by a hash of their bytes
-
-    def cache_parsed(self, key: bytes, parsed: Any) -> None:
-        if len(self.parsed_requests) < _MAX_CACHED:
-            self.parsed_requests[key] = parsed
-        elif key not in self.parsed_requests:
-            self.parsed_requests = {key: parsed}
+        self.parsed_requests = _Parsed()  # token requests that were granted, by a hash of their bytes
+        self.credentials = _Parsed()  # of Authorization headers, also wrong ones, by a hash of the header
 
     async def check_token(self, presented: PresentedToken) -> Refusal | None:
         """Return why an access token is not accepted, or None if it is. Called before the rest of a request is parsed.

@@ -1,6 +1,7 @@
 """POST /oauth/tokens: parse the request, run the token endpoint, sign the tokens. RFC 6749, sections 2.3 and 5."""
 
 import hashlib
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +16,6 @@ from gatepost.core.secrets import digest
 from gatepost.oauth import id_tokens, scopes, token_endpoint
 from gatepost.oauth.client_authentication import UNKNOWN, ClientCredentials, RefusedRequest, client_named_in
 from gatepost.oauth.grants import GRANTS
-from gatepost.oauth.service import Service
 from gatepost.oauth.token_endpoint import Explained, Issued
 from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
@@ -26,14 +26,15 @@ from gatepost.web.responses import NO_STORE, Header, LogFields, Reply, json, oau
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
 # In the bodies of requests that a client may repeat byte by byte. Parsing them is cached.
-_REPEATED = tuple(f"grant_type={name}".encode() for name, grant in GRANTS.items() if grant.load is None)
+_REPEATED = re.compile("|".join(f"grant_type={name}" for name, grant in GRANTS.items() if grant.load is None).encode())
+_MAX_BASIC = 512  # characters of a header whose credentials are cached
 _FAILED = Refusal("invalid_client", "client authentication failed")
 _encode = msgspec.json.Encoder().encode
 
 
 async def answer(context: Context, request: Request) -> Reply:
     """Answer a token request."""
-    key = _cache_key(context, request) if any(mark in request.body for mark in _REPEATED) else None
+    key = _cache_key(context, request) if _REPEATED.search(request.body) else None
     parsed = context.parsed_requests.get(key) if key else None
     if parsed is None:
         parsed = read_client_form(context, request, repeatable=("resource", "audience"))
@@ -57,7 +58,7 @@ async def answer(context: Context, request: Request) -> Reply:
         case Issued():
             context.note_use(*outcome.used)
             if key and cacheable:
-                context.cache_parsed(key, parsed)
+                context.parsed_requests.add(key, parsed)
             count_token_request((grant_type, "issued"))
             signed = outcome.sign(context.service.ring)
             members = outcome.members
@@ -90,7 +91,7 @@ def read_client_form(
     An invalid form is refused only after its client has authenticated, so that the refusal is recorded.
     """
     parsed = form(request, repeatable=repeatable)
-    credentials = read_credentials(context.service, request, {} if isinstance(parsed, Refusal) else parsed)
+    credentials = read_credentials(context, request, {} if isinstance(parsed, Refusal) else parsed)
     if isinstance(credentials, Refusal):
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
@@ -132,11 +133,11 @@ def token_response(
 
 
 def read_credentials(
-    service: Service, request: Request, sent: Mapping[str, list[str]]
+    context: Context, request: Request, sent: Mapping[str, list[str]]
 ) -> ClientCredentials | Refusal:  # fmt: skip
     """The credentials of a client, which uses one method per request. RFC 6749, section 2.3."""
-    key, authorization = service.keys.hash, request.headers.get("authorization")
-    basic = _basic(key, authorization) if authorization is not None else None
+    service, authorization = context.service, request.headers.get("authorization")
+    basic = _basic(context, authorization) if authorization is not None else None
     if isinstance(basic, Refusal):
         return basic
     if sum((basic is not None, "client_secret" in sent, "client_assertion" in sent)) > 1:
@@ -156,14 +157,31 @@ def read_credentials(
         endpoint = f"{service.base_url}{request.path}"
         return ClientCredentials(client, "private_key_jwt", assertion=assertion, endpoint=endpoint)
     if "client_secret" in sent:
-        return ClientCredentials(client_id, "client_secret_post", digest=digest(key, sent["client_secret"][0]))
+        return ClientCredentials(
+            client_id, "client_secret_post", digest=digest(service.keys.hash, sent["client_secret"][0])
+        )
     if client_id:
         return ClientCredentials(client_id, "none")
     return _FAILED
 
 
-def _basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
-    """The credentials of HTTP Basic. RFC 6749, section 2.3.1: id and secret are form-encoded."""
+def _basic(context: Context, authorization: str) -> ClientCredentials | Refusal:
+    """The credentials of HTTP Basic. Parsing is cached, because a client repeats the header; a long one is not ours."""
+    key = context.service.keys.hash
+    if len(authorization) > _MAX_BASIC:
+        return _parse_basic(key, authorization)
+    hashed = hashlib.blake2b(authorization.encode("latin-1"), digest_size=16, key=key).digest()
+    known: ClientCredentials | None = context.credentials.get(hashed)
+    if known is not None:
+        return known
+    parsed = _parse_basic(key, authorization)
+    if isinstance(parsed, ClientCredentials):
+        context.credentials.add(hashed, parsed)
+    return parsed
+
+
+def _parse_basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
+    """RFC 6749, section 2.3.1: id and secret are form-encoded."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return _FAILED

@@ -240,12 +240,12 @@ POSTED = "application/x-www-form-urlencoded"
 
 
 def basic(header: str) -> object:
-    return tokens.read_credentials(SERVICE, request(authorization=header), {})
+    return tokens._parse_basic(KEYS.hash, header)
 
 
 def credentials(raw: bytes) -> object:
     sent = form(request(raw, POSTED), repeatable=("resource",))
-    return tokens.read_credentials(SERVICE, request(raw, POSTED), cast(Any, sent)) if isinstance(sent, dict) else sent
+    return tokens.read_credentials(SURFACE, request(raw, POSTED), cast(Any, sent)) if isinstance(sent, dict) else sent
 
 
 def cursor(text: str) -> object:
