@@ -176,33 +176,32 @@ def processes() -> str:
     names = [name for name, _ in every_chore()]
     cut = (len(names) + 1) // 2
     parent = Box(
-        210, 96, 590, 104,
+        210, 16, 590, 104,
         (
             Words("supervisor", "name"),
-            f"operations plane at {settings.ops_host}:{settings.ops_port}: health, metrics, console",
+            "starts the other processes, and restarts those that end",
             Words(f"chores: {', '.join(names[:cut])},", "small"),
             Words(", ".join(names[cut:]), "small"),
         ),
     )  # fmt: skip
     labels = {
-        "web": ("web process × workers", f"public listener at {settings.host}:{settings.port}"),
-        "deliveries": ("delivery process", "claims, signs and sends webhooks"),
+        "web": ("web process", "× workers", f"at {settings.host}:{settings.port}"),
+        "deliveries": ("delivery process", "× deliverers", "sends webhooks"),
+        "operations": ("operations process", "console, metrics, events", f"at {settings.ops_host}:{settings.ops_port}"),
     }
-    above = Box(210, 16, 590, 44, ("operators, Prometheus and the console",))
-    parts = [above.svg(), _arrow("M505 60V92"), parent.svg()]
-    for number, kind in enumerate(kinds):
-        x = 210 + 310 * number
-        name, does = labels[kind]
-        started = _text(x + 150, 234, Words("starts and restarts it", "small"), "start") + "\n"
-        parts += [_arrow(f"M{x + 140} 200V256", dashed=True), started]
-        parts += [Box(x, 260, 280, 66, (Words(name, "name"), does)).svg(), _arrow(f"M{x + 140} 326V380")]
+    parts = [parent.svg()]
+    for number, kind in enumerate(sorted(kinds, key=list(labels).index)):
+        x = 210 + 200 * number
+        name, *does = labels[kind]
+        parts += [_arrow(f"M{x + 95} 120V176", dashed=True)]
+        parts += [Box(x, 180, 190, 84, (Words(name, "name"), *does)).svg(), _arrow(f"M{x + 95} 264V300")]
     words = ("the store: SQLite in the data directory, or PostgreSQL", "related changes share one commit")
     parts += [
-        Box(210, 384, 590, 60, (Words(words[0], "name"), words[1]), "end").svg(),
-        Box(16, 260, 140, 66, ("clients, APIs", "and browsers")).svg(), _arrow("M156 293H206"),
-        _arrow("M800 293H850"), Box(854, 260, 140, 66, ("receivers of", "webhooks")).svg(),
+        Box(210, 304, 590, 60, (Words(words[0], "name"), words[1]), "end").svg(),
+        Box(16, 188, 140, 66, ("clients, APIs", "and browsers")).svg(), _arrow("M156 221H206"),
+        _arrow("M854 221H804"), Box(858, 188, 140, 66, ("operators", "and publishers")).svg(),
     ]  # fmt: skip
-    return _picture(1010, 460, "The processes of a Gatepost service and their store", parts)
+    return _picture(1010, 380, "The processes of a Gatepost service and their store", parts)
 
 
 PICTURES: dict[str, Callable[[], str]] = {

@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str = ""
     protocol: Literal["full", "six"] = "full"
     workers: int = 1
+    deliverers: int = 1
     only: Literal["", "web", "deliver"] = ""
     dev: bool = False
     master_key: str = ""
@@ -163,7 +164,7 @@ def _networks_by_account(text: str) -> dict[str, list[str]]:
 
 
 def _check(settings: Settings) -> None:
-    for name, most in (("port", 65535), ("ops_port", 65535), ("workers", 64)):
+    for name, most in (("port", 65535), ("ops_port", 65535), ("workers", 64), ("deliverers", 64)):
         if not 1 <= getattr(settings, name) <= most:
             raise BadSetting(f"{name}: must be from 1 to {most}")
     if settings.port == settings.ops_port and settings.host == settings.ops_host:

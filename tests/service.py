@@ -108,6 +108,9 @@ class Service:
         """Return the ids of the web processes, as the kernel reports them."""
         return self._children("gatepost.run.web_process")
 
+    def operations_processes(self) -> list[int]:
+        return self._children("gatepost.run.operations_process")
+
     def delivery_processes(self) -> list[int]:
         return self._children("gatepost.run.delivery_process")
 

@@ -1,4 +1,4 @@
-"""What the web process and the delivery process have in common: how they start, and how they learn that they must end.
+"""What all child processes have in common: how they start, and how they learn that they must end.
 
 The supervisor writes the configuration to standard input as one line, and keeps that stream open while it runs.
 """
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 
+METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # the environment variable of prometheus-client
+SILENCE = 10.0  # seconds without a report after which a process counts as stuck
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """What the supervisor sends to a child process. `place` is the same for all children of one supervisor."""
 
@@ -29,11 +33,19 @@ class Configuration(msgspec.Struct, frozen=True):
     place: str = ""
 
 
+class Status(msgspec.Struct, frozen=True):
+    """What the supervisor reports to the operations processes."""
+
+    not_ready: str  # why the service is not ready, or ""
+    metrics: str  # of the supervisor
+
+
 def main(serve: "Callable[[Configuration, app.Runtime, Traces | None], Coroutine[Any, Any, None]]") -> None:
     """Run a child process: read the configuration, open the store, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor decides
     configure_logs()
-    configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=Configuration)
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:  # leaves what follows the line
+        configuration = msgspec.json.decode(unbuffered.readline(), type=Configuration)
     runtime = app.open_for_use(configuration.settings)
     traces = app.traces()
     collect_rarely()
@@ -57,19 +69,27 @@ def report_ready() -> None:
     os.write(sys.stdout.fileno(), b"ready\n")
 
 
-def stopping(descriptor: int | None = None) -> asyncio.Event:
-    """Return an event that is set when SIGTERM arrives or the supervisor is gone.
+def stopping(descriptor: int | None = None, on_line: Callable[[bytes], None] | None = None) -> asyncio.Event:
+    """Return an event that is set when SIGTERM arrives or the supervisor is gone, which ends standard input.
 
-    The supervisor sends nothing more on standard input, so it becomes readable only at its end. The end stays readable,
-    so the event loop must stop watching it: otherwise it would spin until the last request is finished.
+    What the supervisor sends before is passed to `on_line`. The end of the stream stays readable, so the event loop
+    must stop watching it: otherwise it would spin until the last request is finished.
     """
     event, loop = asyncio.Event(), asyncio.get_running_loop()
     standard_input = sys.stdin.fileno() if descriptor is None else descriptor
+    incomplete = b""
 
-    def supervisor_gone() -> None:
-        loop.remove_reader(standard_input)
-        event.set()
+    def readable() -> None:
+        nonlocal incomplete
+        received = os.read(standard_input, 2**20)
+        if not received:
+            loop.remove_reader(standard_input)
+            event.set()
+        *lines, incomplete = (incomplete + received).split(b"\n")
+        if on_line is not None:
+            for line in lines:
+                on_line(line)
 
-    loop.add_reader(standard_input, supervisor_gone)
+    loop.add_reader(standard_input, readable)
     loop.add_signal_handler(signal.SIGTERM, event.set)
     return event

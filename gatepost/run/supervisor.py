@@ -1,4 +1,4 @@
-"""The supervisor: a parent process with the operations plane and the chores, which runs the web and delivery processes.
+"""The supervisor: a parent process with the chores, which runs the web, delivery and operations processes.
 
 A child reads its configuration as one line from standard input, and ends when that stream ends. So no child outlives
 the supervisor, however the supervisor ends.
@@ -12,7 +12,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable
 
 import msgspec
 import uvloop
@@ -23,23 +24,18 @@ from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.core.logging import configure_logs, log
 from gatepost.core.repeat import Chores
-from gatepost.ingest import http as intake
+from gatepost.core.supervisor_metrics import render
 from gatepost.run import app, chores
-from gatepost.run.child import Configuration
+from gatepost.run.child import METRICS_DIRECTORY, SILENCE, Configuration, Status
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.store.lost import LOST_CODE
-from gatepost.web.listen import listening
 from gatepost.web.ops import pages
-from gatepost.web.ops.plane import Plane
 from gatepost.webhooks.endpoints import LONGEST_TIMEOUT
 
-if TYPE_CHECKING:
-    from gatepost.core.tracing import Traces
-
-METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, plus time to record its outcome
-SILENCE = 10.0  # seconds without a report after which a delivery process counts as stuck
+REPORT_EVERY = 1.0  # seconds between the status lines for the operations processes, unless something changes
+_LOOK_EVERY = 0.02  # seconds between looks whether something has changed
 _RESTART = (0.2, 5.0)  # seconds before a child is started again: the first time, and at most
 
 
@@ -67,14 +63,11 @@ def _raise_file_limit() -> None:
 
 def _run(settings: Settings, metrics: str) -> None:
     runtime = app.open_for_start(settings)
-    traces = app.traces()
     try:
         _greet(settings, runtime)
-        uvloop.run(_supervise(settings, runtime, metrics, traces))
+        uvloop.run(_supervise(settings, runtime, metrics))
     finally:
         runtime.store.close()
-        if traces:
-            traces.close()
 
 
 def _greet(settings: Settings, runtime: app.Runtime) -> None:
@@ -88,53 +81,79 @@ def _greet(settings: Settings, runtime: app.Runtime) -> None:
         log.info("no account yet", create_one="gatepost account create NAME")
 
 
-async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str, traces: "Traces | None") -> None:
-    stopping = asyncio.Event()
+async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> None:
+    """Run the children and the chores. The operations processes are stopped last, so that draining can be watched."""
+    stopping, drained = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     children = _children(settings, metrics)
     running = Chores()
 
-    def waiting() -> str:
-        starting = (f"a {child.kind} process is starting" for child in children if not child.ready)
+    def not_ready() -> str:
+        if stopping.is_set():
+            return "the service is stopping"
+        starting = (f"a process for {child.kind} is starting" for child in children if not child.ready)
         stuck = [*running.stuck(), *(name for child in children for name in child.stuck)]
         return next(starting, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
 
-    plane = Plane(
-        runtime.store, runtime.service, settings.ops_host, settings.ops_port, waiting, metrics,
-        post={"/events": intake.answer} if settings.takes_events else {}, limits=intake.BODY, traces=traces,
-        allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
-        max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
-    )  # fmt: skip
-    async with listening(plane, settings.ops_host, settings.ops_port):
-        work = [asyncio.create_task(child.keep_running(stopping, runtime.store)) for child in children]
-        work.append(asyncio.create_task(chores.run(runtime, running)))
-        announce = asyncio.create_task(_announce(settings, children))
-        await stopping.wait()
-        announce.cancel()
-        work[-1].cancel()
-        await asyncio.gather(*work, return_exceptions=True)
-        with contextlib.suppress(Unavailable):
-            await chores.seal(runtime)
+    operations = [child for child in children if child.kind == "operations"]
+    ready = asyncio.Event()
+    reporting = asyncio.create_task(_report(operations, not_ready, ready))
+    last = [asyncio.create_task(child.keep_running(drained, runtime.store)) for child in operations]
+    work = [
+        asyncio.create_task(child.keep_running(stopping, runtime.store))
+        for child in children
+        if child.kind != "operations"
+    ]
+    work.append(asyncio.create_task(chores.run(runtime, running)))
+    announce = asyncio.create_task(_announce(settings, ready))
+    await stopping.wait()
+    announce.cancel()
+    work[-1].cancel()
+    await asyncio.gather(*work, return_exceptions=True)
+    with contextlib.suppress(Unavailable):
+        await chores.seal(runtime)
+    drained.set()
+    await asyncio.gather(*last, return_exceptions=True)
+    reporting.cancel()
 
 
 def _children(settings: Settings, metrics: str) -> list["_Child"]:
     configuration = msgspec.json.encode(Configuration(settings, ids.new("sup")))
-    kinds = [] if settings.only == "deliver" else ["web"] * settings.workers
+    kinds = ["operations"] * (settings.workers if settings.takes_events else 1)
+    if settings.only != "deliver":
+        kinds += ["web"] * settings.workers
     if settings.only != "web":
-        kinds.append("deliveries")
+        kinds += ["deliveries"] * settings.deliverers
     return [_Child(kind, configuration, metrics) for kind in kinds]
 
 
-async def _announce(settings: Settings, children: list["_Child"]) -> None:
-    while not all(child.ready for child in children):
-        await asyncio.sleep(0.02)
+async def _report(operations: Iterable["_Child"], not_ready: Callable[[], str], ready: asyncio.Event) -> None:
+    """Send a status line to the operations processes once a second, and when it changes."""
+    while True:
+        reason = not_ready()
+        line = msgspec.json.encode(Status(reason, render())) + b"\n"
+        for child in operations:
+            child.send(line)
+        if not reason:
+            ready.set()
+        ends = time.monotonic() + REPORT_EVERY
+        while time.monotonic() < ends and reason == not_ready():
+            await asyncio.sleep(_LOOK_EVERY)
+
+
+async def _announce(settings: Settings, ready: asyncio.Event) -> None:
+    await ready.wait()
     print(f"console {pages.address(settings.ops_host, settings.ops_port)}")
     print(f"ready {settings.issuer}", flush=True)
 
 
-_MODULES = {"web": "gatepost.run.web_process", "deliveries": "gatepost.run.delivery_process"}
+_MODULES = {
+    "operations": "gatepost.run.operations_process",
+    "web": "gatepost.run.web_process",
+    "deliveries": "gatepost.run.delivery_process",
+}
 
 
 class _Child:
@@ -144,8 +163,14 @@ class _Child:
         self.kind = kind
         self._configuration = configuration
         self._metrics = metrics
+        self._input: asyncio.StreamWriter | None = None
         self.ready = False
         self.stuck: list[str] = []  # its chores that make no progress, as it reports once a second
+
+    def send(self, line: bytes) -> None:
+        """Send a line, unless the child is not ready or does not read: it needs only the newest one."""
+        if self.ready and self._input is not None and not self._input.transport.get_write_buffer_size():
+            self._input.write(line)
 
     async def keep_running(self, stopping: asyncio.Event, store: Store) -> None:
         wait = _RESTART[0]
@@ -171,7 +196,8 @@ class _Child:
         )  # fmt: skip
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a child needs its pipes")
-        process.stdin.write(self._configuration + b"\n")
+        self._input = process.stdin
+        self._input.write(self._configuration + b"\n")
         ended = asyncio.create_task(process.wait())
         stop = asyncio.create_task(stopping.wait())
         first_line = asyncio.create_task(process.stdout.readline())
@@ -185,7 +211,7 @@ class _Child:
                 await asyncio.wait_for(asyncio.shield(ended), DRAIN)
             except TimeoutError:
                 process.kill()
-        self.ready = False
+        self.ready, self._input = False, None
         for task in (stop, first_line, *([reports] if reports else [])):
             task.cancel()
         code = await ended

@@ -20,7 +20,10 @@ import errno, os, pathlib, sys
 flag, real = pathlib.Path(__file__).with_name("fail"), os.fdatasync
 
 def sync(file):
-    modules = {"web": "gatepost.run.web_process", "deliveries": "gatepost.run.delivery_process"}
+    modules = {
+        "web": "gatepost.run.web_process", "deliveries": "gatepost.run.delivery_process",
+        "operations": "gatepost.run.operations_process",
+    }
     kind = next((kind for kind, module in modules.items() if module in sys.orig_argv), "supervisor")
     if flag.exists() and flag.read_text() == kind:
         flag.unlink()
@@ -77,7 +80,7 @@ def test_a_web_process_is_started_again(gatepost: service.Service, flag: Path) -
 
 def test_a_supervisor_ends_and_takes_its_children_along(gatepost: service.Service, flag: Path) -> None:
     assert gatepost.first is not None
-    children = [*gatepost.web_processes(), *gatepost.delivery_processes()]
+    children = [*gatepost.web_processes(), *gatepost.delivery_processes(), *gatepost.operations_processes()]
     fail(flag, "supervisor")
     gatepost.token(gatepost.first, "gatepost:clients")  # the supervisor seals the entry
     assert gatepost.process.wait(LIMIT) == LOST_CODE

@@ -21,7 +21,7 @@ from gatepost.oauth import client_grants, clients, discovery, scopes, signing_ke
 from gatepost.oauth.authorize import flow as authorize_units
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
-from gatepost.run import chores, supervisor, web_process
+from gatepost.run import chores, operations_process, web_process
 from gatepost.store import sqlite
 from gatepost.web import authorize as web_authorize
 from gatepost.web import body, definitions, responses
@@ -191,7 +191,7 @@ def test_operations_plane_paths() -> None:
     result = {bare(row[1]): row[0] for row in rows(HTTP, "method", "path", "purpose")}
     source = Path(plane.__file__).read_text()
     served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_TO_CONSOLE|console)', source), "GET")
-    taken = re.findall(r'"(/[a-z./]+)": intake', Path(supervisor.__file__).read_text())
+    taken = re.findall(r'"(/[a-z./]+)": intake', Path(operations_process.__file__).read_text())
     assert taken
     assert result == served | dict.fromkeys(taken, "POST")
     assert http.SCOPE in section(HTTP, "Paths")

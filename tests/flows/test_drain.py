@@ -5,7 +5,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from tests import postgres, service
+from tests.figures import Figures
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
@@ -156,6 +157,55 @@ def test_a_delivery_process_that_is_killed_is_started_again(directory: Path, dat
             platform.once(delivery, "succeeded")
         assert len(found.requests) == 6
         assert requests.get(f"{running.ops}/readyz", timeout=LIMIT).status_code == 200
+
+
+def test_an_operations_process_that_is_killed_is_started_again(directory: Path, database: str) -> None:
+    with service.running(directory, database, only="web") as running:
+        [killed] = running.operations_processes()
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: running.operations_processes() not in ([], [killed]), "another process")
+        wait_until(lambda: _is_ready(running), "the operations plane")
+        assert Figures(running.ops)("gatepost_sealed_entries_total") > 0, "the supervisor still reports"
+
+
+def test_operations_processes_end_last(directory: Path, database: str) -> None:
+    """While an attempt is drained, the plane says that the service is stopping, and still shows metrics."""
+    with holding_back() as (found, go), service.running(directory, database) as running:
+        platform = Platform(running, "draining")
+        open_endpoints(platform, found.url, 1)
+        platform.publish(1)
+        found.wait_for(1)
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not running.web_processes(), "the web processes to end")
+        answer = requests.get(f"{running.ops}/readyz", timeout=LIMIT)
+        assert (answer.status_code, answer.json()["because"]) == (503, "the service is stopping")
+        assert Figures(running.ops)("gatepost_attempts_in_flight") == 1
+        go.set()
+        assert running.process.wait(LIMIT) == 0
+
+
+def _is_ready(running: service.Service) -> bool:
+    with suppress(requests.ConnectionError):
+        return requests.get(f"{running.ops}/readyz", timeout=LIMIT).status_code == 200
+    return False
+
+
+def test_several_delivery_processes_share_the_endpoints(directory: Path, database: str) -> None:
+    with receiver() as found, service.running(directory, database, deliverers="3") as running:
+        assert len(running.delivery_processes()) == 3
+        platform = Platform(running, "sharing")
+        open_endpoints(platform, found.url, 12)
+        wait_until(lambda: len(_workers_used(platform)) == 3, "every process to deliver")
+        records = platform.records()
+        assert {each["status"] for each in records} <= {"succeeded", "pending"}
+        wait_until(platform.is_quiet, "every delivery to end")
+        assert len(found.requests) == len(platform.records()), "each was sent once"
+
+
+def _workers_used(platform: Platform) -> set[str]:
+    for delivery in platform.publish(1)["deliveries"]:
+        platform.once(delivery, "succeeded")
+    return {attempt["worker"] for each in platform.records() for attempt in each["attempts"]}
 
 
 class Publishing:

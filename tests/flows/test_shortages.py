@@ -172,7 +172,8 @@ def test_serve_raises_its_limit_of_open_files(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))
     try:
         with service.running(tmp_path / "data") as running:
-            for process in (running.process.pid, *running.web_processes(), *running.delivery_processes()):
+            children = running.web_processes() + running.delivery_processes() + running.operations_processes()
+            for process in (running.process.pid, *children):
                 assert resource.prlimit(process, resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

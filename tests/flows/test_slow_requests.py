@@ -15,6 +15,7 @@ from gatepost.web.app import Application
 from gatepost.web.body import BodyLimits
 from gatepost.web.context import Context
 from gatepost.web.listen import connections, listening
+from gatepost.web.ops.metrics import Page
 from gatepost.web.ops.plane import Plane
 from tests import wire
 from tests.service import Service, free_ports
@@ -32,8 +33,8 @@ async def served(gatepost: Service, path: str, limits: BodyLimits, **options: An
     application: Any = Application(Context(opened.store, opened.service, clock.now), limits=limits, **options)
     if path == PLANE:
         application = Plane(
-            opened.store, opened.service, "127.0.0.1", port, lambda: "", "", post={PLANE: intake.answer}, limits=limits,
-            **options
+            opened.store, opened.service, "127.0.0.1", port, lambda: "", Page(opened.store, "", lambda: ""),
+            post={PLANE: intake.answer}, limits=limits, **options
         )  # fmt: skip
     async with listening(application, "127.0.0.1", port):
         yield f"http://127.0.0.1:{port}"

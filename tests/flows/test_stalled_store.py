@@ -81,7 +81,7 @@ def not_writable(own: Service) -> Iterator[None]:
         yield
         _set_read_only(own.database, "off")
         return
-    everyone = [own.process.pid, *own.web_processes()]
+    everyone = [own.process.pid, *own.web_processes(), *own.operations_processes()]
     before = {process: resource.prlimit(process, resource.RLIMIT_FSIZE) for process in everyone}
     for process, (_, hard) in before.items():
         resource.prlimit(process, resource.RLIMIT_FSIZE, (0, hard))

@@ -1,4 +1,4 @@
-"""How a child process learns that it is to end."""
+"""How a child process learns that it is to end, and what the supervisor reports to it."""
 
 import asyncio
 import os
@@ -21,6 +21,23 @@ def test_the_end_of_the_input_is_watched_for_once() -> None:
 
     assert not asyncio.run(wait()), "still watched"
     os.close(read)
+
+
+def test_lines_before_the_end_are_passed_on_whole() -> None:
+    read, write = os.pipe()
+    received: list[bytes] = []
+
+    async def wait() -> None:
+        stopping = child.stopping(read, received.append)
+        for part in (b"one\ntw", b"o\n", b"three\nincomplete"):
+            os.write(write, part)
+            await asyncio.sleep(0)
+        os.close(write)
+        await stopping.wait()
+
+    asyncio.run(wait())
+    os.close(read)
+    assert received == [b"one", b"two", b"three"]
 
 
 def test_a_signal() -> None:

@@ -13,6 +13,7 @@ import yaml
 
 from gatepost import settings
 from gatepost.cli.main import all_commands
+from gatepost.core import clock
 from gatepost.core.logging import AttemptLine, RequestLine
 from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram
 from gatepost.core.supervisor_metrics import OF_SUPERVISOR
@@ -54,6 +55,8 @@ def exported() -> dict[str, Exported]:
         [family] = metric.collect()
         labels = [metric.label] if isinstance(metric, BatchHistogram) else list(metric._labelnames)
         families[family.name] = Exported(family.type, labels)
+    for family in metrics.of_queue(metrics.UNKNOWN, clock.now()):
+        families[family.name] = Exported(family.type, sorted({name for each in family.samples for name in each.labels}))
     return families
 
 

@@ -91,13 +91,8 @@ def test_nothing_is_known_of_missing_deliveries_at_first() -> None:
 
 
 def test_unknown_values_are_nan() -> None:
-    metrics_page.set_gauges(metrics_page.UNKNOWN, clock.now())
-    values = [
-        sample.value
-        for each in (supervisor_metrics.DELIVERIES, supervisor_metrics.QUEUE_AGE)
-        for m in each.collect()
-        for sample in m.samples
-    ]
+    families = metrics_page.of_queue(metrics_page.UNKNOWN, clock.now())
+    values = [sample.value for family in families for sample in family.samples]
     assert values
     assert all(math.isnan(value) for value in values)
 

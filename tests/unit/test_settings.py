@@ -80,6 +80,7 @@ class TestPrecedence:
         texts = {
             "host": "localhost", "port": "81", "ops_host": "localhost", "ops_port": "82", "data": "d",
             "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
+            "deliverers": "3",
             "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "checkpoints": "c",
             "shared_resources": '{"https://b": {"scopes": ["s"]}}',
             "trusted_proxies": "10.0.0.0/8",
@@ -94,7 +95,7 @@ class TestPrecedence:
             "nats_stream": "events",
         }  # fmt: skip
         found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
-        expected = {"port": 81, "ops_port": 82, "workers": 2, "dev": True,
+        expected = {"port": 81, "ops_port": 82, "workers": 2, "deliverers": 3, "dev": True,
                     "shared_resources": {"https://b": SharedResource(["s"])},
                     "trusted_proxies": ["10.0.0.0/8"], "max_requests_per_address": 20,
                     "ops_allowed_hosts": ["ops.example.com"],
@@ -270,6 +271,7 @@ class TestValues:
         [
             ("port", [1, 65_535, "81"]),
             ("workers", [1, 64]),
+            ("deliverers", [1, 64]),
             ("protocol", ["full", "six"]),
             ("only", ["", "web", "deliver"]),
             ("database", ["", "postgresql://db/x", "postgres://db/x"]),
@@ -285,6 +287,7 @@ class TestValues:
             ("port", [0, 65_536, -1, "http", "", 80.5]),
             ("ops_port", [0, 65_536, "x"]),
             ("workers", [0, 65, "many"]),
+            ("deliverers", [0, 65, "many"]),
             ("protocol", ["five", "", "FULL", 6]),
             ("only", ["both", "Web"]),
             ("dev", ["maybe", "", 2]),

@@ -1,26 +1,27 @@
 """The page /metrics: the figures of all processes, of the supervisor alone, and of the queue, each of them once.
 
-The child processes count into files of one directory. The supervisor counts in memory: it writes to the store as well,
-since it records what is published over HTTP. Both are added up here. The queue is counted when the page is requested.
+The child processes count into files of one directory. The supervisor counts in memory, and sends its figures. Both are
+added up here. The queue is counted when the page is requested.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
 from prometheus_client import Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from gatepost.core import clock
 from gatepost.core.errors import Unavailable
 from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram, start_at_zero
-from gatepost.core.supervisor_metrics import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
 from gatepost.ledger.entries import TYPES
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
@@ -37,9 +38,12 @@ MAX_COUNTED = 100_000  # deliveries: this bounds the cost of a large queue
 class Page(Collector):
     """Renders the page. A count of the queue is shared by requests that arrive together."""
 
-    def __init__(self, store: Store, directory: str) -> None:
+    def __init__(self, store: Store, directory: str, of_supervisor: Callable[[], str]) -> None:
+        """`directory` has the figures of the child processes, this one included."""
         self._store = store
         self._directory = directory
+        self._of_supervisor = of_supervisor
+        self._queue: list[Metric] = []
         self._counted_at = -math.inf
         self._counting = asyncio.Lock()
         start_at_zero(TYPES, FAILURES)
@@ -47,25 +51,25 @@ class Page(Collector):
     async def text(self) -> bytes:
         async with self._counting:
             if time.monotonic() - self._counted_at > COUNTED_FOR:
-                await self._count()
+                self._queue = await self._count()
                 self._counted_at = time.monotonic()
         return generate_latest(self)
 
-    async def _count(self) -> None:
+    async def _count(self) -> list[Metric]:
         """Count the queue. The figures are unknown while the store is unavailable."""
         try:
-            set_gauges(await asyncio.wait_for(self._store.read(count_queue), TIMEOUT), self._store.now())
+            queue = await asyncio.wait_for(self._store.read(count_queue), TIMEOUT)
         except (Unavailable, TimeoutError):
-            set_gauges(UNKNOWN, self._store.now())
+            queue = UNKNOWN
+        return list(of_queue(queue, self._store.now()))
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of the page."""
-        yield from add_up(chain(_collect(OF_EVERY_PROCESS), self._collect_children()))
-        yield from _collect(OF_SUPERVISOR)
+        of_supervisor = text_string_to_metric_families(self._of_supervisor())
+        yield from add_up(chain(of_supervisor, self._collect_children()))
+        yield from self._queue
 
     def _collect_children(self) -> Iterator[Metric]:
-        if not self._directory:
-            return
         families: list[Metric] = list(MultiProcessCollector(None, self._directory).collect())  # type: ignore[no-untyped-call]
         for metric in OF_EVERY_PROCESS:
             if isinstance(metric, BatchHistogram):
@@ -116,22 +120,27 @@ def _is_active(tx: Tx, account: bytes, endpoint: bytes) -> bool:
     return owner is not None and owner.active and receiver is not None and receiver.status == "active"
 
 
-def set_gauges(queue: QueueFigures, now: datetime) -> None:
-    """Set the metrics of the queue."""
+def of_queue(queue: QueueFigures, now: datetime) -> Iterator[Metric]:
+    """The metrics of the queue."""
+    deliveries = GaugeMetricFamily(
+        "gatepost_deliveries", "Unfinished deliveries, counted up to 100,000 in total.", labels=["state"]
+    )
     for state, number in queue.states.items():
-        DELIVERIES.labels(state).set(number)
+        deliveries.add_metric([state], number)
+    yield deliveries
     age = 0.0 if queue.due is None else max(0.0, (now - queue.due).total_seconds())
-    QUEUE_AGE.set(math.nan if queue is UNKNOWN else age)
-    REPLAYS.set(queue.replays)
-    REPLAYED.labels("examined").set(queue.examined)
-    REPLAYED.labels("made").set(queue.made)
+    waited = math.nan if queue is UNKNOWN else age
+    yield GaugeMetricFamily("gatepost_queue_age_seconds", "How long the oldest due delivery has waited.", waited)
+    yield GaugeMetricFamily("gatepost_replays_running", "Running replays.", queue.replays)
+    replayed = GaugeMetricFamily(
+        "gatepost_replay_events", "Events that running replays have processed.", labels=["what"]
+    )
+    replayed.add_metric(["examined"], queue.examined)
+    replayed.add_metric(["made"], queue.made)
+    yield replayed
 
 
 # --- the figures of all processes
-
-
-def _collect(metrics: Iterable[Collector]) -> Iterator[Metric]:
-    return chain.from_iterable(metric.collect() for metric in metrics)
 
 
 def add_up(families: Iterable[Metric]) -> list[Metric]:

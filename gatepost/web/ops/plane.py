@@ -33,28 +33,28 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 
 
 class Plane:
-    """The operations plane, as an ASGI application. The supervisor serves it, so each machine has one in every mode."""
+    """The operations plane, as an ASGI application."""
 
     def __init__(
-        self, store: Store, service: Service, host: str, port: int, ready: Callable[[], str], shared_metrics: str,
+        self, store: Store, service: Service, host: str, port: int, not_ready: Callable[[], str], page: metrics.Page,
         *, post: Mapping[str, Handler] = MappingProxyType({}), traces: "Traces | None" = None,
         allowed_hosts: tuple[str, ...] = (), trusted_proxies: tuple[str, ...] = (),
         max_requests_per_address: int = 0, limits: BodyLimits = BODY, docs_url: str = "",
     ) -> None:  # fmt: skip
-        """`post` maps each path that accepts a POST to its handler."""
+        """`not_ready` says why the service is not ready, or "". `post` maps paths that take a POST to handlers."""
         self._store = store
         self._service = service
         self._context = Context(store, service, store.now)
         self._host = host
         self._port = port
-        self._ready = ready
+        self._not_ready = not_ready
         self._allowed_hosts = allowed_hosts
         self._trusted = trusted_proxies
         self._docs_url = docs_url
         self._bodies = BodyReader(limits)
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._probe = WriteProbe(store)
-        self._page = metrics.Page(store, shared_metrics)
+        self._page = page
         self._log = RequestLog(traces)  # of POST requests only; probes and scrapes are not logged
         console = pages.load(service.base_url)
         self._routes: dict[str, Callable[[], Awaitable[Reply]] | Reply] = {
@@ -159,7 +159,8 @@ class Plane:
 
     async def _readyz(self) -> Reply:
         """Ready means that every process runs and the store commits writes. Otherwise tokens and events are refused."""
-        reason = self._ready() or await self._probe.problem()
+        problem = await self._probe.problem()
+        reason = self._not_ready() or problem
         if reason:
             return json(503, {"status": "not ready", "because": reason}, ("retry-after", "1"))
         return json(200, {"status": "ready"})
