@@ -65,7 +65,7 @@ class Attempts:
     def send(self, claim: Claim) -> None:
         """Send the attempt of a claim, or finish it as not sent if the worker stops."""
         if self.draining:
-            self._not_sent(Result(claim, self._now(), sent=False))
+            self._not_sent(Result(claim, self._now(), detail="not sent: the service was stopping", sent=False))
             return
         try:
             request = self._requests.build(claim)

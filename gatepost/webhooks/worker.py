@@ -130,8 +130,11 @@ class Worker:
     # --- cycles of settling and claiming
 
     async def _deliver(self, finished: list[FinishedAttempt]) -> None:
-        """Run one cycle after the other. All attempts to one endpoint are settled here, in order."""
-        while not (self._attempts.draining and not finished and not self._attempts.in_flight):
+        """Run one cycle after the other. All attempts to one endpoint are settled here, in order.
+
+        A cycle that was running when draining began may still claim attempts that are to be settled here.
+        """
+        while not (self._attempts.draining and not finished and not self._attempts.in_flight and not self._cycles):
             now = self._now()
             if self._claims_unknown and not self._cycles:
                 await self._as_cycle(self._until_available("unknown claims", self._release_unknown_claims))
@@ -163,7 +166,7 @@ class Worker:
             await work
         finally:
             self._cycles -= 1
-            if self._claims_unknown:
+            if self._claims_unknown or self._attempts.draining:
                 self._attempts.changed.set()
 
     async def _wait(self, now: int) -> None:

@@ -102,9 +102,12 @@ class Post:
         self.account = made.account
         self.published = 0
         for path in ("a", "b"):
-            body = {"url": f"{url}/{path}", "max_in_flight": 64, "timeout": 30, "retry_schedule": [1] * 24}
-            endpoint = self._define(define_endpoint.define, body)
-            self._define(define_subscription.define, {"endpoint_id": endpoint["id"], "events": ["*"]})
+            self.add_endpoint(f"{url}/{path}")
+
+    def add_endpoint(self, url: str) -> None:
+        body = {"url": url, "max_in_flight": 64, "timeout": 30, "retry_schedule": [1] * 24}
+        endpoint = self._define(define_endpoint.define, body)
+        self._define(define_subscription.define, {"endpoint_id": endpoint["id"], "events": ["*"]})
 
     def _define(self, how: Any, body: dict[str, Any]) -> dict[str, Any]:
         def unit(tx: Any) -> dict[str, Any]:
@@ -235,6 +238,41 @@ def test_the_stores_answers_are_lost(settings: Settings) -> None:
         assert post.check(found.requests) == 0
         given_back = post.select("SELECT count(*) FROM attempts WHERE outcome = 'not_sent'")[0][0]
         assert given_back == sum(lost) > 0
+
+
+def test_a_claim_that_is_committed_while_the_worker_stops(settings: Settings) -> None:
+    """It is recorded as not sent by this worker, so no other one has to guess what happened to it."""
+
+    async def work(post: Post) -> None:
+        store, claimed, stopping = post.opened.store, asyncio.Event(), asyncio.Event()
+        run = store.run
+
+        async def slow(unit: Any, **how: Any) -> Any:
+            done = await run(unit, **how)
+            if isinstance(done, Cycle) and done.claimed.claims:
+                claimed.set()
+                await stopping.wait()
+                await asyncio.sleep(0.1)  # the other loops of the worker have nothing to do
+            return done
+
+        store.run = slow  # type: ignore[assignment, method-assign]
+        working = asyncio.create_task(Worker(store, post.opened.service, "here").run(stopping))
+        await asyncio.to_thread(post.publish, 5)
+        await claimed.wait()
+        stopping.set()
+        await working
+        store.run = run  # type: ignore[method-assign]
+
+    with posting(settings) as (post, found):
+        for number in range(8):  # so that some of them are settled by another loop than the one that claims
+            post.add_endpoint(f"{found.url}/{number}")
+        asyncio.run(work(post))
+        assert found.requests == []
+        assert post.select("SELECT count(*) FROM queue WHERE worker IS NOT NULL") == [(0,)]
+        outcomes = post.select("SELECT outcome, count(*) FROM attempts GROUP BY outcome")
+        assert [outcome for outcome, _ in outcomes] == ["not_sent"]
+        details = post.select("SELECT document FROM attempts")
+        assert all("the service was stopping" in document for (document,) in details)
 
 
 SENT = "sent, not answered"
