@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.waiting import LIMIT, wait_until
+from tests.waiting import LIMIT
 
 Header = tuple[str, bytes | str | None]
 
@@ -116,12 +116,6 @@ def running() -> Iterator[MockCluster]:
     finally:
         library.rd_kafka_mock_cluster_destroy(handle)
         library.rd_kafka_destroy(client)
-
-
-def wait_for_commit(cluster: Cluster, topic: str) -> None:
-    """Wait until the group has committed, in Kafka, that it has read everything."""
-    ends = {number: end for number, end in cluster.ends(topic).items() if end}
-    wait_until(lambda: cluster.committed(topic) == ends, "the offsets in Kafka")
 
 
 # --- librdkafka
