@@ -52,6 +52,7 @@ FIXED: dict[str, Any] = {
     "log_level": 0,  # errors are reported to error_cb
 }
 _CONNECTION = ("bootstrap.servers", "group.id", "error_cb")
+_OUTAGES = (KafkaException, BadSetting, OSError, UnicodeDecodeError)  # including a file that cannot be read
 _NO_BROKER = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the client's own errors have such names)
 _OUT_OF_RANGE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 (the same)
 
@@ -110,6 +111,22 @@ def read_properties(file: Path) -> dict[str, str]:
     return found
 
 
+def problem(topics: KafkaTopics, config: str) -> str:
+    """Why the topics cannot be read, or "" if they can."""
+    errors: list[str] = []
+    try:
+        consumer = Consumer(configuration(topics, config) | {"error_cb": lambda error: errors.append(error.str())})
+        try:
+            known = consumer.list_topics(timeout=REQUEST_TIMEOUT).topics
+        finally:
+            consumer.poll(0)  # reports why a connection failed
+            consumer.close()
+    except _OUTAGES as error:
+        return errors[0] if errors else _text(error)
+    missing = [topic for topic in topics.topics if topic not in known]
+    return f"there is no topic {', '.join(missing)}, or it may not be read" if missing else ""
+
+
 class Reader:
     """Reads the topics in one process, and joins the group again after an outage."""
 
@@ -131,7 +148,7 @@ class Reader:
                 self._read_as_member()
             except Unavailable as error:
                 self._warn("events from Kafka wait for the store", str(error))
-            except (KafkaException, BadSetting, OSError, ValueError) as error:
+            except _OUTAGES as error:
                 self._warn("cannot read from Kafka", _text(error))
             except Exception:  # noqa: BLE001 (what was not committed is read again)
                 log.exception("reading from Kafka failed", topics=self._topics.topics)

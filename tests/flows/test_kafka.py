@@ -1,37 +1,40 @@
 """Publishing from Kafka: once, with the offsets in the same commit, and what cannot be published on record."""
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from gatepost import accounts, settings
-from gatepost.accounts import lookup
+from gatepost import settings
 from gatepost.core import logging
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.ingest import kafka as bus
 from gatepost.ingest import kafka_offsets, message
-from gatepost.ingest.kafka_offsets import Partition
-from gatepost.ledger import search
-from gatepost.ledger.entries import Entry
 from gatepost.ledger.publishable import Event
-from gatepost.oauth import account_admin
-from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.settings import KafkaTopics
 from gatepost.webhooks import publish
 from tests import kafka, service
-from tests.kafka import Cluster, MockCluster
+from tests.kafka import MockCluster
+from tests.kafka_consumer import (
+    consuming,
+    entries,
+    event,
+    numbers,
+    offsets,
+    opening,
+    refusals,
+    set_offset,
+    wait_until_read,
+)
 from tests.receiver import receiver
 from tests.service import Client, Service
 from tests.waiting import LIMIT, LIMIT_MS, wait_until
@@ -49,10 +52,7 @@ def cluster() -> Iterator[MockCluster]:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Runtime]:
-    """A store without a service, with the account acme, for tests that read from Kafka in this process."""
-    found = app.open_for_start(settings.load({}, service.environment(tmp_path / "data", "")))
-    found.store.run_now(lambda tx: account_admin.create(tx, found.service, "acme", {}))
-    with closing(found.store):
+    with opening(tmp_path / "data") as found:
         yield found
 
 
@@ -76,60 +76,6 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         logging.log, "warning", lambda what, **more: found.append(f"{what}: {more.get('error')}"), raising=False
     )
     return found
-
-
-@contextmanager
-def consuming(opened: Runtime, servers: str, *topics: str, config: str = "", traces: Any = None) -> Iterator[None]:
-    """Reads in a thread, which must end when `stopping` is set."""
-    loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
-    source = KafkaTopics(servers, list(topics), topics[-1])
-    work = bus.consume(opened.store, source, config, stopping, traces)
-    thread = threading.Thread(target=loop.run_until_complete, args=(work,))
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stopping.set)
-        thread.join(LIMIT)
-        assert not thread.is_alive()
-        loop.close()
-
-
-def event(number: int, account: Any = "acme", **members: Any) -> dict[str, Any]:
-    return {"account": account, "type": "invoice.paid", "data": {"number": number}} | members
-
-
-def entries(opened: Runtime, account: str, type_: str = "invoice.paid") -> list[Entry]:
-    found = opened.store.read_now(lambda tx: lookup.named(tx, account))
-    return list(search.oldest(opened.store, found.id, search.EntryFilter((type_,))))
-
-
-def numbers(opened: Runtime, account: str = "acme") -> list[int]:
-    return [json.loads(entry.data or "")["number"] for entry in entries(opened, account)]
-
-
-def refusals(opened: Runtime, topic: str) -> list[dict[str, Any]]:
-    found = [json.loads(each.data or "") for each in entries(opened, accounts.OPERATOR, "webhook.event.refused")]
-    return [each for each in found if each["topic"] == topic]
-
-
-def offsets(opened: Runtime, topic: str) -> dict[int, int]:
-    """The offsets in the store."""
-    found = opened.store.read_now(lambda tx: kafka_offsets.load(tx, topic))
-    return {partition.number: offset for partition, offset in found.items() if partition.topic == topic}
-
-
-def set_offset(opened: Runtime, topic: str, expected: int | None, following: int) -> None:
-    """Advance the offset of partition 0, as another consumer does."""
-    partition = Partition(topic, 0)
-    assert opened.store.run_now(lambda tx: kafka_offsets.advance(tx, topic, partition, expected, following))
-
-
-def wait_until_read(opened: Runtime, cluster: Cluster, topic: str) -> None:
-    """Wait until the store has the end of each partition."""
-    ends = {number: end for number, end in cluster.ends(topic).items() if end}
-    wait_until(lambda: offsets(opened, topic) == ends, "every message to be read")
 
 
 def log_lines(directory: Path) -> list[dict[str, Any]]:
@@ -163,6 +109,8 @@ def test_a_message_becomes_an_entry_and_is_delivered(cluster: MockCluster, topic
         assert [(entry.actor, entry.matched) for entry in found] == [("kafka", 1)] * 4
         assert {request.headers["webhook-id"] for request in requests} == {entry.name for entry in found}
         assert sorted(json.loads(request.body)["data"]["number"] for request in requests) == [1, 2, 3, 4]
+        [checked] = [check for check in running.cli_json("doctor") if check["check"] == "bus"]
+        assert (checked["status"], checked["found"]) == ("ok", f"Kafka has {topic}, read by the group {topic}")
         assert running.stop() == 0
     assert sum(cluster.committed(topic).values()) == 4, "a process that ends passes on what it has read"
     assert [each["event"] for each in log_lines(directory) if each["level"] in ("warning", "error")] == []
@@ -265,18 +213,6 @@ def test_killed_around_the_commit(
     assert sorted(numbers(opened)) == list(range(100))
 
 
-def test_delivery_processes_killed(cluster: MockCluster, topic: str, tmp_path: Path, config: str) -> None:
-    with service.running(tmp_path / "data", bus=cluster.url(topic), bus_config=config) as running:
-        running.account("acme")
-        for start in range(0, 600, 200):
-            cluster.publish(topic, *(event(number) for number in range(start, start + 200)))
-            wait_until(lambda start=start: len(numbers(running.opened)) > start, "some of them")  # type: ignore[misc]
-            for process in running.delivery_processes():
-                os.kill(process, signal.SIGKILL)
-        wait_until_read(running.opened, cluster, topic)
-        assert sorted(numbers(running.opened)) == list(range(600))
-
-
 def test_consumers_come_and_go(opened: Runtime, cluster: MockCluster, topic: str, config: str) -> None:
     def some(start: int) -> None:
         cluster.publish(topic, *(event(number) for number in range(start, start + 100)))
@@ -330,23 +266,23 @@ def test_a_topic_that_was_created_again(opened: Runtime, cluster: MockCluster, t
 # --- what cannot be published
 
 
-def test_poison_is_recorded_once_and_not_looped(cluster: MockCluster, topic: str, tmp_path: Path) -> None:
-    directory = tmp_path / "data"
-    with service.running(directory, bus=cluster.url(topic)) as running:
-        running.account("acme")
-        cluster.publish(topic, event(0, id="taken"), b"poison", None, event(1, "nobody"), partition=0)
-        cluster.publish(topic, event(9, id="taken"), event(1), event(1, data="x" * 600_000), partition=0)
-        cluster.publish(topic, b"avro", headers=[("content-type", "application/cloudevents+avro")], partition=0)
-        cluster.publish(topic, event(2), partition=0)
-        wait_until_read(running.opened, cluster, topic)
-        assert numbers(running.opened) == [0, 1, 2]
-        found = {each["offset"]: each["error"] for each in refusals(running.opened, topic)}
-        invalid = "invalid_request"
-        assert found == {
-            1: invalid, 2: invalid, 3: "not_found", 4: "conflict", 6: "request_too_large", 7: "unsupported_media_type"
-        }  # fmt: skip
-        assert running.stop() == 0
-    reported = [each["offset"] for each in log_lines(directory) if each["event"] == "message refused"]
+def test_poison_is_recorded_once_and_not_looped(
+    opened: Runtime, cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[int] = []
+    monkeypatch.setattr(logging.log, "error", lambda what, **more: reported.append(more["offset"]), raising=False)
+    cluster.publish(topic, event(0, id="taken"), b"poison", None, event(1, "nobody"), partition=0)
+    cluster.publish(topic, event(9, id="taken"), event(1), event(1, data="x" * 600_000), partition=0)
+    cluster.publish(topic, b"avro", headers=[("content-type", "application/cloudevents+avro")], partition=0)
+    cluster.publish(topic, event(2), partition=0)
+    with consuming(opened, cluster.servers, topic):
+        wait_until_read(opened, cluster, topic)
+    assert numbers(opened) == [0, 1, 2]
+    found = {each["offset"]: each["error"] for each in refusals(opened, topic)}
+    invalid = "invalid_request"
+    assert found == {
+        1: invalid, 2: invalid, 3: "not_found", 4: "conflict", 6: "request_too_large", 7: "unsupported_media_type"
+    }  # fmt: skip
     assert reported == list(found)
 
 
@@ -423,6 +359,25 @@ def test_the_store_is_away(cluster: MockCluster, topic: str, tmp_path: Path, con
         wait_until_read(running.opened, cluster, topic)
         assert numbers(running.opened) == list(range(300))
         assert len(waiting()) == 1
+
+
+def test_the_store_is_away_when_partitions_are_assigned(
+    opened: Runtime, cluster: MockCluster, topic: str, config: str, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    load, calls = kafka_offsets.load, []
+
+    def failing_at_first(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise Unavailable("away")
+        return load(*arguments)
+
+    monkeypatch.setattr(kafka_offsets, "load", failing_at_first)
+    cluster.publish(topic, *map(event, range(5)))
+    with consuming(opened, cluster.servers, topic, config=config):
+        wait_until(lambda: len(numbers(opened)) == 5, "all of them")
+    assert sorted(numbers(opened)) == list(range(5))
+    assert warnings == ["events from Kafka wait for the store: away"]
 
 
 def test_kafka_goes_and_comes_back(tmp_path: Path, opened: Runtime, warnings: list[str]) -> None:
@@ -519,3 +474,11 @@ def test_a_property_that_does_not_exist(opened: Runtime, config: str, warnings: 
     with consuming(opened, "127.0.0.1:1", "nothing", config=config):
         wait_until(lambda: bool(warnings), "the warning")
     assert warnings == ['cannot read from Kafka: No such configuration property: "sasl.pasword"']
+
+
+def test_what_is_wrong_with_the_topics(cluster: MockCluster, topic: str, config: str) -> None:
+    assert bus.problem(KafkaTopics(cluster.servers, [topic], "any"), "") == ""
+    assert bus.problem(KafkaTopics(cluster.servers, [topic, "none"], "any"), "").startswith("there is no topic none,")
+    assert "Connection refused" in bus.problem(KafkaTopics("127.0.0.1:1", [topic], "any"), "")
+    Path(config).write_text("x")
+    assert bus.problem(KafkaTopics(cluster.servers, [topic], "any"), config).startswith("bus_config: line 1 of")
