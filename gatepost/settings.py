@@ -258,8 +258,6 @@ def _check_nats(settings: Settings) -> None:
 
 
 def _check_bus(settings: Settings) -> None:
-    if settings.bus_config and not Path(settings.bus_config).is_file():
-        raise BadSetting(f"bus_config: the file {settings.bus_config} does not exist")
     if settings.bus_config and not settings.bus:
         raise BadSetting("bus: required with bus_config, such as kafka://host:9092/topic")
     if not settings.bus:

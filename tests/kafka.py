@@ -50,15 +50,12 @@ class Cluster:
                 for number in partitions
             }
 
-    def committed(self, topic: str) -> dict[int, int]:
+    def committed(self, topic: str, group: str = "") -> dict[int, int]:
         """The offsets that the group has committed in Kafka, without partitions that have none."""
         partitions = [TopicPartition(topic, number) for number in self.ends(topic)]
-        with self._consumer(topic) as consumer:
-            return {
-                each.partition: each.offset
-                for each in consumer.committed(partitions, timeout=LIMIT)
-                if each.offset >= 0
-            }
+        with self._consumer(group or topic) as consumer:
+            committed = consumer.committed(partitions, timeout=LIMIT)
+        return {each.partition: each.offset for each in committed if each.offset >= 0}
 
     def commit(self, topic: str, offsets: dict[int, int]) -> None:
         """Commit offsets for the group, as an operator's tool does."""

@@ -52,7 +52,7 @@ FIXED: dict[str, Any] = {
     "log_level": 0,  # errors are reported to error_cb
 }
 _CONNECTION = ("bootstrap.servers", "group.id", "error_cb")
-_OUTAGES = (KafkaException, BadSetting, OSError, UnicodeDecodeError)  # including a file that cannot be read
+_OUTAGES = (KafkaException, BadSetting)
 _NO_BROKER = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the client's own errors have such names)
 _OUT_OF_RANGE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 (the same)
 
@@ -100,8 +100,12 @@ def configuration(topics: KafkaTopics, config: str) -> dict[str, Any]:
 
 def read_properties(file: Path) -> dict[str, str]:
     """Read lines `name=value`. Empty lines and lines that begin with # are ignored."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(f"bus_config: cannot read {file}: {error}") from None
     found = {}
-    for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -202,6 +206,10 @@ class Reader:
                 for partition, offset in self._next.items()
             ]
         )
+        stored = [TopicPartition(*each, offset) for each, offset in self._next.items() if offset is not None]
+        with contextlib.suppress(KafkaException):  # the group is rebalanced again
+            if stored:  # a process that crashed may not have passed them on
+                consumer.commit(offsets=stored, asynchronous=True)
 
     def _on_error(self, error: KafkaError) -> None:
         """The client reconnects by itself. It reports each connection, and then that none is left."""

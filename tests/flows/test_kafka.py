@@ -23,6 +23,7 @@ from gatepost.run.app import Runtime
 from gatepost.settings import KafkaTopics
 from gatepost.webhooks import publish
 from tests import kafka, service
+from tests.docs.pages import HOW_TO, first_column
 from tests.kafka import MockCluster
 from tests.kafka_consumer import (
     consuming,
@@ -449,10 +450,10 @@ def test_the_extra_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_file_of_properties(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
-    with pytest.raises(BadSetting, match=r"^bus_config: the file .* does not exist"):
-        settings.load({"bus": "kafka://a/events", "bus_config": str(file)}, {})
-    source = settings.load({"bus": "kafka://a/events"}, {}).kafka
+    source = settings.load({"bus": "kafka://a/events", "bus_config": str(file)}, {}).kafka
     assert source is not None
+    with pytest.raises(BadSetting, match=r"^bus_config: cannot read .* No such file"):
+        bus.configuration(source, str(file))
     file.write_text("# credentials\n\nsasl.username = gatepost\nsasl.password=a=b#c\nsession.timeout.ms=6000\n")
     with pytest.raises(BadSetting, match=r"^bus: required with bus_config"):
         settings.load({"bus_config": str(file)}, {})
@@ -482,3 +483,10 @@ def test_what_is_wrong_with_the_topics(cluster: MockCluster, topic: str, config:
     assert "Connection refused" in bus.problem(KafkaTopics("127.0.0.1:1", [topic], "any"), "")
     Path(config).write_text("x")
     assert bus.problem(KafkaTopics(cluster.servers, [topic], "any"), config).startswith("bus_config: line 1 of")
+
+
+def test_the_page_has_the_numbers_of_the_code() -> None:
+    page = HOW_TO / "publish-from-kafka.md"
+    assert first_column(page, "member", "value") == list(message.MEMBERS)
+    assert f"after {bus.DEFAULTS['session.timeout.ms'] // 1000} seconds" in page.read_text()
+    assert f"at most {bus.BATCH} messages at a time" in page.read_text()
