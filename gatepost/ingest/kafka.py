@@ -189,7 +189,6 @@ class Reader:
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         self._position(consumer, [Partition(each.topic, each.partition) for each in assigned])
         log.info("reading events from Kafka", group=self._topics.group, partitions=len(assigned))
-        self._failures = 0
         self._logged.clear()
 
     def _on_revoke(self, _consumer: Consumer, revoked: list[TopicPartition]) -> None:
@@ -251,34 +250,23 @@ class Reader:
 
     def _publish(self, consumer: Consumer, batch: list[Received]) -> None:
         while batch and not self.stopping.is_set():
-            try:
-                batch = batch[self._settle(consumer, batch, publish_some) :]
-            except (Unavailable, _Fenced):
-                raise
-            except Exception:  # noqa: BLE001 (an error in one message must not stop the others)
-                log.exception("messages from Kafka could not be published", messages=len(batch))
-                while batch and self._settle_alone(consumer, batch[0]):
-                    batch = batch[1:]
+            done = self._settle(consumer, batch, publish_some)
+            batch = batch[done:]
+            while not done and batch and self._settle_alone(consumer, batch[0]):
+                batch = batch[1:]
 
     def _settle_alone(self, consumer: Consumer, received: Received) -> bool:
         """Publish one message, or refuse it after MAX_TRIES internal errors. False if the process stops before that."""
-        for number in range(MAX_TRIES):
-            if self.stopping.is_set():
-                return False
-            try:
-                self._settle(consumer, [received], publish_some)
-            except (Unavailable, _Fenced):
-                raise
-            except Exception:  # noqa: BLE001 (it is refused in the end)
-                if number:
-                    self.stopping.wait(RETRY_PAUSES[0])
-            else:
-                return True
-        self._settle(consumer, [received], refuse_all)
+        for _ in range(MAX_TRIES):
+            if self.stopping.is_set() or self._settle(consumer, [received], publish_some):
+                return not self.stopping.is_set()
+            self.stopping.wait(RETRY_PAUSES[0])
+        if not self._settle(consumer, [received], refuse_all):
+            raise RuntimeError("a refusal could not be recorded")
         return True
 
     def _settle(self, consumer: Consumer, batch: list[Received], work: Unit) -> int:
-        """Publish messages and advance the offsets in one commit. Returns the number of messages."""
+        """Publish messages and advance the offsets in one commit. Returns the number of messages, 0 after an error."""
         expected = dict(self._next)  # the unit may run on after this thread stopped waiting, when other offsets apply
 
         def unit(tx: Tx) -> tuple[list[Refusal | Published], dict[Partition, int]]:
@@ -288,7 +276,13 @@ class Reader:
                 self._advance(tx, partition, expected[partition], offset)
             return outcomes, following
 
-        outcomes, following = self._store.run_now(unit)
+        try:
+            outcomes, following = self._store.run_now(unit)
+        except (Unavailable, _Fenced):
+            raise
+        except Exception:  # noqa: BLE001 (an error in one message must not stop the others)
+            log.exception("messages from Kafka could not be published", messages=len(batch))
+            return 0
         self._failures = 0
         self._logged.clear()
         self._next.update(following)
