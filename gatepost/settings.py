@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -21,6 +21,22 @@ from gatepost.oauth.shared_resources import SharedResource
 PREFIX = "GATEPOST_"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 (only compared with)
+
+
+_SERVER = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+_KAFKA_NAME = r"[A-Za-z0-9._-]{1,249}"
+_KAFKA = re.compile(
+    rf"kafka://(?P<servers>{_SERVER}(,{_SERVER})*)/(?P<topics>{_KAFKA_NAME}(,{_KAFKA_NAME})*)"
+    rf"(\?group=(?P<group>{_KAFKA_NAME}))?"
+)
+
+
+class KafkaTopics(NamedTuple):
+    """The topics of a Kafka cluster from which events are consumed, and the consumer group."""
+
+    servers: str
+    topics: list[str]
+    group: str
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     egress_ca: str = ""
     nats: str = ""
     nats_stream: str = "gatepost"
+    bus: str = ""
+    bus_config: str = ""
 
     @property
     def takes_events(self) -> bool:
@@ -82,6 +100,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def key_file(self) -> Path:
         return Path(self.master_key_file) if self.master_key_file else self.data_directory / "master.key"
+
+    @property
+    def kafka(self) -> KafkaTopics | None:
+        """The topics that `bus` names."""
+        parts = _KAFKA.fullmatch(self.bus)
+        return (
+            KafkaTopics(parts["servers"], parts["topics"].split(","), parts["group"] or "gatepost") if parts else None
+        )
 
     def __repr__(self) -> str:
         return f"Settings(issuer={self.issuer!r})"
@@ -177,6 +203,7 @@ def _check(settings: Settings) -> None:
     _check_base_url(settings.issuer)
     _check_networks(settings)
     _check_nats(settings)
+    _check_bus(settings)
     problem = shared_resources.problem(settings.shared_resources, settings.issuer)
     if problem:
         raise BadSetting(f"shared_resources: {problem}")
@@ -229,6 +256,20 @@ def _check_nats(settings: Settings) -> None:
             raise BadSetting("nats: must be nats://host:port or tls://host:port; separate several by commas")
     if find_spec("nats") is None:
         raise BadSetting("nats: NATS needs an extra; run: pip install 'gatepost[nats]'")
+
+
+def _check_bus(settings: Settings) -> None:
+    if settings.bus_config and not settings.bus:
+        raise BadSetting("bus: required with bus_config, such as kafka://host:9092/topic")
+    if not settings.bus:
+        return
+    if settings.kafka is None:
+        raise BadSetting(
+            "bus: must be kafka://host:port/topic or kafka://host:port/topic?group=name; separate several servers or "
+            "topics by commas, and write credentials to the file bus_config; the setting for NATS is nats"
+        )
+    if find_spec("confluent_kafka") is None:
+        raise BadSetting("bus: Kafka needs an extra; run: pip install 'gatepost[kafka]'")
 
 
 def _is_nats(server: str) -> bool:

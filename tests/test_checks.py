@@ -22,6 +22,7 @@ ISOLATION = "tests/flows/test_isolation_of_deliveries.py"
 DRAIN = "tests/flows/test_drain.py"
 LISTED = "tests/flows/test_deliveries_http.py"
 NATS = "tests/flows/test_nats.py"
+KAFKA = "tests/flows/test_kafka.py"
 UNITS = "tests/contract/test_deliveries.py"
 ENDINGS = "tests/contract/test_endings.py"
 REPLAYS = "tests/contract/test_replays.py"
@@ -160,6 +161,8 @@ GUARANTEES: dict[str, tuple[str, ...]] = {
         f"{NATS}::test_the_same_id_is_published_once",
         f"{NATS}::test_nothing_is_acknowledged_before_the_commit",
         f"{NATS}::test_poison_is_recorded_once_and_not_looped",
+        f"{KAFKA}::test_killed_around_the_commit",
+        f"{KAFKA}::test_poison_is_recorded_once_and_not_looped",
     ),
     "a lease that ends while the request still runs": (
         f"{UNITS}::test_a_lease_that_ran_out_is_an_interrupted_attempt",

@@ -38,7 +38,7 @@ _TIMEOUT = 5.0  # seconds: /readyz waits for the store
 @settings_options
 @json_option
 def doctor(config: str, data: str | None, database: str | None, as_json: bool) -> None:
-    """Check the settings and what they refer to: keys, store, disk, ports, clock."""
+    """Check the settings and what they refer to: keys, store, disk, bus, ports, clock."""
     show.checks(_checks(config, data, database), as_json=as_json)
 
 
@@ -55,6 +55,7 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
         yield _check_disk(settings.data_directory)
     yield _check_files()
     yield from _check_store(settings)
+    yield from _check_bus(settings)
     own = _identity(settings)
     yield _check_port("public port", settings.host, settings.port, own, "/oauth/jwks", _has_key_of)
     check = _check_port("operations port", settings.ops_host, settings.ops_port, own, "/healthz", _is_instance)
@@ -219,6 +220,22 @@ def _check_scopes(settings: Settings, store: Store) -> Iterator[Check]:
             elif resources.normal_form(scope.resource) != scope.resource:
                 found = f"{scope.resource!r} of {account.name} ({scope.name}) is not in normal form"
                 yield Check("scopes", "warning", found, "ask the account to redefine or retire it")
+
+
+# --- the bus
+
+
+def _check_bus(settings: Settings) -> Iterator[Check]:
+    if settings.kafka is None:
+        return
+    from gatepost.ingest import kafka  # noqa: PLC0415 (an extra that may not be installed)
+
+    topics = settings.kafka
+    if problem := kafka.problem(topics, settings.bus_config):
+        do = "check the servers, the topics and the permissions, and the properties in bus_config"
+        yield Check("bus", "problem", f"cannot read from Kafka: {problem}", do)
+    else:
+        yield Check("bus", "ok", f"Kafka has {', '.join(topics.topics)}, read by the group {topics.group}")
 
 
 # --- the ports

@@ -45,6 +45,7 @@ def commands() -> None:
 @click.option("--workers", type=int, help="Number of web processes.")
 @click.option("--deliverers", type=int, help="Number of delivery processes.")
 @click.option("--only", type=click.Choice(["web", "deliver"]), help="Run only the web or the delivery processes.")
+@click.option("--bus", help="Kafka topics to consume events from: kafka://host:port/topic.")
 @click.option("--dev", is_flag=True, default=None, help="Development mode: allow http and private receivers.")
 def serve(config: str, **flags: Any) -> None:
     """Run the service."""

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces (an extra): a span for each request, each NATS message and each delivery attempt.
+"""OpenTelemetry traces (an extra): a span for each request, each message and each delivery attempt.
 
 All attempts for an event are in one trace. Its id is derived from the event's id. So nothing has to be stored for it,
 and the span that published the event can link to attempts that another process makes, perhaps days later.
@@ -104,12 +104,13 @@ class Traces:
         return _end(span, published)
 
     def record_message(
-        self, headers: Mapping[str, str], stream: str, subject: str, published: Iterable[NewDelivery], error: str = ""
+        self, system: str, headers: Mapping[str, str], stream: str, subject: str, published: Iterable[NewDelivery],
+        error: str = "",
     ) -> None:  # fmt: skip
-        """Record a span for a message of a stream that was published or refused."""
+        """Record a span for a message of a stream or topic that was published or refused."""
         carrier = {name.lower(): value for name, value in headers.items() if len(value) <= _MAX_CONTEXT}
         span = self._start(f"process {stream}", SpanKind.CONSUMER, carrier)
-        span.set_attributes({"messaging.system": "nats", "messaging.destination.name": subject})
+        span.set_attributes({"messaging.system": system, "messaging.destination.name": subject})
         if error:
             _fail(span, error)
         _end(span, published)

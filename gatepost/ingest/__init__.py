@@ -1,1 +1,1 @@
-"""Sources of published events: HTTP and NATS."""
+"""Sources of published events: HTTP, NATS and Kafka."""

@@ -7,7 +7,6 @@ published once. A message that cannot be published is recorded once in the opera
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import nats.errors
@@ -17,25 +16,21 @@ from nats.aio.msg import Msg
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.core.logging import log
+from gatepost.ingest.message import MAX_TRIES, Message, Position, Unit, parts, publish_some, read, refuse_all
 from gatepost.ingest.nats_connection import CONSUMER, OUTAGES, connect, prepare_consumer
-from gatepost.ingest.nats_message import MAX_TRIES, Message, StreamPosition, publish_some, read, refuse_all
 from gatepost.store.interface import Store
-from gatepost.store.transaction import Tx
 from gatepost.webhooks.publish import Published
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 BATCH = 100  # messages requested at a time
-MAX_BYTES = 256 * 1024  # of messages parsed before other tasks run
 REQUEST_EXPIRES = 5.0  # seconds for which NATS keeps a request for messages
 SILENCE = REQUEST_EXPIRES + 5.0  # NATS responds to each request in time, if only to report that there are no messages
 STOP_TIMEOUT = 8.0  # seconds to finish the current work
 RETRY_PAUSES = (0.5, 1.0)  # seconds before the next try; the last one repeats
 
 _NO_MESSAGES = ("404", "408")  # statuses: there are no messages; none arrived before the request expired
-
-Unit = Callable[[Tx, list[Message]], list[Refusal | Published]]
 
 
 async def consume(
@@ -153,7 +148,7 @@ class _Reader:
     # --- publishing
 
     async def _publish(self, messages: list[Msg]) -> None:
-        for part in parts(messages):
+        for part in parts(messages, lambda message: len(message.data)):
             if self._stopping.is_set():
                 await _return(part)
                 continue
@@ -181,8 +176,8 @@ class _Reader:
             if isinstance(outcome, Published):
                 await received.raw.ack()
             else:
-                position = received.message.position
-                log.error("message refused", stream=position.stream, sequence=position.sequence, error=outcome.detail)
+                sequence = received.message.position.number
+                log.error("message refused", stream=self._stream, sequence=sequence, error=outcome.detail)
                 await received.raw.term()
         return len(outcomes)
 
@@ -190,8 +185,8 @@ class _Reader:
         if self._traces is None:
             return
         error, deliveries = (outcome.code, []) if isinstance(outcome, Refusal) else ("", outcome.created)
-        headers, subject = received.raw.headers or {}, received.message.subject
-        self._traces.record_message(headers, self._stream, subject, deliveries, error)
+        headers, subject = received.raw.headers or {}, received.message.position.details["subject"]
+        self._traces.record_message("nats", headers, self._stream, subject, deliveries, error)
 
     async def _settle_each(self, batch: list[Received], unit: Unit) -> int:
         """Settle messages one by one, so that only those that cannot be published are retried, MAX_TRIES times."""
@@ -205,25 +200,13 @@ class _Reader:
         return len(batch)
 
 
-def parts(messages: list[Msg]) -> Iterator[list[Msg]]:
-    """Split messages into parts of at most MAX_BYTES, or one message."""
-    part: list[Msg] = []
-    size = 0
-    for message in messages:
-        if part and size + len(message.data) > MAX_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(message)
-        size += len(message.data)
-    if part:
-        yield part
-
-
 def _parse(raw: Msg) -> Message:
     metadata = raw.metadata
-    position = StreamPosition(metadata.stream, metadata.sequence.stream, clock.milliseconds(metadata.timestamp))
+    stream, sequence = metadata.stream, metadata.sequence.stream
     subject = "".join(char if char.isprintable() else "�" for char in raw.subject)
-    return read(position, subject, raw.headers or {}, raw.data)
+    details = {"stream": stream, "sequence": sequence, "subject": subject[:256]}
+    position = Position("nats", stream, sequence, clock.milliseconds(metadata.timestamp), details)
+    return read(position, raw.data, (raw.headers or {}).get("Nats-Msg-Id"))
 
 
 async def _redeliver_later(batch: list[Received]) -> None:

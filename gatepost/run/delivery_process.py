@@ -1,4 +1,4 @@
-"""A delivery process: the worker, and the consumer of events from NATS."""
+"""A delivery process: the worker, and the consumers of events from NATS and Kafka."""
 
 import asyncio
 import contextlib
@@ -31,6 +31,10 @@ async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Tra
         from gatepost.ingest import nats  # noqa: PLC0415 (an extra that may not be installed)
 
         work.append(nats.consume(store, settings.nats, settings.nats_stream, stopping, traces))
+    if settings.kafka:
+        from gatepost.ingest import kafka  # noqa: PLC0415 (an extra that may not be installed)
+
+        work.append(kafka.consume(store, settings.kafka, settings.bus_config, stopping, traces))
     reporting = asyncio.create_task(_report(worker.chores))
     try:
         await asyncio.gather(*work)

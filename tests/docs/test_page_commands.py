@@ -206,6 +206,10 @@ def test_the_nats_guide_works(reader: Reader) -> None:
     reader.run(HOW_TO / "publish-from-nats.md")
 
 
+def test_the_kafka_guide_works(reader: Reader) -> None:
+    reader.run(HOW_TO / "publish-from-kafka.md")
+
+
 def test_publishing_in_a_transaction_works(postgres_server: postgres.Server, tmp_path: Path) -> None:
     """Run the SQL and the Python of the page with a role that has only the documented permissions."""
     page = HOW_TO / "publish-events.md"

@@ -12,7 +12,7 @@ import pytest
 from gatepost import accounts, settings
 from gatepost.core import clock, ids, secret_rotation, webhook_signature
 from gatepost.egress import address_guard
-from gatepost.ingest import http
+from gatepost.ingest import cloudevents, http
 from gatepost.ledger import entries, publishable
 from gatepost.verify import TOLERANCE
 from gatepost.web import deliveries as web_deliveries
@@ -57,7 +57,7 @@ def test_members() -> None:
     shown = tables(WEBHOOKS, "member", "value", "default", "meaning")
     known = (endpoints.MEMBERS, subscriptions.MEMBERS, subscriptions.REPLAY_MEMBERS)
     assert shown == [list(table.request) for table in known]
-    assert first_column(WEBHOOKS, "attribute", "value") == list(http._CHECKS)
+    assert first_column(WEBHOOKS, "attribute", "value") == list(cloudevents._CHECKS)
     assert first_column(WEBHOOKS, "content type", "body")[-1] == http.BATCH
     assert set(first_column(WEBHOOKS, "parameter", "value")) == set(web_deliveries.PARAMETERS)
 

@@ -21,8 +21,8 @@ from gatepost import accounts, settings
 from gatepost.accounts import lookup
 from gatepost.core import logging
 from gatepost.core.errors import BadSetting
+from gatepost.ingest import message, nats_connection
 from gatepost.ingest import nats as bus
-from gatepost.ingest import nats_connection, nats_message
 from gatepost.ingest.nats_connection import CONSUMER
 from gatepost.ledger import publishable as rules
 from gatepost.ledger import search
@@ -224,11 +224,11 @@ def test_an_answer_that_is_lost(opened: Runtime, server: Server, stream: str, mo
     lost: list[int] = []
 
     def losing(answer: Callable[[Msg], Any]) -> Callable[[Msg], Any]:
-        async def act(message: Msg) -> None:
-            if message.metadata.num_delivered > 1:
-                await answer(message)
+        async def act(raw: Msg) -> None:
+            if raw.metadata.num_delivered > 1:
+                await answer(raw)
             else:
-                lost.append(message.metadata.sequence.stream)
+                lost.append(raw.metadata.sequence.stream)
 
         return act
 
@@ -369,21 +369,21 @@ def test_a_defect_keeps_back_one_message_and_not_for_ever(
     assert (refused["error"], refused["sequence"]) == ("server_error", 4)
     found = server.consumer(stream, CONSUMER).delivered
     assert found is not None
-    assert found.consumer_seq == 6 + nats_message.MAX_TRIES - 1
+    assert found.consumer_seq == 6 + message.MAX_TRIES - 1
 
 
 def test_a_commit_takes_no_more_than_enough(
     opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats_message, "MAX_NEW_DELIVERIES", 0)
-    monkeypatch.setattr(bus, "MAX_BYTES", 1000)
+    monkeypatch.setattr(message, "MAX_NEW_DELIVERIES", 0)
+    monkeypatch.setattr(message, "MAX_BYTES", 1000)
     sizes: list[int] = []
 
-    def counted(tx: Any, messages: list[nats_message.Message]) -> Any:
+    def counted(tx: Any, messages: list[message.Message]) -> Any:
         sizes.append(len(messages))
         return bus_publish_some(tx, messages)
 
-    bus_publish_some = nats_message.publish_some
+    bus_publish_some = message.publish_some
     monkeypatch.setattr(bus, "publish_some", counted)
     server.publish(stream, *(event(number, data={"number": number, "x": "x" * 400}) for number in range(10)))
     with consuming(opened, server.url, stream):
@@ -526,7 +526,7 @@ def test_the_page_is_true(tmp_path: Path) -> None:
     page = HOW_TO / "publish-from-nats.md"
     permissions = tmp_path / "nats.conf"
     permissions.write_text(next(text for text in blocks(page, "text") if "authorization" in text))
-    [result], [message], [program] = blocks(page, "toml"), blocks(page, "json"), blocks(page, "python")
+    [result], [published], [program] = blocks(page, "toml"), blocks(page, "json"), blocks(page, "python")
     with server_of.running("-c", str(permissions)) as server:
         here = f"127.0.0.1:{server.port}"
         admin = f"nats://admin:change-me-as-well@{here}"
@@ -534,7 +534,7 @@ def test_the_page_is_true(tmp_path: Path) -> None:
         made = api.StreamConfig(name=wanted["nats_stream"], subjects=["events.>"])
         server.talk(lambda streams: streams.add_stream(made), url=admin)
         with service.running(tmp_path / "data", **wanted) as running:
-            server.talk(lambda streams: streams.publish("events.any", message.encode()), url=admin)
+            server.talk(lambda streams: streams.publish("events.any", published.encode()), url=admin)
             exec(compile(program.replace("nats.example.com:4222", here), page.name, "exec"), {"__name__": "page"})
             server.talk(lambda streams: streams.publish("events.any", b"poison"), url=admin)
             wait_for_answers(server, "events", admin)
@@ -543,5 +543,5 @@ def test_the_page_is_true(tmp_path: Path) -> None:
             [command] = blocks(page, "sh")
             listed = running.cli(*command.split()[1:]).stdout
             assert "webhook.event.refused" in listed
-    assert first_column(page, "member", "value") == list(nats_message._MEMBERS)
+    assert first_column(page, "member", "value") == list(message.MEMBERS)
     assert f"after {nats_connection.ACK_WAIT:.0f} seconds" in page.read_text()

@@ -93,8 +93,11 @@ class TestPrecedence:
             "egress_ca": __file__,
             "nats": "nats://bus.example:4222",
             "nats_stream": "events",
+            "bus": "kafka://bus.example:9092/events",
+            "bus_config": __file__,
         }  # fmt: skip
-        found = getattr(load({}, {f"GATEPOST_{name.upper()}": texts[name]}), name)
+        needed = {"GATEPOST_BUS": texts["bus"]} if name == "bus_config" else {}
+        found = getattr(load({}, needed | {f"GATEPOST_{name.upper()}": texts[name]}), name)
         expected = {"port": 81, "ops_port": 82, "workers": 2, "deliverers": 3, "dev": True,
                     "shared_resources": {"https://b": SharedResource(["s"])},
                     "trusted_proxies": ["10.0.0.0/8"], "max_requests_per_address": 20,

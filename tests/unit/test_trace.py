@@ -93,8 +93,8 @@ def test_only_our_own_failures_are_errors(seen: Seen, status: int, code: StatusC
 
 
 def test_a_message_is_a_child_of_its_publishers_span(seen: Seen) -> None:
-    seen.traces.record_message({"Traceparent": PARENT}, "events", "events.shop", [(EVENT, DELIVERY)])
-    seen.traces.record_message({}, "events", "events.shop", [], "not_found")
+    seen.traces.record_message("nats", {"Traceparent": PARENT}, "events", "events.shop", [(EVENT, DELIVERY)])
+    seen.traces.record_message("nats", {}, "events", "events.shop", [], "not_found")
     good, bad = seen.spans
     assert good.name == "process events"
     assert good.parent is not None

@@ -1,8 +1,8 @@
-"""A message of a NATS stream: how an event is read from it, and how it is published or refused."""
+"""A message of NATS or Kafka: how an event is read from it, and how it is published or refused."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from gatepost.accounts import OPERATOR, lookup
 from gatepost.core import ids
@@ -17,61 +17,85 @@ from gatepost.store.transaction import Tx
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Earlier, Published
 
+T = TypeVar("T")
+
 MAX_BODY = 2 * MAX_DATA  # data may contain escapes and spaces that are not kept
+MAX_BYTES = 256 * 1024  # of messages in one commit, unless a single message has more
 MAX_NEW_DELIVERIES = 500  # in one commit, unless a single event creates more
 MAX_TRIES = 5  # for a message that cannot be published because of an internal error
-
-_ORIGIN = Origin("nats")
-_MEMBERS = ("account", "type", "data", "id")
+MEMBERS = ("account", "type", "data", "id")
 
 
-class StreamPosition(NamedTuple):
+class Position(NamedTuple):
     """The position of a message. It has the time, because a stream that is created again counts from one again."""
 
-    stream: str
-    sequence: int
+    bus: str  # nats or kafka
+    place: str  # the stream, or the topic and the partition
+    number: int  # the sequence number or the offset
     stored_at: int
+    details: dict[str, Any]  # how refusals name the position
 
 
 class Message(NamedTuple):
     """A message that was read: the event to publish for an account, or why it is refused."""
 
-    position: StreamPosition
-    subject: str
+    position: Position
     account: str
     event: Event | Refusal
 
 
-def read(position: StreamPosition, subject: str, headers: Mapping[str, str], body: bytes) -> Message:
-    """Read {"account", "type", "data", "id"}. The id defaults to the header Nats-Msg-Id, or else to the position."""
+Unit = Callable[[Tx, list[Message]], list[Refusal | Published]]
+
+
+def parts(messages: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Split messages into parts of at most MAX_BYTES, or one message."""
+    part: list[T] = []
+    total = 0
+    for message in messages:
+        if part and total + size(message) > MAX_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(message)
+        total += size(message)
+    if part:
+        yield part
+
+
+def read(position: Position, body: bytes, header_id: str | None = None) -> Message:
+    """Read {"account", "type", "data", "id"}. The id defaults to that of a header, or else to the position."""
     members = _members(body)
     if isinstance(members, Refusal):
-        return Message(position, subject, "", members)
+        return Message(position, "", members)
     event_id, source = members.get("id"), ""
     if event_id is None:
-        event_id = headers.get("Nats-Msg-Id")
+        event_id = header_id
     if event_id is None:
-        event_id, source = f"{position.sequence} {position.stored_at}", f"nats:{position.stream}"
-    event = rules.event(members["type"], members["data"], event_id, source=source)
-    return Message(position, subject, members["account"], event)
+        event_id, source = f"{position.number} {position.stored_at}", f"{position.bus}:{position.place}"
+    return Message(position, members["account"], rules.event(members["type"], members["data"], event_id, source=source))
 
 
-def _members(body: bytes) -> dict[str, Any] | Refusal:
+def read_body(body: bytes) -> Any | Refusal:
+    """The JSON value of a body."""
     if len(body) > MAX_BODY:
         return Refusal("request_too_large", f"a message may have at most {MAX_BODY} bytes")
     parsed = read_json(body)
-    if isinstance(parsed, Refusal):
-        return parsed
-    members = parsed.value
+    return parsed if isinstance(parsed, Refusal) else parsed.value
+
+
+def _members(body: bytes) -> dict[str, Any] | Refusal:
+    members = read_body(body)
+    if isinstance(members, Refusal):
+        return members
     if not isinstance(members, dict):
         return Refusal("invalid_request", "must be a JSON object with account, type, data, and optionally id")
     for member in (*members, "account", "type", "data"):
-        if member not in _MEMBERS or member not in members:
-            problem = "required" if member in _MEMBERS else f"unknown member; the members are {', '.join(_MEMBERS)}"
+        if member not in MEMBERS or member not in members:
+            problem = "required" if member in MEMBERS else f"unknown member; the members are {', '.join(MEMBERS)}"
             return Refusal("invalid_request", f"{member[:64]}: {problem}", f"/{member[:64]}")
-    if not isinstance(members["account"], str):
-        return Refusal("invalid_request", "account: must be the name or the id of an account", "/account")
-    return members
+    return members if isinstance(members["account"], str) else INVALID_ACCOUNT
+
+
+INVALID_ACCOUNT = Refusal("invalid_request", "account: must be the name or the id of an account", "/account")
 
 
 def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
@@ -82,7 +106,7 @@ def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     for message in messages:
         outcome = _publish(tx, message, earlier)
         if isinstance(outcome, Refusal):
-            _record(tx, message, outcome)
+            record_refusal(tx, message.position, outcome)
         else:
             deliveries += len(outcome.created)
         outcomes.append(outcome)
@@ -95,7 +119,7 @@ def refuse_all(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     """Record that these messages are given up after MAX_TRIES internal errors."""
     refusal = Refusal("server_error", f"internal error in each of {MAX_TRIES} tries; see the log")
     for message in messages:
-        _record(tx, message, refusal)
+        record_refusal(tx, message.position, refusal)
     return [refusal] * len(messages)
 
 
@@ -105,22 +129,16 @@ def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
     account = lookup.find(tx, message.account)
     if account is None:
         return Refusal("not_found", f"account: the account {message.account[:64]} does not exist", "/account")
-    return publish.publish_event(tx, account, message.event, _ORIGIN, earlier)
+    return publish.publish_event(tx, account, message.event, Origin(message.position.bus), earlier)
 
 
-def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
+def record_refusal(tx: Tx, position: Position, refusal: Refusal) -> None:
     """Record a refusal in the operator's ledger. The insert decides, so a redelivered message is recorded once."""
-    operator, raw, position = lookup.named(tx, OPERATOR), ids.new_raw(), message.position
-    name = hashlib.sha256(f"refused\0{position.stream}\0{position.sequence}\0{position.stored_at}".encode()).digest()
+    operator, raw = lookup.named(tx, OPERATOR), ids.new_raw()
+    name = hashlib.sha256(f"refused\0{position.place}\0{position.number}\0{position.stored_at}".encode()).digest()
     if not published_ids.add(tx, operator.id, name, raw, name):
         return
-    data = {
-        "error": refusal.code,
-        "error_description": refusal.detail,
-        "stream": position.stream,
-        "sequence": position.sequence,
-        "subject": message.subject[:256],
-    }
+    data = {"error": refusal.code, "error_description": refusal.detail, **position.details}
     if refusal.pointer:
         data["member"] = refusal.pointer.lstrip("/")
     append_entry(
@@ -128,8 +146,8 @@ def _record(tx: Tx, message: Message, refusal: Refusal) -> None:
         entries.new(
             "webhook.event.refused",
             account=operator.id,
-            origin=_ORIGIN,
-            subject=f"{position.stream}:{position.sequence}",
+            origin=Origin(position.bus),
+            subject=f"{position.place}:{position.number}",
             data=data,
             at=tx.at,
             keep_days=operator.seconds("audit_retention") // 86400,
