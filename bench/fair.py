@@ -1,10 +1,12 @@
 """Benchmark of fairness: the token requests of other accounts, without and with a storm of one account.
 
 Run it with `python -m bench.fair`. The ratio of the p99 is measured in the same round, one after the other.
-`--quota` limits the requests in progress of the account with the storm.
+`--commit-ms` makes each commit take so much longer, as with a slow disk, so that the store is the bottleneck. `--quota`
+limits the requests in progress of the account with the storm.
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -23,6 +25,12 @@ from tests.service import Service
 STORM = 200  # connections
 OTHERS = (4, 16)
 STORES = ("SQLite", "PostgreSQL")
+# Python runs this file in every process that it starts. SQLite's own syncs, of checkpoints, are not slower.
+SLOW_SYNC = """
+import os, time
+sync = os.fdatasync
+os.fdatasync = lambda descriptor: (time.sleep({seconds}), sync(descriptor))[1]
+"""
 _BEFORE = 1.0  # seconds of storm before and after the measurement
 
 
@@ -77,6 +85,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=3)
+    options.add_argument("--commit-ms", type=int, default=0, help="how much longer a commit takes")
     options.add_argument("--quota", type=int, default=0, help="max_concurrent_token_requests of the account")
     chosen = options.parse_args()
     table = Table(title=f"token requests of others, storm of {STORM} connections, load by {load.name()}")
@@ -95,7 +104,11 @@ def main() -> None:
         table.add_column(heading, justify="right")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = stack.enter_context(postgres.running())
+        slow = {"commit_delay": str(1000 * chosen.commit_ms), "commit_siblings": "0"} if chosen.commit_ms else {}
+        server = stack.enter_context(postgres.running(slow))
+        if chosen.commit_ms:
+            (folder / "sitecustomize.py").write_text(SLOW_SYNC.format(seconds=chosen.commit_ms / 1000))
+            os.environ["PYTHONPATH"] = str(folder)
         for store, database in zip(STORES, ("", server.create_database("fair")), strict=True):
             for row in measure(database, folder / store, chosen.rounds, chosen.seconds, chosen.quota):
                 table.add_row(store, *row)

@@ -248,7 +248,9 @@ class PostgresStore:
 
     def _committed(self, line: "_ThreadConnection", batch: list[Work], began: float, pending: PendingWrites) -> None:
         if line.mode != "read":
-            self._on_commit(len(batch), time.monotonic() - began, pending.labels)
+            took = time.monotonic() - began
+            self._turns.committed(took)
+            self._on_commit(len(batch), took, pending.labels)
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)
 

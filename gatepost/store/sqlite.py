@@ -182,7 +182,9 @@ class SqliteStore:
             with self._turnstile.locked():
                 done = self._transact(batch, separately=separately)
             self._log.sync()  # while other processes write
-            self._on_commit(done, time.monotonic() - self._began, self._labels)
+            took = time.monotonic() - self._began
+            self._turns.committed(took)
+            self._on_commit(done, took, self._labels)
             if self._wakeups:
                 self._wakeup_sender.send(self._wakeups)
                 self._wakeups.clear()

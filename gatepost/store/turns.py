@@ -1,8 +1,8 @@
 """Turns: how many units of one owner may be in the store at once, so that those of others find room there. No I/O.
 
-An owner that is alone fills whole commits. Beside others, an owner may have as many units in the store as all others
-have in the store or waiting. What it adds beyond that waits for its own units. So a backlog of one owner at most
-doubles the work that is before a unit of another.
+An owner that is alone fills whole commits. Beside others, an owner may have as many units in the store as the process
+prepares in half the time of a commit, or as all others have there or waiting, if that is more. What it adds beyond that
+waits for its own units. So a backlog of one owner at most about doubles the time that a unit of another takes.
 """
 
 import asyncio
@@ -12,7 +12,9 @@ from gatepost.core.errors import Unavailable
 from gatepost.store import work
 
 MOST = 200  # units in the store: a commit takes no more
-LEAST = 8  # units that each owner may have in the store
+LEAST = 8  # units that each owner may have in the store, however short commits are
+PREPARED = 1500  # units for each second of a commit: about half of what a process prepares and answers in that time
+_WEIGHT = 0.1  # of the last commit in the average duration
 RECENT = 1.0  # seconds: an owner that came in this time, or in as much time before it, is beside the others
 
 
@@ -21,6 +23,7 @@ class Turns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
+        self._commit_seconds = 0.0  # on average
         self._units = 0  # in the store or waiting
         self._in_store: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -83,11 +86,16 @@ class Turns:
         if count:
             self._in_store[owner] = count
 
+    def committed(self, seconds: float) -> None:
+        """A commit took so long. Called in a thread of the store."""
+        self._commit_seconds += _WEIGHT * (seconds - self._commit_seconds)
+
     def _share(self, owner: str, of_owner: int) -> int:
         """How many units of the owner may be in the store, if it has so many there or waiting."""
         if owner and self._owners <= 1:
             return MOST
-        return max(LEAST, min(self._units - of_owner, MOST // max(2, self._owners)))
+        prepared = int(PREPARED * self._commit_seconds)
+        return max(LEAST, min(max(prepared, self._units - of_owner), MOST // max(2, self._owners)))
 
     def _note(self, owner: str, now: float) -> None:
         """Note that the owner came. Unknown ones do not count, since anyone can send requests."""

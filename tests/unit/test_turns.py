@@ -73,6 +73,18 @@ async def as_many_as_the_others(store: Store) -> None:
     assert store.entered.count("storm") == 3 * LEAST
 
 
+async def slow_commits(store: Store) -> None:
+    for _ in range(100):
+        store.turns.committed(0.01)
+    await store.add("b")
+    await store.add("storm", 1000)
+    assert store.entered.count("storm") == 14, "a long commit has room for more"
+    for _ in range(100):
+        store.turns.committed(1.0)
+    await store.leave("storm")
+    assert store.entered.count("storm") == MOST // 2 + 1
+
+
 async def two_busy_ones(store: Store) -> None:
     await store.add("a")
     await store.add("b", MOST)
@@ -132,7 +144,8 @@ async def left_at_its_turn(store: Store) -> None:
 
 
 STORIES = (
-    alone, beside, as_many_as_the_others, two_busy_ones, recently, unknown, no_turns, in_order, left_at_its_turn,
+    alone, beside, as_many_as_the_others, slow_commits,
+    two_busy_ones, recently, unknown, no_turns, in_order, left_at_its_turn,
 )  # fmt: skip
 
 
