@@ -87,7 +87,12 @@ LIMITS: dict[str, list[Row]] = {
             "further refusals of that minute are one entry with a `count`; the responses are the same",
         ),
         ("a value in the ledger entry of a refusal", f"{entries.MAX_UNVALIDATED} characters", "the value is truncated"),
-        ("wait for the store, and before it for a turn beside other accounts, each", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
+        ("wait for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
+        (
+            "wait for a turn beside other accounts, before that",
+            _time(work.PATIENCE),
+            "503 `temporarily_unavailable`",
+        ),
     ],
     "accounts": [
         _setting("max_clients", "clients", "409 `limit_reached`"),

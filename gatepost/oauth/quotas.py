@@ -113,11 +113,11 @@ class QuotaMeter:
         requests, tokens = self._requests[limits.owner], self._tokens[limits.owner]
         if limits.requests is not None and requests >= limits.requests:
             detail = f"{requests} token requests of the {limits.kind} are in progress, which is its limit"
-            return Refusal("quota_exceeded", detail, retry_after=1, rule=f"{limits.kind}.{REQUESTS}")
+            return Refusal("quota_exceeded", detail, retry_after=1, rule=f"{limits.kind}_{REQUESTS}")
         if limits.tokens is not None and tokens + requests >= limits.tokens:
             wait = max(1, math.ceil((self._minute + 1) * 60 - at.timestamp()))
             detail = f"the {limits.kind} has used up its {limits.tokens} tokens of this minute"
-            return Refusal("quota_exceeded", detail, retry_after=wait, rule=f"{limits.kind}.{TOKENS}")
+            return Refusal("quota_exceeded", detail, retry_after=wait, rule=f"{limits.kind}_{TOKENS}")
         return None
 
     def _count_refused(self, quotas: Quotas, count: int, rule: str) -> None:

@@ -248,8 +248,7 @@ class PostgresStore:
 
     def _committed(self, line: "_ThreadConnection", batch: list[Work], began: float, pending: PendingWrites) -> None:
         if line.mode != "read":
-            took = time.monotonic() - began
-            self._turns.committed(took)
+            self._turns.committed(took := time.monotonic() - began)
             self._on_commit(len(batch), took, pending.labels)
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)

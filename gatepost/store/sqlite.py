@@ -182,8 +182,7 @@ class SqliteStore:
             with self._turnstile.locked():
                 done = self._transact(batch, separately=separately)
             self._log.sync()  # while other processes write
-            took = time.monotonic() - self._began
-            self._turns.committed(took)
+            self._turns.committed(took := time.monotonic() - self._began)
             self._on_commit(done, took, self._labels)
             if self._wakeups:
                 self._wakeup_sender.send(self._wakeups)

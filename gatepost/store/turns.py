@@ -14,6 +14,7 @@ from gatepost.store import work
 MOST = 200  # units in the store: a commit takes no more
 LEAST = 8  # units that each owner may have in the store, however short commits are
 PREPARED = 1500  # units for each second of a commit: about half of what a process prepares and answers in that time
+MOST_PREPARED = 32  # units, because a commit also takes long if the processor is busy
 _WEIGHT = 0.1  # of the last commit in the average duration
 RECENT = 1.0  # seconds: an owner that came in this time, or in as much time before it, is beside the others
 
@@ -94,7 +95,7 @@ class Turns:
         """How many units of the owner may be in the store, if it has so many there or waiting."""
         if owner and self._owners <= 1:
             return MOST
-        prepared = int(PREPARED * self._commit_seconds)
+        prepared = min(int(PREPARED * self._commit_seconds), MOST_PREPARED)
         return max(LEAST, min(max(prepared, self._units - of_owner), MOST // max(2, self._owners)))
 
     def _note(self, owner: str, now: float) -> None:

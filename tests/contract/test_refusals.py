@@ -144,15 +144,15 @@ def test_refusals_because_of_a_quota_have_one_entry_a_minute(
         return lambda tx: refusals.count_beyond_quota(tx, refused)
 
     before = len(ledgered(store, account))
-    parallel.run([store, other], [count(2, "client.max_tokens_per_minute")] * 10)
-    store.run_now(count(1, "account.max_tokens_per_minute"))
+    parallel.run([store, other], [count(2, "client_max_tokens_per_minute")] * 10)
+    store.run_now(count(1, "account_max_tokens_per_minute"))
     assert len(ledgered(store, account)) == before
     watch.forward(MINUTE)
-    parallel.run([store, other], [count(3, "client.max_tokens_per_minute")] * 2)
+    parallel.run([store, other], [count(3, "client_max_tokens_per_minute")] * 2)
     [summary] = ledgered(store, account)[before:]
     assert (summary["type"], summary["actor"], summary["subject"]) == ("oauth.token.refused", limited, limited)
     assert (summary["source"], summary["request"]) == (None, None)
-    assert summary["data"] == {"error": "quota_exceeded", "rule": "account.max_tokens_per_minute", "count": 21}
+    assert summary["data"] == {"error": "quota_exceeded", "rule": "account_max_tokens_per_minute", "count": 21}
     watch.forward(MINUTE)
     store.run_now(lambda tx: refusals.sum_up(tx, refusal_counts.end(tx, tx.at - refusals.WINDOW)))
     assert [entry["data"]["count"] for entry in ledgered(store, account)[before:]] == [21, 6]

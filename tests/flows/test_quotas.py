@@ -62,7 +62,7 @@ def test_requests_beyond_the_quota_of_a_client_are_refused_and_counted_in_one_en
     wait_until(lambda: counted(setting) == number, "the number of refused requests")
     assert refused(setting) == []
     end_windows(setting.gatepost)
-    entry = {"error": "quota_exceeded", "rule": "client.max_tokens_per_minute", "count": number}
+    entry = {"error": "quota_exceeded", "rule": "client_max_tokens_per_minute", "count": number}
     assert refused(setting) == [entry]
 
 

@@ -62,11 +62,11 @@ def test_without_a_quota_nothing_is_counted(sent: Requests) -> None:
 
 def test_tokens_of_a_minute(sent: Requests) -> None:
     own = quotas(tokens=3)
-    assert [sent.obtain(own) for _ in range(5)] == ["", "", "", *["client.max_tokens_per_minute"] * 2]
+    assert [sent.obtain(own) for _ in range(5)] == ["", "", "", *["client_max_tokens_per_minute"] * 2]
     sent.at += timedelta(seconds=39.999)
     assert sent.obtain(own)
     sent.at += timedelta(milliseconds=1)
-    assert [sent.obtain(own) for _ in range(4)] == ["", "", "", "client.max_tokens_per_minute"]
+    assert [sent.obtain(own) for _ in range(4)] == ["", "", "", "client_max_tokens_per_minute"]
 
 
 @pytest.mark.parametrize(("second", "wait"), [(0.0, 60), (20.0, 40), (20.5, 40), (59.0, 1), (59.999, 1)])
@@ -84,18 +84,18 @@ def test_only_issued_tokens_count_but_requests_in_progress_may_become_tokens(sen
     for _ in range(5):
         sent.end(sent.begin(own), issued=False)
     first, second = sent.begin(own), sent.begin(own)
-    assert sent.begin(own) == "client.max_tokens_per_minute"
+    assert sent.begin(own) == "client_max_tokens_per_minute"
     sent.end(first, issued=False)
     sent.end(second)
-    assert [sent.obtain(own) for _ in range(2)] == ["", "client.max_tokens_per_minute"]
+    assert [sent.obtain(own) for _ in range(2)] == ["", "client_max_tokens_per_minute"]
 
 
 def test_requests_in_progress(sent: Requests) -> None:
     own = quotas(requests=2)
     begun = [sent.begin(own) for _ in range(2)]
-    assert sent.begin(own) == "client.max_concurrent_token_requests"
+    assert sent.begin(own) == "client_max_concurrent_token_requests"
     sent.at += MINUTE
-    assert sent.begin(own) == "client.max_concurrent_token_requests", "whatever the minute"
+    assert sent.begin(own) == "client_max_concurrent_token_requests", "whatever the minute"
     sent.end(begun[0])
     assert not isinstance(sent.begin(own), str)
     assert isinstance(sent.begin(own), str)
@@ -103,15 +103,15 @@ def test_requests_in_progress(sent: Requests) -> None:
 
 def test_the_account_limits_its_clients_together_and_no_other_account(sent: Requests) -> None:
     one, other = (quotas(max_tokens_per_minute="3") for _ in range(2))
-    assert [sent.obtain(each) for each in (one, other, one, other)] == ["", "", "", "account.max_tokens_per_minute"]
+    assert [sent.obtain(each) for each in (one, other, one, other)] == ["", "", "", "account_max_tokens_per_minute"]
     elsewhere = accounts.change(accounts.new("other", AT), {"max_tokens_per_minute": "3"}, dev=False)
     assert sent.obtain(quotas_of(elsewhere, client())) == ""
 
 
 def test_a_client_beyond_its_quota_uses_nothing_of_the_account(sent: Requests) -> None:
     greedy, other = (quotas(tokens, max_tokens_per_minute="2") for tokens in (1, None))
-    assert [sent.obtain(greedy) for _ in range(5)] == ["", *["client.max_tokens_per_minute"] * 4]
-    assert [sent.obtain(other) for _ in range(2)] == ["", "account.max_tokens_per_minute"]
+    assert [sent.obtain(greedy) for _ in range(5)] == ["", *["client_max_tokens_per_minute"] * 4]
+    assert [sent.obtain(other) for _ in range(2)] == ["", "account_max_tokens_per_minute"]
 
 
 def test_requests_in_the_name_of_a_public_client_do_not_count(sent: Requests) -> None:
@@ -120,7 +120,7 @@ def test_requests_in_the_name_of_a_public_client_do_not_count(sent: Requests) ->
     begun = [sent.begin(public) for _ in range(10)]
     assert sent.obtain(quotas_of(limited, client())) == ""
     sent.end(begun[0], issued=True)
-    assert sent.obtain(quotas_of(limited, client())) == "account.max_tokens_per_minute", "but its tokens do"
+    assert sent.obtain(quotas_of(limited, client())) == "account_max_tokens_per_minute", "but its tokens do"
 
 
 def test_a_request_is_decided_once(sent: Requests) -> None:
@@ -139,7 +139,7 @@ def test_refused_requests_are_taken_once(sent: Requests) -> None:
     sent.begin(own)
     for _ in range(3):
         sent.begin(own)
-    refused = [RefusedRequests(own.account, own.client, 3, "client.max_concurrent_token_requests")]
+    refused = [RefusedRequests(own.account, own.client, 3, "client_max_concurrent_token_requests")]
     assert sent.meter.take_refused() == refused
     assert sent.meter.take_refused() == []
     sent.begin(own)
