@@ -122,15 +122,19 @@ class Context:
             await self.store.run(partial(_mark_used, used=used[start : start + 100], at=at))
 
     async def write_refused(self) -> None:
-        """Write how many requests were refused because of a quota. Afterwards the quotas are read again."""
+        """Write how many requests were refused because of a quota. These quotas are then read again."""
         refused = self.quota_meter.take_refused()
-        if refused:
-            self.known_clients.clear()
-            try:
-                await self.store.run(partial(refusals.count_beyond_quota, refused=refused))
-            except Unavailable:
-                self.quota_meter.give_back(refused)
-                raise
+        if not refused:
+            return
+        clients = {each.client for each in refused}
+        for key, quotas in self.known_clients.items():
+            if quotas.client in clients:  # its next request is not refused without the store
+                self.known_clients[key] = quotas._replace(limits=())
+        try:
+            await self.store.run(partial(refusals.count_beyond_quota, refused=refused))
+        except Unavailable:
+            self.quota_meter.give_back(refused)
+            raise
 
     async def load_keys(self) -> None:
         """Read the key set from the store. A web process does so when it starts, and then in the background."""
