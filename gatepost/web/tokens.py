@@ -1,5 +1,6 @@
 """POST /oauth/tokens: parse the request, run the token endpoint, sign the tokens. RFC 6749, sections 2.3 and 5."""
 
+import asyncio
 import hashlib
 import re
 from base64 import b64decode
@@ -24,6 +25,9 @@ from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, preferences
 from gatepost.web.responses import NO_STORE, Header, LogFields, Reply, json, oauth_error
 
+# Seconds until a request beyond a quota is refused. A client that repeats it at once, whatever Retry-After says, would
+# otherwise keep the process as busy as with the requests that the quota refuses.
+QUOTA_DELAY = 0.5
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
 # In the bodies of requests that a client may repeat byte by byte. Parsing them is cached.
@@ -52,6 +56,7 @@ async def answer(context: Context, request: Request) -> Reply:
     use = QuotaUse(context.quota_meter)
     if known.limits and credentials.digest and (beyond := use.begin(known, context.now())):
         count_token_request(("", beyond.code))
+        await asyncio.sleep(QUOTA_DELAY)
         return oauth_error(beyond)
     outcome = None
     try:

@@ -58,7 +58,7 @@ def test_requests_beyond_the_quota_of_a_client_are_refused_and_counted_in_one_en
     check_refusal(answer, "/oauth/tokens", "quota_exceeded", "client", "3 tokens")
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
     assert "Gatepost-Event" not in answer.headers
-    number = 1 + sum(setting.gatepost.token_answer(setting.client, "read").status_code == 429 for _ in range(20))
+    number = 1 + sum(setting.gatepost.token_answer(setting.client, "read").status_code == 429 for _ in range(4))
     wait_until(lambda: counted(setting) == number, "the number of refused requests")
     assert refused(setting) == []
     end_windows(setting.gatepost)
