@@ -12,7 +12,7 @@ from bench.load import Target
 from bench.peers.process import free_port
 from tests import service
 
-_FORM = b"grant_type=client_credentials&scope=api%3Aread"
+FORM = b"grant_type=client_credentials&scope=api%3Aread"
 MEDIA = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -24,7 +24,7 @@ def prepare(gatepost: service.Service) -> Target:
     made = gatepost.post("/oauth/scopes", admin, {"name": "api:read", "resource": "https://api.example"})
     made.raise_for_status()
     client = gatepost.define_client(admin, scope="api:read")
-    return Target(f"{gatepost.url}/oauth/tokens", MEDIA | {"Authorization": client.basic}, _FORM)
+    return Target(f"{gatepost.url}/oauth/tokens", MEDIA | {"Authorization": client.basic}, FORM)
 
 
 @contextmanager
@@ -44,6 +44,6 @@ def limit() -> Iterator[Target]:
             if process.stdout is None or process.stdout.readline() != b"ready\n":
                 raise RuntimeError("the limit did not start")
             client = service.Client("cli_limit", "gps_limit")
-            yield Target(f"http://127.0.0.1:{port}/oauth/tokens", MEDIA | {"Authorization": client.basic}, _FORM)
+            yield Target(f"http://127.0.0.1:{port}/oauth/tokens", MEDIA | {"Authorization": client.basic}, FORM)
         finally:
             process.communicate()

@@ -40,7 +40,7 @@ def _time(length: timedelta | float) -> str:
 def _setting(name: str, words: str, beyond: str) -> Row:
     """A limit that is an account setting, with its default and bounds."""
     setting = accounts.SETTINGS[name]
-    default = setting.default if name.startswith("max_") else _time(setting.default)
+    default = setting.default or "no limit" if name.startswith("max_") else _time(setting.default)
     return words, f"{default} ([`{name}`](settings.md#account-settings): {setting.bounds})", beyond
 
 
@@ -88,12 +88,21 @@ LIMITS: dict[str, list[Row]] = {
         ),
         ("a value in the ledger entry of a refusal", f"{entries.MAX_UNVALIDATED} characters", "the value is truncated"),
         ("wait for the store", _time(work.PATIENCE), "503 `temporarily_unavailable`"),
+        (
+            "wait for a turn beside other accounts, before that",
+            _time(work.PATIENCE),
+            "503 `temporarily_unavailable`",
+        ),
     ],
     "accounts": [
         _setting("max_clients", "clients", "409 `limit_reached`"),
         _setting("max_scopes", "scopes", "409 `limit_reached`"),
         _setting("max_endpoints", "endpoints, without removed ones", "409 `limit_reached`"),
         _setting("max_subscriptions", "subscriptions, without removed ones", "409 `limit_reached`"),
+        _setting("max_tokens_per_minute", "tokens in a minute, in one web process", "429 `quota_exceeded`"),
+        _setting(
+            "max_concurrent_token_requests", "token requests in progress, in one web process", "429 `quota_exceeded`"
+        ),
         _setting("retention", "retention of deliveries, attempts and platform events", "they are pruned"),
         _setting("audit_retention", "retention of Gatepost's own entries", "they are pruned"),
         _setting("hold_limit", "time for which a delivery is held", "it ends as `held_too_long`"),

@@ -15,6 +15,8 @@ from gatepost.core.jwk_sets import jwks_problem
 OPERATOR = "gatepost"
 FIRST = "default"
 RETENTION_DAYS = (7, 30, 90, 400, 2555)
+MAX_TOKENS_PER_MINUTE = 1_000_000  # the largest quota; also of a client
+MAX_CONCURRENT_TOKEN_REQUESTS = 10_000
 NAME = re.compile(r"[a-z0-9-]{1,63}")
 
 Value = Any
@@ -114,7 +116,7 @@ def _duration(default: str, low: str, high: str) -> Setting:
     return Setting(_seconds(default), parse, f"{low} to {high}")
 
 
-def _number(default: int, high: int) -> Setting:
+def _number(default: int | None, high: int) -> Setting:
     def parse(text: str, _dev: bool) -> int:
         if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= high or len(text) > 12:
             raise ValueError(f"not a whole number from 1 to {high}")
@@ -191,4 +193,6 @@ SETTINGS: dict[str, Setting] = {
     "max_scopes": _number(1000, 100_000),
     "max_endpoints": _number(200, 10_000),
     "max_subscriptions": _number(2000, 10_000),
+    "max_tokens_per_minute": _number(None, MAX_TOKENS_PER_MINUTE),
+    "max_concurrent_token_requests": _number(None, MAX_CONCURRENT_TOKEN_REQUESTS),
 }

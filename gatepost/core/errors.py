@@ -71,6 +71,9 @@ ERRORS: dict[str, Meaning] = {
     "too_many_failures": Meaning(
         429, "More than ten authentications a minute failed for this client and address. Correct ones still succeed."
     ),
+    "quota_exceeded": Meaning(
+        429, "The account or the client has used up its tokens of this minute, or has too many requests in progress."
+    ),
     "too_many_requests": Meaning(429, "Too many requests from this address are in progress. Try again soon."),
     "unsupported_version": Meaning(400, "This server does not support the version in the Gatepost-Version header."),
     "temporarily_unavailable": Meaning(

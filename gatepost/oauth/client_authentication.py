@@ -13,6 +13,7 @@ from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import client_rows, refusal_counts, refusals, used_assertions
 from gatepost.oauth.clients import SECRET_METHODS, Client
+from gatepost.oauth.quotas import Quotas, quotas_of
 from gatepost.oauth.refusal_counts import RefusalCount
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
@@ -39,6 +40,7 @@ class AuthenticatedClient(NamedTuple):
     account: Account
     by: str  # the id of the secret, or the method
     expires_at: datetime | None = None  # of the secret
+    quotas: Quotas = Quotas()
 
     def is_valid(self, at: datetime) -> bool:
         return self.expires_at is None or at < self.expires_at
@@ -50,6 +52,7 @@ class RefusedRequest(NamedTuple):
     refusal: Refusal
     event: str | None = None
     authenticated: bool = True
+    quotas: Quotas | None = None  # of the client, if it has authenticated
 
 
 class _Failure(NamedTuple):
@@ -94,7 +97,7 @@ def refuse(
     if refusal.rule:
         data["rule"] = refusal.rule
     event = refusals.record_refusal(tx, authenticated.account, authenticated.client, type_, origin, data)
-    return RefusedRequest(refusal, event)
+    return RefusedRequest(refusal, event, quotas=authenticated.quotas)
 
 
 def authenticate_by_secret(tx: Tx, service: Service, credentials: ClientCredentials) -> AuthenticatedClient | None:
@@ -127,7 +130,7 @@ def _check(tx: Tx, service: Service, credentials: ClientCredentials) -> Authenti
     reason = reason or _inactive(client, account)
     if reason:
         return _Failure(reason, client.id, account)
-    return AuthenticatedClient(client, account, by, expires_at)
+    return AuthenticatedClient(client, account, by, expires_at, quotas_of(account, client))
 
 
 def _inactive(client: Client, account: Account) -> str:

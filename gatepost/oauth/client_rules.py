@@ -138,6 +138,8 @@ def _violations(client: Client) -> Iterator[Violation]:
             yield "redirect_uris", f"{uri[:200]!r} {problem}"
     if not client.require_pkce and client.public:
         yield "require_pkce", "may be false only for a client that authenticates"
+    if client.max_concurrent_token_requests is not None and client.public:
+        yield "max_concurrent_token_requests", "only for a client that authenticates"
     if not client.require_nonce and client.require_pkce:
         yield "require_nonce", "may be false only if require_pkce is false; with PKCE no nonce is needed"
     granted = {name for grant in client.grants for name in grant.scopes}

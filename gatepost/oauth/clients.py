@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gatepost.accounts import MAX_CONCURRENT_TOKEN_REQUESTS, MAX_TOKENS_PER_MINUTE
 from gatepost.core import clock, ids
 from gatepost.core import json_schema as schema
 from gatepost.core.json_schema import EXPECTS, HOST
@@ -67,6 +68,8 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
     dpop_bound_access_tokens: bool = False
     access_token_lifetime: int | None = None
     refresh_token_lifetime: int | None = None
+    max_tokens_per_minute: int | None = None
+    max_concurrent_token_requests: int | None = None
     serves: list[str] = []
     claims: dict[str, Any] = {}
     require_pkce: bool = True
@@ -227,6 +230,18 @@ MEMBERS = table(
         client_grants.REFRESH_TOKEN_LIFETIME,
         "How long a refresh token may stay unused.",
         default_text="the account's",
+    ),
+    Member(
+        "max_tokens_per_minute",
+        schema.integer(1, MAX_TOKENS_PER_MINUTE),
+        "How many tokens the client may obtain in a minute. Further requests are refused with 429 `quota_exceeded`.",
+        default_text="no limit but the account's",
+    ),
+    Member(
+        "max_concurrent_token_requests",
+        schema.integer(1, MAX_CONCURRENT_TOKEN_REQUESTS),
+        "How many token requests of the client may be in progress. Only for a client that authenticates.",
+        default_text="no limit but the account's",
     ),
     Member(
         "serves",

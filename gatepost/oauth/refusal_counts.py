@@ -1,6 +1,7 @@
-"""The rows that count refusals without an entry of their own: failed authentications, and those of public clients.
+"""The rows that count refusals without an entry of their own: failed authentications, public clients, and quotas.
 
-A count covers one client, one address and one window. The unit that deletes it afterwards writes an entry for it.
+A count covers one client, one address and one window; for a quota, all addresses. The unit that deletes it afterwards
+writes an entry for it.
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ class RefusalCount(NamedTuple):
     client: str
     source: str
     type: str = "oauth.token.refused"
-    error: str = "too_many_failures"  # in the entry; for a public client, the error of its latest refusal
+    error: str = "too_many_failures"  # in the entry, of the latest refusal; for a quota, a space and its rule follow
     count: int = 0  # type: ignore[assignment]  # hides tuple.count
     since: datetime = clock.EPOCH
 
@@ -38,9 +39,10 @@ def count_failure(tx: Tx, counted: RefusalCount, window: timedelta) -> Counted:
 
 
 def count_refusal(tx: Tx, counted: RefusalCount, window: timedelta) -> Counted:
-    """The same for a refusal of a client that does not authenticate."""
+    """The same for a refusal of a client that does not authenticate, or for several because of a quota."""
     ended = tx.write("end_refusal", pair=counted.pair, before=clock.milliseconds(tx.at - window))
-    return _counted(tx.write("count_refusal", **_row(tx, counted), type=counted.type, error=counted.error), ended)
+    row = _row(tx, counted) | {"type": counted.type, "error": counted.error, "count": max(1, counted.count)}
+    return _counted(tx.write("count_refusal", **row), ended)
 
 
 def end(tx: Tx, before: datetime) -> list[RefusalCount]:

@@ -10,8 +10,8 @@ DELETE FROM failures WHERE pair IN (SELECT pair FROM failures WHERE since <= :be
   RETURNING pair, account, client, source, 'oauth.token.refused', 'too_many_failures', count, since
 -- name: count_refusal
 INSERT INTO refusals (pair, since, count, account, client, source, type, error)
-  VALUES (:pair, :since, 1, :account, :client, :source, :type, :error)
-  ON CONFLICT (pair) DO UPDATE SET count = refusals.count + 1, error = excluded.error RETURNING count, since
+  VALUES (:pair, :since, :count, :account, :client, :source, :type, :error)
+  ON CONFLICT (pair) DO UPDATE SET count = refusals.count + excluded.count, error = excluded.error RETURNING count, since
 -- name: end_refusal
 DELETE FROM refusals WHERE pair = :pair AND since <= :before
   RETURNING pair, account, client, source, type, error, count, since

@@ -1,4 +1,7 @@
-"""Recording refusals. Those of public clients are recorded up to a limit, and beyond it counted per minute."""
+"""Recording refusals. Those of public clients are recorded up to a limit, and beyond it counted per minute.
+
+Those because of a quota are only counted.
+"""
 
 import hashlib
 import ipaddress
@@ -10,6 +13,7 @@ from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import refusal_counts
 from gatepost.oauth.clients import Client
+from gatepost.oauth.quotas import RefusedRequests
 from gatepost.oauth.refusal_counts import RefusalCount
 from gatepost.store.transaction import Tx
 
@@ -54,10 +58,21 @@ def record_refusal(
     return record(tx, account, type_, origin, client.id, data).name
 
 
+def count_beyond_quota(tx: Tx, refused: list[RefusedRequests]) -> None:
+    """Count requests that web processes refused because of a quota."""
+    for client in refused:
+        key = pair(client.client, "", "quota")
+        error = f"quota_exceeded {client.rule}"
+        window = RefusalCount(key, client.account, client.client, "", error=error, count=client.count)
+        sum_up(tx, refusal_counts.count_refusal(tx, window, WINDOW).ended)
+
+
 def sum_up(tx: Tx, ended: list[RefusalCount]) -> None:
-    """Write one entry with the number of refusals beyond the limit, for each window that ended."""
+    """Write one entry with the number of refusals that have none, for each window that ended."""
     for window in ended:
         account = account_rows.load(tx, window.account) if window.account else None
-        if account and window.count > LIMIT:
-            data = {"error": window.error, "rule": "throttled", "count": window.count - LIMIT}
+        error, _, quota = window.error.partition(" ")
+        count = window.count if quota else window.count - LIMIT
+        if account and count > 0:
+            data = {"error": error, "rule": quota or "throttled", "count": count}
             record(tx, account, window.type, Origin(window.client, "", window.source), window.client, data)

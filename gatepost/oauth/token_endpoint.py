@@ -19,6 +19,7 @@ from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCred
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.grants.grant_type import NO_EXTRAS, GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.id_tokens import IdToken
+from gatepost.oauth.quotas import Quotas, QuotaUse
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import KeyRing, SigningKey
 from gatepost.oauth.token_rules import Draft, GrantContext, Token, TokenRequest, decide, explain, mint
@@ -35,6 +36,7 @@ class Issued(msgspec.Struct):
     event: str
     used: tuple[str, str]  # the account and the secret that authenticated, to note when it was last used
     members: Mapping[str, str] = MappingProxyType({})  # further members of the response
+    quotas: Quotas = Quotas()
     id_token: IdToken | None = None
     signed: bytes = b""
 
@@ -62,15 +64,18 @@ class TokenDecision(NamedTuple):
     claims: dict[str, Any]
 
 
-def hints(service: Service, credentials: ClientCredentials, request: TokenRequest | Refusal) -> Hints:
-    """How the store may run the unit of this request faster. A refusal only appends its ledger entry."""
+def hints(service: Service, credentials: ClientCredentials, request: TokenRequest | Refusal, account: str) -> Hints:
+    """How the store may run the unit of this request. A refusal only appends its ledger entry.
+
+    Accounts take turns. `account` is empty if the client has not authenticated before.
+    """
     grant = None if isinstance(request, Refusal) else GRANTS.get(request.grant_type)
     if grant is None or isinstance(request, Refusal):
-        return APPEND_ONLY
+        return Hints(append_only=True, turn=account)
     of_grant = grant.hints(credentials, request)
     if of_grant is not APPEND_ONLY:
-        return of_grant
-    return Hints(append_only=True, on_precomputed=partial(_sign_ahead, service.ring))
+        return of_grant._replace(turn=account)
+    return Hints(append_only=True, on_precomputed=partial(_sign_ahead, service.ring), turn=account)
 
 
 def _sign_ahead(ring: KeyRing, outcome: Issued | RefusedRequest | Explained) -> None:
@@ -81,17 +86,24 @@ def _sign_ahead(ring: KeyRing, outcome: Issued | RefusedRequest | Explained) -> 
 
 def answer(
     tx: Tx, service: Service, credentials: ClientCredentials, request: TokenRequest | Refusal, request_id: str,
-    source: str,
+    source: str, use: QuotaUse,
 ) -> Issued | RefusedRequest | Explained:  # fmt: skip
-    """Issue a token, refuse the request or explain the decision, and record the outcome."""
+    """Issue a token, refuse the request or explain the decision, and record the outcome.
+
+    A request beyond a quota is refused before anything of it is used up. The meter counts it instead of the ledger.
+    """
     origin = Origin(credentials.client, request_id, source)
     if isinstance(request, TokenRequest) and _depends_on_definitions_alone(request):
         cached = tx.derived((credentials, request), lambda: _decide_by_definitions(tx, service, credentials, request))
         if cached is not None and cached.authenticated.is_valid(tx.at):
-            return _issue(tx, cached, origin, NO_EXTRAS)
+            quotas = cached.authenticated.quotas
+            beyond = use.begin(quotas, tx.at) if quotas.limits else None
+            return RefusedRequest(beyond, quotas=quotas) if beyond else _issue(tx, cached, origin, NO_EXTRAS)
     authenticated = client_authentication.authenticate(tx, service, credentials, origin)
     if isinstance(authenticated, Refusal):
         return RefusedRequest(authenticated, authenticated=False)
+    if beyond := use.begin(authenticated.quotas, tx.at):
+        return RefusedRequest(beyond, quotas=authenticated.quotas)
     if isinstance(request, Refusal):
         return refuse(tx, authenticated, request, origin, _REFUSED, {})
     grant = GRANTS.get(request.grant_type)
@@ -192,7 +204,8 @@ def _issue(tx: Tx, decision: TokenDecision, origin: Origin, extras: TokenExtras)
             raw_id=raw,
         ),
     )
-    return Issued(token, ids.with_prefix("evt", token.id), (account.id, authenticated.by), extras.members)
+    event, used = ids.with_prefix("evt", token.id), (account.id, authenticated.by)
+    return Issued(token, event, used, extras.members, authenticated.quotas)
 
 
 _BASIS_HOLDS = "The assertion or token that the client presents is valid, and this client may use it."

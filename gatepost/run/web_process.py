@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 WRITE_USES_EVERY = 15.0
+WRITE_REFUSED_EVERY = 1.0
 LOAD_KEYS_EVERY = 0.5  # seconds until a new or revoked signing key shows in the key set
 
 
@@ -33,12 +34,18 @@ async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Tra
     stopping = child.stopping()
     async with listening(application, settings.host, settings.port):
         child.report_ready()
-        background = [asyncio.create_task(_write_uses(context)), asyncio.create_task(_load_keys(context))]
+        background = [
+            asyncio.create_task(_write_uses(context)),
+            asyncio.create_task(_load_keys(context)),
+            asyncio.create_task(_write_refused(context)),
+        ]
         await stopping.wait()
     for task in background:
         task.cancel()
     with contextlib.suppress(Unavailable):
         await context.write_uses()
+    with contextlib.suppress(Unavailable):
+        await context.write_refused()
 
 
 async def _load_keys(context: Context) -> None:
@@ -60,6 +67,17 @@ async def _write_uses(context: Context) -> None:
             await context.write_uses()
         except Unavailable as error:
             log.warning("last use of secrets not written", error=str(error))
+
+
+async def _write_refused(context: Context) -> None:
+    while True:
+        await asyncio.sleep(WRITE_REFUSED_EVERY)
+        try:
+            await context.write_refused()
+        except Unavailable:
+            pass  # they are written when the store is available again
+        except Exception:  # noqa: BLE001 (it must run as long as the process)
+            log.exception("cannot write the number of requests refused because of a quota")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from gatepost.store.transaction import (
     precompute,
     prefetch,
 )
+from gatepost.store.turns import Turns
 from gatepost.store.wakeup import OnWakeup
 from gatepost.store.work import (
     Gathering,
@@ -81,6 +82,7 @@ class PostgresStore:
         self._reads: Queue = SimpleQueue()
         self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
+        self._turns = Turns()
         self._shared = _ThreadConnection(self, "append")
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
@@ -99,15 +101,21 @@ class PostgresStore:
     async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run the unit. Returns when its commit is durable."""
         loop = asyncio.get_running_loop()
-        work = Work(unit, loop.create_future(), hints)
-        if hints.append_only:
-            if hints.prefetch is None:
-                work.precomputed = precompute(unit, self._shared.cache, self.now(), self._engine)
-            gathering = self._appending = self._appending.of(loop)
-            gathering.add(work)
-            return cast(T, await wait_for(work))
-        self._units.put([work])
-        return cast(T, await wait_for_single(work))
+        turns = self._turns = self._turns.of(loop)
+        if not turns.enter(hints.turn, loop.time()):
+            await turns.wait(hints.turn)
+        try:
+            work = Work(unit, loop.create_future(), hints)
+            if hints.append_only:
+                if hints.prefetch is None:
+                    work.precomputed = precompute(unit, self._shared.cache, self.now(), self._engine)
+                gathering = self._appending = self._appending.of(loop)
+                gathering.add(work)
+                return cast(T, await wait_for(work))
+            self._units.put([work])
+            return cast(T, await wait_for_single(work))
+        finally:
+            turns.leave(hints.turn)
 
     def run_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
@@ -240,7 +248,8 @@ class PostgresStore:
 
     def _committed(self, line: "_ThreadConnection", batch: list[Work], began: float, pending: PendingWrites) -> None:
         if line.mode != "read":
-            self._on_commit(len(batch), time.monotonic() - began, pending.labels)
+            self._turns.committed(took := time.monotonic() - began)
+            self._on_commit(len(batch), took, pending.labels)
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)
 

@@ -30,6 +30,7 @@ from gatepost.store.sqlite_file import SqliteFile
 from gatepost.store.sqlite_log import WriteAheadLog
 from gatepost.store.sqlite_readers import Reader, Readers
 from gatepost.store.transaction import NO_HINTS, Engine, FanOut, Group, Hints, Tx, Unit, precompute, prefetch
+from gatepost.store.turns import Turns
 from gatepost.store.turnstile import Turnstile
 from gatepost.store.wakeup import OnWakeup, WakeupListener, WakeupSender
 from gatepost.store.work import Gathering, OnCommit, Work, ignore_commit, settle, wait_for, wait_in_thread
@@ -61,6 +62,7 @@ class SqliteStore:
         self._engine = Engine(fan_out, ids.slot())
         self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
         self._gathering = Gathering(self._queue.put)
+        self._turns = Turns()
         self._cache = Cache()
         self._turnstile = Turnstile(path.parent)
         self._wakeup_sender = WakeupSender(path.parent)
@@ -83,12 +85,18 @@ class SqliteStore:
     async def run(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T:
         """Run the unit. Returns when its commit is on the disk."""
         loop = asyncio.get_running_loop()
-        work = Work(unit, loop.create_future(), hints)
-        if hints.append_only and hints.prefetch is None:
-            work.precomputed = precompute(unit, self._cache, self._clock(), self._engine)
-        gathering = self._gathering = self._gathering.of(loop)
-        gathering.add(work)
-        return cast(T, await wait_for(work))
+        turns = self._turns = self._turns.of(loop)
+        if not turns.enter(hints.turn, loop.time()):
+            await turns.wait(hints.turn)
+        try:
+            work = Work(unit, loop.create_future(), hints)
+            if hints.append_only and hints.prefetch is None:
+                work.precomputed = precompute(unit, self._cache, self._clock(), self._engine)
+            gathering = self._gathering = self._gathering.of(loop)
+            gathering.add(work)
+            return cast(T, await wait_for(work))
+        finally:
+            turns.leave(hints.turn)
 
     def run_now(self, unit: Unit[T]) -> T:
         work = Work(unit)
@@ -174,7 +182,8 @@ class SqliteStore:
             with self._turnstile.locked():
                 done = self._transact(batch, separately=separately)
             self._log.sync()  # while other processes write
-            self._on_commit(done, time.monotonic() - self._began, self._labels)
+            self._turns.committed(took := time.monotonic() - self._began)
+            self._on_commit(done, took, self._labels)
             if self._wakeups:
                 self._wakeup_sender.send(self._wakeups)
                 self._wakeups.clear()

@@ -29,12 +29,13 @@ class Prefetch(NamedTuple):
 
 
 class Hints(NamedTuple):
-    """How a unit may run faster. A wrong hint costs time, and nothing else."""
+    """How a unit may run faster, and beside others. A wrong hint costs time, and nothing else."""
 
     append_only: bool = False  # its writes can wait for the end of a commit that it shares with others
     prefetch: Callable[["Tx"], Prefetch | None] | None = None  # a row to read together with those of other units
     on_precomputed: Callable[[Any], None] | None = None  # called with its result, if that is known before the commit
     short: bool = False  # it reads little, so it can share a snapshot with others
+    turn: str | None = None  # whose unit it is, if owners take turns; "" if that is not known yet
 
 
 NO_HINTS = Hints()

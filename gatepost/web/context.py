@@ -8,14 +8,18 @@ from typing import Any, Literal, Protocol, TypeVar
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.egress.jwks_cache import KeySetMissing, KeySetRequest
-from gatepost.oauth import access_tokens, client_rows, key_rows, signing_keys
+from gatepost.oauth import access_tokens, client_rows, key_rows, refusals, signing_keys
 from gatepost.oauth.access_tokens import PresentedToken
+from gatepost.oauth.client_authentication import ClientCredentials
+from gatepost.oauth.quotas import QuotaMeter, Quotas
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import NO_HINTS, SHORT, Hints, Tx, Unit
 from gatepost.web.requests import Request
 from gatepost.web.responses import Reply
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 ProtocolSetting = Literal["full", "six"]
 _MAX_CACHED = 10_000
 _MAX_FETCHES = 5  # key sets fetched for one request
@@ -35,10 +39,10 @@ class Store(Protocol):
     async def read(self, unit: Unit[T], hints: Hints = NO_HINTS) -> T: ...
 
 
-class _Parsed(dict[bytes, Any]):
-    """What parsing returned, by a keyed hash of what was parsed. It is emptied when it is full."""
+class _Remembered(dict[K, V]):
+    """What requests taught a process. It is emptied when it is full."""
 
-    def add(self, key: bytes, value: Any) -> None:
+    def add(self, key: K, value: V) -> None:
         if len(self) >= _MAX_CACHED:
             self.clear()
         self[key] = value
@@ -56,8 +60,13 @@ class Context:
         self._jwks: dict[str, object] | None = None
         self.protocol: ProtocolSetting = "full"
         self._accepted: set[str] = set()  # access tokens
-        self.parsed_requests = _Parsed()  # token requests that were granted, by a hash of their bytes
-        self.credentials = _Parsed()  # of Authorization headers, also wrong ones, by a hash of the header
+        # token requests that were granted, by a keyed hash of their bytes
+        self.parsed_requests: _Remembered[bytes, Any] = _Remembered()
+        # clients that have authenticated, by their id and the digest of their secret
+        self.known_clients: _Remembered[tuple[str, bytes], Quotas] = _Remembered()
+        self.quota_meter = QuotaMeter()
+        # of Authorization headers, also wrong ones, by a keyed hash of the header
+        self.credentials: _Remembered[bytes, ClientCredentials] = _Remembered()
 
     async def check_token(self, presented: PresentedToken) -> Refusal | None:
         """Return why an access token is not accepted, or None if it is. Called before the rest of a request is parsed.
@@ -111,6 +120,21 @@ class Context:
         at = self.now().replace(second=0, microsecond=0)
         for start in range(0, len(used), 100):
             await self.store.run(partial(_mark_used, used=used[start : start + 100], at=at))
+
+    async def write_refused(self) -> None:
+        """Write how many requests were refused because of a quota. These quotas are then read again."""
+        refused = self.quota_meter.take_refused()
+        if not refused:
+            return
+        clients = {each.client for each in refused}
+        for key, quotas in self.known_clients.items():
+            if quotas.client in clients:  # its next request is not refused without the store
+                self.known_clients[key] = quotas._replace(limits=())
+        try:
+            await self.store.run(partial(refusals.count_beyond_quota, refused=refused))
+        except Unavailable:
+            self.quota_meter.give_back(refused)
+            raise
 
     async def load_keys(self) -> None:
         """Read the key set from the store. A web process does so when it starts, and then in the background."""

@@ -1,5 +1,6 @@
 """POST /oauth/tokens: parse the request, run the token endpoint, sign the tokens. RFC 6749, sections 2.3 and 5."""
 
+import asyncio
 import hashlib
 import re
 from base64 import b64decode
@@ -16,6 +17,7 @@ from gatepost.core.secrets import digest
 from gatepost.oauth import id_tokens, scopes, token_endpoint
 from gatepost.oauth.client_authentication import UNKNOWN, ClientCredentials, RefusedRequest, client_named_in
 from gatepost.oauth.grants import GRANTS
+from gatepost.oauth.quotas import Quotas, QuotaUse
 from gatepost.oauth.token_endpoint import Explained, Issued
 from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
@@ -23,12 +25,16 @@ from gatepost.web.context import Context
 from gatepost.web.requests import Request, form, preferences
 from gatepost.web.responses import NO_STORE, Header, LogFields, Reply, json, oauth_error
 
+# Seconds until a request beyond a quota is refused. A client that repeats it at once, whatever Retry-After says, would
+# otherwise keep the process as busy as with the requests that the quota refuses.
+QUOTA_DELAY = 0.5
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
 # In the bodies of requests that a client may repeat byte by byte. Parsing them is cached.
 _REPEATED = re.compile("|".join(f"grant_type={name}" for name, grant in GRANTS.items() if grant.load is None).encode())
 _MAX_BASIC = 512  # characters of a header whose credentials are cached
 _FAILED = Refusal("invalid_client", "client authentication failed")
+_UNKNOWN = Quotas()
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,10 +52,24 @@ async def answer(context: Context, request: Request) -> Reply:
     if isinstance(token_request, Refusal) and bearer.is_nonce_challenge(token_request):
         count_token_request(("", token_request.code))
         return oauth_error(token_request)
-    outcome = await context.run(
-        lambda tx: token_endpoint.answer(tx, context.service, credentials, token_request, request.id, request.source),
-        token_endpoint.hints(context.service, credentials, token_request),
-    )
+    known = context.known_clients.get((credentials.client, credentials.digest), _UNKNOWN)
+    use = QuotaUse(context.quota_meter)
+    if known.limits and credentials.digest and (beyond := use.begin(known, context.now())):
+        count_token_request(("", beyond.code))
+        await asyncio.sleep(QUOTA_DELAY)
+        return oauth_error(beyond)
+    outcome = None
+    try:
+        outcome = await context.run(
+            lambda tx: token_endpoint.answer(
+                tx, context.service, credentials, token_request, request.id, request.source, use
+            ),
+            token_endpoint.hints(context.service, credentials, token_request, known.account),
+        )
+    finally:
+        use.end(context.now, issued=isinstance(outcome, Issued))
+    if not isinstance(outcome, Explained) and outcome.quotas is not None and outcome.quotas != known:
+        context.known_clients.add((credentials.client, credentials.digest), outcome.quotas)
     grant_type, cacheable = "", False
     if isinstance(token_request, TokenRequest) and token_request.grant_type in GRANTS:
         grant_type = token_request.grant_type
@@ -171,7 +191,7 @@ def _basic(context: Context, authorization: str) -> ClientCredentials | Refusal:
     if len(authorization) > _MAX_BASIC:
         return _parse_basic(key, authorization)
     hashed = hashlib.blake2b(authorization.encode("latin-1"), digest_size=16, key=key).digest()
-    known: ClientCredentials | None = context.credentials.get(hashed)
+    known = context.credentials.get(hashed)
     if known is not None:
         return known
     parsed = _parse_basic(key, authorization)

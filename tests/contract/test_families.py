@@ -46,6 +46,7 @@ from gatepost.oauth.client_grants import Grant
 from gatepost.oauth.clients import Client, StoredSecret
 from gatepost.oauth.consents import Consent, ConsentDetails
 from gatepost.oauth.dpop import Proof
+from gatepost.oauth.quotas import QuotaMeter, QuotaUse
 from gatepost.oauth.scopes import Scope
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import KeyRing
@@ -146,7 +147,8 @@ class Anything(RuleBasedStateMachine):
         return self.answering(TokenRequest(grant_type, (), parameters=tuple(sent.items()), proof=proof))
 
     def answering(self, asked: TokenRequest) -> Unit[Any]:
-        return lambda tx: token_endpoint.answer(tx, SERVICE, self.presented, asked, "req_1", "192.0.2.1")
+        use = QuotaUse(QuotaMeter())
+        return lambda tx: token_endpoint.answer(tx, SERVICE, self.presented, asked, "req_1", "192.0.2.1", use)
 
     @property
     def presented(self) -> ClientCredentials:
@@ -160,7 +162,7 @@ class Anything(RuleBasedStateMachine):
                 running = []
                 for token in shown:
                     asked = TokenRequest("refresh_token", (), parameters=(("refresh_token", token),))
-                    hints = token_endpoint.hints(SERVICE, self.presented, asked)
+                    hints = token_endpoint.hints(SERVICE, self.presented, asked, self.account.id)
                     running.append(next(self.turn).run(self.answering(asked), hints))
                 running += [next(self.turn).run(unit) for unit in others]
                 return await asyncio.gather(*running)

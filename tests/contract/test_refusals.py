@@ -11,6 +11,7 @@ from gatepost.core import ids
 from gatepost.ledger import entries, entry_rows
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import client_rows, refusal_counts, refusals
+from gatepost.oauth.quotas import RefusedRequests
 from gatepost.oauth.refusal_counts import Counted, RefusalCount
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
@@ -131,3 +132,27 @@ def test_one_ipv6_network_is_one_caller(store: Store, account: str) -> None:
     public = client(store, account)
     events = [refuse(store, public, 1, source=f"2001:db8::{number}")[0] for number in range(1, 14)]
     assert events.count(None) == 3
+
+
+def test_refusals_because_of_a_quota_have_one_entry_a_minute(
+    store: Store, other: Store, account: str, watch: FakeClock
+) -> None:
+    limited = client(store, account, "client_secret_basic")
+
+    def count(number: int, rule: str) -> Callable[[Tx], None]:
+        refused = [RefusedRequests(account, limited, number, rule)]
+        return lambda tx: refusals.count_beyond_quota(tx, refused)
+
+    before = len(ledgered(store, account))
+    parallel.run([store, other], [count(2, "client_max_tokens_per_minute")] * 10)
+    store.run_now(count(1, "account_max_tokens_per_minute"))
+    assert len(ledgered(store, account)) == before
+    watch.forward(MINUTE)
+    parallel.run([store, other], [count(3, "client_max_tokens_per_minute")] * 2)
+    [summary] = ledgered(store, account)[before:]
+    assert (summary["type"], summary["actor"], summary["subject"]) == ("oauth.token.refused", limited, limited)
+    assert (summary["source"], summary["request"]) == (None, None)
+    assert summary["data"] == {"error": "quota_exceeded", "rule": "account_max_tokens_per_minute", "count": 21}
+    watch.forward(MINUTE)
+    store.run_now(lambda tx: refusals.sum_up(tx, refusal_counts.end(tx, tx.at - refusals.WINDOW)))
+    assert [entry["data"]["count"] for entry in ledgered(store, account)[before:]] == [21, 6]

@@ -37,6 +37,8 @@ TABLE: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "max_scopes": (1000, {"1": 1, "100000": 100_000}, ["0", "100001", " 1", "٣"]),
     "max_endpoints": (200, {"1": 1, "10000": 10_000}, ["0", "10001", "0000000000010"]),
     "max_subscriptions": (2000, {"1": 1, "10000": 10_000}, ["0", "10001", "many"]),
+    "max_tokens_per_minute": (None, {"1": 1, "1000000": 1_000_000}, ["0", "1000001", "1/s", "none"]),
+    "max_concurrent_token_requests": (None, {"1": 1, "10000": 10_000}, ["0", "10001", "-1"]),
 }  # fmt: skip
 ACCEPTED = [(name, text, value) for name, (_, right, _) in TABLE.items() for text, value in right.items()]
 REFUSED = [(name, text) for name, (_, _, wrong) in TABLE.items() for text in wrong]

@@ -28,7 +28,8 @@ def test_every_code(code: str) -> None:
         # the contract, sections 1, 2 and 9
         ("not_found", 404), ("method_not_allowed", 405), ("conflict", 409), ("limit_reached", 409),
         ("request_too_large", 413), ("unsupported_media_type", 415),
-        ("idempotency_key_reused", 422), ("too_many_failures", 429), ("unsupported_version", 400),
+        ("idempotency_key_reused", 422), ("too_many_failures", 429), ("quota_exceeded", 429),
+        ("unsupported_version", 400),
     ],
 )  # fmt: skip
 def test_statuses(code: str, status: int) -> None:

@@ -224,6 +224,8 @@ AGREEMENT: dict[str, list[Any]] = {
     "id_token_signed_response_alg": ["RS256", "ES256", "EdDSA", "none", "HS256", 5],
     "id_token_claims": [False, True, None, 0, 1, "true"],
     "dpop_bound_access_tokens": [False, True, 0, 1, None, "false"],
+    "max_tokens_per_minute": [1, 1_000_000, 0, 1_000_001, -1, True, 1.5, "1"],
+    "max_concurrent_token_requests": [1, 10_000, 0, 10_001, True, "1"],
     "access_token_lifetime": [60, 86_400, 59, 86_401, 0, -1, True, 60.5, "60", 1 << 70, [60]],
     "refresh_token_lifetime": [3600, 365 * 86_400, 3599, 365 * 86_400 + 1, -3600, False, "3600"],
     "serves": [[], ["https://api.example.com"], ["urn:x:y"], ["api"], [""], ["https://a#b"], "https://a", [5],

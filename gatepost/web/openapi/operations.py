@@ -58,7 +58,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Obtain a token",
         (
             *_ANY, "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
-            "invalid_target", *PROOF, "request_timeout", "request_too_large", "too_many_failures",
+            "invalid_target", *PROOF, "request_timeout", "request_too_large", "too_many_failures", "quota_exceeded",
         ),
         "",
         "The client authenticates by its registered method: HTTP Basic, client_secret in the body, or an assertion. A "
