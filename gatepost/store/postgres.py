@@ -68,12 +68,19 @@ class PostgresStore:
     dialect: sql_loader.Dialect = "postgres"
 
     def __init__(
-        self, url: str, clock: Clock, fan_out: FanOut, *, follow: bool = False, on_commit: OnCommit = ignore_commit
+        self,
+        url: str,
+        clock: Clock,
+        fan_out: FanOut,
+        *,
+        listen_url: str = "",
+        follow: bool = False,
+        on_commit: OnCommit = ignore_commit,
     ) -> None:
         """With `follow`, the time is the database's, so that machines with different clocks agree on what is due."""
         self.database_clock = DatabaseClock(clock, follow=follow)
         self._on_commit = on_commit
-        self.server = PostgresServer(url, self.now)
+        self.server = PostgresServer(url, self.now, listen_url)
         self._engine = Engine(fan_out, ids.slot())
         self.unreachable_until = 0.0  # before then, no thread tries to connect
         self._units: Queue = SimpleQueue()
@@ -156,7 +163,7 @@ class PostgresStore:
 
     def listen(self, on_wakeup: OnWakeup) -> Listener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
-        return Listener(self.server.open, on_wakeup)
+        return Listener(self.server.open_for_listen, on_wakeup)
 
     # --- the threads
 
@@ -214,7 +221,8 @@ class PostgresStore:
         """Append with a transaction of one statement, which does nothing if the store has changed.
 
         False if that is not possible, or its outcome is not known: then everything is still to be done. At worst an
-        entry remains of a token that its client did not get. An event is recognized by its id.
+        entry remains of a token that its client did not get. An event is recognized by its id. Through a pooler it is
+        not possible, because the session is set up in each transaction.
         """
         if any(work.hints.prefetch is None and work.precomputed is None for work in batch) or line.cache.changes < 0:
             return False
@@ -222,6 +230,8 @@ class PostgresStore:
         began = time.monotonic()
         try:
             connection = line.connected()
+            if connection.pooled:
+                return False
             self.database_clock.measure(connection.database)
             self._precompute(connection, line.cache, batch)
             for work in batch:
@@ -337,11 +347,11 @@ class _ThreadConnection:
         connection = self.connected()
         with ExitStack() as ends:
             try:
-                ends.enter_context(connection.database.transaction())
+                ends.enter_context(connection.transaction())
             except psycopg.OperationalError:  # it broke since it was last used, so nothing was lost
                 self.disconnect()
                 connection = self._connect()
-                ends.enter_context(connection.database.transaction())
+                ends.enter_context(connection.transaction())
             self._store.database_clock.measure(connection.database)
             self.cache.refresh(connection)
             yield connection
