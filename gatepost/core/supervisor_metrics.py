@@ -14,6 +14,11 @@ UNACCOUNTED = Gauge(
     "gatepost_deliveries_unaccounted", "Deliveries that entries say they created and that are missing. Must be 0.",
     registry=None,
 )  # fmt: skip
+NODES = Gauge(
+    "gatepost_nodes", "Running nodes of the deployment, by the name of the machine.", ["host", "kind", "version"],
+    registry=None,
+)  # fmt: skip
+WORKERS = Gauge("gatepost_workers", "Running workers of the deployment.", registry=None)
 RECOUNTED = Counter("gatepost_recounted_entries_total", "Entries whose deliveries were recounted.", registry=None)
 UNACCOUNTED.set(float("nan"))  # until everything has been counted once
-OF_SUPERVISOR = (UNSEALED, SEALED, DELIVERIES, QUEUE_AGE, REPLAYS, REPLAYED, UNACCOUNTED, RECOUNTED)
+OF_SUPERVISOR = (UNSEALED, SEALED, DELIVERIES, QUEUE_AGE, REPLAYS, REPLAYED, UNACCOUNTED, RECOUNTED, NODES, WORKERS)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,14 +20,15 @@ import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 
 from gatepost.accounts import account_rows
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.core.logging import configure_logs, log
-from gatepost.core.repeat import Chores
+from gatepost.core.repeat import Chore, Chores
 from gatepost.ingest import http as intake
 from gatepost.run import app, chores
 from gatepost.run.child import Configuration
 from gatepost.settings import Settings
+from gatepost.store import nodes
 from gatepost.store.interface import Store
 from gatepost.store.lost import LOST_CODE
 from gatepost.web.listen import listening
@@ -95,6 +97,9 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str, tra
         loop.add_signal_handler(number, stopping.set)
     children = _children(settings, metrics)
     running = Chores()
+    store = runtime.store
+    node = nodes.this_node(settings.only or "all", clock.milliseconds(store.now()))
+    running.start(Chore("node", nodes.BEAT_EVERY, lambda: store.run(partial(nodes.beat, node=node))))
 
     def waiting() -> str:
         starting = (f"a {child.kind} process is starting" for child in children if not child.ready)
@@ -117,6 +122,7 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str, tra
         await asyncio.gather(*work, return_exceptions=True)
         with contextlib.suppress(Unavailable):
             await chores.seal(runtime)
+            await store.run(partial(nodes.delete, node=node))
 
 
 def _children(settings: Settings, metrics: str) -> list["_Child"]:

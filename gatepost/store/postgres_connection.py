@@ -16,7 +16,7 @@ from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.schema_check import StoreInfo
+from gatepost.store.schema_check import StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
 Database = psycopg.Connection[tuple[Any, ...]]
@@ -102,6 +102,7 @@ class PostgresConnection:
 
     def _check_replicated(self) -> None:
         if self._unreplicated:
+            self._unreplicated = False
             raise psycopg.OperationalError("a commit was cancelled before a standby had it")
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
@@ -325,13 +326,26 @@ class PostgresServer:
     def info(self) -> StoreInfo:
         with self._examined() as database:
             rows = database.execute(
-                "SELECT clock_timestamp(), current_setting('server_version'), current_setting('fsync'), "
+                "SELECT clock_timestamp(), current_setting('server_version'), "
+                "(SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'), "
+                "current_setting('fsync'), "
                 "current_setting('full_page_writes'), current_setting('synchronous_commit')"
             ).fetchall()
-        at, version, *switches = rows[0]
+            pooled = is_pooled(database)
+        at, version, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
-        return StoreInfo(f"PostgreSQL {version}", at, off)
+        risk = _replication_risk(standbys, synchronous, switches[-1])
+        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, self._wakeups(pooled=pooled))
+
+    def _wakeups(self, *, pooled: bool) -> Wakeups:
+        if not self._listen_url:
+            return "poll" if pooled else "listen"
+        try:
+            with open_database(self._listen_url, "database_listen") as database:
+                return "pooled" if is_pooled(database) else "listen"
+        except Unavailable:
+            return "unreachable"
 
     def integrity(self) -> list[str]:
         """The problems that PostgreSQL reports. With the extension amcheck, every index is checked too."""
@@ -345,6 +359,15 @@ class PostgresServer:
             if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchall():
                 problems += [problem for name, _ in indexes if (problem := _check_index(database, name))]
         return problems
+
+
+def _replication_risk(standbys: int, synchronous_standby_names: str, synchronous_commit: str) -> str:
+    """Why a failover could lose a commit that was acknowledged. Empty if it could not."""
+    if standbys and not synchronous_standby_names:
+        return f"replication is asynchronous: {standbys} standbys, but synchronous_standby_names is empty"
+    if synchronous_commit == "local" and (standbys or synchronous_standby_names):
+        return "synchronous_commit is local, so commits do not wait for standbys"
+    return ""
 
 
 def _applied(database: Database) -> dict[int, str]:

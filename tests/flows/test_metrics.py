@@ -82,6 +82,7 @@ def test_every_metric_is_there_once(busy: Service, account_name: str) -> None:
     used = {name for _, has in figures for name, _ in has}
     assert used == {
         "path", "status", "grant_type", "outcome", "type", "failure", "waited_for", "state", "what", "le", "chore",
+            "host", "kind", "version",
     }  # fmt: skip
 
 

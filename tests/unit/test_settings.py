@@ -79,7 +79,8 @@ class TestPrecedence:
     def test_every_setting_has_its_variable(self, name: str) -> None:
         texts = {
             "host": "localhost", "port": "81", "ops_host": "localhost", "ops_port": "82", "data": "d",
-            "database": "postgresql://db/x", "database_listen": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
+            "database": "postgresql://db/x", "database_listen": "postgresql://db/x",
+            "base_url": "https://a.example", "protocol": "six", "workers": "2",
             "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "checkpoints": "c",
             "shared_resources": '{"https://b": {"scopes": ["s"]}}',
             "trusted_proxies": "10.0.0.0/8",

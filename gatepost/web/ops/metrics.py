@@ -7,6 +7,7 @@ since it records what is published over HTTP. Both are added up here. The queue 
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain
@@ -20,11 +21,20 @@ from prometheus_client.samples import Sample
 from gatepost.core import clock
 from gatepost.core.errors import Unavailable
 from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram, start_at_zero
-from gatepost.core.supervisor_metrics import DELIVERIES, OF_SUPERVISOR, QUEUE_AGE, REPLAYED, REPLAYS
+from gatepost.core.supervisor_metrics import (
+    DELIVERIES,
+    NODES,
+    OF_SUPERVISOR,
+    QUEUE_AGE,
+    REPLAYED,
+    REPLAYS,
+    WORKERS,
+)
 from gatepost.ledger.entries import TYPES
+from gatepost.store import nodes
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks import endpoint_rows, health_rows, queue_rows, replay_rows
+from gatepost.webhooks import endpoint_rows, health_rows, peers, queue_rows, replay_rows
 from gatepost.webhooks.deliveries import FAILURES
 from gatepost.webhooks.queue_rows import Lane
 
@@ -55,8 +65,10 @@ class Page(Collector):
         """Count the queue. The figures are unknown while the store is unavailable."""
         try:
             set_gauges(await asyncio.wait_for(self._store.read(count_queue), TIMEOUT), self._store.now())
+            set_deployment_gauges(*await asyncio.wait_for(self._store.read(count_deployment), TIMEOUT))
         except (Unavailable, TimeoutError):
             set_gauges(UNKNOWN, self._store.now())
+            set_deployment_gauges(Counter(), math.nan)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of the page."""
@@ -125,6 +137,23 @@ def set_gauges(queue: QueueFigures, now: datetime) -> None:
     REPLAYS.set(queue.replays)
     REPLAYED.labels("examined").set(queue.examined)
     REPLAYED.labels("made").set(queue.made)
+
+
+# --- the nodes and workers of the deployment
+
+
+def count_deployment(tx: Tx) -> tuple[Counter[tuple[str, str, str]], float]:
+    """Count the running nodes, by host, kind and version, and the running workers."""
+    running = Counter((node.host, node.kind, node.version) for node in nodes.load(tx) if not node.is_silent(tx.now))
+    return running, float(peers.count_running(tx))
+
+
+def set_deployment_gauges(running: Counter[tuple[str, str, str]], workers: float) -> None:
+    """Set the metrics of nodes and workers. There are no samples of nodes while the store is unavailable."""
+    NODES.clear()
+    for labels, number in running.items():
+        NODES.labels(*labels).set(number)
+    WORKERS.set(workers)
 
 
 # --- the figures of all processes
