@@ -15,8 +15,12 @@ import pytest
 from tests.postgres import Server
 from tests.waiting import wait_until
 
-# Prints the process id, and waits for the end of the pipe, so that kill -9 of the tests ends the program too.
-_SHELL = '"$@" > "$0" 2>&1 & echo $!; read -r _; kill -9 $!; wait'
+# Prints the process id, and waits for the end of the pipe, so that kill -9 of the tests ends the program too, and the
+# PostgreSQL that it keeps.
+_SHELL = (
+    'log=$1; data=$2; shift 2; "$@" > "$log" 2>&1 & echo $!; read -r _; '
+    'kill -9 $! $(head -n 1 "$data/postmaster.pid" 2> /dev/null); wait'
+)
 
 
 def find(name: str) -> str:
@@ -32,15 +36,15 @@ def find(name: str) -> str:
 class Program:
     """A program that runs as the account of a PostgreSQL server, in its directory."""
 
-    def __init__(self, server: Server, log: str, *command: str) -> None:
+    def __init__(self, server: Server, log: str, *command: str, data: str = "") -> None:
+        """If the program keeps a PostgreSQL, `data` is its data directory."""
         self._server = server
-        self._log = str(server.directory / log)
-        self._command = command
+        self._arguments = [str(server.directory / log), data, *command]
         self._shell: subprocess.Popen[str] | None = None
         self.pid = 0
 
     def start(self) -> None:
-        self._shell = self._server.spawn("/bin/sh", "-c", _SHELL, self._log, *self._command, output=subprocess.PIPE)
+        self._shell = self._server.spawn("/bin/sh", "-c", _SHELL, "sh", *self._arguments, output=subprocess.PIPE)
         assert self._shell.stdout is not None
         self.pid = int(self._shell.stdout.readline())
 
@@ -54,4 +58,4 @@ class Program:
             self.signal(signal.SIGCONT)
             self._shell.communicate("\n")
             self._shell = None
-            wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), f"the end of {self._command[0]}")
+            wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), f"the end of {self._arguments[2]}")

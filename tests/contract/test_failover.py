@@ -12,7 +12,7 @@ from gatepost.accounts import account_rows
 from gatepost.core.errors import Unavailable
 from gatepost.store import postgres_connection
 from gatepost.store.postgres import PostgresStore
-from gatepost.store.transaction import APPEND_ONLY, Hints, Tx
+from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from gatepost.webhooks.fanout import create_deliveries
 from tests import postgres
 from tests.contract import make, parallel
@@ -48,6 +48,10 @@ def account(store: PostgresStore) -> str:
         return made.id
 
     return store.run_now(unit)
+
+
+def recording(account: str, name: str) -> Unit[str]:
+    return lambda tx: make.record(tx, account, name).subject
 
 
 @contextmanager
@@ -91,17 +95,17 @@ def test_a_commit_cancelled_before_a_standby_has_it(
     server: postgres.Server, store: PostgresStore, account: str, hints: Hints
 ) -> None:
     """PostgreSQL then reports success, but the commit is lost if a standby becomes the primary."""
-    for number in range(2):  # the second is appended with a single statement
-        parallel.run(store, [lambda tx, name=f"{number}": make.record(tx, account, name)], hints=hints)
+    for name in ("first", "second"):  # the second is appended with a single statement
+        parallel.run(store, [recording(account, name)], hints=hints)
     with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
         wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
-        running = pool.submit(parallel.run, store, [lambda tx: make.record(tx, account, "lost")], hints)
+        running = pool.submit(parallel.run, store, [recording(account, "lost")], hints)
         while not running.done():
             _cancel_waiting(server)
         [outcome] = running.result()
         assert isinstance(outcome, Unavailable)
         assert "before a standby had it" in str(outcome)
-    assert parallel.failures(parallel.run(store, [lambda tx: make.record(tx, account, "after")], hints=hints)) == []
+    assert parallel.failures(parallel.run(store, [recording(account, "after")], hints=hints)) == []
 
 
 def _cancel_waiting(server: postgres.Server) -> None:
