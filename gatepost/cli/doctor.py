@@ -155,9 +155,8 @@ def _check_database(store: Store) -> Iterator[Check]:
         yield Check("durability", "ok", "commits are written to the disk")
     if info.replication:
         found = f"{info.replication}; a failover can lose acknowledged tokens and events"
-        yield Check(
-            "replication", "warning", found, "replicate synchronously, as docs/how-to/high-availability.md says"
-        )
+        do = "replicate synchronously; in Patroni, set synchronous_mode and synchronous_mode_strict"
+        yield Check("replication", "warning", found, do)
     if info.clock:
         yield _check_clock(info.clock, before, after)
     if info.pooled:
