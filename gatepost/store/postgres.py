@@ -23,6 +23,7 @@ from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
+from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import StoreInfo
 from gatepost.store.transaction import (
     NO_HINTS,
@@ -68,15 +69,9 @@ class PostgresStore:
     dialect: sql_loader.Dialect = "postgres"
 
     def __init__(
-        self,
-        url: str,
-        clock: Clock,
-        fan_out: FanOut,
-        *,
-        listen_url: str = "",
-        follow: bool = False,
-        on_commit: OnCommit = ignore_commit,
-    ) -> None:
+        self, url: str, clock: Clock, fan_out: FanOut,
+        *, listen_url: str = "", follow: bool = False, on_commit: OnCommit = ignore_commit,
+    ) -> None:  # fmt: skip
         """With `follow`, the time is the database's, so that machines with different clocks agree on what is due."""
         self.database_clock = DatabaseClock(clock, follow=follow)
         self._on_commit = on_commit
@@ -88,6 +83,7 @@ class PostgresStore:
         self._reads: Queue = SimpleQueue()
         self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
+        self.lines: list[_ThreadConnection] = []
         self._shared = _ThreadConnection(self, "append")
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
@@ -97,6 +93,7 @@ class PostgresStore:
         self._threads.append(Thread(target=self._run_together, daemon=True))
         for thread in self._threads:
             thread.start()
+        self._watch = Watch(self.server.primary_start, self.lines)
 
     # --- the interface of a store
 
@@ -159,6 +156,7 @@ class PostgresStore:
             queue.put(None)
         for thread in self._threads:
             thread.join()
+        self._watch.close()
         self._wakeup_sender.close()
 
     def listen(self, on_wakeup: OnWakeup) -> Listener:
@@ -192,6 +190,7 @@ class PostgresStore:
     def _append(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         if not self._append_at_once(line, batch):
             self._transact(line, batch)
+        line.busy_since = 0.0
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
@@ -341,11 +340,14 @@ class _ThreadConnection:
         self.mode = mode
         self._connection: PostgresConnection | None = None
         self.cache = Cache()
+        self.busy_since = 0.0
+        store.lines.append(self)
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresConnection]:
         connection = self.connected()
         with ExitStack() as ends:
+            ends.callback(self._set_idle)
             try:
                 ends.enter_context(connection.transaction())
             except psycopg.OperationalError:  # it broke since it was last used, so nothing was lost
@@ -357,7 +359,13 @@ class _ThreadConnection:
             yield connection
 
     def connected(self) -> PostgresConnection:
-        return self._connection or self._connect()
+        """The connection, which is busy from now on."""
+        connection = self._connection or self._connect()
+        self.busy_since = time.monotonic()
+        return connection
+
+    def _set_idle(self) -> None:
+        self.busy_since = 0.0
 
     def _connect(self) -> PostgresConnection:
         store = self._store
@@ -371,6 +379,12 @@ class _ThreadConnection:
         store.unreachable_until = 0.0
         self.cache.clear()  # another database may have the same version after other changes
         return self._connection
+
+    def leave_unless(self, server_start: datetime) -> None:
+        """Break the connection if it leads to a server that was not started at this time. Called by another thread."""
+        connection = self._connection
+        if connection is not None and connection.server_start not in (None, server_start):
+            connection.shut_down()
 
     def disconnect(self) -> None:
         if self._connection is not None:

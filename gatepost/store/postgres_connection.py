@@ -1,11 +1,13 @@
 """One connection to PostgreSQL: how it is opened, and how it runs the statements of the `.sql` files."""
 
+import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import sql
@@ -65,7 +67,7 @@ class PostgresConnection:
         self._statements = statements
         self.mode = mode
         self.pooled = is_pooled(database)
-        self._server_start: datetime | None = None
+        self.server_start: datetime | None = None
         self._unreplicated = False
         database.add_notice_handler(self._notice)
         if mode == "read":  # one snapshot for everything that a unit reads
@@ -92,9 +94,14 @@ class PostgresConnection:
         [(*_, standby, start)] = self.database.execute(
             _SETTINGS, {"local": local, "statement_timeout": statement_timeout}
         ).fetchall()
-        if local and (standby or start != (self._server_start or start)):
+        if local and (standby or start != (self.server_start or start)):
             raise psycopg.OperationalError("the connection pooler leads to another server, or to a standby")
-        self._server_start = start
+        self.server_start = start
+
+    def shut_down(self) -> None:
+        """Shut the socket down, so that the thread that waits for the server gets an error."""
+        with socket.socket(fileno=os.dup(self.database.fileno())) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
         """PostgreSQL only warns if a commit is cancelled while it waits for its standbys, and reports success."""
@@ -269,6 +276,12 @@ class PostgresServer:
             return None
         return database
 
+    def primary_start(self) -> datetime:
+        """When the server that is now the primary was started."""
+        with self.open() as database:
+            [(start,)] = database.execute("SELECT pg_postmaster_start_time()").fetchall()
+        return cast(datetime, start)
+
     def connect(self, mode: str) -> PostgresConnection:
         """A connection for units."""
         database = self.open()
@@ -364,7 +377,8 @@ class PostgresServer:
 def _replication_risk(standbys: int, synchronous_standby_names: str, synchronous_commit: str) -> str:
     """Why a failover could lose a commit that was acknowledged. Empty if it could not."""
     if standbys and not synchronous_standby_names:
-        return f"replication is asynchronous: {standbys} standbys, but synchronous_standby_names is empty"
+        count = f"{standbys} standby{'s' if standbys > 1 else ''}"
+        return f"replication is asynchronous: {count}, but synchronous_standby_names is empty"
     if synchronous_commit == "local" and (standbys or synchronous_standby_names):
         return "synchronous_commit is local, so commits do not wait for standbys"
     return ""

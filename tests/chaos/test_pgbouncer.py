@@ -65,6 +65,8 @@ def test_the_service_behind_pgbouncer(tmp_path: Path, server: postgres.Server, b
         listed = running.session.get(f"{running.url}/webhooks/deliveries", headers=bearer).json()["data"]
         assert {record["status"] for record in listed} == {"succeeded"}
         assert "no LISTEN through a connection pooler" in (tmp_path / "data.log").read_text()
+        found = {(check["check"], check["status"]) for check in running.cli_json("doctor")}
+        assert {("pooler", "ok"), ("LISTEN", "ok"), ("node", "ok")} <= found
 
 
 # --- the store alone

@@ -1,8 +1,11 @@
 """PostgreSQL as its role changes: only a server that can write is used, and a commit counts once standbys have it."""
 
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core.errors import Unavailable
-from gatepost.store import postgres_connection
+from gatepost.store import postgres_connection, replaced_primary
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from gatepost.webhooks.fanout import create_deliveries
@@ -111,6 +114,61 @@ def test_a_commit_cancelled_before_a_standby_has_it(
 def _cancel_waiting(server: postgres.Server) -> None:
     with psycopg.connect(server.url(), autocommit=True) as operator:
         operator.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+
+def test_a_primary_that_stands_still(
+    server: postgres.Server, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel still acknowledges everything. Once another server is the primary, that one is used."""
+    monkeypatch.setattr(replaced_primary, "STUCK_AFTER", 0.5)
+    [port] = free_ports(1)
+    with postgres.running({"listen_addresses": "127.0.0.1", "port": str(port)}) as old:
+        url = f"postgresql://{postgres.OWNER}@127.0.0.1:{port},127.0.0.1:{server.port}/postgres"
+        with (
+            closing(PostgresStore(server.url(), watch, create_deliveries)) as other,
+            closing(PostgresStore(url, watch, create_deliveries)) as store,
+        ):
+            other.migrate()
+            store.migrate()
+            before = store.read_now(server_port)
+            frozen = processes(old)
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: _port(store) == int(server.port), "the other server")
+            finally:
+                for pid in frozen:
+                    os.kill(pid, signal.SIGCONT)
+            assert before == port
+
+
+def server_port(tx: Tx) -> int:
+    return int(tx.select("SELECT inet_server_port()", {})[0][0])
+
+
+def _port(store: PostgresStore) -> int:
+    try:
+        return store.read_now(server_port)
+    except Unavailable:
+        return 0
+
+
+def processes(server: postgres.Server) -> list[int]:
+    postmaster = (server.directory / "data" / "postmaster.pid").read_text().split()[0]
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    return [int(pid) for pid in (postmaster, *children)]
+
+
+def test_asynchronous_replication_is_reported(server: postgres.Server, store: PostgresStore) -> None:
+    assert store.info().replication == ""
+    receiver = server.spawn(
+        str(server.programs / "pg_receivewal"), "-D", str(server.directory), "-d", server.url(), "--no-loop"
+    )
+    with receiver:
+        try:
+            wait_until(lambda: store.info().replication.startswith("replication is asynchronous: 1 standby"))
+        finally:
+            receiver.kill()
 
 
 @pytest.mark.parametrize(
