@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pwd import getpwnam, struct_passwd
-from typing import Any
 
 import psycopg
 import requests
@@ -107,13 +106,13 @@ class Cluster:
         names = [name for name, found in self.roles().items() if found == role]
         return next((instance for instance in self.instances if instance.name in names), None)
 
-    def wait_for(self, role: str, other_than: Instance | None = None) -> Instance:
-        """Wait until an instance, other than this one, has the role."""
+    def wait_for(self, role: str) -> Instance:
+        """Wait until an instance has the role."""
         found: list[Instance] = []
 
         def is_there() -> bool:
             instance = self.in_role(role)
-            found[:] = [] if instance is None or instance is other_than else [instance]
+            found[:] = [] if instance is None else [instance]
             return bool(found)
 
         wait_until(is_there, f"a {role}")
@@ -125,10 +124,14 @@ class Cluster:
         )
 
     def switch_over(self) -> None:
-        leader, candidate = self.wait_for("leader"), self.wait_for("sync_standby")
-        names: dict[str, Any] = {"leader": leader.name, "candidate": candidate.name}
-        answer = requests.post(f"{leader.api}/switchover", json=names, timeout=LIMIT)
-        assert answer.status_code == 200, answer.text
+        """Make the synchronous standby the leader. Patroni may refuse it for a moment."""
+
+        def is_done() -> bool:
+            leader, candidate = self.wait_for("leader"), self.wait_for("sync_standby")
+            names = {"leader": leader.name, "candidate": candidate.name}
+            return requests.post(f"{leader.api}/switchover", json=names, timeout=LIMIT).status_code == 200
+
+        wait_until(is_done, "a switchover")
 
     def wait_for_commit(self) -> None:
         """Wait until a client that connects again and again has committed something."""
