@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ops_port: int = 9090
     data: str = "./gatepost-data"
     database: str = ""
+    database_listen: str = ""
     base_url: str = ""
     protocol: Literal["full", "six"] = "full"
     workers: int = 1
@@ -114,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
+_POSTGRES = ("postgresql://", "postgres://")
 _LISTS = ("trusted_proxies", "ops_allowed_hosts")
 _ALLOW_NETWORKS_FORM = (
     "allow_networks: list the networks of each account by its name; in the settings file write "
@@ -196,8 +198,10 @@ def _check(settings: Settings) -> None:
     if settings.port == settings.ops_port and settings.host == settings.ops_host:
         raise BadSetting("ops_port: must differ from port")
     _check_listeners(settings)
-    if settings.database and not settings.database.startswith(("postgresql://", "postgres://")):
+    if settings.database and not settings.database.startswith(_POSTGRES):
         raise BadSetting("database: must be a postgresql:// URL; omit it to use SQLite in the data directory")
+    if settings.database_listen and not settings.database_listen.startswith(_POSTGRES):
+        raise BadSetting("database_listen: must be a postgresql:// URL that leads to the server without a pooler")
     if not settings.base_url and settings.host not in LOOPBACK:
         raise BadSetting(f"base_url: required when host is not a loopback address ({settings.host})")
     _check_base_url(settings.issuer)

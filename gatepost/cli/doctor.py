@@ -23,8 +23,9 @@ from gatepost.core.secrets import Box
 from gatepost.oauth import key_rows, resources, scope_rows, shared_resources
 from gatepost.run import app
 from gatepost.settings import LOOPBACK, Settings
+from gatepost.store import nodes
 from gatepost.store.interface import Store
-from gatepost.store.schema_check import schema_problem
+from gatepost.store.schema_check import Wakeups, schema_problem
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_headers
 
@@ -128,7 +129,10 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         return
     try:
         yield from _check_database(store)
-        yield check_schema(store)
+        schema = check_schema(store)
+        yield schema
+        if schema.status == "ok":
+            yield from _check_nodes(store)
         yield _check_server_keys(settings, store)
         yield _check_hidden_headers(store)
         yield from _check_allowed_networks(settings, store)
@@ -150,8 +154,46 @@ def _check_database(store: Store) -> Iterator[Check]:
         yield Check("durability", "problem", f"{', '.join(info.dangers)}: a commit can be lost", do)
     else:
         yield Check("durability", "ok", "commits are written to the disk")
+    if info.replication:
+        found = f"{info.replication}; a failover can lose acknowledged tokens and events"
+        do = "replicate synchronously; in Patroni, set synchronous_mode and synchronous_mode_strict"
+        yield Check("replication", "warning", found, do)
     if info.clock:
         yield _check_clock(info.clock, before, after)
+    if info.pooled:
+        yield Check("pooler", "ok", "connects through a connection pooler, and keeps no state in sessions")
+    if info.pooled or info.wakeups != "listen":
+        yield _WAKEUPS[info.wakeups]
+
+
+_WAKEUPS: dict[Wakeups, Check] = {
+    "listen": Check("LISTEN", "ok", "has a direct connection (database_listen)"),
+    "poll": Check("LISTEN", "ok", "not used through the pooler without database_listen; workers poll every second"),
+    "pooled": Check(
+        "LISTEN", "warning", "database_listen leads to a pooler, which does not support LISTEN in transaction mode",
+        "use the URL of the server itself, or of a pooler in session mode",
+    ),
+    "unreachable": Check(
+        "LISTEN", "warning", "database_listen cannot be reached; workers poll every second", "check the URL"
+    ),
+}  # fmt: skip
+
+
+def _check_nodes(store: Store) -> Iterator[Check]:
+    """List the nodes. A node that ended by itself is not listed, and one that was killed is for a day."""
+
+    def unit(tx: Tx) -> tuple[int, list[nodes.Node]]:
+        return tx.now, nodes.load(tx)
+
+    now, found = store.read_now(unit)
+    for node in found:
+        seconds = max(0, now - node.beat_at) // 1000
+        described = f"{node.host} ({node.kind}, version {node.version}), last heartbeat {seconds} s ago"
+        if node.is_silent(now):
+            do = "if it was not shut down on purpose, see whether it runs and reaches the database"
+            yield Check("node", "warning", described, do)
+        else:
+            yield Check("node", "ok", described)
 
 
 def _check_clock(database: datetime, before: datetime, after: datetime) -> Check:

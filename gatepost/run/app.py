@@ -73,7 +73,10 @@ def open_store(settings: Settings) -> Store:
             from gatepost.store.postgres import PostgresStore  # noqa: PLC0415 (an extra that may not be installed)
         except ImportError:
             raise BadSetting("database: PostgreSQL needs an extra; run: pip install 'gatepost[postgres]'") from None
-        return PostgresStore(settings.database, clock.now, create_deliveries, follow=True, on_commit=_observe_commit)
+        return PostgresStore(
+            settings.database, clock.now, create_deliveries,
+            listen_url=settings.database_listen, follow=True, on_commit=_observe_commit,
+        )  # fmt: skip
     return SqliteStore(
         settings.sqlite_file, clock.now, create_deliveries, on_commit=_observe_commit, lost=end_after_lost_write
     )
@@ -84,12 +87,11 @@ def move(settings: Settings, target: str, progress: Callable[[str, int], Abstrac
     store = open_store(msgspec.structs.replace(settings, database=target))
     with closing(store):
         store.migrate()
-    import psycopg  # noqa: PLC0415 (an extra that may not be installed)
-
-    from gatepost.store import sqlite_to_postgres  # noqa: PLC0415 (the same extra)
+    from gatepost.store import sqlite_to_postgres  # noqa: PLC0415 (an extra that may not be installed)
+    from gatepost.store.postgres_connection import open_database  # noqa: PLC0415 (the same extra)
 
     file = settings.sqlite_file
-    with psycopg.connect(target) as database, progress("rows", sqlite_to_postgres.count(file)) as advance:
+    with open_database(target) as database, progress("rows", sqlite_to_postgres.count(file)) as advance:
         return sqlite_to_postgres.to_postgres(file, database, advance)
 
 
@@ -97,8 +99,10 @@ def run_statements(database: str, statements: list[str]) -> None:
     """Run an operator's statements on the PostgreSQL database, in one transaction."""
     import psycopg  # noqa: PLC0415 (an extra that may not be installed)
 
+    from gatepost.store.postgres_connection import open_database  # noqa: PLC0415 (the same extra)
+
     try:
-        with psycopg.connect(database) as connection:
+        with open_database(database) as connection, connection.transaction():
             for statement in statements:
                 connection.execute(statement.encode())
     except psycopg.Error as error:

@@ -14,20 +14,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 
 from gatepost.accounts import account_rows
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.core.logging import configure_logs, log
-from gatepost.core.repeat import Chores
+from gatepost.core.repeat import Chore, Chores
 from gatepost.core.supervisor_metrics import render
 from gatepost.run import app, chores
 from gatepost.run.child import METRICS_DIRECTORY, SILENCE, Configuration, Status
 from gatepost.settings import Settings
+from gatepost.store import nodes
 from gatepost.store.interface import Store
 from gatepost.store.lost import LOST_CODE
 from gatepost.web.ops import pages
@@ -89,6 +91,9 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
         loop.add_signal_handler(number, stopping.set)
     children = _children(settings, metrics)
     running = Chores()
+    store = runtime.store
+    node = nodes.this_node(settings.only or "all", clock.milliseconds(store.now()))
+    running.start(Chore("node", nodes.BEAT_EVERY, lambda: store.run(partial(nodes.beat, node=node))))
 
     def not_ready() -> str:
         if stopping.is_set():
@@ -114,6 +119,7 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
     await asyncio.gather(*work, return_exceptions=True)
     with contextlib.suppress(Unavailable):
         await chores.seal(runtime)
+        await store.run(partial(nodes.delete, node=node))
     drained.set()
     await asyncio.gather(*last, return_exceptions=True)
     reporting.cancel()

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from gatepost.core.errors import GatepostError
+from gatepost.core.logging import log
 from gatepost.core.secrets import Box, WrongKey
 from gatepost.store.pending import Key
 from gatepost.store.wakeup import OnWakeup, packed, unpacked
@@ -32,6 +33,7 @@ def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
 
 
 Open = Callable[[], psycopg.Connection[tuple[Any, ...]]]
+OpenForListen = Callable[[], psycopg.Connection[tuple[Any, ...]] | None]
 
 
 class Notifier:
@@ -64,7 +66,6 @@ class Notifier:
             try:
                 if connection is None:
                     connection = self._open()
-                    connection.autocommit = True
                     box = _box(connection)
                 payload = box.encrypt(packed(endpoints), _ROW).hex()
                 connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
@@ -83,9 +84,12 @@ class Notifier:
 
 
 class Listener:
-    """Receives wake-ups in a thread. It connects again when the connection breaks."""
+    """Receives wake-ups in a thread. It connects again when the connection breaks.
 
-    def __init__(self, open_: Open, on_wakeup: OnWakeup) -> None:
+    If the connection cannot LISTEN, the thread ends, and the workers only poll.
+    """
+
+    def __init__(self, open_: OpenForListen, on_wakeup: OnWakeup) -> None:
         self._open = open_
         self._on_wakeup = on_wakeup
         self._ended = threading.Event()
@@ -95,8 +99,12 @@ class Listener:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with self._open() as connection:
-                    connection.autocommit = True
+                opened = self._open()
+                if opened is None:
+                    log.info("no LISTEN through a connection pooler, so deliveries may start up to a second later",
+                             to_change="set database_listen")  # fmt: skip
+                    return
+                with opened as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     box = _box(connection)
                     self._on_wakeup([])  # for what was sent before LISTEN

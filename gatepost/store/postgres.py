@@ -23,6 +23,7 @@ from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
+from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import StoreInfo
 from gatepost.store.transaction import (
     NO_HINTS,
@@ -69,12 +70,13 @@ class PostgresStore:
     dialect: sql_loader.Dialect = "postgres"
 
     def __init__(
-        self, url: str, clock: Clock, fan_out: FanOut, *, follow: bool = False, on_commit: OnCommit = ignore_commit
-    ) -> None:
+        self, url: str, clock: Clock, fan_out: FanOut,
+        *, listen_url: str = "", follow: bool = False, on_commit: OnCommit = ignore_commit,
+    ) -> None:  # fmt: skip
         """With `follow`, the time is the database's, so that machines with different clocks agree on what is due."""
         self.database_clock = DatabaseClock(clock, follow=follow)
         self._on_commit = on_commit
-        self.server = PostgresServer(url, self.now)
+        self.server = PostgresServer(url, self.now, listen_url)
         self._engine = Engine(fan_out, ids.slot())
         self.unreachable_until = 0.0  # before then, no thread tries to connect
         self._units: Queue = SimpleQueue()
@@ -83,6 +85,7 @@ class PostgresStore:
         self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
         self._turns = Turns()
+        self.lines: list[_ThreadConnection] = []
         self._shared = _ThreadConnection(self, "append")
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
@@ -92,6 +95,7 @@ class PostgresStore:
         self._threads.append(Thread(target=self._run_together, daemon=True))
         for thread in self._threads:
             thread.start()
+        self._watch = Watch(self.server.primary_start, self.lines)
 
     # --- the interface of a store
 
@@ -160,11 +164,12 @@ class PostgresStore:
             queue.put(None)
         for thread in self._threads:
             thread.join()
+        self._watch.close()
         self._wakeup_sender.close()
 
     def listen(self, on_wakeup: OnWakeup) -> Listener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
-        return Listener(self.server.open, on_wakeup)
+        return Listener(self.server.open_for_listen, on_wakeup)
 
     # --- the threads
 
@@ -193,6 +198,7 @@ class PostgresStore:
     def _append(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         if not self._append_at_once(line, batch):
             self._transact(line, batch)
+        line.busy_since = 0.0
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
@@ -222,7 +228,8 @@ class PostgresStore:
         """Append with a transaction of one statement, which does nothing if the store has changed.
 
         False if that is not possible, or its outcome is not known: then everything is still to be done. At worst an
-        entry remains of a token that its client did not get. An event is recognized by its id.
+        entry remains of a token that its client did not get. An event is recognized by its id. Through a pooler it is
+        not possible, because the session is set up in each transaction.
         """
         if any(work.hints.prefetch is None and work.precomputed is None for work in batch) or line.cache.changes < 0:
             return False
@@ -230,8 +237,10 @@ class PostgresStore:
         began = time.monotonic()
         try:
             connection = line.connected()
+            if connection.pooled:
+                return False
             self.database_clock.measure(connection.database)
-            self._precompute(connection, line.cache, batch)
+            _precompute(connection, line.cache, self.now(), self._engine, batch)
             for work in batch:
                 ahead = work.precomputed
                 if ahead is None or ahead.mark is not line.cache.mark or not ahead.pending.is_repeatable:
@@ -252,21 +261,6 @@ class PostgresStore:
             self._on_commit(len(batch), took, pending.labels)
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)
-
-    def _precompute(self, connection: PostgresConnection, cache: Cache, batch: list[Work]) -> None:
-        """Run the units that prefetch a row, with the rows read for all of them. If one fails, none is precomputed."""
-        prefetching = [work for work in batch if work.hints.prefetch is not None]
-        if not prefetching:
-            return
-        group = prefetch(connection, cache, self.now(), self._engine, [work.hints for work in prefetching])
-        computed: list[Precomputed] = []
-        for work in prefetching:
-            tx = Tx(connection, cache, self.now(), self._engine, group)
-            result = work.unit(tx)
-            tx.finish()
-            computed.append(Precomputed(cache.mark, result, tx.pending))
-        for work, precomputed in zip(prefetching, computed, strict=True):
-            work.precomputed = precomputed
 
     def _prefetch(self, connection: PostgresConnection, line: "_ThreadConnection", batch: list[Work]) -> Group | None:
         if line.mode != "append":
@@ -312,6 +306,24 @@ class PostgresStore:
         return tx.pending
 
 
+def _precompute(
+    connection: PostgresConnection, cache: Cache, at: datetime, engine: Engine, batch: list[Work]
+) -> None:  # fmt: skip
+    """Run the units that prefetch a row, with the rows read for all of them. If one fails, none is precomputed."""
+    prefetching = [work for work in batch if work.hints.prefetch is not None]
+    if not prefetching:
+        return
+    group = prefetch(connection, cache, at, engine, [work.hints for work in prefetching])
+    computed: list[Precomputed] = []
+    for work in prefetching:
+        tx = Tx(connection, cache, at, engine, group)
+        result = work.unit(tx)
+        tx.finish()
+        computed.append(Precomputed(cache.mark, result, tx.pending))
+    for work, precomputed in zip(prefetching, computed, strict=True):
+        work.precomputed = precomputed
+
+
 def _batches(works: list[Work]) -> Iterator[list[Work]]:
     """Units that can share a transaction, in groups that do not become too large.
 
@@ -340,23 +352,32 @@ class _ThreadConnection:
         self.mode = mode
         self._connection: PostgresConnection | None = None
         self.cache = Cache()
+        self.busy_since = 0.0
+        store.lines.append(self)
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresConnection]:
         connection = self.connected()
         with ExitStack() as ends:
+            ends.callback(self._set_idle)
             try:
-                ends.enter_context(connection.database.transaction())
+                ends.enter_context(connection.transaction())
             except psycopg.OperationalError:  # it broke since it was last used, so nothing was lost
                 self.disconnect()
                 connection = self._connect()
-                ends.enter_context(connection.database.transaction())
+                ends.enter_context(connection.transaction())
             self._store.database_clock.measure(connection.database)
             self.cache.refresh(connection)
             yield connection
 
     def connected(self) -> PostgresConnection:
-        return self._connection or self._connect()
+        """The connection, which is busy from now on."""
+        connection = self._connection or self._connect()
+        self.busy_since = time.monotonic()
+        return connection
+
+    def _set_idle(self) -> None:
+        self.busy_since = 0.0
 
     def _connect(self) -> PostgresConnection:
         store = self._store
@@ -370,6 +391,12 @@ class _ThreadConnection:
         store.unreachable_until = 0.0
         self.cache.clear()  # another database may have the same version after other changes
         return self._connection
+
+    def leave_unless(self, server_start: datetime) -> None:
+        """Break the connection if it leads to a server that was not started at this time. Called by another thread."""
+        connection = self._connection
+        if connection is not None and connection.server_start not in (None, server_start):
+            connection.shut_down()
 
     def disconnect(self) -> None:
         if self._connection is not None:

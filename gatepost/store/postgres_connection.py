@@ -1,10 +1,13 @@
 """One connection to PostgreSQL: how it is opened, and how it runs the statements of the `.sql` files."""
 
+import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import sql
@@ -15,24 +18,31 @@ from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.schema_check import StoreInfo
+from gatepost.store.schema_check import StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
 _MIGRATION_LOCK = 0x67617465  # "gate"
 # Unless the URL says otherwise. A server that vanished is noticed while callers still wait. Two attempts to reach it,
-# of one connection or of the next, are at most two seconds apart (TCP repeats a SYN after 1 and 3 s).
+# of one connection or of the next, are at most two seconds apart (TCP repeats a SYN after 1 and 3 s). A standby, which
+# cannot write, is never used: after a failover it may be the server that was the primary.
 _OPTIONS: dict[str, str | int] = {
-    "application_name": "gatepost", "connect_timeout": 4,
+    "application_name": "gatepost", "connect_timeout": 4, "target_session_attrs": "read-write",
     "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 9000,
 }  # fmt: skip
+_SEVERAL_HOSTS = {
+    "connect_timeout": 2
+}  # for each of them, so that one that vanished does not hide the primary for long
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
-_TIMEOUTS = (
-    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'; SET statement_timeout = {}; "
-    "SET plan_cache_mode = force_custom_plan; "  # a generic plan for any endpoint is a bad plan for most
-    "SET enable_bitmapscan = off"  # pages are read in the order of an index, whatever the statistics say
-)
+# A generic plan for any endpoint is a bad plan for most. Without bitmap scans, pages are read in the order of an index,
+# whatever the statistics say.
+_SETTINGS = """
+SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
+  set_config('statement_timeout', %(statement_timeout)s, %(local)s),
+  set_config('plan_cache_mode', 'force_custom_plan', %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
+  pg_is_in_recovery(), pg_postmaster_start_time()
+"""
 _MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
 _INDEXES = """
 SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
@@ -56,6 +66,51 @@ class PostgresConnection:
         self.database = database
         self._statements = statements
         self.mode = mode
+        self.pooled = is_pooled(database)
+        self.server_start: datetime | None = None
+        self._unreplicated = False
+        database.add_notice_handler(self._notice)
+        if mode == "read":  # one snapshot for everything that a unit reads
+            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            database.read_only = True
+        if not self.pooled:
+            self._set(local=False)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run a transaction. If this raises an `OperationalError` before its body runs, a new connection may work."""
+        with self.database.transaction():
+            if self.pooled:
+                self._set(local=True)
+            yield
+        self._check_replicated()
+
+    def _set(self, *, local: bool) -> None:
+        """Set the session up, or only the transaction: a pooler may run the next one in another session.
+
+        Behind the pooler, another server may have become the primary. Then what was cached of the first is not valid.
+        """
+        statement_timeout = "0" if self.mode == "read" else "8s"
+        [(*_, standby, start)] = self.database.execute(
+            _SETTINGS, {"local": local, "statement_timeout": statement_timeout}
+        ).fetchall()
+        if local and (standby or start != (self.server_start or start)):
+            raise psycopg.OperationalError("the connection pooler leads to another server, or to a standby")
+        self.server_start = start
+
+    def shut_down(self) -> None:
+        """Shut the socket down, so that the thread that waits for the server gets an error."""
+        with socket.socket(fileno=os.dup(self.database.fileno())) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+
+    def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """PostgreSQL only warns if a commit is cancelled while it waits for its standbys, and reports success."""
+        self._unreplicated = self._unreplicated or notice.source_function == "SyncRepWaitForLSN"
+
+    def _check_replicated(self) -> None:
+        if self._unreplicated:
+            self._unreplicated = False
+            raise psycopg.OperationalError("a commit was cancelled before a standby had it")
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
         cursor = self.database.execute(self._statements[statement], parameters, binary=True)
@@ -107,6 +162,7 @@ class PostgresConnection:
             parameters |= _columns(text, rows, f"a{number}_")
         text = _combined(tuple(conditional), tuple(text for text, _ in appended), unless_changed is not None)
         [(written,)] = self.database.execute(text, parameters, prepare=True, binary=True).fetchall()
+        self._check_replicated()  # without a transaction around it, the statement commits
         return bool(written)
 
     def possible_keys(self, pending: list[PendingWrites]) -> set[Row] | None:
@@ -176,65 +232,102 @@ def _with_table(text: str, name: str) -> str:
     return re.sub(r"\bgiven\b", name, text)
 
 
+def open_database(url: str, setting: str = "database") -> Database:
+    """Open a connection in autocommit mode. Through a pooler it prepares no statements, which other sessions lack."""
+    try:
+        options = conninfo_to_dict(url)
+        several = _SEVERAL_HOSTS if "," in str(options.get("host", "")) else {}
+        database = psycopg.connect(autocommit=True, **(_OPTIONS | several | options))  # type: ignore[arg-type]
+        if is_pooled(database):
+            database.prepare_threshold = None
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
+    except psycopg.ProgrammingError:  # its text may contain the password
+        raise BadSetting(f"{setting}: this is not a valid PostgreSQL URL") from None
+    return database
+
+
+def is_pooled(database: Database) -> bool:
+    """Whether a pooler such as PgBouncer is between: then the server's process is not the one that was announced."""
+    [(pid,)] = database.execute("SELECT pg_backend_pid()").fetchall()
+    return bool(pid != database.info.backend_pid)
+
+
 class PostgresServer:
     """A database: how it is reached, migrated and examined."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock, listen_url: str = "") -> None:
+        """With `listen_url`, connections for LISTEN are opened with this URL."""
         self._url = url
+        self._listen_url = listen_url
         self._clock = clock
         self.statements = sql_loader.statements("postgres")
 
     def open(self) -> Database:
-        try:
-            return psycopg.connect(**(_OPTIONS | conninfo_to_dict(self._url)))  # type: ignore[arg-type]
-        except psycopg.OperationalError as error:
-            raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
-        except psycopg.ProgrammingError:  # its text may contain the password
-            raise BadSetting("database: this is not a valid PostgreSQL URL") from None
+        return open_database(self._url)
+
+    def open_for_listen(self) -> Database | None:
+        """A connection for LISTEN. None through a pooler, where a session does not last, unless a URL is set for it."""
+        if self._listen_url:
+            return open_database(self._listen_url, "database_listen")
+        database = self.open()
+        if is_pooled(database):
+            database.close()
+            return None
+        return database
+
+    def primary_start(self) -> datetime:
+        """When the server that is now the primary was started."""
+        with self.open() as database:
+            [(start,)] = database.execute("SELECT pg_postmaster_start_time()").fetchall()
+        return cast(datetime, start)
 
     def connect(self, mode: str) -> PostgresConnection:
         """A connection for units."""
         database = self.open()
-        database.autocommit = True
-        if mode == "read":  # one snapshot for everything that a unit reads
-            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            database.read_only = True
-        database.execute(sql.SQL(_TIMEOUTS).format(0 if mode == "read" else "8s"))
-        return PostgresConnection(database, self.statements, mode)
+        try:
+            return PostgresConnection(database, self.statements, mode)
+        except psycopg.Error:
+            database.close()
+            raise
 
     @contextmanager
     def _examined(self) -> Iterator[Database]:
-        """A connection that cannot write."""
+        """A connection in a transaction that cannot write."""
         with self.open() as database:
-            database.autocommit = True
-            database.execute("SET default_transaction_read_only = on")
+            database.read_only = True
             try:
-                yield database
+                with database.transaction():
+                    yield database
             except psycopg.Error as error:
                 raise unavailable(error) from error
 
     def migrate(self) -> list[str]:
         """Apply the missing migrations, one process at a time, and return their names."""
+        names: list[str] = []
         try:
             with self.open() as database:
-                database.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
-                return self._apply(database)
+                while name := self._apply_next(database):
+                    names.append(name)
         except psycopg.Error as error:
             raise unavailable(error) from error
+        return names
 
-    def _apply(self, database: Database) -> list[str]:
-        """Each migration has a transaction of its own."""
-        database.execute(_MIGRATIONS)
-        database.commit()
-        missing = sql_loader.missing("postgres", _applied(database))
-        for migration in missing:
+    def _apply_next(self, database: Database) -> str:
+        """Apply a migration in a transaction of its own, if one is missing. A pooler would keep a session lock."""
+        with database.transaction():
+            database.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            database.execute(_MIGRATIONS)
+            missing = sql_loader.missing("postgres", _applied(database))
+            if not missing:
+                return ""
+            migration = missing[0]
             database.execute(sql.SQL(migration.text))
             database.execute(
                 "INSERT INTO migrations VALUES (%s, %s, %s, %s)",
                 (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
             )
-            database.commit()
-        return [migration.name for migration in missing]
+        return migration.name
 
     def applied(self) -> dict[int, str]:
         """The applied migrations: number → checksum."""
@@ -246,13 +339,26 @@ class PostgresServer:
     def info(self) -> StoreInfo:
         with self._examined() as database:
             rows = database.execute(
-                "SELECT clock_timestamp(), current_setting('server_version'), current_setting('fsync'), "
+                "SELECT clock_timestamp(), current_setting('server_version'), "
+                "(SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'), "
+                "current_setting('fsync'), "
                 "current_setting('full_page_writes'), current_setting('synchronous_commit')"
             ).fetchall()
-        at, version, *switches = rows[0]
+            pooled = is_pooled(database)
+        at, version, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
-        return StoreInfo(f"PostgreSQL {version}", at, off)
+        risk = _replication_risk(standbys, synchronous, switches[-1])
+        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, self._wakeups(pooled=pooled))
+
+    def _wakeups(self, *, pooled: bool) -> Wakeups:
+        if not self._listen_url:
+            return "poll" if pooled else "listen"
+        try:
+            with open_database(self._listen_url, "database_listen") as database:
+                return "pooled" if is_pooled(database) else "listen"
+        except Unavailable:
+            return "unreachable"
 
     def integrity(self) -> list[str]:
         """The problems that PostgreSQL reports. With the extension amcheck, every index is checked too."""
@@ -268,13 +374,24 @@ class PostgresServer:
         return problems
 
 
+def _replication_risk(standbys: int, synchronous_standby_names: str, synchronous_commit: str) -> str:
+    """Why a failover could lose a commit that was acknowledged. Empty if it could not."""
+    if standbys and not synchronous_standby_names:
+        count = f"{standbys} standby{'s' if standbys > 1 else ''}"
+        return f"replication is asynchronous: {count}, but synchronous_standby_names is empty"
+    if synchronous_commit == "local" and (standbys or synchronous_standby_names):
+        return "synchronous_commit is local, so commits do not wait for standbys"
+    return ""
+
+
 def _applied(database: Database) -> dict[int, str]:
     return dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
 
 
 def _check_index(database: Database, index: str) -> str:
     try:
-        database.execute("SELECT bt_index_check(%s::regclass, true)", (index,))
+        with database.transaction():  # a savepoint
+            database.execute("SELECT bt_index_check(%s::regclass, true)", (index,))
     except psycopg.errors.InsufficientPrivilege:
         return ""
     except psycopg.DatabaseError as error:

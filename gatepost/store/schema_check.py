@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gatepost.store import sql_loader
+
+Wakeups = Literal["listen", "poll", "pooled", "unreachable"]
 
 
 class StoreInfo(NamedTuple):
@@ -13,6 +15,9 @@ class StoreInfo(NamedTuple):
     engine: str
     clock: datetime | None  # the clock of the database, if it has one
     dangers: tuple[str, ...]  # settings under which a commit could be lost
+    replication: str = ""  # why a failover could lose a commit
+    pooled: bool = False  # a connection pooler is between
+    wakeups: Wakeups = "listen"  # how workers learn of new deliveries; the last two are faults of database_listen
 
 
 def schema_problem(dialect: sql_loader.Dialect, applied: Mapping[int, str]) -> str:

@@ -18,7 +18,7 @@ from gatepost.store.turnstile import Turnstile
 
 PAGE = 2000
 MOVED = "gatepost.moved.db"
-_STAYS = {"migrations", "workers"}  # the other store has its own
+_STAYS = {"migrations", "workers", "nodes"}  # the other store has its own
 
 
 class Moved(NamedTuple):

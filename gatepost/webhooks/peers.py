@@ -78,5 +78,10 @@ class Peers:
         return max(self._owners, key=lambda worker: _weight(worker, key)) == self._id
 
 
+def count_running(tx: Tx) -> int:
+    """Count the workers with a recent heartbeat."""
+    return sum(1 for peer in worker_rows.load(tx) if tx.now - peer.beat_at <= DEAD_AFTER)
+
+
 def _weight(worker: bytes, key: Key) -> bytes:
     return hashlib.blake2b(worker + key[0] + key[1], digest_size=8).digest()

@@ -526,7 +526,7 @@ def test_a_lock_that_is_never_released(remote: Postgres, served: Store, monkeypa
     import psycopg
 
     account = new_account(served)
-    monkeypatch.setattr(postgres_connection, "_TIMEOUTS", postgres_connection._TIMEOUTS.replace("5s", "200ms"))
+    monkeypatch.setattr(postgres_connection, "_SETTINGS", postgres_connection._SETTINGS.replace("'5s'", "'200ms'"))
     fresh = remote.open()
     with psycopg.connect(remote.url) as somebody:
         somebody.execute("SELECT 1 FROM accounts FOR UPDATE")

@@ -12,6 +12,7 @@ from tests.docs.pages import EXAMPLES, ROOT, blocks, every_page, inline_code, js
 PLACES = ("gatepost", "examples", "console/src", "bench", "tests/conformance")
 # Words of other programs, and words that a page describes as unsupported or ignored.
 ELSEWHERE = {"synchronous_commit", "full_page_writes", "repository_id"} | {
+    "max_prepared_statements", "server_login_retry", "query_wait_timeout",
     "end_session_endpoint", "check_session_iframe", "token_type_hint",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from gatepost.webhooks.listing import Query
 from gatepost.webhooks.listing_query import DeliveryFilter
 from gatepost.webhooks.publish import Published
 from tests.receiver import OK, Behaviour, Receiver, receiver
-from tests.service import Service
+from tests.service import Client, Service
 from tests.waiting import wait_until
 
 
@@ -33,6 +33,7 @@ class Shop(NamedTuple):
     endpoint: str
     subscription: str
     receiver: Receiver
+    client: Client
 
     def cli_json(self, *arguments: str) -> Any:
         return self.gatepost.cli_json(*arguments, "--account", self.name)
@@ -84,7 +85,7 @@ def opening(gatepost: Service, name: str, behaviour: Behaviour = OK, *settings: 
         body = {"endpoint_id": endpoint.json()["id"], "events": ["invoice.*"]}
         subscription = gatepost.post("/webhooks/subscriptions", token, body)
         assert subscription.status_code == 201, subscription.text
-        yield Shop(gatepost, name, account, token, endpoint.json()["id"], subscription.json()["id"], behind)
+        yield Shop(gatepost, name, account, token, endpoint.json()["id"], subscription.json()["id"], behind, client)
 
 
 def refusal(shop: Shop, *arguments: str, stdin: str | None = None) -> str:
@@ -96,9 +97,9 @@ def refusal(shop: Shop, *arguments: str, stdin: str | None = None) -> str:
     return ended.stderr
 
 
-def platform(shop: Shop) -> list[Any]:
+def platform(shop: Shop, limit: int = 1000) -> list[Any]:
     """Return the data of the published events, oldest first."""
-    found = shop.gatepost.entries(shop.account, 1000)[::-1]
+    found = shop.gatepost.entries(shop.account, limit)[::-1]
     return [each["data"] for each in found if each["type"].startswith("invoice.")]
 
 

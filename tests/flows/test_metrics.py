@@ -21,7 +21,7 @@ from gatepost.core import clock, ids
 from gatepost.core.metrics import OF_EVERY_PROCESS
 from gatepost.core.supervisor_metrics import OF_SUPERVISOR
 from gatepost.run import chores
-from gatepost.web.ops.metrics import UNKNOWN, of_queue
+from gatepost.web.ops.metrics import NO_DEPLOYMENT, UNKNOWN, of_deployment, of_queue
 from gatepost.webhooks import replay, replay_rows
 from tests import login, postgres, service
 from tests.figures import Figures, labels, read
@@ -77,13 +77,14 @@ def test_every_metric_is_there_once(busy: Service, account_name: str) -> None:
     text = Figures(busy.ops).text()
     figures = read(text)  # each once
     known = {family.name for each in (*OF_EVERY_PROCESS, *OF_SUPERVISOR) for family in each.collect()}
-    known |= {family.name for family in of_queue(UNKNOWN, clock.now())}
+    known |= {family.name for family in (*of_queue(UNKNOWN, clock.now()), *of_deployment(NO_DEPLOYMENT))}
     reported = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
     assert sorted(each.removesuffix("_total") for each in reported) == sorted(known)
     assert not any(name.endswith("_created") for name, _ in figures)
     used = {name for _, has in figures for name, _ in has}
     assert used == {
         "path", "status", "grant_type", "outcome", "type", "failure", "waited_for", "state", "what", "le", "chore",
+            "host", "kind", "version",
     }  # fmt: skip
 
 

@@ -272,7 +272,7 @@ async def _read_later(disk: Disk, read: Callable[[], T]) -> T:
 
 class SimulatedPostgres(PostgresStore):
     def __init__(self, url: str, clock: Clock, disk: Disk, process: Process | None) -> None:
-        with mock.patch.object(postgres_module, "Thread", mock.MagicMock()):
+        with mock.patch.multiple(postgres_module, Thread=mock.MagicMock(), Watch=mock.MagicMock()):
             super().__init__(url, clock, create_deliveries)
         self._disk, self._process = disk, process
         self._writes = _ThreadConnection(self, "write")

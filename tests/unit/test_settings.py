@@ -79,7 +79,8 @@ class TestPrecedence:
     def test_every_setting_has_its_variable(self, name: str) -> None:
         texts = {
             "host": "localhost", "port": "81", "ops_host": "localhost", "ops_port": "82", "data": "d",
-            "database": "postgresql://db/x", "base_url": "https://a.example", "protocol": "six", "workers": "2",
+            "database": "postgresql://db/x", "database_listen": "postgresql://db/x",
+            "base_url": "https://a.example", "protocol": "six", "workers": "2",
             "deliverers": "3",
             "only": "web", "dev": "true", "master_key": "k", "master_key_file": "f", "checkpoints": "c",
             "shared_resources": '{"https://b": {"scopes": ["s"]}}',
@@ -277,7 +278,11 @@ class TestValues:
             ("deliverers", [1, 64]),
             ("protocol", ["full", "six"]),
             ("only", ["", "web", "deliver"]),
-            ("database", ["", "postgresql://db/x", "postgres://db/x"]),
+            (
+                "database",
+                ["", "postgresql://db/x", "postgres://db/x", "postgresql://u:p@a:5432,b:5433/x?sslmode=require"],
+            ),
+            ("database_listen", ["", "postgresql://db/x"]),
         ],
     )
     def test_right(self, name: str, values: list[Any]) -> None:
@@ -295,6 +300,7 @@ class TestValues:
             ("only", ["both", "Web"]),
             ("dev", ["maybe", "", 2]),
             ("database", ["mysql://db/x", "sqlite:///x", "db", "postgresql:db"]),
+            ("database_listen", ["mysql://db/x", "db"]),
             ("data", [["x"]]),
         ],
     )

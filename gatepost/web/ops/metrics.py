@@ -7,6 +7,7 @@ added up here. The queue is counted when the page is requested.
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import chain
@@ -23,9 +24,10 @@ from gatepost.core import clock
 from gatepost.core.errors import Unavailable
 from gatepost.core.metrics import OF_EVERY_PROCESS, BatchHistogram, start_at_zero
 from gatepost.ledger.entries import TYPES
+from gatepost.store import nodes
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks import endpoint_rows, health_rows, queue_rows, replay_rows
+from gatepost.webhooks import endpoint_rows, health_rows, peers, queue_rows, replay_rows
 from gatepost.webhooks.deliveries import FAILURES
 from gatepost.webhooks.queue_rows import Lane
 
@@ -56,12 +58,13 @@ class Page(Collector):
         return generate_latest(self)
 
     async def _count(self) -> list[Metric]:
-        """Count the queue. The figures are unknown while the store is unavailable."""
+        """Count the queue, the nodes and the workers. The figures are unknown while the store is unavailable."""
         try:
             queue = await asyncio.wait_for(self._store.read(count_queue), TIMEOUT)
+            deployment = await asyncio.wait_for(self._store.read(count_deployment), TIMEOUT)
         except (Unavailable, TimeoutError):
-            queue = UNKNOWN
-        return list(of_queue(queue, self._store.now()))
+            queue, deployment = UNKNOWN, NO_DEPLOYMENT
+        return [*of_queue(queue, self._store.now()), *of_deployment(deployment)]
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of the page."""
@@ -138,6 +141,37 @@ def of_queue(queue: QueueFigures, now: datetime) -> Iterator[Metric]:
     replayed.add_metric(["examined"], queue.examined)
     replayed.add_metric(["made"], queue.made)
     yield replayed
+
+
+# --- the nodes and workers of the deployment
+
+
+class Deployment(NamedTuple):
+    """The running nodes, by host, kind and version, and the number of running workers."""
+
+    nodes: Counter[tuple[str, str, str]]
+    workers: float
+
+
+NO_DEPLOYMENT = Deployment(Counter(), math.nan)
+
+
+def count_deployment(tx: Tx) -> Deployment:
+    """Count the running nodes and workers."""
+    running = Counter((node.host, node.kind, node.version) for node in nodes.load(tx) if not node.is_silent(tx.now))
+    return Deployment(running, float(peers.count_running(tx)))
+
+
+def of_deployment(deployment: Deployment) -> Iterator[Metric]:
+    """The metrics of nodes and workers. There are no samples of nodes while the store is unavailable."""
+    running = GaugeMetricFamily(
+        "gatepost_nodes", "Running nodes of the deployment, by the name of the machine.",
+        labels=["host", "kind", "version"],
+    )  # fmt: skip
+    for labels, number in deployment.nodes.items():
+        running.add_metric(labels, number)
+    yield running
+    yield GaugeMetricFamily("gatepost_workers", "Running workers of the deployment.", deployment.workers)
 
 
 # --- the figures of all processes

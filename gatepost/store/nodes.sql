@@ -1,0 +1,10 @@
+-- name: beat_node
+INSERT INTO nodes (id, host, kind, version, started_at, beat_at)
+  VALUES (:id, :host, :kind, :version, :started_at, :beat_at)
+  ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
+-- name: nodes
+SELECT id, host, kind, version, started_at, beat_at FROM nodes ORDER BY started_at, id
+-- name: forget_nodes
+DELETE FROM nodes WHERE beat_at < :before
+-- name: delete_node
+DELETE FROM nodes WHERE id = :id

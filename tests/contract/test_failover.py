@@ -1,0 +1,187 @@
+"""PostgreSQL as its role changes: only a server that can write is used, and a commit counts once standbys have it."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gatepost import accounts
+from gatepost.accounts import account_rows
+from gatepost.core.errors import Unavailable
+from gatepost.store import postgres_connection, replaced_primary
+from gatepost.store.postgres import PostgresStore
+from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
+from gatepost.webhooks.fanout import create_deliveries
+from tests import postgres
+from tests.contract import make, parallel
+from tests.contract.backends import FakeClock
+from tests.service import free_ports
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.xdist_group("failover")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
+    [port] = free_ports(1)
+    with postgres.running({"listen_addresses": "127.0.0.1", "port": str(port)}) as found:
+        yield found
+
+
+@pytest.fixture
+def store(server: postgres.Server, watch: FakeClock) -> Iterator[PostgresStore]:
+    """The URL names two hosts. Nothing listens at the first."""
+    [dead] = free_ports(1)
+    url = f"postgresql://{postgres.OWNER}@127.0.0.1:{dead},127.0.0.1:{server.port}/postgres"
+    with closing(PostgresStore(url, watch, create_deliveries)) as opened:
+        opened.migrate()
+        yield opened
+
+
+@pytest.fixture
+def account(store: PostgresStore) -> str:
+    def unit(tx: Tx) -> str:
+        made = accounts.new(f"acme-{tx.now}-{len(account_rows.page(tx, '', 100))}", tx.at)
+        account_rows.add(tx, made)
+        return made.id
+
+    return store.run_now(unit)
+
+
+def recording(account: str, name: str) -> Unit[str]:
+    return lambda tx: make.record(tx, account, name).subject
+
+
+@contextmanager
+def configured(server: postgres.Server, name: str, value: str) -> Iterator[None]:
+    """Change a setting of the running server, and change it back."""
+    with psycopg.connect(server.url(), autocommit=True) as operator:
+        operator.execute("SET synchronous_commit = local")
+        operator.execute(f"ALTER SYSTEM SET {name} = {value}".encode())
+        operator.execute("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            operator.execute(f"ALTER SYSTEM RESET {name}".encode())
+            operator.execute("SELECT pg_reload_conf()")
+
+
+def _shows(server: postgres.Server, name: str, value: str) -> bool:
+    with psycopg.connect(server.url()) as connection:
+        return connection.execute(f"SHOW {name}".encode()).fetchall() == [(value,)]
+
+
+def test_a_server_that_cannot_write_is_not_used(server: postgres.Server, store: PostgresStore, account: str) -> None:
+    """Reads would succeed there, but on a standby they may be out of date."""
+    with configured(server, "default_transaction_read_only", "on"):
+        wait_until(lambda: _shows(server, "default_transaction_read_only", "on"))
+        with pytest.raises(Unavailable, match=r"read-only|ReadOnly"):  # of a connection that was open before
+            store.run_now(lambda tx: make.record(tx, account, "lost"))
+        with (
+            closing(PostgresStore(server.url(), store.now, create_deliveries)) as other,
+            pytest.raises(Unavailable, match="read-only"),
+        ):
+            other.read_now(lambda tx: account_rows.page(tx, "", 1))
+    wait_until(lambda: _shows(server, "default_transaction_read_only", "off"))
+    store.unreachable_until = 0.0
+    store.run_now(lambda tx: make.record(tx, account, "after"))
+    assert store.read_now(lambda tx: make.subjects(tx, account)) == ["after"]
+
+
+@pytest.mark.parametrize("hints", [Hints(), APPEND_ONLY], ids=["alone", "shared"])
+def test_a_commit_cancelled_before_a_standby_has_it(
+    server: postgres.Server, store: PostgresStore, account: str, hints: Hints
+) -> None:
+    """PostgreSQL then reports success, but the commit is lost if a standby becomes the primary."""
+    for name in ("first", "second"):  # the second is appended with a single statement
+        parallel.run(store, [recording(account, name)], hints=hints)
+    with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
+        wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
+        running = pool.submit(parallel.run, store, [recording(account, "lost")], hints)
+        while not running.done():
+            _cancel_waiting(server)
+        [outcome] = running.result()
+        assert isinstance(outcome, Unavailable)
+        assert "before a standby had it" in str(outcome)
+    assert parallel.failures(parallel.run(store, [recording(account, "after")], hints=hints)) == []
+
+
+def _cancel_waiting(server: postgres.Server) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as operator:
+        operator.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+
+def test_a_primary_that_stands_still(
+    server: postgres.Server, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel still acknowledges everything. Once another server is the primary, that one is used."""
+    monkeypatch.setattr(replaced_primary, "STUCK_AFTER", 0.5)
+    [port] = free_ports(1)
+    with postgres.running({"listen_addresses": "127.0.0.1", "port": str(port)}) as old:
+        url = f"postgresql://{postgres.OWNER}@127.0.0.1:{port},127.0.0.1:{server.port}/postgres"
+        with (
+            closing(PostgresStore(server.url(), watch, create_deliveries)) as other,
+            closing(PostgresStore(url, watch, create_deliveries)) as store,
+        ):
+            other.migrate()
+            store.migrate()
+            before = store.read_now(server_port)
+            frozen = processes(old)
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: _port(store) == int(server.port), "the other server")
+            finally:
+                for pid in frozen:
+                    os.kill(pid, signal.SIGCONT)
+            assert before == port
+
+
+def server_port(tx: Tx) -> int:
+    return int(tx.select("SELECT inet_server_port()", {})[0][0])
+
+
+def _port(store: PostgresStore) -> int:
+    try:
+        return store.read_now(server_port)
+    except Unavailable:
+        return 0
+
+
+def processes(server: postgres.Server) -> list[int]:
+    postmaster = (server.directory / "data" / "postmaster.pid").read_text().split()[0]
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    return [int(pid) for pid in (postmaster, *children)]
+
+
+def test_asynchronous_replication_is_reported(server: postgres.Server, store: PostgresStore) -> None:
+    assert store.info().replication == ""
+    receiver = server.spawn(
+        str(server.programs / "pg_receivewal"), "-D", str(server.directory), "-d", server.url(), "--no-loop"
+    )
+    with receiver:
+        try:
+            wait_until(lambda: store.info().replication.startswith("replication is asynchronous: 1 standby"))
+        finally:
+            receiver.kill()
+
+
+@pytest.mark.parametrize(
+    ("standbys", "names", "commit", "risk"),
+    [
+        (0, "", "on", ""),
+        (0, "", "local", ""),
+        (2, "*", "on", ""),
+        (2, "", "on", "replication is asynchronous"),
+        (2, "*", "local", "synchronous_commit is local"),
+    ],
+)
+def test_the_risk_of_a_failover(standbys: int, names: str, commit: str, risk: str) -> None:
+    found = postgres_connection._replication_risk(standbys, names, commit)
+    assert found.startswith(risk)
+    assert bool(found) == bool(risk)
