@@ -27,12 +27,13 @@ OWNER = "gatepost"
 SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
-    "max_connections": "100",
+    "max_connections": "400",
     "shared_buffers": "128MB",
     "listen_addresses": "",
     "port": "5432",
     "log_line_prefix": "%m [%p] %q%d ",
 }
+MEMORY = Path("/dev/shm")
 # Waits for a line, or for the end of the pipe if the tests were killed (then it gives an initdb or a start in progress
 # time to finish), stops the server and removes its directory.
 CLEANUP = 'read -r _ || sleep 3; "$1" stop -D "$2/data" -m immediate -w; cd /; rm -rf "$2"'
@@ -142,7 +143,12 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
 
 
 def _base(account: struct_passwd | None) -> Path:
-    """Return the parent of the directory: short, because socket paths are limited, and accessible to the account."""
+    """Return the parent of the directory: short, because socket paths are limited, and accessible to the account.
+
+    In memory if there is room: hundreds of databases are created, and each is written to the disk.
+    """
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30 and (account is None or _open_to_all(MEMORY)):
+        return MEMORY
     base = Path(tempfile.gettempdir())
     return base if len(str(base)) < 70 and (account is None or _open_to_all(base)) else Path("/tmp")
 

@@ -219,24 +219,6 @@ def test_nodes_killed_under_load(tmp_path: Path, database: str) -> None:
     assert outcomes["succeeded"] > 0
 
 
-def test_nodes_restarted_one_after_the_other(tmp_path: Path, database: str) -> None:
-    """A node that stops drains its attempts, and its endpoints move without an attempt being repeated."""
-    with receiver() as found, running_nodes(tmp_path, database, 2) as nodes:
-        platform = platform_on(nodes[0], found.url)
-        with NodeLoad(platform, nodes) as load:
-            for node in nodes:
-                load.wait_for(10)
-                node.stop()
-                load.wait_for(10)
-                node.start()
-            load.wait_for(10)
-        outcomes = check_everything(platform, load, found)
-        workers = {attempt["worker"] for each in platform.records() for attempt in each["attempts"]}
-    assert set(outcomes) <= SENT_ONCE
-    assert len(found.requests) == sum(outcomes.values()), "each was sent once"
-    assert len(workers) > 2
-
-
 # --- a rolling upgrade
 
 
