@@ -175,8 +175,11 @@ class _Child:
 
     def send(self, line: bytes) -> None:
         """Send a line, unless the child is not ready or does not read: it needs only the newest one."""
-        if self.ready and self._input is not None and not self._input.transport.get_write_buffer_size():
-            self._input.write(line)
+        if not self.ready or self._input is None or self._input.is_closing():
+            return
+        with contextlib.suppress(RuntimeError):  # the child has just ended
+            if not self._input.transport.get_write_buffer_size():
+                self._input.write(line)
 
     async def keep_running(self, stopping: asyncio.Event, store: Store) -> None:
         wait = _RESTART[0]

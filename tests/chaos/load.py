@@ -3,6 +3,7 @@
 import json
 import threading
 from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 import requests
@@ -26,17 +27,12 @@ class Token(NamedTuple):
     event: str
 
 
-class Load:
-    """Requests tokens over several connections until the context ends, and reconnects after failures."""
+class Threads:
+    """Threads that run while the context lasts. Each of them ends when `_stop` is set."""
 
-    def __init__(self, service: Service, client: Client, threads: int = 6) -> None:
-        self._service, self._client = service, client
+    def __init__(self, targets: Iterable[Callable[[], None]]) -> None:
         self._stop = threading.Event()
-        self.tokens: list[Token] = []
-        self.unavailable = 0
-        self.broken = 0
-        self.unexpected: list[str] = []
-        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+        self._threads = [threading.Thread(target=target) for target in targets]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -47,6 +43,18 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join(LONG)
+
+
+class Load(Threads):
+    """Requests tokens over several connections until the context ends, and reconnects after failures."""
+
+    def __init__(self, service: Service, client: Client, threads: int = 6) -> None:
+        super().__init__([self._ask] * threads)
+        self._service, self._client = service, client
+        self.tokens: list[Token] = []
+        self.unavailable = 0
+        self.broken = 0
+        self.unexpected: list[str] = []
 
     def wait_for_tokens(self, more: int) -> None:
         wanted = len(self.tokens) + more

@@ -1,40 +1,28 @@
 """Threads that publish events in a loop, each until it is acknowledged, and the check that all were delivered."""
 
 import json
-import threading
 from collections import Counter
-from typing import Self
+from functools import partial
 
 import requests
 
-from tests.chaos.load import LONG, PAUSE
+from tests.chaos.load import LONG, PAUSE, Threads
 from tests.flows.shop import Shop, platform
 from tests.waiting import wait_until
 
 _TYPE = "application/cloudevents+json"
 
 
-class Publishing:
+class Publishing(Threads):
     """Publishes to `POST /events` until the context ends. An event without an answer is sent again with its id."""
 
     def __init__(self, shop: Shop, threads: int = 2, pause: float = 0.02) -> None:
+        super().__init__(partial(self._publish, number) for number in range(threads))
         self._shop = shop
         self._token = shop.gatepost.token(shop.client, "gatepost:events")
         self._pause = pause
-        self._stop = threading.Event()
         self.deliveries: dict[str, list[str]] = {}  # of acknowledged events, by the event's own id
         self.unexpected: list[str] = []
-        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(threads)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(LONG)
 
     def wait_for_events(self, more: int) -> None:
         wanted = len(self.deliveries) + more

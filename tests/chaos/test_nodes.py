@@ -5,13 +5,12 @@ import random
 import signal
 import subprocess
 import tarfile
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,7 +19,7 @@ import requests
 from gatepost.core import ids
 from gatepost.ledger import seal_rows, search, verification
 from tests import postgres, service
-from tests.chaos.load import SCOPE, Token, claims
+from tests.chaos.load import SCOPE, Threads, Token, claims
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import Receiver, receiver
 from tests.service import free_ports
@@ -66,29 +65,15 @@ class Node:
         self._stack.close()
 
 
-class NodeLoad:
+class NodeLoad(Threads):
     """Publishes events and requests tokens at the nodes in turn, and goes to the next one if a node is away."""
 
     def __init__(self, platform: Platform, nodes: list[Node]) -> None:
+        super().__init__((self._publish, self._request_tokens))
         self._platform, self._nodes = platform, nodes
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._publish, args=(0,)),
-            threading.Thread(target=self._request_tokens, args=(1,)),
-        ]
         self.accepted: list[Json] = []
         self.tokens: list[Token] = []
         self.unexpected: list[str] = []
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(LIMIT)
 
     def wait_for(self, more: int) -> None:
         events, tokens = len(self.accepted) + more, len(self.tokens) + more
@@ -97,28 +82,28 @@ class NodeLoad:
             f"{more} more events and tokens",
         )
 
-    def _publish(self, thread: int) -> None:
+    def _publish(self) -> None:
         headers, number = {"Authorization": f"Bearer {self._platform.token}"}, 0
         while not self._stop.is_set():
-            event = {"specversion": "1.0", "id": str(number), "source": f"/{thread}", "type": "invoice.paid"}
-            answer = self._send(thread, "events", {"json": event}, headers)
+            event = {"specversion": "1.0", "id": str(number), "source": "/nodes", "type": "invoice.paid"}
+            answer = self._send("events", {"json": event}, headers)
             if answer is not None:
                 self.accepted.append(answer.json())
                 number += 1
 
-    def _request_tokens(self, thread: int) -> None:
+    def _request_tokens(self) -> None:
         headers = {"Authorization": self._platform.client.basic}
         form = {"data": {"grant_type": "client_credentials", "scope": SCOPE}}
         while not self._stop.is_set():
-            answer = self._send(thread, "tokens", form, headers)
+            answer = self._send("tokens", form, headers)
             if answer is not None:
                 self.tokens.append(Token(claims(answer.json()["access_token"]), answer.headers["Gatepost-Event"]))
 
     def _send(
-        self, thread: int, what: str, content: dict[str, Any], headers: dict[str, str]
+        self, what: str, content: dict[str, Any], headers: dict[str, str]
     ) -> requests.Response | None:  # fmt: skip
         """The response of the first node that accepts the request."""
-        turn = len(self.accepted) + thread
+        turn = len(self.accepted)
         while not self._stop.is_set():
             turn += 1
             node = self._nodes[turn % len(self._nodes)]

@@ -69,7 +69,7 @@ def test_the_webhook_tutorial_works(reader: Reader) -> None:
     assert set(reader.directory.iterdir()) == before, "nothing is left behind"
     [first_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.paid" in text]
     [second_line] = [text for text in blocks(FIRST_WEBHOOK, "text") if "order.shipped" in text]
-    assert first_line in printed
+    assert first_line in printed, printed
     assert printed.count(second_line) == 1
     assert "refused: the webhook-id header is missing\n" in printed
     assert re.search(r"^400$", printed, re.MULTILINE)

@@ -6,13 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import requests
 
 from tests import postgres, service
+from tests.chaos.load import Threads
 from tests.figures import Figures
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
@@ -165,7 +167,7 @@ def test_an_operations_process_that_is_killed_is_started_again(directory: Path, 
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: running.operations_processes() not in ([], [killed]), "another process")
         wait_until(lambda: _is_ready(running), "the operations plane")
-        assert Figures(running.ops)("gatepost_sealed_entries_total") > 0, "the supervisor still reports"
+        wait_until(lambda: Figures(running.ops)("gatepost_sealed_entries_total") > 0, "a report of the supervisor")
 
 
 def test_operations_processes_end_last(directory: Path, database: str) -> None:
@@ -177,8 +179,12 @@ def test_operations_processes_end_last(directory: Path, database: str) -> None:
         found.wait_for(1)
         running.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not running.web_processes(), "the web processes to end")
-        answer = requests.get(f"{running.ops}/readyz", timeout=LIMIT)
-        assert (answer.status_code, answer.json()["because"]) == (503, "the service is stopping")
+
+        def is_stopping() -> bool:
+            answer = requests.get(f"{running.ops}/readyz", timeout=LIMIT)
+            return (answer.status_code, answer.json().get("because")) == (503, "the service is stopping")
+
+        wait_until(is_stopping, "the operations plane to report it")
         assert Figures(running.ops)("gatepost_attempts_in_flight") == 1
         go.set()
         assert running.process.wait(LIMIT) == 0
@@ -194,7 +200,7 @@ def test_several_delivery_processes_share_the_endpoints(directory: Path, databas
     with receiver() as found, service.running(directory, database, deliverers="3") as running:
         assert len(running.delivery_processes()) == 3
         platform = Platform(running, "sharing")
-        open_endpoints(platform, found.url, 12)
+        open_endpoints(platform, found.url, 40)  # so many that each process has some
         wait_until(lambda: len(_workers_used(platform)) == 3, "every process to deliver")
         records = platform.records()
         assert {each["status"] for each in records} <= {"succeeded", "pending"}
@@ -208,25 +214,14 @@ def _workers_used(platform: Platform) -> set[str]:
     return {attempt["worker"] for each in platform.records() for attempt in each["attempts"]}
 
 
-class Publishing:
+class Publishing(Threads):
     """Threads that publish one event after the other, each until it is accepted."""
 
     def __init__(self, platform: Platform, threads: int = 2) -> None:
+        super().__init__(partial(self._publish, number) for number in range(threads))
         self._platform = platform
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(threads)]
         self.accepted: list[Json] = []
         self.unexpected: list[str] = []
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(LIMIT)
 
     def wait_for(self, more: int) -> None:
         wanted = len(self.accepted) + more
