@@ -27,7 +27,7 @@ SILENCE = 10.0  # seconds without a report after which a process counts as stuck
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """What the supervisor sends to a child process. `place` is the same for all children of one supervisor."""
+    """What the supervisor sends to a child process. `place` stays the same when the process is restarted."""
 
     settings: Settings
     place: str = ""

@@ -126,13 +126,17 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
 
 
 def _children(settings: Settings, metrics: str) -> list["_Child"]:
-    configuration = msgspec.json.encode(Configuration(settings, ids.new("sup")))
+    supervisor = ids.new("sup")
     kinds = ["operations"] * (settings.workers if settings.takes_events else 1)
     if settings.only != "deliver":
         kinds += ["web"] * settings.workers
     if settings.only != "web":
         kinds += ["deliveries"] * settings.deliverers
-    return [_Child(kind, configuration, metrics) for kind in kinds]
+    configurations = (Configuration(settings, f"{supervisor}.{number}") for number in range(len(kinds)))
+    return [
+        _Child(kind, msgspec.json.encode(configuration), metrics)
+        for kind, configuration in zip(kinds, configurations, strict=True)
+    ]
 
 
 async def _report(operations: Iterable["_Child"], not_ready: Callable[[], str], ready: asyncio.Event) -> None:

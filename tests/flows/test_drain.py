@@ -5,11 +5,14 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import apsw
+import psycopg
 import pytest
 import requests
 
@@ -205,7 +208,36 @@ def test_several_delivery_processes_share_the_endpoints(directory: Path, databas
         records = platform.records()
         assert {each["status"] for each in records} <= {"succeeded", "pending"}
         wait_until(platform.is_quiet, "every delivery to end")
-        assert len(found.requests) == len(platform.records()), "each was sent once"
+        sent = sorted((request.headers["webhook-id"], request.headers[":path"]) for request in found.requests)
+        recorded = sorted((each["event"]["id"], urlsplit(each["endpoint"]["url"]).path) for each in platform.records())
+        assert sent == recorded, "each was sent once"
+
+
+def test_delivery_processes_leave_the_attempts_of_each_other_alone(directory: Path, database: str) -> None:
+    """Heartbeats find dead workers. Those beside them are alive, however long their attempts take."""
+    with holding_back() as (found, go), service.running(directory, database, deliverers="3") as running:
+        platform = Platform(running, "beside")
+        open_endpoints(platform, found.url, 20)
+        wait_until(lambda: len(beats(directory, database)) == 3, "every worker to register")
+        made = platform.publish(1)["deliveries"]
+        found.wait_for(20)
+        for _ in range(2):
+            before = beats(directory, database)
+            assert len(before) == 3
+            wait_until(lambda before=before: before.isdisjoint(beats(directory, database)), "a heartbeat of each worker")
+        go.set()
+        records = [platform.once(each, "succeeded") for each in made]
+    assert [outcomes(each) for each in records] == [["succeeded"]] * 20
+    assert len(found.requests) == 20
+
+
+def beats(directory: Path, database: str) -> set[tuple[bytes, int]]:
+    """The workers and the times of their last heartbeats."""
+    if database:
+        with psycopg.connect(database) as connection:
+            return set(connection.execute("SELECT id, beat_at FROM workers").fetchall())
+    with closing(apsw.Connection(str(directory / "gatepost.db"), flags=apsw.SQLITE_OPEN_READONLY)) as file:
+        return set(file.execute("SELECT id, beat_at FROM workers"))
 
 
 def _workers_used(platform: Platform) -> set[str]:
