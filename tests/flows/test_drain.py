@@ -224,7 +224,7 @@ def test_delivery_processes_leave_the_attempts_of_each_other_alone(directory: Pa
         for _ in range(2):
             before = beats(directory, database)
             assert len(before) == 3
-            wait_until(lambda before=before: before.isdisjoint(beats(directory, database)), "a heartbeat of each worker")
+            wait_until(partial(has_beaten, before, directory, database), "a heartbeat of each worker")
         go.set()
         records = [platform.once(each, "succeeded") for each in made]
     assert [outcomes(each) for each in records] == [["succeeded"]] * 20
@@ -238,6 +238,10 @@ def beats(directory: Path, database: str) -> set[tuple[bytes, int]]:
             return set(connection.execute("SELECT id, beat_at FROM workers").fetchall())
     with closing(apsw.Connection(str(directory / "gatepost.db"), flags=apsw.SQLITE_OPEN_READONLY)) as file:
         return set(file.execute("SELECT id, beat_at FROM workers"))
+
+
+def has_beaten(before: set[tuple[bytes, int]], directory: Path, database: str) -> bool:
+    return before.isdisjoint(beats(directory, database))
 
 
 def _workers_used(platform: Platform) -> set[str]:
