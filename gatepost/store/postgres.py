@@ -24,7 +24,7 @@ from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
 from gatepost.store.replaced_primary import Watch
-from gatepost.store.schema_check import StoreInfo
+from gatepost.store.schema_check import Maintenance, StoreInfo
 from gatepost.store.transaction import (
     NO_HINTS,
     Engine,
@@ -156,6 +156,10 @@ class PostgresStore:
 
     def checkpoint(self) -> None:
         """PostgreSQL makes its checkpoints itself."""
+
+    def maintain_partitions(self) -> Maintenance:
+        """Make partitions ahead, and drop those whose retention has ended."""
+        return self.server.maintain_partitions()
 
     def close(self) -> None:
         self._appends.put(None)

@@ -15,10 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import sql_loader
+from gatepost.store import partitions, sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.schema_check import StoreInfo, Wakeups
+from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
 Database = psycopg.Connection[tuple[Any, ...]]
@@ -46,7 +46,8 @@ SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_
 _MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
 _INDEXES = """
 SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-  WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
+  WHERE c.relkind IN ('r', 't', 'm')
+    AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
 """
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
@@ -203,7 +204,7 @@ def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...
         columns, unnest, text = _split(update, f"c{number}_")
         parts += [
             f"all{number} ({columns}) AS (SELECT * FROM {unnest})",
-            f"locked{number} AS ({_with_table(_split(check, '')[2], f'all{number}')})",
+            f"locked{number} AS ({_with_table(_split(check, f'c{number}_')[2], f'all{number}')})",
         ]
         conditions.append(f"(SELECT count(*) FROM locked{number}) = %(c{number})b::bigint")
         updates += [
@@ -222,10 +223,10 @@ def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...
 
 def _split(statement: str, prefix: str) -> tuple[str, str, str]:
     """The columns of `given`, the arrays that it is made of, and the text that uses it."""
-    match = _GIVEN.fullmatch(statement)
+    match = _GIVEN.fullmatch(statement.replace("%(", f"%({prefix}"))
     if match is None:
         raise ValueError(f"this statement is given no rows: {statement}")
-    return match["columns"], match["unnest"].replace("%(", f"%({prefix}"), match["text"]
+    return match["columns"], match["unnest"], match["text"]
 
 
 def _with_table(text: str, name: str) -> str:
@@ -328,6 +329,14 @@ class PostgresServer:
                 (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
             )
         return migration.name
+
+    def maintain_partitions(self) -> Maintenance:
+        """Make partitions ahead, and drop those whose retention has ended."""
+        try:
+            with self.open() as database:
+                return partitions.maintain(database, milliseconds(self._clock()))
+        except psycopg.Error as error:
+            raise unavailable(error) from error
 
     def applied(self) -> dict[int, str]:
         """The applied migrations: number → checksum."""

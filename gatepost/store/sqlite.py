@@ -24,7 +24,7 @@ from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.lost import end_process
 from gatepost.store.pending import Again, Key, PendingWrites
-from gatepost.store.schema_check import StoreInfo
+from gatepost.store.schema_check import Maintenance, StoreInfo
 from gatepost.store.sqlite_connection import WAL_LIMIT, SqliteConnection, unavailable
 from gatepost.store.sqlite_file import SqliteFile
 from gatepost.store.sqlite_log import WriteAheadLog
@@ -124,6 +124,10 @@ class SqliteStore:
 
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)
+
+    def maintain_partitions(self) -> Maintenance:
+        """SQLite has no partitions."""
+        return Maintenance([], [], {})
 
     def listen(self, on_wakeup: OnWakeup) -> WakeupListener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
