@@ -87,6 +87,7 @@ class PostgresStore:
         self._turns = Turns()
         self.lines: list[_ThreadConnection] = []
         self._shared = _ThreadConnection(self, "append")
+        self._inserting = _ThreadConnection(self, "insert", self._shared.cache)  # of the same thread
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
@@ -191,18 +192,28 @@ class PostgresStore:
         """Run all waiting units that only append in as few transactions as possible."""
         while (gathered := self._appends.get()) is not None:
             for batch in _batches([work for work in gathered if not work.left]):
-                self._append(self._shared, batch)
+                self._append(batch)
             own = [work for work in gathered if isinstance(work.error, AppendOnly)]
             settle(work for work in gathered if work not in own)
             for work in own:
                 work.error = None
                 self._units.put([work])
         self._shared.disconnect()
+        self._inserting.disconnect()
 
-    def _append(self, line: "_ThreadConnection", batch: list[Work]) -> None:
+    def _append(self, batch: list[Work]) -> None:
+        line = self._inserting if self._only_inserts(batch) else self._shared
         if not self._append_at_once(line, batch):
-            self._transact(line, batch)
+            self._transact(self._shared, batch)
         line.busy_since = 0.0
+
+    def _only_inserts(self, batch: list[Work]) -> bool:
+        """Whether it is known that the units need no statements but inserts, which are planned once."""
+        return all(
+            work.precomputed is not None
+            and all(name in self.server.inserts for name, _ in work.precomputed.pending.conditional)
+            for work in batch
+        )
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
@@ -351,11 +362,11 @@ def _batches(works: list[Work]) -> Iterator[list[Work]]:
 class _ThreadConnection:
     """The connection of a thread, which is opened again after it broke, and its cache."""
 
-    def __init__(self, store: PostgresStore, mode: str) -> None:
+    def __init__(self, store: PostgresStore, mode: str, cache: Cache | None = None) -> None:
         self._store = store
         self.mode = mode
         self._connection: PostgresConnection | None = None
-        self.cache = Cache()
+        self.cache = cache or Cache()
         self.busy_since = 0.0
         store.lines.append(self)
 

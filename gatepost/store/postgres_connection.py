@@ -35,12 +35,15 @@ _SEVERAL_HOSTS = {
     "connect_timeout": 2
 }  # for each of them, so that one that vanished does not hide the primary for long
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
-# A generic plan for any endpoint is a bad plan for most. Without bitmap scans, pages are read in the order of an index,
-# whatever the statistics say.
+# A generic plan for any endpoint is a bad plan for most. Without bitmap scans and sorts, pages are read in the order of
+# an index, whatever the statistics say. To insert rows, unless their keys exist, there is one good plan: it looks up each key in
+# an index. So it is made once, whatever the size of the tables is then.
 _SETTINGS = """
 SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
-  set_config('statement_timeout', %(statement_timeout)s, %(local)s),
-  set_config('plan_cache_mode', 'force_custom_plan', %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
+  set_config('statement_timeout', %(statement_timeout)s, %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
+  set_config('plan_cache_mode', %(plans)s, %(local)s), set_config('enable_seqscan', %(scans)s, %(local)s),
+  set_config('enable_hashjoin', %(scans)s, %(local)s), set_config('enable_mergejoin', %(scans)s, %(local)s),
+  set_config('enable_sort', %(sorts)s, %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
 """
 _MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
@@ -51,6 +54,7 @@ SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class 
 """
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
+_INSERT = re.compile(r"\)\)\s*INSERT INTO ")
 _GIVEN = re.compile(
     r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
 )
@@ -61,7 +65,10 @@ class AppendOnly(Exception):
 
 
 class PostgresConnection:
-    """A connection as `Tx` uses it. Its mode is "read", "append" (only pending writes are made) or "write"."""
+    """A connection as `Tx` uses it.
+
+    Its mode is "read", "write", "append" (only pending writes are made) or "insert" (the same, but no updates).
+    """
 
     def __init__(self, database: Database, statements: dict[str, str], mode: str) -> None:
         self.database = database
@@ -91,10 +98,15 @@ class PostgresConnection:
 
         Behind the pooler, another server may have become the primary. Then what was cached of the first is not valid.
         """
-        statement_timeout = "0" if self.mode == "read" else "8s"
-        [(*_, standby, start)] = self.database.execute(
-            _SETTINGS, {"local": local, "statement_timeout": statement_timeout}
-        ).fetchall()
+        once = self.mode == "insert" and not self.pooled
+        values = {
+            "local": local,
+            "statement_timeout": "0" if self.mode == "read" else "8s",
+            "plans": "force_generic_plan" if once else "force_custom_plan",
+            "scans": "off" if once else "on",
+            "sorts": "off" if self.mode == "read" else "on",
+        }
+        [(*_, standby, start)] = self.database.execute(_SETTINGS, values).fetchall()
         if local and (standby or start != (self.server_start or start)):
             raise psycopg.OperationalError("the connection pooler leads to another server, or to a standby")
         self.server_start = start
@@ -178,7 +190,7 @@ class PostgresConnection:
 
     def _check_mode(self) -> None:
         match self.mode:
-            case "append":
+            case "append" | "insert":
                 raise AppendOnly
             case "read":
                 raise TypeError(READ_ONLY)
@@ -263,6 +275,7 @@ class PostgresServer:
         self._listen_url = listen_url
         self._clock = clock
         self.statements = sql_loader.statements("postgres")
+        self.inserts = {name for name, text in self.statements.items() if _INSERT.search(text)}
 
     def open(self) -> Database:
         return open_database(self._url)

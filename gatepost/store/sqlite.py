@@ -126,8 +126,7 @@ class SqliteStore:
         self._file.checkpoint(self._log.check)
 
     def maintain_partitions(self) -> Maintenance:
-        """SQLite has no partitions."""
-        return Maintenance([], [], {})
+        return Maintenance([], [], {})  # there are none
 
     def listen(self, on_wakeup: OnWakeup) -> WakeupListener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
@@ -220,12 +219,9 @@ class SqliteStore:
     def _run_all(self, connection: SqliteConnection, batch: list[Work], *, separately: bool) -> int:
         ends = time.monotonic() + LONGEST
         self._cache.refresh(connection)
-        pending = PendingWrites()
-        done = 0
-        group = None
-        if not separately:
-            hints = [work.hints for work in batch]
-            group = prefetch(connection, self._cache, self._clock(), self._engine, hints)
+        pending, done = PendingWrites(), 0
+        hints = [work.hints for work in batch]
+        group = None if separately else prefetch(connection, self._cache, self._clock(), self._engine, hints)
         for work in batch:
             if done and (time.monotonic() > ends or pending.size > _MOST_ROWS):
                 break
