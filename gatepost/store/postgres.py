@@ -202,18 +202,10 @@ class PostgresStore:
         self._inserting.disconnect()
 
     def _append(self, batch: list[Work]) -> None:
-        line = self._inserting if self._only_inserts(batch) else self._shared
+        line = self._inserting if _only_inserts(batch, self.server.inserts) else self._shared
         if not self._append_at_once(line, batch):
             self._transact(self._shared, batch)
         line.busy_since = 0.0
-
-    def _only_inserts(self, batch: list[Work]) -> bool:
-        """Whether it is known that the units need no statements but inserts, which are planned once."""
-        return all(
-            work.precomputed is not None
-            and all(name in self.server.inserts for name, _ in work.precomputed.pending.conditional)
-            for work in batch
-        )
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
@@ -337,6 +329,12 @@ def _precompute(
         computed.append(Precomputed(cache.mark, result, tx.pending))
     for work, precomputed in zip(prefetching, computed, strict=True):
         work.precomputed = precomputed
+
+
+def _only_inserts(batch: list[Work], inserts: set[str]) -> bool:
+    """Whether it is known that the units need no statements but inserts, which are planned once."""
+    pending = [work.precomputed.pending for work in batch if work.precomputed is not None]
+    return len(pending) == len(batch) and all(name in inserts for each in pending for name, _ in each.conditional)
 
 
 def _batches(works: list[Work]) -> Iterator[list[Work]]:
