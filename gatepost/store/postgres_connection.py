@@ -36,8 +36,8 @@ _SEVERAL_HOSTS = {
 }  # for each of them, so that one that vanished does not hide the primary for long
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
 # A generic plan for any endpoint is a bad plan for most. Without bitmap scans and sorts, pages are read in the order of
-# an index, whatever the statistics say. To insert rows, unless their keys exist, there is one good plan: it looks up each
-# key in an index. So it is made once, whatever the size of the tables is then.
+# an index, whatever the statistics say. To insert rows unless their keys exist, there is one good plan, which looks up
+# each key in an index. So it is made once, whatever the size of the tables is then.
 _SETTINGS = """
 SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
   set_config('statement_timeout', %(statement_timeout)s, %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
