@@ -15,6 +15,10 @@ SELECT e.account, e.id, e.type, e.at, e.actor, e.subject, e.data, e.data_hash, e
 /*given: account bytea, id bytea */
 SELECT e.account, e.id, e.type, e.at, e.data
   FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*postgres: AND e.id = ANY(:id) */
+-- name: entry_sizes_given
+/*given: account bytea, id bytea */
+SELECT e.account, e.id, e.at, octet_length(e.data)
+  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*postgres: AND e.id = ANY(:id) */
 -- name: entry
 SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
   FROM entries WHERE account = :account AND id = :id
