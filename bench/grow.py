@@ -41,7 +41,8 @@ FILTERS = (
     "", "order=oldest", "status=succeeded", "status=failed", "status=pending", "response_code=5xx", "response_code=503",
     "failure=timeout", "event_type=bench.t3", "event_type=nothing.such", "created_after={week}",
     "created_before={week}", "created_after={week}&created_before={later}", "endpoint_id={endpoint}",
-    "endpoint_id={endpoint}&status=failed", "subscription_id={subscription}", "event_id={event}", "id={delivery}", "due_before={later}",
+    "endpoint_id={endpoint}&status=failed", "subscription_id={subscription}", "event_id={event}", "id={delivery}",
+    "due_before={later}",
     "limit=200&include=payload", "view=summary&interval=hour", "view=endpoints",
 )  # fmt: skip
 
