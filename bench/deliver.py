@@ -1,7 +1,7 @@
 """Benchmark of deliveries: one table from one run, with raw libcurl and another service for comparison.
 
 It measures from publish to settled, with the real schema, while a web process issues 500 tokens per second.
-`--growth` measures the same rate with more and more rows already in the tables, and how long pages of the listing take.
+`bench.grow` measures the same rate with more and more rows already in the tables.
 """
 
 import argparse
@@ -12,29 +12,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import apsw
-import psycopg
 from rich.console import Console
 from rich.table import Table
 
 from bench import certificate, load, ours
-from bench.grow import Target, ended, put, waiting
 from bench.peers import procrastinate
 from bench.peers.process import free_port
 from bench.publisher import ACCOUNTS, TYPES
-from gatepost.accounts import account_rows, lookup
+from bench.rows import Target, put, waiting
+from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.ledger.operations import Call, operator
-from gatepost.oauth import define_client
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import define_endpoint, define_subscription
 from tests import postgres
-from tests.service import Client, Service
+from tests.service import Service
 
 TOKENS = 500  # per second, during all measurements
 IN_FLIGHT = 128
@@ -222,107 +219,6 @@ def measure(
     wait_settled(gatepost)
 
 
-# --- growth: the same with a growing number of rows
-
-
-def targets(gatepost: Service) -> list[Target]:
-    """Return the endpoints that `define` created, with their raw ids."""
-    text = "SELECT account, endpoint, id, document FROM subscriptions ORDER BY account, id"
-    rows = gatepost.opened.store.read_now(lambda tx: tx.select(text, {}))
-    return [(account, endpoint, each, json.loads(document)["events"][0]) for account, endpoint, each, document in rows]
-
-
-@contextmanager
-def snapshot(gatepost: Service) -> Iterator[None]:
-    """Hold a read transaction, which prevents the cleanup of all later changes."""
-    if gatepost.database:
-        with psycopg.connect(gatepost.database) as database:
-            database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            database.execute("SELECT count(*) FROM workers")
-            yield
-    else:
-        with closing(apsw.Connection(str(gatepost.directory / "gatepost.db"))) as file:
-            file.execute("BEGIN")
-            file.execute("SELECT count(*) FROM workers").fetchall()
-            yield
-
-
-PAGES = (
-    "", "order=oldest", "status=succeeded", "status=failed", "status=pending", "response_code=5xx", "failure=timeout",
-    "event_type=bench.t3", "event_type=nothing.such", "created_after=2026-01-01T00:00:00Z", "limit=200&include=payload",
-    "view=summary&interval=hour", "view=endpoints", "endpoint_id={endpoint}", "subscription_id={subscription}",
-)  # fmt: skip
-
-
-def pages(gatepost: Service, rounds: int) -> float:
-    """Return the 99th percentile of the time for a page of the listing, in milliseconds."""
-    account, endpoint, subscription, _ = targets(gatepost)[0]
-    name = gatepost.opened.store.read_now(lambda tx: account_rows.load(tx, ids.text("acc", account)))
-    if name is None:
-        raise LookupError(account.hex())
-    token = reader_token(gatepost, name.name)
-    named = {"endpoint": ids.text("ep", endpoint), "subscription": ids.text("sub", subscription)}
-    durations = []
-    for _ in range(rounds):
-        for query in PAGES:
-            cursor = ""
-            for _ in range(3):
-                began = time.monotonic()
-                answer = gatepost.session.get(
-                    f"{gatepost.url}/webhooks/deliveries?{query.format(**named)}{cursor}",
-                    headers={"Authorization": f"Bearer {token}"},
-                )
-                durations.append((time.monotonic() - began) * 1000)
-                answer.raise_for_status()
-                more = answer.json().get("next_cursor")
-                if not more:
-                    break
-                cursor = f"&cursor={more}"
-    return sorted(durations)[len(durations) * 99 // 100]
-
-
-def reader_token(gatepost: Service, name: str) -> str:
-    """Return a token of a new client that may read the deliveries of the account."""
-    made = gatepost.opened.store.run_now(lambda tx: _reader(tx, gatepost, name))
-    return gatepost.token(Client(*made), "gatepost:deliveries")
-
-
-def _reader(tx: Tx, gatepost: Service, name: str) -> tuple[str, str]:
-    account = account_rows.lock(tx, lookup.named(tx, name).id)
-    if account is None:
-        raise LookupError(name)
-    body = {"grant_types": ["client_credentials"], "scope": "gatepost:deliveries"}
-    answer = define_client.define(tx, gatepost.opened.service, account, Call(operator(account.id), body))
-    return answer.body["client_id"], answer.body["client_secret"]
-
-
-def grow(count: int, sizes: list[int]) -> None:
-    table = Table(title="the same rate as tables grow, with a snapshot held open; and pages of the listing")
-    for heading in ("", "rows", "per second", "of the first", "any page p99 ms"):
-        table.add_column(heading, justify="right")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = stack.enter_context(postgres.running())
-        receiver = stack.enter_context(receiving())
-        for name, database in (("SQLite", ""), ("PostgreSQL", server.create_database("growth"))):
-            with ours.running(folder / name, database) as (gatepost, target):
-                define(gatepost, receiver.url)
-                there, first = 0, 0.0
-                for size in sizes:
-                    grow_to = ended(targets(gatepost), size - there)
-                    put(gatepost.directory, database, grow_to)
-                    there = size
-                    with tokens_beside(target):
-                        throughput(gatepost, receiver, count // 4)
-                        with snapshot(gatepost):
-                            rate = statistics.median(throughput(gatepost, receiver, count) for _ in range(3))
-                    first = first or rate
-                    row = (name, f"{size:,}", f"{rate:,.0f}", f"{rate / first:.2f}", f"{pages(gatepost, 8):.1f}")
-                    table.add_row(*row)
-                    print(*row, flush=True)
-    Console(width=150).print(table)
-
-
 # --- a crowd: slow endpoints and backlogs do not delay other endpoints
 
 
@@ -391,13 +287,9 @@ def main() -> None:
     options.add_argument("--count", type=int, default=20_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--no-peers", action="store_true", help="only ours and the limit")
-    options.add_argument("--growth", action="store_true", help="with more and more rows already in the tables")
-    options.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
     options.add_argument("--crowd", action="store_true", help="beside endpoints that hang and accounts with a backlog")
     chosen = options.parse_args()
-    if chosen.growth:
-        grow(chosen.count, chosen.sizes)
-    elif chosen.crowd:
+    if chosen.crowd:
         crowd(10_000, 1_000_000, 100_000, 20)
     else:
         show(compare(chosen.count, chosen.rounds, peers=not chosen.no_peers))

@@ -114,14 +114,14 @@ class Server:
 
 
 @contextmanager
-def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A new server with SETTINGS and `settings` over them, discarded at the end.
+def running(settings: Mapping[str, str] | None = None, *, in_memory: bool = True) -> Iterator[Server]:
+    """A new server with SETTINGS and `settings` over them, discarded at the end. In memory only if there is room.
 
     A cleanup process waits on a pipe from the tests, so kill -9 of the tests ends the server too. Unlike
     PR_SET_PDEATHSIG that needs no preexec_fn, does not fire when the *thread* that started it ends, and is portable.
     """
     account = getpwnam("nobody") if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-    directory = Path(tempfile.mkdtemp(prefix="pg-", dir=_base(account)))
+    directory = Path(tempfile.mkdtemp(prefix="pg-", dir=_base(account, in_memory=in_memory)))
     try:
         chosen = {**SETTINGS, **(settings or {}), "unix_socket_directories": str(directory)}
         server = Server(_programs(directory, account), directory, chosen["port"], account)
@@ -142,12 +142,13 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _base(account: struct_passwd | None) -> Path:
+def _base(account: struct_passwd | None, *, in_memory: bool) -> Path:
     """Return the parent of the directory: short, because socket paths are limited, and accessible to the account.
 
-    In memory if there is room: hundreds of databases are created, and each is written to the disk.
+    In memory if possible: hundreds of databases are created, and each is written to the disk.
     """
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30 and (account is None or _open_to_all(MEMORY)):
+    has_room = in_memory and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30
+    if has_room and (account is None or _open_to_all(MEMORY)):
         return MEMORY
     base = Path(tempfile.gettempdir())
     return base if len(str(base)) < 70 and (account is None or _open_to_all(base)) else Path("/tmp")

@@ -237,8 +237,10 @@ def prune(runtime: Runtime, as_json: bool) -> None:
     """Delete now what the service would delete later: data older than its account's retention.
 
     Works in small batches, also beside a running server. Unfinished deliveries and their events are kept.
+    On PostgreSQL, partitions are dropped if the retention of all their rows has ended.
     """
     pruned = []
+    runtime.store.maintain_partitions()
     for account in lookup.every(runtime.store):
         deliveries, entries = _prune(runtime, account)
         pruned.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})

@@ -10,6 +10,13 @@ from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
 
 
+class EntrySize(NamedTuple):
+    """When an entry was recorded, and the size of its data in bytes; None if the data was erased."""
+
+    at: int
+    size: int | None
+
+
 class LedgerCounts(NamedTuple):
     """What verification compares with the seals. One statement counts everything, so that the numbers fit together."""
 
@@ -79,6 +86,17 @@ def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Entry]:
     return {(row[0], row[1]): entry_of(row) for row in tx.rows_given("entries_given", keys)}
 
 
+def events(tx: Tx, keys: Iterable[Key]) -> dict[Key, tuple[str, int, str | None]]:
+    """The type, the time and the data of the entries with these keys, by key."""
+    rows = tx.rows_given("events_given", keys)
+    return {(account, raw_id): (type_, at, data) for account, raw_id, type_, at, data in rows}
+
+
+def sizes(tx: Tx, keys: Iterable[Key]) -> dict[Key, EntrySize]:
+    """The times of the entries with these keys, and the sizes of their data, by key."""
+    return {(row[0], row[1]): EntrySize(*row[2:]) for row in tx.rows_given("entry_sizes_given", keys)}
+
+
 def matched_page(tx: Tx, account: str, after: bytes, limit: int) -> list[tuple[bytes, str, int, int]]:
     """The oldest entries: id, type, days for which each is kept, and the number of subscriptions it matched."""
     return cast(
@@ -100,6 +118,11 @@ def undelivered(tx: Tx, account: str, entries: Iterable[bytes]) -> set[bytes]:
 def _rows_given(tx: Tx, statement: str, account: str, raw_ids: Iterable[bytes]) -> list[tuple[Any, ...]]:
     raw_account = ids.raw(account)
     return tx.rows_given(statement, [(raw_account, raw_id) for raw_id in raw_ids])
+
+
+def partitioned(tx: Tx, account: str, entries: Iterable[bytes]) -> set[bytes]:
+    """Those of these entries that are deleted with their partition."""
+    return {entry for (entry,) in _rows_given(tx, "partitioned_given", account, entries)}
 
 
 def pruned_marks(tx: Tx, account: str) -> list[tuple[int, bytes]]:

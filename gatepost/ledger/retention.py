@@ -83,10 +83,16 @@ def _expired_seal(tx: Tx, key: bytes, account: str) -> Seal | None:
             seal.follows(key, account, previous, oldest)
             and oldest.number <= (stored.grown if stored else 0)
             and all(leaf.kept_until() <= now for leaf in seal.unpack(oldest.leaves))
-            and not entry_rows.undelivered(tx, account, _entry_ids(oldest))
+            and not _is_kept(tx, account, _entry_ids(oldest))
         ):
             return oldest
     return None
+
+
+def _is_kept(tx: Tx, account: str, raw_ids: list[bytes]) -> bool:
+    """Whether one of these entries waits for a delivery to end, or for its partition to be dropped."""
+    existing = entry_rows.keep_days(tx, account, raw_ids)
+    return bool(entry_rows.undelivered(tx, account, existing) or entry_rows.partitioned(tx, account, existing))
 
 
 def _entry_ids(sealed: Seal) -> list[bytes]:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import cast
 
 from gatepost.core import ids
+from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Anchor, Head, Seal
-from gatepost.store.pending import Again, Row
+from gatepost.store.pending import Again, Key, Row
 from gatepost.store.transaction import Tx
 
 
@@ -33,8 +35,9 @@ def oldest_unsealed(tx: Tx) -> datetime | None:
 
 def unsealed(tx: Tx, account: str, limit: int) -> list[Entry]:
     """The oldest entries that wait for a seal."""
-    rows = tx.rows("unsealed", account=ids.raw(account), limit=limit)
-    return [Entry(account, *row[1:]) for row in rows]
+    keys = cast(list[Key], tx.rows("unsealed", account=ids.raw(account), limit=limit))
+    entries = entry_rows.load_many(tx, keys)
+    return [entries[key] for key in keys if key in entries]
 
 
 def last(tx: Tx, account: str) -> Head | None:

@@ -22,9 +22,7 @@ SELECT account FROM found WHERE account IS NOT NULL
 -- name: oldest_unsealed
 SELECT id FROM unsealed WHERE account = :account ORDER BY id LIMIT 1
 -- name: unsealed
-SELECT e.account, e.id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
-  FROM unsealed u JOIN entries e ON e.account = u.account AND e.id = u.id
-  WHERE u.account = :account ORDER BY u.id LIMIT :limit
+SELECT account, id FROM unsealed WHERE account = :account ORDER BY id LIMIT :limit
 -- name: is_unsealed
 SELECT 1 FROM unsealed WHERE account = :account AND id = :id
 -- name: last_seal

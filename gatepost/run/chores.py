@@ -29,6 +29,7 @@ SEAL_EVERY = 0.5
 GROW_EVERY = 5.0
 RECORD_HEADS_EVERY = 60.0
 KEEP_EVERY = 60.0
+PARTITIONS_EVERY = 60.0
 PRUNE_EVERY = 300.0
 FORGET_EVERY = 60.0
 ROLL_UP_EVERY = 60.0
@@ -48,6 +49,7 @@ async def run(runtime: Runtime, chores: Chores | None = None) -> None:
         (GROW_EVERY, grow_trees),
         (RECORD_HEADS_EVERY, record_heads),
         (KEEP_EVERY, keep_keys),
+        (PARTITIONS_EVERY, maintain_partitions),
         (PRUNE_EVERY, prune),
         (FORGET_EVERY, forget),
         (ROLL_UP_EVERY, roll_up),
@@ -129,6 +131,15 @@ async def keep_keys(runtime: Runtime) -> None:
     changes = await runtime.store.run(lambda tx: key_rotation.advance(tx, runtime.service, key_rotation.BY_SERVICE))
     for change in changes:
         log.info("signing key", key=change.key.id, alg=change.key.alg, status=change.key.status)
+
+
+async def maintain_partitions(runtime: Runtime) -> None:
+    """On PostgreSQL, make partitions ahead, and drop those whose retention has ended."""
+    done = await asyncio.to_thread(runtime.store.maintain_partitions)
+    for name in done.dropped:
+        log.info("partition dropped", table=name)
+    for name, reason in done.waiting.items():
+        log.warning("partition not changed", table=name, reason=reason)
 
 
 async def prune(runtime: Runtime) -> None:

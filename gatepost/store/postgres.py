@@ -24,7 +24,7 @@ from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
 from gatepost.store.replaced_primary import Watch
-from gatepost.store.schema_check import StoreInfo
+from gatepost.store.schema_check import Maintenance, StoreInfo
 from gatepost.store.transaction import (
     NO_HINTS,
     Engine,
@@ -87,6 +87,7 @@ class PostgresStore:
         self._turns = Turns()
         self.lines: list[_ThreadConnection] = []
         self._shared = _ThreadConnection(self, "append")
+        self._inserting = _ThreadConnection(self, "insert", self._shared.cache)  # of the same thread
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
@@ -157,6 +158,10 @@ class PostgresStore:
     def checkpoint(self) -> None:
         """PostgreSQL makes its checkpoints itself."""
 
+    def maintain_partitions(self) -> Maintenance:
+        """Make partitions ahead, and drop those whose retention has ended."""
+        return self.server.maintain_partitions()
+
     def close(self) -> None:
         self._appends.put(None)
         self._threads[-1].join()  # first, since it passes units that it cannot run to the other threads
@@ -187,17 +192,19 @@ class PostgresStore:
         """Run all waiting units that only append in as few transactions as possible."""
         while (gathered := self._appends.get()) is not None:
             for batch in _batches([work for work in gathered if not work.left]):
-                self._append(self._shared, batch)
+                self._append(batch)
             own = [work for work in gathered if isinstance(work.error, AppendOnly)]
             settle(work for work in gathered if work not in own)
             for work in own:
                 work.error = None
                 self._units.put([work])
         self._shared.disconnect()
+        self._inserting.disconnect()
 
-    def _append(self, line: "_ThreadConnection", batch: list[Work]) -> None:
+    def _append(self, batch: list[Work]) -> None:
+        line = self._inserting if _only_inserts(batch, self.server.inserts) else self._shared
         if not self._append_at_once(line, batch):
-            self._transact(line, batch)
+            self._transact(self._shared, batch)
         line.busy_since = 0.0
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
@@ -324,6 +331,12 @@ def _precompute(
         work.precomputed = precomputed
 
 
+def _only_inserts(batch: list[Work], inserts: set[str]) -> bool:
+    """Whether it is known that the units need no statements but inserts, which are planned once."""
+    pending = [work.precomputed.pending for work in batch if work.precomputed is not None]
+    return len(pending) == len(batch) and all(name in inserts for each in pending for name, _ in each.conditional)
+
+
 def _batches(works: list[Work]) -> Iterator[list[Work]]:
     """Units that can share a transaction, in groups that do not become too large.
 
@@ -347,11 +360,11 @@ def _batches(works: list[Work]) -> Iterator[list[Work]]:
 class _ThreadConnection:
     """The connection of a thread, which is opened again after it broke, and its cache."""
 
-    def __init__(self, store: PostgresStore, mode: str) -> None:
+    def __init__(self, store: PostgresStore, mode: str, cache: Cache | None = None) -> None:
         self._store = store
         self.mode = mode
         self._connection: PostgresConnection | None = None
-        self.cache = Cache()
+        self.cache = cache or Cache()
         self.busy_since = 0.0
         store.lines.append(self)
 

@@ -15,10 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import sql_loader
+from gatepost.store import partitions, sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.schema_check import StoreInfo, Wakeups
+from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
 Database = psycopg.Connection[tuple[Any, ...]]
@@ -35,21 +35,26 @@ _SEVERAL_HOSTS = {
     "connect_timeout": 2
 }  # for each of them, so that one that vanished does not hide the primary for long
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
-# A generic plan for any endpoint is a bad plan for most. Without bitmap scans, pages are read in the order of an index,
-# whatever the statistics say.
+# A generic plan for any endpoint is a bad plan for most. Without bitmap scans and sorts, pages are read in the order of
+# an index, whatever the statistics say. To insert rows unless their keys exist, there is one good plan, which looks up
+# each key in an index. So it is made once, whatever the size of the tables is then.
 _SETTINGS = """
 SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
-  set_config('statement_timeout', %(statement_timeout)s, %(local)s),
-  set_config('plan_cache_mode', 'force_custom_plan', %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
+  set_config('statement_timeout', %(statement_timeout)s, %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
+  set_config('plan_cache_mode', %(plans)s, %(local)s), set_config('enable_seqscan', %(scans)s, %(local)s),
+  set_config('enable_hashjoin', %(scans)s, %(local)s), set_config('enable_mergejoin', %(scans)s, %(local)s),
+  set_config('enable_sort', %(sorts)s, %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
 """
 _MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
 _INDEXES = """
 SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-  WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
+  WHERE c.relkind IN ('r', 't', 'm')
+    AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
 """
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
+_INSERT = re.compile(r"\)\)\s*INSERT INTO ")
 _GIVEN = re.compile(
     r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
 )
@@ -60,7 +65,10 @@ class AppendOnly(Exception):
 
 
 class PostgresConnection:
-    """A connection as `Tx` uses it. Its mode is "read", "append" (only pending writes are made) or "write"."""
+    """A connection as `Tx` uses it.
+
+    Its mode is "read", "write", "append" (only pending writes are made) or "insert" (the same, but no updates).
+    """
 
     def __init__(self, database: Database, statements: dict[str, str], mode: str) -> None:
         self.database = database
@@ -90,10 +98,15 @@ class PostgresConnection:
 
         Behind the pooler, another server may have become the primary. Then what was cached of the first is not valid.
         """
-        statement_timeout = "0" if self.mode == "read" else "8s"
-        [(*_, standby, start)] = self.database.execute(
-            _SETTINGS, {"local": local, "statement_timeout": statement_timeout}
-        ).fetchall()
+        once = self.mode == "insert" and not self.pooled
+        values = {
+            "local": local,
+            "statement_timeout": "0" if self.mode == "read" else "8s",
+            "plans": "force_generic_plan" if once else "force_custom_plan",
+            "scans": "off" if once else "on",
+            "sorts": "off" if self.mode == "read" else "on",
+        }
+        [(*_, standby, start)] = self.database.execute(_SETTINGS, values).fetchall()
         if local and (standby or start != (self.server_start or start)):
             raise psycopg.OperationalError("the connection pooler leads to another server, or to a standby")
         self.server_start = start
@@ -177,7 +190,7 @@ class PostgresConnection:
 
     def _check_mode(self) -> None:
         match self.mode:
-            case "append":
+            case "append" | "insert":
                 raise AppendOnly
             case "read":
                 raise TypeError(READ_ONLY)
@@ -203,7 +216,7 @@ def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...
         columns, unnest, text = _split(update, f"c{number}_")
         parts += [
             f"all{number} ({columns}) AS (SELECT * FROM {unnest})",
-            f"locked{number} AS ({_with_table(_split(check, '')[2], f'all{number}')})",
+            f"locked{number} AS ({_with_table(_split(check, f'c{number}_')[2], f'all{number}')})",
         ]
         conditions.append(f"(SELECT count(*) FROM locked{number}) = %(c{number})b::bigint")
         updates += [
@@ -222,10 +235,10 @@ def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...
 
 def _split(statement: str, prefix: str) -> tuple[str, str, str]:
     """The columns of `given`, the arrays that it is made of, and the text that uses it."""
-    match = _GIVEN.fullmatch(statement)
+    match = _GIVEN.fullmatch(statement.replace("%(", f"%({prefix}"))
     if match is None:
         raise ValueError(f"this statement is given no rows: {statement}")
-    return match["columns"], match["unnest"].replace("%(", f"%({prefix}"), match["text"]
+    return match["columns"], match["unnest"], match["text"]
 
 
 def _with_table(text: str, name: str) -> str:
@@ -262,6 +275,7 @@ class PostgresServer:
         self._listen_url = listen_url
         self._clock = clock
         self.statements = sql_loader.statements("postgres")
+        self.inserts = {name for name, text in self.statements.items() if _INSERT.search(text)}
 
     def open(self) -> Database:
         return open_database(self._url)
@@ -328,6 +342,14 @@ class PostgresServer:
                 (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
             )
         return migration.name
+
+    def maintain_partitions(self) -> Maintenance:
+        """Make partitions ahead, and drop those whose retention has ended."""
+        try:
+            with self.open() as database:
+                return partitions.maintain(database, milliseconds(self._clock()))
+        except psycopg.Error as error:
+            raise unavailable(error) from error
 
     def applied(self) -> dict[int, str]:
         """The applied migrations: number → checksum."""

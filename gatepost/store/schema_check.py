@@ -20,6 +20,14 @@ class StoreInfo(NamedTuple):
     wakeups: Wakeups = "listen"  # how workers learn of new deliveries; the last two are faults of database_listen
 
 
+class Maintenance(NamedTuple):
+    """What was done about partitions: tables made and dropped, and those that had to wait, with the reason."""
+
+    made: list[str]
+    dropped: list[str]
+    waiting: dict[str, str]
+
+
 def schema_problem(dialect: sql_loader.Dialect, applied: Mapping[int, str]) -> str:
     """What is wrong with the schema, and what to do. Empty if nothing is."""
     known = {migration.number: migration.checksum for migration in sql_loader.migrations(dialect)}

@@ -19,7 +19,7 @@ Dialect = Literal["sqlite", "postgres"]
 _PACKAGE = Path(__file__).parents[1]
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_ONLY_FOR = re.compile(r"/\*(sqlite|postgres): (.*?) \*/")
+_ONLY_FOR = re.compile(r"/\*(sqlite|postgres):\s(.*?)\s\*/", re.DOTALL)
 _CONSTANT = re.compile(r"/\*python: (\w+) \*/")
 _GIVEN = re.compile(r"/\*given: (.*?) \*/")
 _EACH = re.compile(r"/\*each: (.*?) \*/\s*")
@@ -40,7 +40,8 @@ def statements(dialect: Dialect) -> dict[str, str]:
     """name → text. A PostgreSQL text has psycopg's placeholders.
 
     A statement about many rows begins with their columns, as in `/*given: account bytea, id bytea */`, and can use them
-    as the table `given`. PostgreSQL gets an array for each column; `for_rows` finishes SQLite's text.
+    as the table `given`. PostgreSQL gets an array for each column, which the text may also use as `:id`; `for_rows`
+    finishes SQLite's text.
     A statement that runs for several sets of parameters begins with them, as in `/*each: account bytea */`. PostgreSQL
     gets them as such a table, and the first column of a result is the number of its set, from 1.
     """
@@ -56,11 +57,7 @@ def statements(dialect: Dialect) -> dict[str, str]:
             parameters = _EACH.match(loaded)
             loaded = _EACH.sub("", loaded)
             if dialect == "postgres":
-                loaded = (
-                    _for_each(parameters[1], loaded)
-                    if parameters
-                    else placed(_GIVEN.sub(lambda match: _given(match[1]), loaded))
-                )
+                loaded = _for_each(parameters[1], loaded) if parameters else placed(_for_given(loaded))
             texts[name] = loaded
     return texts
 
@@ -76,9 +73,23 @@ def placed(text: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", text)
 
 
+def _for_given(text: str) -> str:
+    """The text with arrays in place of `given` and of the parameters that are named like its columns."""
+    listed = _GIVEN.match(text)
+    if listed is None:
+        return text
+    arrays = _arrays(listed[1])
+    return _PARAMETER.sub(lambda match: arrays.get(match[1], match[0]), _GIVEN.sub(_given(listed[1]), text))
+
+
+def _arrays(listed: str) -> dict[str, str]:
+    columns = (column.split() for column in listed.split(", "))
+    return {name: f"%({name})b::{kind}[]" for name, kind in columns}
+
+
 def _given(listed: str, *, numbered: bool = False) -> str:
     columns = [column.split() for column in listed.split(", ")]
-    arrays = ", ".join(f"%({name})b::{kind}[]" for name, kind in columns)
+    arrays = ", ".join(_arrays(listed).values())
     names = ", ".join([*(name for name, _ in columns), *(["nth"] if numbered else [])])
     return f"WITH given ({names}) AS (SELECT * FROM unnest({arrays}){' WITH ORDINALITY' if numbered else ''})"
 

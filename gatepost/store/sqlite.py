@@ -24,7 +24,7 @@ from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.lost import end_process
 from gatepost.store.pending import Again, Key, PendingWrites
-from gatepost.store.schema_check import StoreInfo
+from gatepost.store.schema_check import Maintenance, StoreInfo
 from gatepost.store.sqlite_connection import WAL_LIMIT, SqliteConnection, unavailable
 from gatepost.store.sqlite_file import SqliteFile
 from gatepost.store.sqlite_log import WriteAheadLog
@@ -125,6 +125,9 @@ class SqliteStore:
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)
 
+    def maintain_partitions(self) -> Maintenance:
+        return Maintenance([], [], {})  # there are none
+
     def listen(self, on_wakeup: OnWakeup) -> WakeupListener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
         return WakeupListener(self._file.path.parent, on_wakeup)
@@ -216,12 +219,9 @@ class SqliteStore:
     def _run_all(self, connection: SqliteConnection, batch: list[Work], *, separately: bool) -> int:
         ends = time.monotonic() + LONGEST
         self._cache.refresh(connection)
-        pending = PendingWrites()
-        done = 0
-        group = None
-        if not separately:
-            hints = [work.hints for work in batch]
-            group = prefetch(connection, self._cache, self._clock(), self._engine, hints)
+        pending, done = PendingWrites(), 0
+        hints = [work.hints for work in batch]
+        group = None if separately else prefetch(connection, self._cache, self._clock(), self._engine, hints)
         for work in batch:
             if done and (time.monotonic() > ends or pending.size > _MOST_ROWS):
                 break

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks.deliveries import Attempt, Delivery, StatusChange, enqueue, record_condition
+
+_APART = 86_400_000  # ms; far more than there is between the ids of an event and of its deliveries
 
 MAY_MOVE = record_condition()  # used in delivery_rows.sql
 
@@ -100,5 +102,11 @@ def subscriptions_of_events(tx: Tx, account: str, events: Iterable[bytes]) -> se
 
 
 def _given(tx: Tx, statement: str, account: str, events: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    """Run a statement about deliveries that were created with these events, and so at about the same time."""
     raw_account = ids.raw(account)
-    return tx.rows_given(statement, [(raw_account, event) for event in events])
+    return tx.rows_given(statement, [(raw_account, event, *_around(event)) for event in events])
+
+
+def _around(event: bytes) -> tuple[bytes, bytes]:
+    at = clock.milliseconds(ids.made_at(event))
+    return ids.lowest_at(at - _APART), ids.lowest_at(at + _APART)

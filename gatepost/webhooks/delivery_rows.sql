@@ -1,11 +1,12 @@
 -- name: count_deliveries_given
-/*given: account bytea, event bytea */
+/*given: account bytea, event bytea, since bytea, until bytea */
 SELECT event, (SELECT count(*) FROM deliveries d /*sqlite: INDEXED BY deliveries_by_event */
-    WHERE d.account = given.account AND d.event = given.event AND d.origin = 'event') FROM given
+    WHERE d.account = given.account AND d.event = given.event AND d.id >= given.since AND d.id < given.until
+      AND d.origin = 'event') FROM given
 -- name: delivered_given
-/*given: account bytea, event bytea */
+/*given: account bytea, event bytea, since bytea, until bytea */
 SELECT d.event, d.subscription FROM given JOIN deliveries d /*sqlite: INDEXED BY deliveries_by_event */
-    ON d.account = given.account AND d.event = given.event
+    ON d.account = given.account AND d.event = given.event AND d.id >= given.since AND d.id < given.until
   WHERE d.origin = 'event'
 -- name: insert_deliveries
 /*given: account bytea, id bytea, endpoint bytea, subscription bytea, event bytea, event_type text, origin text, status text, ended_at bigint, ended_reason text, last_code integer, last_failure text, keep_days integer */
@@ -25,7 +26,8 @@ UPDATE deliveries SET status = given.status, ended_at = given.ended_at, ended_re
     last_code = given.last_code, last_failure = given.last_failure,
     bad_status = CASE WHEN given.status IN ('failed', 'cancelled') THEN given.status END,
     bad_code = CASE WHEN given.last_code >= 300 THEN given.last_code END
-  FROM given WHERE deliveries.account = given.account AND deliveries.id = given.id AND /*python: MAY_MOVE */
+  FROM given WHERE deliveries.account = given.account AND deliveries.id = given.id
+    /*postgres: AND deliveries.id = ANY(:id) */ AND /*python: MAY_MOVE */
 -- name: write_attempts
 /*given: account bytea, delivery bytea, number integer, outcome text, document text */
 INSERT INTO attempts (account, delivery, number, outcome, document)
@@ -39,26 +41,28 @@ SELECT account, id, endpoint, subscription, event, event_type, origin, status, e
 /*given: account bytea, id bytea */
 SELECT d.account, d.id, d.endpoint, d.subscription, d.event, d.event_type, d.origin, d.status, d.ended_at,
     d.ended_reason, d.last_code, d.last_failure, d.keep_days
-  FROM given JOIN deliveries d ON d.account = given.account AND d.id = given.id
+  FROM given JOIN deliveries d ON d.account = given.account AND d.id = given.id /*postgres: AND d.id = ANY(:id) */
 -- name: attempts_given
 /*given: account bytea, id bytea */
 SELECT a.account, a.delivery, a.number, a.outcome, a.document
-  FROM given JOIN attempts a ON a.account = given.account AND a.delivery = given.id ORDER BY a.delivery, a.number
+  FROM given JOIN attempts a ON a.account = given.account AND a.delivery = given.id /*postgres: AND a.delivery = ANY(:id) */
+  ORDER BY a.delivery, a.number
 -- name: deliveries_of_event
 SELECT id FROM deliveries WHERE account = :account AND event = :event AND origin = 'event' ORDER BY id LIMIT :limit
 -- name: has_failed_delivery
 SELECT 1 FROM deliveries /*sqlite: INDEXED BY deliveries_by_event */ WHERE account = :account AND event = :event
     AND subscription = :subscription AND status = 'failed' LIMIT 1
 -- name: prunable_deliveries
-SELECT id, keep_days, status FROM deliveries WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
+SELECT id, keep_days, status FROM /*sqlite: deliveries */ /*postgres: deliveries_pruned_by_row */
+  WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
 -- name: delete_deliveries
 /*given: account bytea, id bytea */
 DELETE FROM deliveries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
-  /*postgres: deliveries.account = given.account AND deliveries.id = given.id */
+  /*postgres: deliveries.account = given.account AND deliveries.id = given.id AND deliveries.id = ANY(:id) */
 -- name: delete_attempts
 /*given: account bytea, id bytea */
 DELETE FROM attempts /*postgres: USING given */ WHERE /*sqlite: (account, delivery) IN (SELECT account, id FROM given) */
-  /*postgres: attempts.account = given.account AND attempts.delivery = given.id */
+  /*postgres: attempts.account = given.account AND attempts.delivery = given.id AND attempts.delivery = ANY(:id) */
 -- name: deliveries_pruned_up_to
 SELECT id FROM delivery_prunings WHERE account = :account AND keep_days = :keep_days
 -- name: put_deliveries_pruned_up_to

@@ -14,7 +14,9 @@ from gatepost.core.errors import Refusal
 from gatepost.core.jose import b64, unb64
 from gatepost.core.secrets import digest
 from gatepost.ledger import entry_rows
+from gatepost.ledger.entry_rows import EntrySize
 from gatepost.ledger.operations import Answer
+from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import (
     define_endpoint,
@@ -28,8 +30,9 @@ from gatepost.webhooks import (
     summary,
     tallies,
 )
+from gatepost.webhooks.deliveries import Delivery
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.listing_query import DeliveryFilter, DeliveryRow, PageRequest, Position
+from gatepost.webhooks.listing_query import DeliveryFilter, PageRequest, Position
 from gatepost.webhooks.plan import retry_schedule
 from gatepost.webhooks.render import render_delivery
 from gatepost.webhooks.service import Service
@@ -78,10 +81,13 @@ def page(tx: Tx, service: Service, account: Account, query: Query) -> Answer | R
     if filters is None:
         return Answer(200, {"data": [], "next_cursor": None}, None)
     request = PageRequest(ids.raw(account.id), filters, query.newest, query.limit, after, suspended=not account.active)
-    rows, next_ = listing_query.page(tx, request)
-    if "payload" in query.include and len(limited := _limit_payload(rows)) < len(rows):
-        rows, next_ = limited, limited[-1].position
-    data = _render_rows(tx, account, rows, query.include)
+    positions, next_ = listing_query.page(tx, request)
+    deliveries = delivery_rows.load_many(tx, [(request.account, position[-1]) for position in positions])
+    found = [deliveries[request.account, position[-1]] for position in positions]
+    events = entry_rows.sizes(tx, {(request.account, delivery.event) for delivery in found})
+    if "payload" in query.include and (count := _count_payloads(found, events)) < len(found):
+        found, next_ = found[:count], positions[count - 1]
+    data = _render(tx, account, found, events, query.include)
     return Answer(200, {"data": data, "next_cursor": _cursor(service, account, query, next_)}, None)
 
 
@@ -94,35 +100,36 @@ def _with_endpoint(tx: Tx, account: Account, filters: DeliveryFilter) -> Deliver
     return filters._replace(endpoint=endpoint) if endpoint and filters.endpoint in (None, endpoint) else None
 
 
-def _limit_payload(rows: list[DeliveryRow]) -> list[DeliveryRow]:
-    """The first rows, up to `MAX_PAYLOAD` bytes, and at least one."""
+def _count_payloads(found: list[Delivery], events: dict[Key, EntrySize]) -> int:
+    """How many of the first payloads have up to `MAX_PAYLOAD` bytes together. At least one."""
     size = 0
-    for count, row in enumerate(rows):
-        size += row.size or 0
+    for count, delivery in enumerate(found):
+        event = events.get((delivery.account, delivery.event))
+        size += event.size or 0 if event else 0
         if size > MAX_PAYLOAD and count:
-            return rows[:count]
-    return rows
+            return count
+    return len(found)
 
 
-def _render_rows(tx: Tx, account: Account, rows: list[DeliveryRow], include: frozenset[str]) -> list[dict[str, Any]]:
-    raw_account = ids.raw(account.id)
-    keys = [(raw_account, row.id) for row in rows]
-    deliveries = delivery_rows.load_many(tx, keys)
+def _render(
+    tx: Tx, account: Account, found: list[Delivery], events: dict[Key, EntrySize], include: frozenset[str]
+) -> list[dict[str, Any]]:  # fmt: skip
+    keys = [(delivery.account, delivery.id) for delivery in found]
     queued, attempts = queue_rows.load_many(tx, keys), delivery_rows.attempts(tx, keys)
     entries = {}
     if "payload" in include:
-        entries = entry_rows.load_many(tx, {(raw_account, delivery.event) for delivery in deliveries.values()})
-    receivers = {raw: _receiver(tx, account, raw) for raw in {delivery.endpoint for delivery in deliveries.values()}}
+        entries = entry_rows.load_many(tx, {(delivery.account, delivery.event) for delivery in found})
+    receivers = {raw: _receiver(tx, account, raw) for raw in {delivery.endpoint for delivery in found}}
     rendered = []
-    for key, row in zip(keys, rows, strict=True):
-        delivery = deliveries[key]
+    for key, delivery in zip(keys, found, strict=True):
         endpoint, not_before = receivers[delivery.endpoint]
+        event = events.get((delivery.account, delivery.event))
         rendered.append(
             render_delivery(
                 delivery, queued.get(key), attempts.get(key, []), endpoint=endpoint,
-                schedule=retry_schedule(account, endpoint), entry_at=row.event_at, at=tx.now,
+                schedule=retry_schedule(account, endpoint), entry_at=event.at if event else None, at=tx.now,
                 inactive=not account.active or endpoint.status != "active", not_before=not_before,
-                include=include, entry=entries.get((raw_account, delivery.event)),
+                include=include, entry=entries.get((delivery.account, delivery.event)),
             )
         )  # fmt: skip
     return rendered

@@ -37,23 +37,10 @@ class DeliveryFilter(NamedTuple):
     due_before: int | None = None
 
 
-class DeliveryRow(NamedTuple):
-    """A delivery of a page, by its position."""
-
-    position: Position
-    event_at: int | None  # None if the event is no longer retained
-    size: int | None  # of the data of the event, in bytes
-
-    @property
-    def id(self) -> bytes:
-        raw_id: bytes = self.position[-1]
-        return raw_id
-
-
 class Page(NamedTuple):
-    """Deliveries in order; `next` is None on the last page."""
+    """The positions of deliveries, in order. A position ends with the id. `next` is None on the last page."""
 
-    rows: list[DeliveryRow]
+    positions: list[Position]
     next: Position | None
 
 
@@ -144,12 +131,12 @@ def page(tx: Tx, request: PageRequest) -> Page:
     results = [_read(tx, request.limit, scan, len(scans)) for scan in scans]
     stops = [stop for _, stop in results if stop is not None]
     stop = (max if request.newest else min)(stops, default=None)
-    rows = sorted((row for rows, _ in results for row in rows), key=lambda row: row.position, reverse=request.newest)
+    positions = sorted((position for positions, _ in results for position in positions), reverse=request.newest)
     if stop is not None:
-        rows = [row for row in rows if (row.position >= stop if request.newest else row.position <= stop)]
-    if len(rows) > request.limit:
-        return Page(rows[: request.limit], rows[request.limit - 1].position)
-    return Page(rows, stop)
+        positions = [position for position in positions if (position >= stop if request.newest else position <= stop)]
+    if len(positions) > request.limit:
+        return Page(positions[: request.limit], positions[request.limit - 1])
+    return Page(positions, stop)
 
 
 def _contradicts(request: PageRequest) -> bool:
@@ -263,31 +250,25 @@ SELECT code FROM codes WHERE code IS NOT NULL
 # --- one scan
 
 
-def _read(tx: Tx, limit: int, scan: Scan, scans: int) -> tuple[list[DeliveryRow], Position | None]:
-    """Read some rows. Returns also the position up to which they are complete; None if that is the end."""
+def _read(tx: Tx, limit: int, scan: Scan, scans: int) -> tuple[list[Position], Position | None]:
+    """Read some positions. Returns also the position up to which they are complete; None if that is the end."""
     is_covered = all(scan.source.covers(CONDITIONS[name]) for name in scan.conditions)
     examined = (MAX_EXAMINED if is_covered else MAX_LOOKED_UP) // min(scans, MAX_LOOKED_UP)
     parameters = scan.parameters | {"examined": examined, "before": examined - 1, "count": limit + 1}
-    rows = [DeliveryRow(row[:-2], *row[-2:]) for row in tx.select(_page_text(scan), parameters)]
-    if len(rows) > limit:
-        return rows, rows[-1].position
+    positions: list[Position] = tx.select(_page_text(scan), parameters)
+    if len(positions) > limit:
+        return positions, positions[-1]
     last = tx.select(_last_text(scan), parameters) if scan.conditions else []
-    return rows, last[0] if last else None
+    return positions, last[0] if last else None
 
 
 def _page_text(scan: Scan) -> str:
-    """The SELECT of a page: positions, and the time and the size of the data of each event."""
-    event = f"(SELECT d.event FROM deliveries d WHERE {_row('d')})"
-    columns = [
-        f"(SELECT {column} FROM entries e WHERE e.account = :account AND e.id = {event} LIMIT 1)"
-        for column in ("e.at", "octet_length(e.data)")
-    ]
-    selected = ", ".join([_columns(scan.source.order), *columns])
-    covered = f"SELECT {_covered(scan)} FROM {_range(scan)}"
+    """The SELECT of the positions of a page."""
+    selected = _columns(scan.source.order)
     if not scan.conditions:
-        return f"SELECT {selected} FROM ({covered} LIMIT :count) it"
+        return f"SELECT {selected} FROM {_range(scan)} LIMIT :count"
     return (
-        f"SELECT {selected} FROM ({covered} LIMIT :examined) it"
+        f"SELECT {selected} FROM (SELECT {_covered(scan)} FROM {_range(scan)} LIMIT :examined) it"
         f" WHERE {' AND '.join(_conditions(scan))} ORDER BY {_order(scan)} LIMIT :count"
     )
 

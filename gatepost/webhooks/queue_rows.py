@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from gatepost.core import ids
+from gatepost.ledger import entry_rows
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks.deliveries import Queued, queue_condition
@@ -83,8 +84,16 @@ def due(tx: Tx, turns: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[li
         }
         for lane, after, limit in turns
     ]  # fmt: skip
-    results = tx.rows_each("due", parameters)
-    return [[Due(Queued._make(row[:-4]), row[-4], row[-3], row[-2], row[-1] or 0) for row in rows] for rows in results]
+    lanes = [[(Queued._make(row[:-1]), row[-1] or 0) for row in rows] for rows in tx.rows_each("due", parameters)]
+    events = entry_rows.events(tx, {(queued.account, queued.event) for rows in lanes for queued, _ in rows})
+    return [
+        [
+            Due(queued, *event, not_before)
+            for queued, not_before in rows
+            if (event := events.get((queued.account, queued.event))) is not None
+        ]
+        for rows in lanes
+    ]
 
 
 def claim(tx: Tx, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:

@@ -130,7 +130,7 @@ class World:
         after = None
         while True:
             found = self.page(filters, limit, newest=newest, after=after)
-            yield [row.id for row in found.rows]
+            yield [position[-1] for position in found.positions]
             assert found.next is None or after is None or (found.next < after if newest else found.next > after)
             after = found.next
             if after is None:
