@@ -20,7 +20,7 @@ Database = psycopg.Connection[tuple[Any, ...]]
 _DAY = 86_400_000
 _WIDTHS = {7: 1, 30: 1, 90: 3, 400: 14, 2555: 90}  # retention class → days in a partition: about 30 for each class
 _AHEAD = 3 * _DAY
-_MAX_MOVED = 100_000  # rows that a new class takes over
+_MAX_MOVED = 100_000  # rows that are moved in one transaction, while others wait
 _SLICE = 5_000
 _MAX_SECONDS = 20  # of deleting in slices; the next run goes on
 _LOCK = 0x70617274  # "part"
@@ -219,9 +219,12 @@ def _drop_deliveries(database: Database, partition: Partition) -> bool:
     if lost != [(0,)]:
         raise NotYet(f"{lost[0][0]} pending deliveries are not in the queue")
     for attempts in existing(database, ATTEMPTS):
-        if attempts.days > partition.days and attempts.since < partition.until and partition.since < attempts.until:
-            _delete_in_slices(database, attempts.name, "delivery", partition, "status <> 'pending'")
-    _delete_in_slices(database, f"{ATTEMPTS.name}_rest", "delivery", partition, "status <> 'pending'")
+        if attempts.since < partition.until and partition.since < attempts.until:
+            kept = _keep_for_longer(database, attempts, partition.days)
+            if kept.days > partition.days:
+                _delete_in_slices(database, kept.name, "delivery", partition, "status <> 'pending'")
+    if _has_rows(database, f"{ATTEMPTS.name}_rest", partition._replace(table=ATTEMPTS)):
+        _delete_in_slices(database, f"{ATTEMPTS.name}_rest", "delivery", partition, "status <> 'pending'")
     with database.transaction():
         if not _detach(database, partition):
             return False
@@ -234,6 +237,24 @@ def _drop_deliveries(database: Database, partition: Partition) -> bool:
         _run(database, f"DELETE FROM delivery_prunings WHERE {passed}", partition.range)
         _run(database, f"DROP TABLE {name}")
     return True
+
+
+def _keep_for_longer(database: Database, attempts: Partition, days: int) -> Partition:
+    """Keep a partition of attempts for the longest class if it has many of deliveries that are kept for longer.
+
+    That is the case if an account got a longer retention than any other after the partition was made.
+    """
+    longest = max(_classes(database, DELIVERIES))
+    longer = f"SELECT 1 FROM {DELIVERIES.name} WHERE id >= %(low)s AND id < %(high)s AND keep_days > {days}"
+    counted = f"SELECT count(*) FROM ({longer} LIMIT {_MAX_MOVED + 1}) longer"
+    if attempts.days > days or _run(database, counted, attempts.range)[0][0] <= _MAX_MOVED:
+        return attempts
+    name = f"{ATTEMPTS.name}_{longest}_{clock.from_milliseconds(attempts.since):%Y%m%d}"
+    with database.transaction():
+        if not _begin(database):
+            raise NotYet("another process changes partitions")
+        _run(database, f"ALTER TABLE {attempts.name} RENAME TO {name}")
+    return attempts._replace(days=longest, name=name)
 
 
 def _drop_attempts(database: Database, partition: Partition) -> bool:
@@ -255,7 +276,8 @@ def _drop_entries(database: Database, partition: Partition) -> bool:
     """Drop entries, except those with unfinished deliveries, and delete the ids that publishers gave them."""
     name = partition.name
     waits = "EXISTS (SELECT 1 FROM queue q WHERE q.account = it.account AND q.event = it.id)"
-    _delete_in_slices(database, "published", "event", partition, f"NOT {waits}")
+    if _run(database, "SELECT 1 FROM published LIMIT 1"):
+        _delete_in_slices(database, "published", "event", partition, f"NOT {waits}")
     with database.transaction():
         if not _detach(database, partition):
             return False

@@ -284,6 +284,27 @@ def test_a_longer_class_takes_its_attempts_along(
     assert attempts(store, account, long) == 0
 
 
+def test_a_longer_class_with_many_attempts_keeps_their_partition(
+    store: Store, account: str, subscription: Subscription, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_MAX_MOVED", 1)
+    store.maintain_partitions()
+    start = watch.at = watch.at + DAY
+    long = deliver(store, subscription, watch.at, keep_days=400)
+    assert "deliveries_400" in store.maintain_partitions().made
+    long += deliver(store, subscription, watch.at, keep_days=400, count=4)
+    short = deliver(store, subscription, watch.at, count=2)
+    end(store, account, long + short)
+    watch.at = start + 31 * DAY
+    dropped = store.maintain_partitions().dropped
+    assert f"deliveries_30_{start:%Y%m%d}" in dropped
+    assert f"attempts_30_{start:%Y%m%d}" not in dropped
+    assert exists(store, account, long + short) == [True] * 5 + [False] * 2
+    assert [attempts(store, account, those) for those in (long, short)] == [5, 0]
+    watch.at = start + 450 * DAY
+    assert f"attempts_400_{start:%Y%m%d}" in store.maintain_partitions().dropped
+
+
 def test_a_new_class_takes_over_its_rows(store: Store, backend: Postgres, account: str, watch: FakeClock) -> None:
     store.maintain_partitions()
     event = publish(store, account, watch, days=90)
