@@ -1,0 +1,78 @@
+"""Database nodes of a distributed store: where the shards are, and which nodes can be reached from the coordinator."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Any
+
+import psycopg
+
+from gatepost.core.errors import GatepostError
+from gatepost.core.logging import log
+from gatepost.store.shards import Node, Shards
+
+CONNECT_TIMEOUT = "2s"  # from the coordinator to a node
+CHECK_EVERY = 1.0  # seconds
+
+_HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+_SHARDS = """
+SELECT s.shardminvalue::bigint, p.groupid, n.nodename, n.nodeport
+  FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node n USING (groupid)
+  WHERE s.logicalrelid = to_regclass('entries') AND n.noderole = 'primary' ORDER BY 1
+"""
+_CHECK = "SELECT citus_check_connection_to_node(%s, %s)"
+
+
+def load_shards(database: psycopg.Connection[Any]) -> Shards | None:
+    """The shards of the store. None if it is not distributed."""
+    [(citus,)] = database.execute(_HAS_CITUS).fetchall()
+    rows = database.execute(_SHARDS).fetchall() if citus else []
+    return Shards(rows) if rows else None
+
+
+class NodeWatch:
+    """Finds out which nodes are down when a statement failed, and checks them every second until all are up again."""
+
+    def __init__(self, open_: Callable[[], psycopg.Connection[Any]]) -> None:
+        self._open = open_
+        self._checking = Lock()
+        self._checked_at = -math.inf
+        self._closed = Event()
+        self._thread: Thread | None = None
+
+    def check(self, shards: Shards) -> None:
+        """Check the nodes, unless that was done just now."""
+        with self._checking:
+            if time.monotonic() - self._checked_at < CHECK_EVERY or self._closed.is_set():
+                return
+            before = shards.down
+            with suppress(GatepostError, psycopg.Error, OSError), self._open() as database:
+                _check(database, shards)
+            self._checked_at = time.monotonic()
+            for node in shards.down - before:
+                log.warning("database node cannot be reached", node=node.name)
+            for node in before - shards.down:
+                log.info("database node can be reached again", node=node.name)
+            if shards.down and not (self._thread and self._thread.is_alive()):
+                self._thread = Thread(target=self._until_up, args=(shards,), name="gatepost-nodes", daemon=True)
+                self._thread.start()
+
+    def _until_up(self, shards: Shards) -> None:
+        while shards.down and not self._closed.wait(CHECK_EVERY):
+            self.check(shards)
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread:
+            self._thread.join()
+
+
+def _check(database: psycopg.Connection[Any], shards: Shards) -> None:
+    """Connect to every node from the coordinator, and read again where the shards are."""
+    database.execute("SELECT set_config('citus.node_connection_timeout', %s, false)", [CONNECT_TIMEOUT])
+    rows = database.execute(_SHARDS).fetchall()
+    nodes = {Node(*row[1:]) for row in rows}
+    down = [node for node in nodes if not database.execute(_CHECK, node[1:]).fetchall()[0][0]]
+    shards.update(rows, down)
