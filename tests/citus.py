@@ -38,6 +38,16 @@ def migrate_and_distribute(url: str) -> None:
 
 
 @contextmanager
+def changing(database: psycopg.Connection) -> Iterator[None]:
+    """Let one test process at a time create and drop tables: the locks of two of them would cause a deadlock."""
+    database.execute("SELECT pg_advisory_lock(6)")
+    try:
+        yield
+    finally:
+        database.execute("SELECT pg_advisory_unlock(6)")
+
+
+@contextmanager
 def schema() -> Iterator[str]:
     """The URL of an empty schema, which is dropped at the end. Several test processes share the database."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
@@ -46,4 +56,5 @@ def schema() -> Iterator[str]:
         try:
             yield url_of(name)
         finally:
-            database.execute(f"DROP SCHEMA {name} CASCADE".encode())
+            with changing(database):
+                database.execute(f"DROP SCHEMA {name} CASCADE".encode())

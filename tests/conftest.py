@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests import citus, postgres, service
@@ -69,7 +70,8 @@ def postgres_gatepost(
 @pytest.fixture(scope="session")
 def citus_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
     with citus.schema() as url:
-        citus.migrate_and_distribute(url)
+        with psycopg.connect(url, autocommit=True) as database, citus.changing(database):
+            citus.migrate_and_distribute(url)
         with service.running(tmp_path_factory.mktemp("gatepost") / "data", url) as running:
             yield running
 

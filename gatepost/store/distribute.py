@@ -116,6 +116,8 @@ def apply(database: Database, plan: Plan) -> None:
             if key.is_kept:
                 added = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} ").format(*map(sql.Identifier, (key.table, key.name)))
                 database.execute(added + sql.SQL(key.definition))
+        # Citus sets this on every node. The coordinator's own connections set it in the session.
+        _run(database, "ALTER ROLE CURRENT_USER IN DATABASE {} SET enable_bitmapscan = off", database.info.dbname)
         if database.execute("SELECT to_regclass(%s)", (TWO_PHASE_TABLE,)).fetchall() == [(None,)]:
             _run(database, "CREATE TABLE {} (number integer PRIMARY KEY)", TWO_PHASE_TABLE)
             database.execute("SELECT citus_add_local_table_to_metadata(%s)", (TWO_PHASE_TABLE,))

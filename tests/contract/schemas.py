@@ -43,7 +43,8 @@ class Schemas:
         return name
 
     def drop(self, name: str) -> None:
-        self._execute(f"DROP SCHEMA {name} CASCADE")
+        with citus.changing(self._database):
+            self._execute(f"DROP SCHEMA {name} CASCADE")
         self._created.remove(name)
 
     def drop_all(self) -> None:
@@ -63,7 +64,8 @@ class Schemas:
             self.drop(self._migrated)
         self._migrated = name = self.create()
         if self._distributed:
-            citus.migrate_and_distribute(self.url(name))
+            with citus.changing(self._database):
+                citus.migrate_and_distribute(self.url(name))
         else:
             store = PostgresStore(self.url(name), clock.now, create_deliveries)
             store.migrate()

@@ -1,6 +1,7 @@
 """Pages of deliveries on every store: what a plain filter finds, each once, by the right index, from few rows."""
 
 import itertools
+import re
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
@@ -212,7 +213,8 @@ def test_every_page_is_read_from_its_index_in_order(world: World, backend: Backe
             assert "TEMP B-TREE" not in output, (each, output)
             assert not [line for line in plan if line.startswith("SCAN ") and line not in ON_OUR_OWN], (each, output)
         else:
-            assert f" using {index} " in output or not analysed, (each, output)  # of a new table it cannot tell
+            # Of a new table it cannot tell. On Citus, the name of an index has the number of the shard.
+            assert re.search(rf" using {index}(_\d+)? ", output) or not analysed, (each, output)
             assert "Sort" not in output, (each, output)
             assert "Seq Scan on deliveries" not in output, (each, output)
             assert "Seq Scan on queue" not in output, (each, output)
