@@ -227,7 +227,7 @@ class PostgresStore:
                 line.cache.clear()  # it may hold what was rolled back
                 again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
                 separately = line.mode == "append" and (again or own)
-                if not again and not own and not self._is_node_failure(line, error):
+                if not again and not own and not line.works_after(error):
                     line.disconnect()
                 for work in batch:
                     work.fail(AppendOnly() if separately else error if own else unavailable(error))
@@ -236,14 +236,6 @@ class PostgresStore:
             else:
                 self._committed(line, batch, began, pending)
                 return
-
-    def _is_node_failure(self, line: "_ThreadConnection", error: BaseException) -> bool:
-        """Whether a database node failed, and not the coordinator, to which the connection still works."""
-        if self.shards is None or not line.is_idle():
-            return False
-        if isinstance(error, psycopg.Error):
-            self.node_watch.check(self.shards)
-        return True
 
     def _append_at_once(self, line: "_ThreadConnection", batch: list[Work]) -> bool:
         """Append with a transaction of one statement, which does nothing if the store has changed.
@@ -391,12 +383,14 @@ class _ThreadConnection:
         self.cache.clear()  # another database may have the same version after other changes
         return self._connection
 
-    def is_idle(self) -> bool:
-        """Whether the connection works, and no transaction is open."""
-        database = self._connection.database if self._connection is not None else None
-        return (
-            database is not None and not database.closed and database.info.transaction_status == TransactionStatus.IDLE
-        )
+    def works_after(self, error: BaseException) -> bool:
+        """Whether a database node failed, and not the coordinator, to which the connection still works."""
+        shards, connection = self._store.shards, self._connection
+        if shards is None or connection is None or connection.database.closed:
+            return False
+        if isinstance(error, psycopg.Error):
+            self._store.node_watch.check(shards)
+        return connection.database.info.transaction_status == TransactionStatus.IDLE
 
     def leave_unless(self, server_start: datetime) -> None:
         """Break the connection if it leads to a server that was not started at this time. Called by another thread."""

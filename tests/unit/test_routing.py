@@ -50,14 +50,18 @@ WHOLE = {
 }
 
 
+def _kind(node: Any) -> str:
+    return type(node).__name__
+
+
 class Scope:
     """One level of a statement: the tables there, and which columns `account` are equal to each other or to a value."""
 
     def __init__(self, outer: "Scope | None" = None) -> None:
         self.outer = outer
         self.tables: dict[str, str] = {}  # alias → table
-        self.ctes = set(outer.ctes) if outer else set()
-        self.given = set(outer.given) if outer else set()  # of these, those whose account is a parameter
+        self.ctes: set[str] = set(outer.ctes) if outer else set()
+        self.given: set[str] = set(outer.given) if outer else set()  # of these, those whose account is a parameter
         self.equal: list[tuple[Any, Any]] = []
 
     def find(self, alias: str) -> "Scope | None":
@@ -65,11 +69,11 @@ class Scope:
 
     def term(self, node: Any) -> Any:
         """A value that tells an account: True for a parameter, or a table by its scope and alias."""
-        if isinstance(node, ast.TypeCast):
+        if _kind(node) == "TypeCast":
             return self.term(node.arg)
-        if isinstance(node, ast.ParamRef):
+        if _kind(node) == "ParamRef":
             return node.number == 1
-        if isinstance(node, ast.ColumnRef):
+        if _kind(node) == "ColumnRef":
             *alias, column = (getattr(each, "sval", "*") for each in node.fields)
             return self.account_of(alias[0] if alias else "", column)
         return None
@@ -115,15 +119,15 @@ def _unbound(statement: Any, outer: Scope | None, used: set[str]) -> Iterator[st
         if cte.ctename == "given" and first is not None and scope.term(first.val) is True:
             scope.given.add("given")
     subqueries: list[Any] = []
-    if isinstance(statement, ast.SelectStmt) and statement.larg:
+    if _kind(statement) == "SelectStmt" and statement.larg:
         yield from _unbound(statement.larg, scope, used)
         yield from _unbound(statement.rarg, scope, used)
         return
-    if isinstance(statement, ast.InsertStmt):
+    if _kind(statement) == "InsertStmt":
         yield from _unbound_insert(statement, scope, used)
         return
     sources = list(getattr(statement, "fromClause", None) or []) + list(getattr(statement, "usingClause", None) or [])
-    if not isinstance(statement, ast.SelectStmt):
+    if _kind(statement) != "SelectStmt":
         sources.append(statement.relation)
     for source in sources:
         _add_source(scope, source, subqueries)
@@ -140,7 +144,7 @@ def _unbound(statement: Any, outer: Scope | None, used: set[str]) -> Iterator[st
         yield from _unbound(subquery, scope, used)
 
 
-def _unbound_insert(statement: ast.InsertStmt, scope: Scope, used: set[str]) -> Iterator[str]:
+def _unbound_insert(statement: Any, scope: Scope, used: set[str]) -> Iterator[str]:
     table = statement.relation.relname
     used.add(table)
     columns = [column.name for column in statement.cols]
@@ -150,23 +154,23 @@ def _unbound_insert(statement: ast.InsertStmt, scope: Scope, used: set[str]) -> 
 
 
 def _add_source(scope: Scope, source: Any, subqueries: list[Any]) -> None:
-    if isinstance(source, ast.RangeVar):
+    if _kind(source) == "RangeVar":
         scope.tables[source.alias.aliasname if source.alias else source.relname] = source.relname
-    elif isinstance(source, ast.JoinExpr):
+    elif _kind(source) == "JoinExpr":
         _add_source(scope, source.larg, subqueries)
         _add_source(scope, source.rarg, subqueries)
         _add_conditions(scope, source.quals)
         _find_subqueries([source.quals], subqueries)
-    elif isinstance(source, ast.RangeSubselect) and not source.subquery.valuesLists:
+    elif _kind(source) == "RangeSubselect" and not source.subquery.valuesLists:
         subqueries.append(source.subquery)
 
 
 def _add_conditions(scope: Scope, condition: Any) -> None:
     """Equalities of accounts that hold for every row: those that are connected by AND."""
-    if isinstance(condition, ast.BoolExpr) and condition.boolop.name == "AND_EXPR":
+    if _kind(condition) == "BoolExpr" and condition.boolop.name == "AND_EXPR":
         for part in condition.args:
             _add_conditions(scope, part)
-    elif isinstance(condition, ast.A_Expr) and condition.kind.name == "AEXPR_OP" and condition.name[0].sval == "=":
+    elif _kind(condition) == "A_Expr" and condition.kind.name == "AEXPR_OP" and condition.name[0].sval == "=":
         terms = (scope.term(condition.lexpr), scope.term(condition.rexpr))
         if all(terms):
             scope.equal.append(terms)
@@ -174,7 +178,7 @@ def _add_conditions(scope: Scope, condition: Any) -> None:
 
 def _find_subqueries(node: Any, subqueries: list[Any]) -> None:
     """The subqueries of an expression, but not those inside of them."""
-    if isinstance(node, ast.SubLink):
+    if _kind(node) == "SubLink":
         subqueries.append(node.subselect)
         _find_subqueries(node.testexpr, subqueries)
     elif isinstance(node, (list, tuple)):
