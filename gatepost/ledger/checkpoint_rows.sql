@@ -11,5 +11,5 @@ INSERT INTO checkpoints (account, number, size, note, entry, proof)
 -- name: chains_to_record
 SELECT c.account, c.number, c.mac, c.grown, c.size, c.edge, c.linked, c.proof,
     p.number, p.size, p.note, p.entry, p.proof
-  FROM chains c LEFT JOIN checkpoints p ON p.account = c.account
+  FROM chains c LEFT JOIN checkpoints p ON p.account = c.account /*reachable: p.account */
   WHERE c.account > :after /*reachable: c.account */ ORDER BY c.account LIMIT :limit

@@ -8,9 +8,10 @@ SELECT account, endpoint, count(*), count(worker) FROM (SELECT account, endpoint
 SELECT e.account, e.id, l.lane, q.due FROM endpoints e CROSS JOIN (VALUES (0), (1)) l (lane)
     JOIN queue q ON q.account = e.account AND q.id = (SELECT f.id FROM queue f
       WHERE f.account = e.account AND f.endpoint = e.id AND f.lane = l.lane AND (f.worker IS NULL OR f.lease <= :now)
+        /*reachable: f.account */
       ORDER BY f.due, f.id LIMIT 1)
   WHERE (e.account, e.id) >= (:account, :endpoint) AND (e.account, e.id, l.lane) > (:account, :endpoint, :lane)
-    /*reachable: e.account */
+    /*reachable: e.account */ /*reachable: q.account */
   ORDER BY e.account, e.id, l.lane LIMIT :limit
 -- name: next_due
 /*each: account bytea, endpoint bytea, lane integer, now bigint */
