@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
@@ -15,6 +15,7 @@ from gatepost.store.shards import Node, Shards
 
 CONNECT_TIMEOUT = "2s"  # from the coordinator to a node
 CHECK_EVERY = 1.0  # seconds
+LONG = 2.0  # seconds after which a statement may wait for a node that is down
 
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 _SHARDS = """
@@ -32,11 +33,25 @@ def load_shards(database: psycopg.Connection[Any]) -> Shards | None:
     return Shards(rows) if rows else None
 
 
-class NodeWatch:
-    """Finds out which nodes are down when a statement failed, and checks them every second until all are up again."""
+class Line(Protocol):
+    """The connection of a thread."""
 
-    def __init__(self, open_: Callable[[], psycopg.Connection[Any]]) -> None:
+    busy_since: float  # by the monotonic clock; 0 while it is idle
+
+    def leave(self) -> None: ...
+
+
+class NodeWatch:
+    """Finds out which nodes are down, when a statement failed or takes long, and checks them until all are up again.
+
+    A node that does not answer would hold up the threads, and so the other accounts. Once it is known to be down, no
+    statements are sent to it, and connections that wait for long are left: the coordinator cannot cancel a statement
+    there either.
+    """
+
+    def __init__(self, open_: Callable[[], psycopg.Connection[Any]], lines: Iterable[Line]) -> None:
         self._open = open_
+        self._lines = lines
         self._checking = Lock()
         self._checked_at = -math.inf
         self._closed = Event()
@@ -55,13 +70,22 @@ class NodeWatch:
                 log.warning("database node cannot be reached", node=node.name)
             for node in before - shards.down:
                 log.info("database node can be reached again", node=node.name)
-            if shards.down and not (self._thread and self._thread.is_alive()):
-                self._thread = Thread(target=self._until_up, args=(shards,), name="gatepost-nodes", daemon=True)
+
+    def start(self, shards: Shards) -> None:
+        """Start the thread, unless it runs."""
+        with self._checking:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, args=(shards,), name="gatepost-nodes", daemon=True)
                 self._thread.start()
 
-    def _until_up(self, shards: Shards) -> None:
-        while shards.down and not self._closed.wait(CHECK_EVERY):
-            self.check(shards)
+    def _run(self, shards: Shards) -> None:
+        while not self._closed.wait(CHECK_EVERY):
+            before = time.monotonic() - LONG
+            slow = [line for line in self._lines if 0.0 < line.busy_since < before]
+            if slow or shards.down:
+                self.check(shards)
+            for line in slow if shards.down else []:
+                line.leave()
 
     def close(self) -> None:
         self._closed.set()

@@ -6,7 +6,7 @@ PostgreSQL itself groups the fsyncs of concurrent commits. Units run in threads,
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from queue import SimpleQueue
 from threading import Thread
@@ -89,7 +89,7 @@ class PostgresStore:
         self._turns = Turns()
         self.lines: list[_ThreadConnection] = []
         self.shards: Shards | None = None  # known after the first connection
-        self.node_watch = NodeWatch(self.server.open)
+        self.node_watch = NodeWatch(self.server.open, self.lines)
         self._shared = _ThreadConnection(self, "append")
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
@@ -375,13 +375,23 @@ class _ThreadConnection:
         try:
             connection = store.server.connect(self.mode)
             store.shards = store.shards or load_shards(connection.database)
-            self._connection = connection if store.shards is None else CitusConnection(connection, store.shards)
+            self._connection = connection
+            if store.shards is not None:
+                self._connection = CitusConnection(connection, store.shards)
+                store.node_watch.start(store.shards)
         except Unavailable:
             store.unreachable_until = time.monotonic() + _RECONNECT
             raise
         store.unreachable_until = 0.0
         self.cache.clear()  # another database may have the same version after other changes
         return self._connection
+
+    def leave(self) -> None:
+        """Break the connection. Called by another thread."""
+        connection = self._connection
+        if connection is not None:
+            with suppress(psycopg.Error, OSError):
+                connection.shut_down()
 
     def works_after(self, error: BaseException) -> bool:
         """Whether a database node failed, and not the coordinator, to which the connection still works."""
