@@ -11,7 +11,7 @@ import psycopg
 
 from gatepost.core.errors import GatepostError
 from gatepost.core.logging import log
-from gatepost.store.shards import Node, Shards
+from gatepost.store.shards import BY_ACCOUNT, Node, Shards
 
 CONNECT_TIMEOUT = "2s"  # from the coordinator to a node
 CHECK_EVERY = 1.0  # seconds
@@ -23,6 +23,9 @@ SELECT s.shardminvalue::bigint, p.groupid, n.nodename, n.nodeport
   FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node n USING (groupid)
   WHERE s.logicalrelid = to_regclass('entries') AND n.noderole = 'primary' ORDER BY 1
 """
+_NOT_DISTRIBUTED = """
+SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) NOT IN (SELECT logicalrelid FROM pg_dist_partition)
+"""
 _CHECK = "SELECT citus_check_connection_to_node(%s, %s)"
 
 
@@ -31,6 +34,13 @@ def load_shards(database: psycopg.Connection[Any]) -> Shards | None:
     [(citus,)] = database.execute(_HAS_CITUS).fetchall()
     rows = database.execute(_SHARDS).fetchall() if citus else []
     return Shards(rows) if rows else None
+
+
+def not_distributed(database: psycopg.Connection[Any]) -> tuple[str, ...]:
+    """The tables that a distributed store should have distributed, but has not: those of a later release."""
+    if load_shards(database) is None:
+        return ()
+    return tuple(name for (name,) in database.execute(_NOT_DISTRIBUTED, [list(BY_ACCOUNT)]))
 
 
 class Line(Protocol):

@@ -17,6 +17,7 @@ from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
+from gatepost.store.node_watch import not_distributed
 from gatepost.store.pending import PendingWrites, Row
 from gatepost.store.schema_check import StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
@@ -352,11 +353,12 @@ class PostgresServer:
                 "current_setting('full_page_writes'), current_setting('synchronous_commit')"
             ).fetchall()
             pooled = is_pooled(database)
+            missing = not_distributed(database)
         at, version, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
         risk = _replication_risk(standbys, synchronous, switches[-1])
-        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, self._wakeups(pooled=pooled))
+        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled))
 
     def _wakeups(self, *, pooled: bool) -> Wakeups:
         if not self._listen_url:
