@@ -50,6 +50,9 @@ def test_a_service_goes_on_after_its_store_was_distributed(tmp_path: Path) -> No
         with service.running(directory, url) as again:
             found = [record["id"] for record in again.cli_json("delivery", "list", "--account", "acme")]
             assert first in found
+            shards = again.opened.store.shards
+            assert shards is not None
+            assert again.cli_json("account", "show", "acme")["database_node"] in {node.name for node in shards.nodes}
             checks = json.loads(again.cli("doctor", "--json", check=False).stdout)
             assert {each["status"] for each in checks if each["check"] == "database node"} == {"ok"}
             assert again.session.get(f"{again.ops}/readyz").json() == {"status": "ready"}
