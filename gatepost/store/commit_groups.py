@@ -5,7 +5,7 @@ from datetime import datetime
 
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.shards import Shards
+from gatepost.store.shards import Node, Shards
 from gatepost.store.transaction import Engine, precompute
 from gatepost.store.work import Work
 
@@ -20,15 +20,20 @@ def batches(
     """Units that can share a commit. In a distributed store they are of one database node.
 
     A commit on several nodes takes two phases, and fails if one of them is down. A unit whose node is not known before
-    it runs is alone.
+    it runs is alone. It comes before the others, since it may load into the cache what they need to be known.
     """
     if shards is None:
         yield from _bounded(works)
         return
-    groups: dict[object, list[Work]] = {}
+    groups: dict[Node, list[Work]] = {}
     for work in works:
+        if work.precomputed is None and work.hints.prefetch is None:
+            work.precomputed = precompute(work.unit, cache, at, engine)
         nodes = {shards.node(account) for account in _accounts(work, cache, engine, at)}
-        groups.setdefault(nodes.pop() if len(nodes) == 1 else work, []).append(work)
+        if len(nodes) == 1:
+            groups.setdefault(nodes.pop(), []).append(work)
+        else:
+            yield [work]
     for group in groups.values():
         yield from _bounded(group)
 

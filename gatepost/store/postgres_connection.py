@@ -63,6 +63,8 @@ class AppendOnly(Exception):
 class PostgresConnection:
     """A connection as `Tx` uses it. Its mode is "read", "append" (only pending writes are made) or "write"."""
 
+    shards = None
+
     def __init__(self, database: Database, statements: dict[str, str], mode: str) -> None:
         self.database = database
         self._statements = statements

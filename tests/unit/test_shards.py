@@ -89,7 +89,21 @@ class TestCommitGroups:
         several = {shards.node(account): account for account in ACCOUNTS}
         alone = [Work(lambda _tx: None), work_of(*several.values())]
         works = [work_of(ACCOUNTS[0]), *alone, work_of(ACCOUNTS[0])]
-        assert batches(works, shards) == [[works[0], works[3]], [alone[0]], [alone[1]]]
+        assert batches(works, shards) == [[alone[0]], [alone[1]], [works[0], works[3]]]
+
+    def test_a_unit_is_known_once_another_has_filled_the_cache(self) -> None:
+        cache: list[bool] = []
+
+        def unit(tx: Tx) -> None:
+            if not cache:
+                tx.rows("account_by_id")
+            tx.pending.append("insert_unsealed", [(ACCOUNTS[0], b"entry")])
+
+        works = [Work(unit) for _ in range(3)]
+        found = commit_groups.batches(works, Shards(ROWS), Cache(), Engine(lambda _tx, _entry: [], 0), AT)
+        assert next(found) == works[:1]
+        cache.append(True)
+        assert list(found) == [works[1:]]
 
     def test_the_node_of_a_unit_that_prefetches_a_row_is_known(self) -> None:
         def prefetch(_tx: Tx) -> Prefetch:
