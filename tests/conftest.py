@@ -9,9 +9,10 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
-from tests import postgres, service
+from tests import citus, postgres, service
 from tests.scheduling import FileScheduling
 
 _numbers = itertools.count()
@@ -66,7 +67,16 @@ def postgres_gatepost(
         yield running
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+@pytest.fixture(scope="session")
+def citus_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    with citus.schema() as url:
+        with psycopg.connect(url, autocommit=True) as database, citus.changing(database):
+            citus.migrate_and_distribute(url)
+        with service.running(tmp_path_factory.mktemp("gatepost") / "data", url) as running:
+            yield running
+
+
+@pytest.fixture(scope="session", params=citus.STORES)
 def gatepost(request: pytest.FixtureRequest) -> service.Service:
     """A running service on each store, shared by all tests of a process. Each test creates its own accounts."""
     found: service.Service = request.getfixturevalue(f"{request.param}_gatepost")

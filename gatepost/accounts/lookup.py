@@ -28,6 +28,19 @@ def find(tx: Tx, name: str) -> Account | None:
     return account
 
 
+def unreachable(tx: Tx) -> list[Account]:
+    """The accounts on database nodes that are down."""
+    shards = tx.shards
+    if shards is None or not shards.down:
+        return []
+    found: list[Account] = []
+    after = ""
+    while page := account_rows.page(tx, after, _PAGE):
+        found += [account for account in page if not shards.is_reachable(ids.raw(account.id))]
+        after = page[-1].name
+    return found
+
+
 def every(store: Reader) -> Iterator[Account]:
     """All accounts in the order of their names. Each page is a transaction of its own."""
     after = ""

@@ -8,6 +8,7 @@ import msgspec
 from gatepost.accounts import Account, lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, contents, pairs, with_store
+from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import account_admin
 from gatepost.run.app import Runtime
@@ -59,8 +60,9 @@ def list_accounts(runtime: Runtime, as_json: bool) -> None:
 @click.argument("name")
 @with_store
 def show_account(runtime: Runtime, name: str, as_json: bool) -> None:
-    """Show an account with all its settings."""
-    _show(account_named(runtime, name), as_json)
+    """Show an account with all its settings, and its database node if the store is distributed."""
+    account, shards = account_named(runtime, name), runtime.store.shards
+    _show(account, as_json, shards.node(ids.raw(account.id)).name if shards else "")
 
 
 @account.command("set")
@@ -90,8 +92,8 @@ def resume(runtime: Runtime, name: str, as_json: bool) -> None:
     _show(runtime.store.run_now(lambda tx: account_admin.resume(tx, name)), as_json)
 
 
-def _show(account: Account, as_json: bool) -> None:
-    members = account.render()
+def _show(account: Account, as_json: bool, database_node: str = "") -> None:
+    members = account.render() | ({"database_node": database_node} if database_node else {})
     if as_json:
         show.document(members)
         return

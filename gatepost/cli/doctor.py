@@ -158,12 +158,29 @@ def _check_database(store: Store) -> Iterator[Check]:
         found = f"{info.replication}; a failover can lose acknowledged tokens and events"
         do = "replicate synchronously; in Patroni, set synchronous_mode and synchronous_mode_strict"
         yield Check("replication", "warning", found, do)
+    yield from _check_distribution(store, info.not_distributed)
     if info.clock:
         yield _check_clock(info.clock, before, after)
     if info.pooled:
         yield Check("pooler", "ok", "connects through a connection pooler, and keeps no state in sessions")
     if info.pooled or info.wakeups != "listen":
         yield _WAKEUPS[info.wakeups]
+
+
+def _check_distribution(store: Store, not_distributed: tuple[str, ...]) -> Iterator[Check]:
+    store.read_now(lambda _tx: None)  # connects, which tells whether the store is distributed
+    if store.shards is None:
+        return
+    down = store.unreachable()
+    for node in store.shards.nodes:
+        if node.name in down:
+            do = "start it; the accounts on its shards get 503 until then"
+            yield Check("database node", "problem", f"{node.name} cannot be reached from the coordinator", do)
+        else:
+            yield Check("database node", "ok", f"{node.name} responds")
+    if not_distributed:
+        do = "stop the service, and run: gatepost store distribute"
+        yield Check("distribution", "warning", f"not distributed yet: {', '.join(not_distributed)}", do)
 
 
 _WAKEUPS: dict[Wakeups, Check] = {

@@ -232,6 +232,47 @@ def move(settings: Settings, target: str, as_json: bool) -> None:
 
 
 @store.command()
+@click.option("--yes", is_flag=True, help="Distribute the store. Without this, only print what would be done.")
+@with_settings
+@json_option
+def distribute(settings: Settings, yes: bool, as_json: bool) -> None:
+    """Distribute the PostgreSQL store by account over the nodes of a Citus cluster. Stop the service first.
+
+    Prints first what it does. Run it again after an upgrade that adds tables.
+    """
+    if not settings.database:
+        raise BadSetting("only a store on PostgreSQL can be distributed; see `gatepost store move`")
+    app.open_for_use(settings).store.close()  # checks the schema and the master key
+    plan = app.distribute(settings.database, really=False)
+    if not as_json:
+        print(_describe_distribution(plan))
+    if yes and plan.tables:
+        app.distribute(settings.database, really=True)
+    members = {"nodes": plan.nodes, "tables": plan.tables, "local": plan.local, "distributed": yes or not plan.tables}
+    text = "Done. Start the service." if yes else "Nothing was changed. To do this, run it again with --yes."
+    if as_json:
+        show.document(members)
+    elif plan.tables:
+        print(text)
+
+
+def _describe_distribution(plan: Any) -> str:
+    if not plan.tables:
+        return "All tables are distributed already."
+    lines = [
+        f"Citus {plan.citus} will distribute these tables by account over {', '.join(plan.nodes)}, with their rows:",
+        f"  {', '.join(plan.tables)}",
+    ]
+    if plan.partitioned:
+        lines.append(f"These are turned into tables without partitions first: {', '.join(plan.partitioned)}")
+    dropped = [key for key in plan.foreign_keys if not key.is_kept]
+    if dropped:
+        names = ", ".join(f"{key.table} → {key.target}" for key in dropped)
+        lines.append(f"These foreign keys are dropped, because Citus cannot enforce them: {names}")
+    return "\n".join([*lines, f"These tables stay on the coordinator: {', '.join(plan.local)}"])
+
+
+@store.command()
 @with_store
 def prune(runtime: Runtime, as_json: bool) -> None:
     """Delete now what the service would delete later: data older than its account's retention.

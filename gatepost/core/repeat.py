@@ -10,6 +10,7 @@ from gatepost.core.metrics import CHORE_FAILURES, CHORE_IDLE
 
 MAX_RETRY_PAUSE = 1.0  # seconds: the longest pause after a failure
 MIN_RETRY_PAUSE = 0.5  # seconds: the shortest pause after a failure
+MAX_DEFECT_FACTOR = 16.0  # how many times as long the pause becomes if a chore fails for other reasons than the store
 MAX_PAUSE = 10.0  # seconds, after a long run that succeeded, unless the chore runs less often than that
 STUCK = 15.0  # seconds without progress beyond its interval
 REPORT_EVERY = 1.0
@@ -17,13 +18,14 @@ REPORT_EVERY = 1.0
 _current: ContextVar["Chore | None"] = ContextVar("chore", default=None)
 
 
-def pause(every: float, took: float, *, failed: bool, share: float) -> float:
+def pause(every: float, took: float, *, failed: bool, share: float, defects: int = 0) -> float:
     """Return the seconds until the next run. With `share`, the pause is that many times as long as the run took.
 
     The duration of a failed run says nothing about the next one: the store stalled, and may be available again.
+    `defects` is how many runs in a row failed otherwise: then the next one probably fails too, and the pause doubles.
     """
     if failed:
-        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))
+        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE)) * min(2.0 ** max(0, defects - 1), MAX_DEFECT_FACTOR)
     return max(every, min(share * took, MAX_PAUSE))
 
 
@@ -44,6 +46,7 @@ class Chore:
         self._work = work
         self._share = share
         self._failing = False
+        self._defects = 0
 
     async def repeat(self) -> None:
         """Run until cancelled. The first failure and the recovery are logged."""
@@ -52,22 +55,25 @@ class Chore:
         while True:
             began = loop.time()
             failed = not await self._run()
-            await asyncio.sleep(pause(self._every, loop.time() - began, failed=failed, share=self._share))
+            took = loop.time() - began
+            await asyncio.sleep(pause(self._every, took, failed=failed, share=self._share, defects=self._defects))
 
     async def _run(self) -> bool:
         try:
             await self._work()
         except Unavailable as error:
+            self._defects = 0
             if not self._failing:
                 log.warning("chore postponed", chore=self.name, error=str(error))
         except Exception:  # noqa: BLE001 (it is retried, and the other chores continue)
+            self._defects += 1
             if not self._failing:
                 log.exception("chore failed", chore=self.name)
         else:
             progress()
             if self._failing:
                 log.info("chore works again", chore=self.name)
-            self._failing = False
+            self._failing, self._defects = False, 0
             return True
         self._failing = True
         CHORE_FAILURES.labels(self.name).inc()

@@ -1,7 +1,7 @@
 -- name: checkpoint
 SELECT number, size, note, entry, proof FROM checkpoints WHERE account = :account
 -- name: checkpoints_after
-SELECT account, size, note FROM checkpoints WHERE account > :after ORDER BY account LIMIT :limit
+SELECT account, size, note FROM checkpoints WHERE account > :after /*reachable: account */ ORDER BY account LIMIT :limit
 -- name: put_checkpoints
 /*given: account bytea, number bigint, size bigint, note text, entry bytea, proof bytea */
 INSERT INTO checkpoints (account, number, size, note, entry, proof)
@@ -11,5 +11,5 @@ INSERT INTO checkpoints (account, number, size, note, entry, proof)
 -- name: chains_to_record
 SELECT c.account, c.number, c.mac, c.grown, c.size, c.edge, c.linked, c.proof,
     p.number, p.size, p.note, p.entry, p.proof
-  FROM chains c LEFT JOIN checkpoints p ON p.account = c.account
-  WHERE c.account > :after ORDER BY c.account LIMIT :limit
+  FROM chains c LEFT JOIN checkpoints p ON p.account = c.account /*reachable: p.account */
+  WHERE c.account > :after /*reachable: c.account */ ORDER BY c.account LIMIT :limit

@@ -8,4 +8,5 @@ INSERT INTO answers (account, caller, operation, id, body_hash, status, answer, 
     answer = excluded.answer, expires_at = excluded.expires_at WHERE answers.expires_at <= :at RETURNING 1
 -- name: forget_answers
 DELETE FROM answers WHERE (account, caller, operation, id) IN
-  (SELECT account, caller, operation, id FROM answers WHERE expires_at < :before ORDER BY expires_at LIMIT 200) RETURNING 1
+  (SELECT account, caller, operation, id FROM answers WHERE expires_at < :before /*reachable: account */ ORDER BY expires_at LIMIT 200)
+  /*reachable: account */ RETURNING 1

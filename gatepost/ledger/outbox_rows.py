@@ -6,9 +6,12 @@ from typing import cast
 from gatepost.store.transaction import Tx
 
 
-def lock_page(tx: Tx, limit: int) -> list[tuple[int, str, str, str, str | None]]:
-    """The oldest rows: number, account, type, data and id. They are locked until the commit."""
-    return cast(list[tuple[int, str, str, str, str | None]], tx.rows("outbox", limit=limit))
+def lock_page(tx: Tx, limit: int, without: list[str]) -> list[tuple[int, str, str, str, str | None]]:
+    """The oldest rows: number, account, type, data and id. They are locked until the commit.
+
+    Rows of the accounts in `without` are left out, if the store is distributed.
+    """
+    return cast(list[tuple[int, str, str, str, str | None]], tx.rows("outbox", limit=limit, without=without))
 
 
 def finish(tx: Tx, numbers: Iterable[int], refused: Iterable[tuple[int, str]]) -> None:

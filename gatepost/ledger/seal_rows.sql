@@ -19,6 +19,8 @@ WITH RECURSIVE found (account) AS (
   FROM found WHERE found.account IS NOT NULL
 )
 SELECT account FROM found WHERE account IS NOT NULL
+-- name: unsealed_accounts (citus)
+SELECT DISTINCT account FROM unsealed WHERE true /*reachable: account */ ORDER BY account
 -- name: oldest_unsealed
 SELECT id FROM unsealed WHERE account = :account ORDER BY id LIMIT 1
 -- name: unsealed

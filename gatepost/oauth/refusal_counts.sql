@@ -6,7 +6,7 @@ INSERT INTO failures (pair, since, count, account, client, source)
 DELETE FROM failures WHERE pair = :pair AND since <= :before
   RETURNING pair, account, client, source, 'oauth.token.refused', 'too_many_failures', count, since
 -- name: end_failures
-DELETE FROM failures WHERE pair IN (SELECT pair FROM failures WHERE since <= :before LIMIT 200)
+DELETE FROM failures WHERE pair IN (SELECT pair FROM failures WHERE since <= :before /*reachable: account */ LIMIT 200)
   RETURNING pair, account, client, source, 'oauth.token.refused', 'too_many_failures', count, since
 -- name: count_refusal
 INSERT INTO refusals (pair, since, count, account, client, source, type, error)
@@ -16,5 +16,5 @@ INSERT INTO refusals (pair, since, count, account, client, source, type, error)
 DELETE FROM refusals WHERE pair = :pair AND since <= :before
   RETURNING pair, account, client, source, type, error, count, since
 -- name: end_refusals
-DELETE FROM refusals WHERE pair IN (SELECT pair FROM refusals WHERE since <= :before LIMIT 200)
+DELETE FROM refusals WHERE pair IN (SELECT pair FROM refusals WHERE since <= :before /*reachable: account */ LIMIT 200)
   RETURNING pair, account, client, source, type, error, count, since

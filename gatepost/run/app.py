@@ -95,6 +95,23 @@ def move(settings: Settings, target: str, progress: Callable[[str, int], Abstrac
         return sqlite_to_postgres.to_postgres(file, database, advance)
 
 
+def distribute(database: str, *, really: bool) -> Any:
+    """Distribute the store with Citus, or only return the plan of it."""
+    import psycopg  # noqa: PLC0415 (the same extra)
+
+    from gatepost.store import distribute  # noqa: PLC0415 (an extra that may not be installed)
+    from gatepost.store.postgres_connection import open_database, unavailable  # noqa: PLC0415 (the same extra)
+
+    try:
+        with open_database(database) as connection:
+            plan = distribute.plan(connection)
+            if really:
+                distribute.apply(connection, plan)
+    except psycopg.Error as error:
+        raise unavailable(error) from error
+    return plan
+
+
 def run_statements(database: str, statements: list[str]) -> None:
     """Run an operator's statements on the PostgreSQL database, in one transaction."""
     import psycopg  # noqa: PLC0415 (an extra that may not be installed)

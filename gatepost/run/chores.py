@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from gatepost.accounts import Account, account_rows
-from gatepost.core import clock, files
+from gatepost.core import clock, files, ids
 from gatepost.core.logging import log
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
@@ -146,7 +146,7 @@ async def prune(runtime: Runtime) -> None:
     """A read unit examines a hundred accounts. Only accounts that have something to prune are written to."""
     store, key, after = runtime.store, runtime.service.keys.seal, ""
     while page := await store.read(partial(account_rows.page, after=after, limit=100)):
-        for account in await store.read(partial(_due_for_pruning, key=key, page=page)):
+        for account in await store.read(partial(_due_for_pruning, key=key, page=_reachable(store, page))):
             position: PruningPosition | None = pruning.START
             while position is not None:
                 position = (await store.run(pruning.prune_slice(key, account, position))).next
@@ -157,6 +157,12 @@ async def prune(runtime: Runtime) -> None:
 
 def _due_for_pruning(tx: Tx, key: bytes, page: list[Account]) -> list[str]:
     return [account.id for account in page if pruning.is_due(tx, key, account.id)]
+
+
+def _reachable(store: Store, accounts: list[Account]) -> list[Account]:
+    """Leave out the accounts on a database node that is down."""
+    shards = store.shards
+    return [each for each in accounts if shards is None or shards.is_reachable(ids.raw(each.id))]
 
 
 async def _run_slices(store: Store, unit: Unit[int], full: int) -> None:
@@ -199,7 +205,7 @@ class Recounting:
     """Checks continuously, page by page, that the deliveries which entries say they created exist."""
 
     def __init__(self) -> None:
-        self._accounts: list[str] = []
+        self._accounts: list[Account] = []
         self._after = LOWEST
         self._missing = 0
 
@@ -213,9 +219,14 @@ class Recounting:
 
     async def _page(self, runtime: Runtime) -> int:
         if not self._accounts:
-            self._accounts = await runtime.store.read(_every_account)
+            self._accounts = _reachable(runtime.store, await runtime.store.read(_every_account))
             self._missing, self._after = 0, LOWEST
-        account, after = self._accounts[0], self._after
+        elif not _reachable(runtime.store, self._accounts[:1]):
+            self._accounts.pop(0)
+            self._after = LOWEST
+        if not self._accounts:
+            return 0
+        account, after = self._accounts[0].id, self._after
         page = await runtime.store.read(lambda tx: pruning.count_missing(tx, account, after))
         RECOUNTED.inc(page.entries)
         self._missing += page.deliveries
@@ -227,13 +238,11 @@ class Recounting:
         return page.entries
 
 
-def _every_account(tx: Tx) -> list[str]:
-    account_ids: list[str] = []
-    after = ""
-    while page := account_rows.page(tx, after, 200):
-        account_ids += [account.id for account in page]
-        after = page[-1].name
-    return account_ids
+def _every_account(tx: Tx) -> list[Account]:
+    accounts: list[Account] = []
+    while page := account_rows.page(tx, accounts[-1].name if accounts else "", 200):
+        accounts += page
+    return accounts
 
 
 async def checkpoint(runtime: Runtime) -> None:

@@ -65,6 +65,12 @@ class PendingWrites:
         return {row[:2] for rows in self.conditional.values() for row in rows}
 
     @property
+    def accounts(self) -> set[bytes]:
+        """The accounts whose rows are written. An account is the first column of its rows."""
+        written = (*self.appended.values(), *self.conditional.values(), *self.counts.values())
+        return {row[0] for rows in written for row in rows}
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether these writes may be repeated after a commit with an unknown outcome.
 

@@ -6,25 +6,29 @@ PostgreSQL itself groups the fsyncs of concurrent commits. Units run in threads,
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar, cast
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from gatepost.core import ids
 from gatepost.core.clock import Clock
 from gatepost.core.errors import Unavailable
-from gatepost.store import sql_loader
+from gatepost.store import commit_groups, sql_loader
 from gatepost.store.cache import Cache
+from gatepost.store.citus_connection import CitusConnection
 from gatepost.store.database_clock import DatabaseClock
+from gatepost.store.node_watch import NodeWatch, load_shards
 from gatepost.store.notify import Listener, Notifier
-from gatepost.store.pending import Again, PendingWrites, Row
+from gatepost.store.pending import Again, PendingWrites
 from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
 from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import Maintenance, StoreInfo
+from gatepost.store.shards import Shards
 from gatepost.store.transaction import (
     NO_HINTS,
     Engine,
@@ -52,14 +56,12 @@ from gatepost.store.work import (
 
 T = TypeVar("T")
 Queue = SimpleQueue[list[Work] | None]
+Connected = PostgresConnection | CitusConnection
 
 POOL = 4
-MOST_UNITS = 200
 _READERS = 2
 _TRIES = 5
 _RECONNECT = 0.5
-_MOST_ROWS = 1500  # rows inserted by one commit, unless a single unit inserts more
-_NOTHING = PendingWrites()
 _RETRIED = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation)
 _OWN = (Again, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)  # the fault of a unit
 
@@ -86,6 +88,8 @@ class PostgresStore:
         self._reading = Gathering(self._reads.put)
         self._turns = Turns()
         self.lines: list[_ThreadConnection] = []
+        self.shards: Shards | None = None  # known after the first connection
+        self.node_watch = NodeWatch(self.server.open, self.lines)
         self._shared = _ThreadConnection(self, "append")
         self._inserting = _ThreadConnection(self, "insert", self._shared.cache)  # of the same thread
         self._wakeup_sender = Notifier(self.server.open)
@@ -170,7 +174,15 @@ class PostgresStore:
         for thread in self._threads:
             thread.join()
         self._watch.close()
+        self.node_watch.close()
         self._wakeup_sender.close()
+
+    def unreachable(self) -> list[str]:
+        """The names of the database nodes that cannot be reached now, if the store is distributed."""
+        if self.shards is None:
+            return []
+        self.node_watch.check(self.shards)
+        return sorted(node.name for node in self.shards.down)
 
     def listen(self, on_wakeup: OnWakeup) -> Listener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
@@ -191,7 +203,8 @@ class PostgresStore:
     def _run_together(self) -> None:
         """Run all waiting units that only append in as few transactions as possible."""
         while (gathered := self._appends.get()) is not None:
-            for batch in _batches([work for work in gathered if not work.left]):
+            works = [work for work in gathered if not work.left]
+            for batch in commit_groups.batches(works, self.shards, self._shared.cache, self._engine, self.now()):
                 self._append(batch)
             own = [work for work in gathered if isinstance(work.error, AppendOnly)]
             settle(work for work in gathered if work not in own)
@@ -202,7 +215,8 @@ class PostgresStore:
         self._inserting.disconnect()
 
     def _append(self, batch: list[Work]) -> None:
-        line = self._inserting if _only_inserts(batch, self.server.inserts) else self._shared
+        inserting = self.shards is None and _only_inserts(batch, self.server.inserts)
+        line = self._inserting if inserting else self._shared
         if not self._append_at_once(line, batch):
             self._transact(self._shared, batch)
         line.busy_since = 0.0
@@ -221,7 +235,7 @@ class PostgresStore:
                 line.cache.clear()  # it may hold what was rolled back
                 again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
                 separately = line.mode == "append" and (again or own)
-                if not again and not own:
+                if not again and not own and not line.works_after(error):
                     line.disconnect()
                 for work in batch:
                     work.fail(AppendOnly() if separately else error if own else unavailable(error))
@@ -269,20 +283,22 @@ class PostgresStore:
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)
 
-    def _prefetch(self, connection: PostgresConnection, line: "_ThreadConnection", batch: list[Work]) -> Group | None:
+    def _prefetch(self, connection: Connected, line: "_ThreadConnection", batch: list[Work]) -> Group | None:
         if line.mode != "append":
             return None
         late = [work for work in batch if work.precomputed is None or work.precomputed.mark is not line.cache.mark]
         return prefetch(connection, line.cache, self.now(), self._engine, [work.hints for work in late])
 
-    def _run_all(
-        self, connection: PostgresConnection, cache: Cache, batch: list[Work], group: Group | None
-    ) -> PendingWrites:
+    def _run_all(self, connection: Connected, cache: Cache, batch: list[Work], group: Group | None) -> PendingWrites:
         """Run units. Returns what they leave to be written. In a shared transaction, units that cannot are left out."""
         pending = PendingWrites()
         of_works: list[tuple[Work, PendingWrites]] = []
         for work in batch:
-            of_work = self._run_one(connection, cache, work, group)
+            if work.precomputed is not None and work.precomputed.mark is cache.mark:
+                work.result, of_work = work.precomputed.result, work.precomputed.pending
+            else:
+                tx = Tx(connection, cache, self.now(), self._engine, group)
+                of_work = _run_unit(work, tx, connection.mode)
             if of_work is not None:
                 of_works.append((work, of_work))
         possible = connection.possible_keys([of_work for _, of_work in of_works]) if group is not None else None
@@ -293,28 +309,23 @@ class PostgresStore:
                 work.fail(AppendOnly())
         return pending
 
-    def _run_one(
-        self, connection: PostgresConnection, cache: Cache, work: Work, group: Group | None
-    ) -> PendingWrites | None:
-        """Run one unit. Returns what it leaves to be written, or None if it failed."""
-        if work.precomputed is not None and work.precomputed.mark is cache.mark:
-            work.result = work.precomputed.result
-            return work.precomputed.pending
-        tx = Tx(connection, cache, self.now(), self._engine, group)
-        work.error = None
-        try:
-            work.result = work.unit(tx)
-            tx.finish()
-        except BaseException as error:
-            if connection.mode == "write" or isinstance(error, psycopg.Error):
-                raise
-            work.fail(AppendOnly() if isinstance(error, Again) else error)
-            return None
-        return tx.pending
+
+def _run_unit(work: Work, tx: Tx, mode: str) -> PendingWrites | None:
+    """Run one unit. Returns what it leaves to be written, or None if it failed."""
+    work.error = None
+    try:
+        work.result = work.unit(tx)
+        tx.finish()
+    except BaseException as error:
+        if mode == "write" or isinstance(error, psycopg.Error):
+            raise
+        work.fail(AppendOnly() if isinstance(error, Again) else error)
+        return None
+    return tx.pending
 
 
 def _precompute(
-    connection: PostgresConnection, cache: Cache, at: datetime, engine: Engine, batch: list[Work]
+    connection: Connected, cache: Cache, at: datetime, engine: Engine, batch: list[Work]
 ) -> None:  # fmt: skip
     """Run the units that prefetch a row, with the rows read for all of them. If one fails, none is precomputed."""
     prefetching = [work for work in batch if work.hints.prefetch is not None]
@@ -337,39 +348,19 @@ def _only_inserts(batch: list[Work], inserts: set[str]) -> bool:
     return len(pending) == len(batch) and all(name in inserts for each in pending for name, _ in each.conditional)
 
 
-def _batches(works: list[Work]) -> Iterator[list[Work]]:
-    """Units that can share a transaction, in groups that do not become too large.
-
-    Two units that must write the same row are in different groups, so that the second one is left out by itself.
-    """
-    batch: list[Work] = []
-    keys: set[Row] = set()
-    rows = 0
-    for work in works:
-        of_work = work.precomputed.pending if work.precomputed is not None else _NOTHING
-        if len(batch) == MOST_UNITS or rows > _MOST_ROWS or not keys.isdisjoint(of_work.keys):
-            yield batch
-            batch, keys, rows = [], set(), 0
-        batch.append(work)
-        keys |= of_work.keys
-        rows += of_work.size
-    if batch:
-        yield batch
-
-
 class _ThreadConnection:
     """The connection of a thread, which is opened again after it broke, and its cache."""
 
     def __init__(self, store: PostgresStore, mode: str, cache: Cache | None = None) -> None:
         self._store = store
         self.mode = mode
-        self._connection: PostgresConnection | None = None
+        self._connection: Connected | None = None
         self.cache = cache or Cache()
         self.busy_since = 0.0
         store.lines.append(self)
 
     @contextmanager
-    def transaction(self) -> Iterator[PostgresConnection]:
+    def transaction(self) -> Iterator[Connected]:
         connection = self.connected()
         with ExitStack() as ends:
             ends.callback(self._set_idle)
@@ -383,7 +374,7 @@ class _ThreadConnection:
             self.cache.refresh(connection)
             yield connection
 
-    def connected(self) -> PostgresConnection:
+    def connected(self) -> Connected:
         """The connection, which is busy from now on."""
         connection = self._connection or self._connect()
         self.busy_since = time.monotonic()
@@ -392,18 +383,39 @@ class _ThreadConnection:
     def _set_idle(self) -> None:
         self.busy_since = 0.0
 
-    def _connect(self) -> PostgresConnection:
+    def _connect(self) -> Connected:
         store = self._store
         if time.monotonic() < store.unreachable_until:
             raise Unavailable("the store cannot be reached")
         try:
-            self._connection = store.server.connect(self.mode)
+            connection = store.server.connect(self.mode)
+            store.shards = store.shards or load_shards(connection.database)
+            self._connection = connection
+            if store.shards is not None:
+                self._connection = CitusConnection(connection, store.shards)
+                store.node_watch.start(store.shards)
         except Unavailable:
             store.unreachable_until = time.monotonic() + _RECONNECT
             raise
         store.unreachable_until = 0.0
         self.cache.clear()  # another database may have the same version after other changes
         return self._connection
+
+    def leave(self) -> None:
+        """Break the connection. Called by another thread."""
+        connection = self._connection
+        if connection is not None:
+            with suppress(psycopg.Error, OSError):
+                connection.shut_down()
+
+    def works_after(self, error: BaseException) -> bool:
+        """Whether a database node failed, and not the coordinator, to which the connection still works."""
+        shards, connection = self._store.shards, self._connection
+        if shards is None or connection is None or connection.database.closed:
+            return False
+        if isinstance(error, psycopg.Error):
+            self._store.node_watch.check(shards)
+        return connection.database.info.transaction_status == TransactionStatus.IDLE
 
     def leave_unless(self, server_start: datetime) -> None:
         """Break the connection if it leads to a server that was not started at this time. Called by another thread."""

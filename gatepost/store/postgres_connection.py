@@ -3,7 +3,7 @@
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
@@ -17,6 +17,7 @@ from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store import partitions, sql_loader
 from gatepost.store.cache import Cache
+from gatepost.store.node_watch import not_distributed
 from gatepost.store.pending import PendingWrites, Row
 from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
@@ -69,6 +70,8 @@ class PostgresConnection:
 
     Its mode is "read", "write", "append" (only pending writes are made) or "insert" (the same, but no updates).
     """
+
+    shards = None
 
     def __init__(self, database: Database, statements: dict[str, str], mode: str) -> None:
         self.database = database
@@ -133,7 +136,7 @@ class PostgresConnection:
         return self.database.execute(sql_loader.placed(text), parameters).fetchall()
 
     def write(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
-        self._check_mode()
+        self.check_mode()
         return self.rows(statement, parameters)
 
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[Row]]:
@@ -148,11 +151,11 @@ class PostgresConnection:
         if not rows:
             return []
         text = self._statements[statement]
-        cursor = self.database.execute(text, _columns(text, rows), prepare=True, binary=True)
+        cursor = self.database.execute(text, columns_of(text, rows), prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def write_given(self, statement: str, rows: list[Row]) -> list[Row]:
-        self._check_mode()
+        self.check_mode()
         return self.rows_given(statement, rows)
 
     def write_pending(self, pending: PendingWrites, *, unless_changed: Cache | None = None) -> bool:
@@ -169,10 +172,10 @@ class PostgresConnection:
             parameters |= {"changes": unless_changed.changes, "ends": unless_changed.ends}
         conditional = [(self._statements[name], self._statements[check]) for name, check in pending.conditional]
         for number, ((text, _), rows) in enumerate(zip(conditional, pending.conditional.values(), strict=True)):
-            parameters |= _columns(text, sorted(rows), f"c{number}_") | {f"c{number}": len(rows)}
+            parameters |= columns_of(text, sorted(rows), f"c{number}_") | {f"c{number}": len(rows)}
         appended = [(self._statements[name], rows) for name, rows in pending.statements()]
         for number, (text, rows) in enumerate(appended):
-            parameters |= _columns(text, rows, f"a{number}_")
+            parameters |= columns_of(text, rows, f"a{number}_")
         text = _combined(tuple(conditional), tuple(text for text, _ in appended), unless_changed is not None)
         [(written,)] = self.database.execute(text, parameters, prepare=True, binary=True).fetchall()
         self._check_replicated()  # without a transaction around it, the statement commits
@@ -180,15 +183,9 @@ class PostgresConnection:
 
     def possible_keys(self, pending: list[PendingWrites]) -> set[Row] | None:
         """The keys of the conditional writes that are possible now. None if there are no conditional writes."""
-        checks: dict[str, list[Row]] = {}
-        for each in pending:
-            for (_, check), rows in each.conditional.items():
-                checks.setdefault(check, []).extend(rows)
-        if not checks:
-            return None
-        return {row[:2] for check, rows in checks.items() for row in self.rows_given(check, sorted(rows))}
+        return possible_keys(self.rows_given, pending)
 
-    def _check_mode(self) -> None:
+    def check_mode(self) -> None:
         match self.mode:
             case "append" | "insert":
                 raise AppendOnly
@@ -196,7 +193,20 @@ class PostgresConnection:
                 raise TypeError(READ_ONLY)
 
 
-def _columns(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
+def possible_keys(
+    rows_given: Callable[[str, list[Row]], list[Row]], pending: list[PendingWrites]
+) -> set[Row] | None:  # fmt: skip
+    """The keys of the conditional writes that are possible now, from their checks. None if there are none."""
+    checks: dict[str, list[Row]] = {}
+    for each in pending:
+        for (_, check), rows in each.conditional.items():
+            checks.setdefault(check, []).extend(rows)
+    if not checks:
+        return None
+    return {row[:2] for check, rows in checks.items() for row in rows_given(check, sorted(rows))}
+
+
+def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
     """An array for each column."""
     columns = zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)
     return {prefix + name: list(column) for name, column in columns}
@@ -367,11 +377,12 @@ class PostgresServer:
                 "current_setting('full_page_writes'), current_setting('synchronous_commit')"
             ).fetchall()
             pooled = is_pooled(database)
+            missing = not_distributed(database)
         at, version, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
         risk = _replication_risk(standbys, synchronous, switches[-1])
-        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, self._wakeups(pooled=pooled))
+        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled))
 
     def _wakeups(self, *, pooled: bool) -> Wakeups:
         if not self._listen_url:

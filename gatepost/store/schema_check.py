@@ -17,6 +17,7 @@ class StoreInfo(NamedTuple):
     dangers: tuple[str, ...]  # settings under which a commit could be lost
     replication: str = ""  # why a failover could lose a commit
     pooled: bool = False  # a connection pooler is between
+    not_distributed: tuple[str, ...] = ()  # tables that should be, if Citus distributes the store
     wakeups: Wakeups = "listen"  # how workers learn of new deliveries; the last two are faults of database_listen
 
 

@@ -2,12 +2,15 @@
 
 Both stores share one text. `/*sqlite: … */` and `/*postgres: … */` mark what is for one of them. `/*python: NAME */` is
 replaced with a constant of the Python module beside the file.
+
+On Citus, a statement has the text of PostgreSQL, unless another one follows under `-- name: NAME (citus)`.
+`/*reachable: account */` marks a statement about all accounts: if a database node is down, it is about the others.
 """
 
 import hashlib
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,15 +18,23 @@ from typing import Literal, NamedTuple
 from gatepost.core.errors import BadSetting
 
 Dialect = Literal["sqlite", "postgres"]
+Form = Literal["sqlite", "postgres", "citus"]
 
 _PACKAGE = Path(__file__).parents[1]
 _MIGRATIONS = Path(__file__).parent / "migrations"
-_NAMED = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NAMED = re.compile(r"^-- name: (\w+)(?: \((citus)\))?$", re.MULTILINE)
 _ONLY_FOR = re.compile(r"/\*(sqlite|postgres):\s(.*?)\s\*/", re.DOTALL)
+_REACHABLE = re.compile(r"/\*reachable: (.*?) \*/")
 _CONSTANT = re.compile(r"/\*python: (\w+) \*/")
 _GIVEN = re.compile(r"/\*given: (.*?) \*/")
 _EACH = re.compile(r"/\*each: (.*?) \*/\s*")
 _INSERT = re.compile(r"/\*given: .*? \*/\s*INSERT INTO (\w+) \(([\w\s,]+)\)\s+SELECT ([\w\s,]+?)\s+FROM given")
+_INSERT_GIVEN = re.compile(
+    r"(?P<given>WITH given .*?)\s*INSERT INTO (?P<table>\w+) \((?P<columns>[\w\s,]+)\)\s+"
+    r"SELECT (?P<selected>[\w\s,]+?)\s+FROM given(?: WHERE true)?(?P<rest>.*)",
+    re.DOTALL,
+)
+_KIND = re.compile(r"%\((\w+)\)b::(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -36,7 +47,7 @@ class Migration(NamedTuple):
     checksum: str
 
 
-def statements(dialect: Dialect) -> dict[str, str]:
+def statements(form: Form) -> dict[str, str]:
     """name → text. A PostgreSQL text has psycopg's placeholders.
 
     A statement about many rows begins with their columns, as in `/*given: account bytea, id bytea */`, and can use them
@@ -44,22 +55,34 @@ def statements(dialect: Dialect) -> dict[str, str]:
     finishes SQLite's text.
     A statement that runs for several sets of parameters begins with them, as in `/*each: account bytea */`. PostgreSQL
     gets them as such a table, and the first column of a result is the number of its set, from 1.
+    Citus runs such a statement for each set, and for the rows of one account at a time, which are in one shard.
     """
     texts: dict[str, str] = {}
+    for name, file, text in _named(form):
+        if name in texts:
+            raise ValueError(f"two statements are named {name}")
+        loaded = _with_constants(file, _for(form, text.strip()))
+        parameters = _EACH.match(loaded)
+        loaded = _EACH.sub("", loaded)
+        if form == "postgres" and parameters:
+            loaded = _for_each(parameters[1], loaded)
+        elif form != "sqlite":
+            loaded = placed(_for_given(loaded, _given_of_account if form == "citus" else _given))
+        texts[name] = loaded
+    return texts
+
+
+def _named(form: Form) -> Iterator[tuple[str, Path, str]]:
+    """All statements: name, file and text. On Citus, the text for Citus comes instead of the other one."""
     for file in sorted(_PACKAGE.rglob("*.sql")):
         if file.parent == _MIGRATIONS:
             continue
         _, *parts = _NAMED.split(file.read_text("utf-8"))
-        for name, text in zip(parts[::2], parts[1::2], strict=True):
-            if name in texts:
-                raise ValueError(f"two statements are named {name}")
-            loaded = _with_constants(file, _for(dialect, text.strip()))
-            parameters = _EACH.match(loaded)
-            loaded = _EACH.sub("", loaded)
-            if dialect == "postgres":
-                loaded = _for_each(parameters[1], loaded) if parameters else placed(_for_given(loaded))
-            texts[name] = loaded
-    return texts
+        listed = list(zip(parts[::3], parts[1::3], parts[2::3], strict=True))
+        for_citus = {name for name, citus, _ in listed if citus}
+        for name, citus, text in listed:
+            if bool(citus) == (form == "citus" and name in for_citus):
+                yield name, file, text
 
 
 def _with_constants(file: Path, text: str) -> str:
@@ -73,13 +96,13 @@ def placed(text: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", text)
 
 
-def _for_given(text: str) -> str:
+def _for_given(text: str, given: Callable[[str], str]) -> str:
     """The text with arrays in place of `given` and of the parameters that are named like its columns."""
     listed = _GIVEN.match(text)
     if listed is None:
         return text
     arrays = _arrays(listed[1])
-    return _PARAMETER.sub(lambda match: arrays.get(match[1], match[0]), _GIVEN.sub(_given(listed[1]), text))
+    return _PARAMETER.sub(lambda match: arrays.get(match[1], match[0]), _GIVEN.sub(given(listed[1]), text))
 
 
 def _arrays(listed: str) -> dict[str, str]:
@@ -92,6 +115,19 @@ def _given(listed: str, *, numbered: bool = False) -> str:
     arrays = ", ".join(_arrays(listed).values())
     names = ", ".join([*(name for name, _ in columns), *(["nth"] if numbered else [])])
     return f"WITH given ({names}) AS (SELECT * FROM unnest({arrays}){' WITH ORDINALITY' if numbered else ''})"
+
+
+def _given_of_account(listed: str) -> str:
+    """The table `given` with rows of one account. The account is a value, from which Citus knows the shard."""
+    columns = [column.split() for column in listed.split(", ")]
+    if columns[0][0] != "account":
+        return _given(listed)
+    names = ", ".join(name for name, _ in columns)
+    account = f"%(account)b::{columns[0][1]}"
+    if len(columns) == 1:
+        return f"WITH given ({names}) AS (SELECT {account})"
+    arrays = ", ".join(f"%({name})b::{kind}[]" for name, kind in columns[1:])
+    return f"WITH given ({names}) AS (SELECT {account}, listed.* FROM unnest({arrays}) listed)"
 
 
 def _for_each(listed: str, text: str) -> str:
@@ -123,6 +159,24 @@ def for_rows(statement: str, count: int) -> str:
     if is_insert(statement):  # which is faster without the table
         return f"INSERT INTO {_INSERT.fullmatch(statement)[1]} ({', '.join(columns)}) {rows}"  # type: ignore[index]
     return _GIVEN.sub(lambda _: f"WITH given ({', '.join(columns)}) AS ({rows})", statement)
+
+
+@cache
+def inserts_given(statement: str) -> bool:
+    """Whether a statement for Citus inserts the rows that it is given."""
+    return _INSERT_GIVEN.fullmatch(statement) is not None
+
+
+@cache
+def with_values(statement: str, count: int) -> str:
+    """The text for Citus of an insert of a number of rows. Citus sends VALUES of one shard to its node as they are."""
+    match = _INSERT_GIVEN.fullmatch(statement)
+    columns = given_columns(statement)
+    if match is None or re.split(r",\s+", match["columns"]) != columns:
+        raise ValueError(f"this statement does not insert the rows that it is given: {statement}")
+    kinds = dict(_KIND.findall(match["given"]))
+    row = f"({', '.join(f'%b::{kinds[column]}' for column in columns)})"
+    return f"INSERT INTO {match['table']} ({match['columns']}) VALUES {', '.join([row] * count)} {match['rest']}"
 
 
 @cache
@@ -159,5 +213,7 @@ def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
     return [migration for migration in known if migration.number not in done]
 
 
-def _for(dialect: Dialect, text: str) -> str:
-    return _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text)
+def _for(form: Form, text: str) -> str:
+    dialect = "sqlite" if form == "sqlite" else "postgres"
+    reachable = r"AND (:reachable::bytea[] IS NULL OR \1 = ANY (:reachable::bytea[]))" if form == "citus" else ""
+    return _REACHABLE.sub(reachable, _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text))

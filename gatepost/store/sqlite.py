@@ -49,6 +49,7 @@ class SqliteStore:
     """A store on an SQLite file."""
 
     dialect: sql_loader.Dialect = "sqlite"
+    shards = None
 
     def __init__(
         self, path: Path, clock: Clock, fan_out: FanOut, *, busy: timedelta = BUSY, on_commit: OnCommit = ignore_commit,
@@ -121,6 +122,10 @@ class SqliteStore:
 
     def integrity(self) -> list[str]:
         return self._file.integrity()
+
+    def unreachable(self) -> list[str]:
+        """There is only one database."""
+        return []
 
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)

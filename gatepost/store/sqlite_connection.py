@@ -47,6 +47,8 @@ def unavailable(error: BaseException) -> Unavailable:
 class SqliteConnection:
     """A connection as `Tx` uses it. The first write of a unit opens its savepoint; pending writes need none."""
 
+    shards = None
+
     def __init__(self, database: apsw.Connection, statements: dict[str, str], *, writing: bool) -> None:
         self.database = database
         self._statements = statements

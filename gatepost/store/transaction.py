@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from gatepost.core import clock
 from gatepost.store.cache import Cache
 from gatepost.store.pending import Again, PendingWrites, Row
+from gatepost.store.shards import Shards
 
 T = TypeVar("T")
 Unit = Callable[["Tx"], T]
@@ -46,6 +47,8 @@ SHORT = Hints(short=True)
 class Connection(Protocol):
     """A connection of either database. Statements have names; their texts are in the `.sql` files."""
 
+    @property
+    def shards(self) -> Shards | None: ...
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[Row]: ...
     def write(self, statement: str, parameters: dict[str, Any]) -> list[Row]: ...
     def select(self, text: str, parameters: dict[str, Any]) -> list[Row]: ...
@@ -88,6 +91,11 @@ class Tx:
         self.engine = engine
         self.group = group  # None: the unit has the commit for itself
         self.pending = PendingWrites()
+
+    @property
+    def shards(self) -> Shards | None:
+        """Where the accounts are, if the store is distributed."""
+        return self._connection.shards
 
     # --- statements
 
@@ -210,6 +218,8 @@ class _NotCached(Exception):
 
 class _CacheOnly:
     """A connection that fails every statement, so that a unit succeeds only if the cache has everything it reads."""
+
+    shards = None
 
     def rows(self, _statement: str, _parameters: Any) -> list[Any]:
         raise _NotCached

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
-from gatepost.core import clock
+from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.egress.jwks_cache import KeySetMissing, KeySetRequest
 from gatepost.oauth import access_tokens, client_rows, key_rows, refusals, signing_keys
@@ -150,7 +150,8 @@ class Context:
 
 def _mark_used(tx: Tx, used: list[tuple[str, str]], at: datetime) -> None:
     for account, secret in used:
-        if secret.startswith("sec_"):
+        reachable = tx.shards is None or tx.shards.is_reachable(ids.raw(account))
+        if secret.startswith("sec_") and reachable:
             client_rows.mark_secret_used(tx, account, secret, at)
 
 

@@ -9,6 +9,6 @@ SELECT document FROM endpoints WHERE account = :account AND id > :after ORDER BY
 -- name: count_endpoints
 SELECT count(*) FROM endpoints WHERE account = :account AND status <> 'removed'
 -- name: endpoints_not_active
-SELECT e.account, e.id FROM endpoints e WHERE e.status <> 'active' AND (e.account, e.id) > (:account, :after)
-  AND EXISTS (SELECT 1 FROM queue q WHERE q.account = e.account AND q.endpoint = e.id)
+SELECT e.account, e.id FROM endpoints e WHERE e.status <> 'active' AND (e.account, e.id) > (:account, :after) /*reachable: e.account */
+  AND EXISTS (SELECT 1 FROM queue q WHERE q.account = e.account AND q.endpoint = e.id /*reachable: q.account */)
   ORDER BY e.account, e.id LIMIT :limit

@@ -12,11 +12,11 @@ UPDATE health SET not_before = 0 WHERE account = :account AND endpoint = :endpoi
 -- name: plan_without_retry_after
 UPDATE queue SET planned_at = due WHERE account = :account AND endpoint = :endpoint AND lane = 1 AND planned_at > due
 -- name: retry_afters
-SELECT account, endpoint, not_before FROM health WHERE not_before > :now
+SELECT account, endpoint, not_before FROM health WHERE not_before > :now /*reachable: account */
 -- name: recovered_health
-SELECT 1 FROM health WHERE failures = 0 AND not_before <= :before LIMIT 1
+SELECT 1 FROM health WHERE failures = 0 AND not_before <= :before /*reachable: account */ LIMIT 1
 -- name: delete_recovered_health
-DELETE FROM health WHERE failures = 0 AND not_before <= :before
+DELETE FROM health WHERE failures = 0 AND not_before <= :before /*reachable: account */
 -- name: worsen
 INSERT INTO health (account, endpoint, failures, failing_since, not_before)
   VALUES (:account, :endpoint, :failures, :failing_since, :not_before)

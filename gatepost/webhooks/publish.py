@@ -99,7 +99,8 @@ class OutboxSlice(NamedTuple):
 
 def from_outbox(tx: Tx) -> OutboxSlice:
     """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit."""
-    rows = outbox_rows.lock_page(tx, SLICE)
+    unreachable = [name for account in lookup.unreachable(tx) for name in (account.name, account.id)]
+    rows = outbox_rows.lock_page(tx, SLICE, unreachable)
     done: list[int] = []
     refused: list[tuple[int, str]] = []
     earlier: Earlier = {}

@@ -1,9 +1,18 @@
 -- name: count_queue
-SELECT account, endpoint, count(*), count(worker) FROM (SELECT account, endpoint, worker FROM queue LIMIT :limit) AS counted
+SELECT account, endpoint, count(*), count(worker) FROM (SELECT account, endpoint, worker FROM queue WHERE true /*reachable: account */ LIMIT :limit) AS counted
   GROUP BY account, endpoint
 -- name: lanes
 /*sqlite: SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) >= (:account, :endpoint, :lane + 1) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT min(:limit, 1) */
 /*postgres: WITH RECURSIVE found AS ((SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (:account, :endpoint, :lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) UNION ALL SELECT next.account, next.endpoint, next.lane, next.due FROM found CROSS JOIN LATERAL (SELECT account, endpoint, lane, due FROM queue WHERE (account, endpoint, lane) > (found.account, found.endpoint, found.lane) AND (worker IS NULL OR lease <= :now) ORDER BY account, endpoint, lane, due LIMIT 1) next) SELECT account, endpoint, lane, due FROM found LIMIT :limit */
+-- name: lanes (citus)
+SELECT e.account, e.id, l.lane, q.due FROM endpoints e CROSS JOIN (VALUES (0), (1)) l (lane)
+    JOIN queue q ON q.account = e.account AND q.id = (SELECT f.id FROM queue f
+      WHERE f.account = e.account AND f.endpoint = e.id AND f.lane = l.lane AND (f.worker IS NULL OR f.lease <= :now)
+        /*reachable: f.account */
+      ORDER BY f.due, f.id LIMIT 1)
+  WHERE (e.account, e.id) >= (:account, :endpoint) AND (e.account, e.id, l.lane) > (:account, :endpoint, :lane)
+    /*reachable: e.account */ /*reachable: q.account */
+  ORDER BY e.account, e.id, l.lane LIMIT :limit
 -- name: next_due
 /*each: account bytea, endpoint bytea, lane integer, now bigint */
 SELECT due, (SELECT not_before FROM health WHERE account = :account AND endpoint = :endpoint) AS not_before FROM queue
@@ -49,7 +58,7 @@ UPDATE queue SET lane = 1, due = given.due, planned_at = given.planned_at, becau
   RETURNING queue.account, queue.id
 -- name: open_attempts
 SELECT account, id, endpoint, event, lane, due, planned_at, because, number, used, interrupted, worker, opened, lease
-  FROM queue WHERE worker = :worker ORDER BY account, id LIMIT :limit
+  FROM queue WHERE worker = :worker /*reachable: account */ ORDER BY account, id LIMIT :limit
 -- name: queued_given
 /*given: account bytea, id bytea */
 SELECT q.account, q.id, q.endpoint, q.event, q.lane, q.due, q.planned_at, q.because, q.number, q.used, q.interrupted,

@@ -1,10 +1,10 @@
 -- name: count_replays
-SELECT count(*), coalesce(sum(examined), 0), coalesce(sum(made), 0) FROM replays WHERE state = 'running'
+SELECT count(*), coalesce(sum(examined), 0), coalesce(sum(made), 0) FROM replays WHERE state = 'running' /*reachable: account */
 -- name: insert_replay
 INSERT INTO replays (account, id, subscription, state, position, examined, made, document)
   VALUES (:account, :id, :subscription, 'running', :position, 0, 0, :document)
 -- name: running_replays
-SELECT account, id FROM replays WHERE state = 'running' ORDER BY account, id LIMIT 100
+SELECT account, id FROM replays WHERE state = 'running' /*reachable: account */ ORDER BY account, id LIMIT 100
 -- name: lock_replay
 SELECT account, id, subscription, state, position, examined, made, document FROM replays
   WHERE account = :account AND id = :id AND state = 'running' /*postgres: FOR UPDATE SKIP LOCKED */

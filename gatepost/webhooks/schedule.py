@@ -21,6 +21,7 @@ BATCH = 128  # claimed in one commit
 _MIN_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
 _REREAD_AFTER = 10_000  # milliseconds after which a lane is read from its beginning again
 _INACTIVE_FOR = 1_000  # milliseconds before an inactive endpoint is tried again
+_MOST_INACTIVE = 60_000  # the same after claims that failed
 _HEALTHY_FOR = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
 
 Position = tuple[int, bytes]  # in a lane: when a delivery is due, and its id
@@ -59,6 +60,7 @@ class _EndpointState:
     allowance_at: int = 0
     in_flight: int = 0
     inactive_until: int = 0
+    failed_claims: int = 0  # in a row
     healthy_until: int = 0
     failed_at: int = -_HEALTHY_FOR
     blocked: str = ""  # the last obstacle
@@ -368,6 +370,7 @@ class Schedule:
         if not_before > now:
             self.postpone(turn.lane[:2], not_before)
         endpoint = self._endpoint(turn.lane[:2])
+        endpoint.failed_claims = 0
         self._slots.add(endpoint, turn.lane.lane, count - turn.limit)
         if endpoint.rate_limit is not None:
             endpoint.allowance -= count
@@ -384,6 +387,13 @@ class Schedule:
         self._slots.set_window(endpoint, 1)
         endpoint.inactive_until = now + _INACTIVE_FOR
         self._enqueue(endpoint, now)
+
+    def claim_failed(self, turn: Turn, now: int) -> None:
+        """The claim failed for itself, and would again. The endpoint is tried again later, and later each time."""
+        endpoint = self._endpoint(turn.lane[:2])
+        endpoint.failed_claims += 1
+        self.endpoint_inactive(turn, now)
+        endpoint.inactive_until = now + min(_INACTIVE_FOR * 2**endpoint.failed_claims, _MOST_INACTIVE)
 
     def not_claimed(self, turns: Iterable[Turn], now: int) -> None:
         """The store failed: nothing was claimed, and nothing settled."""

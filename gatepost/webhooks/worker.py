@@ -18,6 +18,7 @@ from gatepost.core.repeat import Chore, Chores
 from gatepost.egress.sender import Sender
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
+from gatepost.store.shards import Node, Shards
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import claim as claiming
 from gatepost.webhooks import health_rows, queue_rows, recover, settle, worker_chores
@@ -140,24 +141,42 @@ class Worker:
                 await self._as_cycle(self._until_available("unknown claims", self._release_unknown_claims))
                 continue
             short = self._loop.time() < self._attempts.short_until
-            turns = [] if self._attempts.draining or self._claims_unknown or short else self._schedule.turns(now)
-            attempts = [] if self._claims_unknown else finished[:SETTLED_AT_ONCE]
+            turns = [] if self._attempts.draining or self._claims_unknown or short else self._turns(now)
+            attempts = [] if self._claims_unknown else _reachable(self._store.shards, finished)[:SETTLED_AT_ONCE]
             if not turns and not attempts:
                 await self._wait(now)
                 continue
-            del finished[: len(attempts)]
-            try:
-                await self._as_cycle(self._cycle(attempts, turns))
-            except Unavailable as error:
-                log.warning("deliveries wait for the store", error=str(error))
-                finished[:0] = attempts
-                self._schedule.not_claimed(turns, now)
-                self._claims_unknown = self._claims_unknown or bool(turns)
-                await asyncio.sleep(_RETRY_STORE)
-            except Exception:  # noqa: BLE001 (a defect in one attempt must not stop the others)
-                log.exception("a batch of deliveries could not be settled")
-                self._schedule.not_claimed(turns, now)
-                await self._settle_one_by_one(attempts)
+            taken = set(map(id, attempts))
+            finished[:] = [attempt for attempt in finished if id(attempt) not in taken]
+            cycles = _by_node(self._store.shards, attempts, turns)
+            await asyncio.gather(*[self._run_cycle(finished, *cycle, now) for cycle in cycles])
+
+    async def _run_cycle(
+        self, finished: list[FinishedAttempt], attempts: list[FinishedAttempt], turns: list[Turn], now: int
+    ) -> None:
+        """Run one cycle. What it cannot settle is put back, and what fails for itself does not stop the others."""
+        try:
+            await self._as_cycle(self._cycle(attempts, turns))
+        except Unavailable as error:
+            log.warning("deliveries wait for the store", error=str(error))
+            finished[:0] = attempts
+            self._schedule.not_claimed(turns, now)
+            self._claims_unknown = self._claims_unknown or bool(turns)
+            await asyncio.sleep(_RETRY_STORE)
+        except Exception:  # noqa: BLE001 (a defect in one attempt must not stop the others)
+            log.exception("a batch of deliveries could not be settled")
+            await self._settle_one_by_one(attempts)
+            await self._claim_one_by_one(turns)
+
+    def _turns(self, now: int) -> list[Turn]:
+        """What to claim now. Endpoints on a database node that is down are tried again later."""
+        turns, shards = self._schedule.turns(now), self._store.shards
+        if shards is None or not shards.down:
+            return turns
+        for turn in turns:
+            if not shards.is_reachable(turn.lane.account):
+                self._schedule.endpoint_inactive(turn, now)
+        return [turn for turn in turns if shards.is_reachable(turn.lane.account)]
 
     async def _as_cycle(self, work: Awaitable[None]) -> None:
         """Count the cycle while it runs: unknown claims can be found only while none runs."""
@@ -219,6 +238,18 @@ class Worker:
                 self._attempts.queue(attempt)
             except Exception:  # noqa: BLE001 (the same)
                 log.exception("a delivery could not be settled", delivery=delivery_id(attempt.result.claim))
+
+    async def _claim_one_by_one(self, turns: list[Turn]) -> None:
+        """Claim for endpoints separately. One whose deliveries cannot be claimed is tried again later."""
+        for turn in turns:
+            try:
+                await self._cycle([], [turn])
+            except Unavailable:
+                self._schedule.not_claimed([turn], self._now())
+                self._claims_unknown = True
+            except Exception:  # noqa: BLE001 (the same)
+                log.exception("deliveries of an endpoint could not be claimed", endpoint=turn.lane.endpoint.hex())
+                self._schedule.claim_failed(turn, self._now())
 
     def _after_settling(self, settled: Settled, now: int) -> None:
         for key, until in settled.not_before.items():
@@ -287,6 +318,27 @@ class Worker:
         if await self._peers.beat():
             self._schedule.reset()
             await self._poll()
+
+
+def _reachable(shards: Shards | None, finished: list[FinishedAttempt]) -> list[FinishedAttempt]:
+    """The attempts that can be settled now."""
+    if shards is None or not shards.down:
+        return finished
+    return [attempt for attempt in finished if shards.is_reachable(attempt.result.claim.key[0])]
+
+
+def _by_node(
+    shards: Shards | None, attempts: list[FinishedAttempt], turns: list[Turn]
+) -> list[tuple[list[FinishedAttempt], list[Turn]]]:
+    """What to settle and to claim with one commit: everything, or in a distributed store that of one node."""
+    if shards is None:
+        return [(attempts, turns)]
+    cycles: dict[Node, tuple[list[FinishedAttempt], list[Turn]]] = {}
+    for attempt in attempts:
+        cycles.setdefault(shards.node(attempt.result.claim.key[0]), ([], []))[0].append(attempt)
+    for turn in turns:
+        cycles.setdefault(shards.node(turn.lane.account), ([], []))[1].append(turn)
+    return list(cycles.values())
 
 
 def _lanes(after: Lane, tx: Tx) -> list[Lane]:

@@ -62,7 +62,7 @@ async def sweep_suspended(store: Store) -> None:
     after = ""
     while accounts := await store.read(partial(account_rows.page, after=after, limit=_PAGE)):
         for account in accounts:
-            if not account.active:
+            if not account.active and (store.shards is None or store.shards.is_reachable(ids.raw(account.id))):
                 await _sweep(store, await store.read(partial(_endpoints, account=account.id)))
         after = accounts[-1].name
 

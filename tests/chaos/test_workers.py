@@ -28,8 +28,12 @@ from gatepost.oauth import account_admin
 from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.settings import Settings, load
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import claim as claiming
 from gatepost.webhooks import define_endpoint, define_subscription, publish
+from gatepost.webhooks.claim import Claimed
 from gatepost.webhooks.deliveries import ENDS
+from gatepost.webhooks.schedule import Turn
 from gatepost.webhooks.worker import Cycle, Worker
 from tests import postgres, service
 from tests.chaos import forked_workers
@@ -104,10 +108,11 @@ class Post:
         for path in ("a", "b"):
             self.add_endpoint(f"{url}/{path}")
 
-    def add_endpoint(self, url: str) -> None:
+    def add_endpoint(self, url: str) -> str:
         body = {"url": url, "max_in_flight": 64, "timeout": 30, "retry_schedule": [1] * 24}
         endpoint = self._define(define_endpoint.define, body)
         self._define(define_subscription.define, {"endpoint_id": endpoint["id"], "events": ["*"]})
+        return str(endpoint["id"])
 
     def _define(self, how: Any, body: dict[str, Any]) -> dict[str, Any]:
         def unit(tx: Any) -> dict[str, Any]:
@@ -273,6 +278,38 @@ def test_a_claim_that_is_committed_while_the_worker_stops(settings: Settings) ->
         assert [outcome for outcome, _ in outcomes] == ["not_sent"]
         details = post.select("SELECT document FROM attempts")
         assert all("the service was stopping" in document for (document,) in details)
+
+
+def test_a_claim_that_always_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deliveries of one endpoint cannot be claimed. Others are delivered, and it is tried less and less often."""
+    failed: list[bytes] = []
+    broken: list[bytes] = []
+    claim = claiming.claim
+
+    def claim_unless_broken(tx: Tx, worker: bytes, turns: list[Turn]) -> Claimed:
+        for turn in turns:
+            if turn.lane.endpoint in broken:
+                failed.append(turn.lane.endpoint)
+                raise ValueError("a defect")
+        return claim(tx, worker, turns)
+
+    monkeypatch.setattr(claiming, "claim", claim_unless_broken)
+
+    async def work(post: Post, found: Receiver) -> None:
+        stopping = asyncio.Event()
+        working = asyncio.create_task(Worker(post.opened.store, post.opened.service, "here").run(stopping))
+        await asyncio.to_thread(post.publish, 20)
+        await asyncio.to_thread(wait_until, lambda: len(found.requests) >= 60 and bool(failed))
+        stopping.set()
+        await working
+
+    with posting(settings) as (post, found):
+        broken.append(ids.raw(post.add_endpoint(f"{found.url}/broken")))
+        for number in range(2):
+            post.add_endpoint(f"{found.url}/{number}")
+        asyncio.run(work(post, found))
+        assert len(failed) < 100
+        assert "/broken" not in {request.headers[":path"] for request in found.requests}
 
 
 SENT = "sent, not answered"

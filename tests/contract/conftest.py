@@ -8,7 +8,7 @@ import pytest
 
 from gatepost import accounts
 from gatepost.store.interface import Store
-from tests import postgres
+from tests import citus, postgres
 from tests.contract import make
 from tests.contract.backends import Backend, FakeClock, Postgres, Sqlite, closing_stores
 from tests.contract.schemas import Schemas
@@ -33,6 +33,24 @@ def schemas(shared_database: str) -> Iterator[Schemas]:
 @pytest.fixture
 def schema_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str]:
     """An empty schema. For a test with a store, a migrated schema without rows, because migrations take long."""
+    yield from _schema_url(request, schemas)
+
+
+@pytest.fixture(scope="session")
+def citus_schemas() -> Iterator[Schemas]:
+    with psycopg.connect(citus.URL, autocommit=True) as database:
+        found = Schemas(citus.URL, database, distributed=True)
+        yield found
+        found.drop_all()
+
+
+@pytest.fixture
+def citus_url(request: pytest.FixtureRequest, citus_schemas: Schemas) -> Iterator[str]:
+    """The same on Citus. For a test with a store, the schema is distributed."""
+    yield from _schema_url(request, citus_schemas)
+
+
+def _schema_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str]:
     if "store" in request.fixturenames:
         yield schemas.url(schemas.migrated())
     else:
@@ -41,13 +59,14 @@ def schema_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str
         schemas.drop(name)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=citus.STORES)
 def backend(request: pytest.FixtureRequest, tmp_path: Path, watch: FakeClock) -> Iterator[Backend]:
     """An empty database."""
     if request.param == "sqlite":
         found: Sqlite | Postgres = Sqlite(tmp_path / "gatepost.db", watch)
     else:
-        found = Postgres(request.getfixturevalue("schema_url"), watch)
+        url = "citus_url" if request.param == "citus" else "schema_url"
+        found = Postgres(request.getfixturevalue(url), watch)
     with closing_stores(found):
         yield found
 

@@ -1,6 +1,7 @@
 """PostgreSQL schemas for tests: a new one, or one that is used again after everything in it has been deleted."""
 
 import itertools
+import os
 from typing import Any
 
 import psycopg
@@ -8,6 +9,7 @@ import psycopg
 from gatepost.core import clock
 from gatepost.store.postgres import PostgresStore
 from gatepost.webhooks.fanout import create_deliveries
+from tests import citus
 
 _numbers = itertools.count()
 
@@ -21,24 +23,33 @@ FROM pg_class WHERE relnamespace = %s::regnamespace ORDER BY oid
 class Schemas:
     """The schemas of one database."""
 
-    def __init__(self, url: str, database: psycopg.Connection) -> None:
+    def __init__(self, url: str, database: psycopg.Connection, *, distributed: bool = False) -> None:
         self._url = url
+        self._distributed = distributed
+        self._created: list[str] = []
         self._database = database
         self._migrated = ""
         self._shape: list[Any] = []
         self._reset = ""
 
     def url(self, name: str) -> str:
-        return f"{self._url}&options=-csearch_path%3D{name}"
+        return citus.url_of(name) if self._distributed else f"{self._url}&options=-csearch_path%3D{name}"
 
     def create(self) -> str:
         """Create an empty schema, which takes a tenth of the time of an empty database, and return its name."""
-        name = f"test_{next(_numbers)}"
+        name = f"test_{os.getpid()}_{next(_numbers)}"  # several test processes may share a Citus cluster
         self._execute(f"CREATE SCHEMA {name}")
+        self._created.append(name)
         return name
 
     def drop(self, name: str) -> None:
-        self._execute(f"DROP SCHEMA {name} CASCADE")
+        with citus.changing(self._database):
+            self._execute(f"DROP SCHEMA {name} CASCADE")
+        self._created.remove(name)
+
+    def drop_all(self) -> None:
+        for name in list(self._created):
+            self.drop(name)
 
     def migrated(self) -> str:
         """Return a schema with only what the migrations put there: the previous one, unless a test has altered it."""
@@ -52,9 +63,13 @@ class Schemas:
         if self._migrated:
             self.drop(self._migrated)
         self._migrated = name = self.create()
-        store = PostgresStore(self.url(name), clock.now, create_deliveries)
-        store.migrate()
-        store.close()
+        if self._distributed:
+            with citus.changing(self._database):
+                citus.migrate_and_distribute(self.url(name))
+        else:
+            store = PostgresStore(self.url(name), clock.now, create_deliveries)
+            store.migrate()
+            store.close()
         self._shape = self._read_shape()
         kept = self.create()
         tables = [f"{name}.{row[1]}" for row in self._shape if row[2] == "r"]

@@ -219,8 +219,10 @@ def test_every_page_is_read_from_its_index_in_order(world: World, backend: Backe
             assert "TEMP B-TREE" not in output, (each, output)
             assert not [line for line in plan if line.startswith("SCAN ") and line not in ON_OUR_OWN], (each, output)
         else:
+            # Of a new table it cannot tell. On Citus, the name of an index has the number of the shard.
             name = f"deliveries_30_rest_{PARTITION_INDEXES[index]}" if index in PARTITION_INDEXES else index
-            assert f" using {name} " in output or not analysed, (each, output)  # of a new table it cannot tell
+            used = re.search(rf" using ({name}|{index}_\d+) ", output)
+            assert used or not analysed, (each, output)
             assert not re.search("-> +Sort ", output), (each, output)
             assert "Seq Scan on deliveries_30_rest" not in output, (each, output)  # the others are empty
             assert "Seq Scan on queue" not in output, (each, output)

@@ -250,6 +250,28 @@ class TestWaiting:
         assert schedule.in_flight == 0
         assert schedule.turns(NOW) == turns
 
+    def test_an_endpoint_whose_claims_fail_is_tried_less_and_less_often(self) -> None:
+        schedule = Schedule()
+        wait_for(schedule, key(), key(1))
+        first, other = schedule.turns(NOW)
+        claim(schedule, other, left=None)
+        now, pauses = NOW, []
+        for _ in range(8):
+            schedule.claim_failed(first, now)
+            schedule.delivery_created(key(), now)
+            assert schedule.turns(now) == []
+            pauses.append((schedule.next_at() or 0) - now)
+            now += pauses[-1]
+            [first] = schedule.turns(now)
+        assert pauses == [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
+        claim(schedule, first, left=None, now=now)
+        end(schedule, key(), now=now)
+        schedule.delivery_created(key(), now)
+        [first] = schedule.turns(now)
+        schedule.claim_failed(first, now)
+        schedule.delivery_created(key(), now)
+        assert schedule.next_at() == now + 2_000
+
     def test_after_forgetting_only_what_is_in_flight_counts(self) -> None:
         schedule = Schedule(8)
         wait_for(schedule, key(), key(1))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gatepost.core.errors import Unavailable
-from gatepost.store import postgres, sqlite, turns, work
+from gatepost.store import commit_groups, sqlite, turns, work
 from gatepost.store.turns import LEAST, MOST, MOST_PREPARED, RECENT, Turns
 
 
@@ -181,4 +181,4 @@ def test_another_loop_begins_with_an_empty_store() -> None:
 
 
 def test_a_commit_takes_as_many_units_as_turns_allow() -> None:
-    assert turns.MOST == sqlite.MOST_UNITS == postgres.MOST_UNITS == work.ENOUGH
+    assert turns.MOST == sqlite.MOST_UNITS == commit_groups.MOST_UNITS == work.ENOUGH

@@ -1,5 +1,6 @@
 """All routes of the operations plane. It answers only requests for its own host, so no web page can reach it."""
 
+import asyncio
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -158,11 +159,17 @@ class Plane:
         return json(200, {"status": "alive", "instance": self._service.keys.instance})
 
     async def _readyz(self) -> Reply:
-        """Ready means that every process runs and the store commits writes. Otherwise tokens and events are refused."""
+        """Ready means that every process runs and the store commits writes. Otherwise tokens and events are refused.
+
+        `unreachable` are the nodes of a distributed database that are down, with which only some accounts are.
+        """
         problem = await self._probe.problem()
         reason = self._not_ready() or problem
         if reason:
             return json(503, {"status": "not ready", "because": reason}, ("retry-after", "1"))
+        unreachable = await asyncio.to_thread(self._store.unreachable)
+        if unreachable:
+            return json(200, {"status": "ready", "unreachable": unreachable})
         return json(200, {"status": "ready"})
 
     async def _metrics(self) -> Reply:
