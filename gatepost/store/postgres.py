@@ -294,11 +294,8 @@ class PostgresStore:
         pending = PendingWrites()
         of_works: list[tuple[Work, PendingWrites]] = []
         for work in batch:
-            if work.precomputed is not None and work.precomputed.mark is cache.mark:
-                work.result, of_work = work.precomputed.result, work.precomputed.pending
-            else:
-                tx = Tx(connection, cache, self.now(), self._engine, group)
-                of_work = _run_unit(work, tx, connection.mode)
+            tx = Tx(connection, cache, self.now(), self._engine, group)
+            of_work = _run_unit(work, tx, cache, connection.mode)
             if of_work is not None:
                 of_works.append((work, of_work))
         possible = connection.possible_keys([of_work for _, of_work in of_works]) if group is not None else None
@@ -310,8 +307,11 @@ class PostgresStore:
         return pending
 
 
-def _run_unit(work: Work, tx: Tx, mode: str) -> PendingWrites | None:
-    """Run one unit. Returns what it leaves to be written, or None if it failed."""
+def _run_unit(work: Work, tx: Tx, cache: Cache, mode: str) -> PendingWrites | None:
+    """Run one unit, unless it ran ahead. Returns what it leaves to be written, or None if it failed."""
+    if work.precomputed is not None and work.precomputed.mark is cache.mark:
+        work.result = work.precomputed.result
+        return work.precomputed.pending
     work.error = None
     try:
         work.result = work.unit(tx)
