@@ -155,7 +155,7 @@ class SqliteStore:
                 if first is None:
                     break
                 waiting += first
-            closing = self._take(waiting)
+            closing = _take(self._queue, waiting)
             settle(work for work in waiting if work.left)
             waiting = [work for work in waiting if not work.left]
             batch, later = waiting[:MOST_UNITS], waiting[MOST_UNITS:]
@@ -167,18 +167,6 @@ class SqliteStore:
             if closing:
                 self._queue.put(None)
         self._disconnect()
-
-    def _take(self, waiting: list[Work]) -> bool:
-        """Add everything in the queue to `waiting`. True if the store is to be closed."""
-        while len(waiting) < MOST_UNITS:
-            try:
-                works = self._queue.get_nowait()
-            except Empty:
-                return False
-            if works is None:
-                return True
-            waiting += works
-        return False
 
     def _commit(self, batch: list[Work], *, separately: bool = False) -> int:
         """Run units in one commit. Returns how many were reached in the time that a batch may take.
@@ -300,6 +288,19 @@ class SqliteStore:
 
     def _new_reader(self) -> Reader:
         return Reader(self._file, self._statements)
+
+
+def _take(queue: SimpleQueue[list[Work] | None], waiting: list[Work]) -> bool:
+    """Add everything in the queue to `waiting`. True if the store is to be closed."""
+    while len(waiting) < MOST_UNITS:
+        try:
+            works = queue.get_nowait()
+        except Empty:
+            return False
+        if works is None:
+            return True
+        waiting += works
+    return False
 
 
 def _is_own(error: BaseException) -> bool:
