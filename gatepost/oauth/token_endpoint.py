@@ -74,7 +74,7 @@ def hints(service: Service, credentials: ClientCredentials, request: TokenReques
         return Hints(append_only=True, turn=account)
     of_grant = grant.hints(credentials, request)
     if of_grant is not APPEND_ONLY:
-        return of_grant._replace(turn=account)
+        return msgspec.structs.replace(of_grant, turn=account)
     return Hints(append_only=True, on_precomputed=partial(_sign_ahead, service.ring), turn=account)
 
 
