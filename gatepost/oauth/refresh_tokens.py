@@ -105,7 +105,7 @@ def idle_end(account: Account, client: Client, ends_at: datetime, at: datetime) 
         client.refresh_token_lifetime,
         grant.refresh_token_lifetime if grant else None,
     )
-    return min(ends_at, at + timedelta(seconds=min(lifetime for lifetime in lifetimes if lifetime is not None)))
+    return min(ends_at, at + timedelta(seconds=min(filter(None, lifetimes))))
 
 
 def first(family: str, secret: bytes) -> RefreshToken:

@@ -146,8 +146,10 @@ async def wait_for(work: Work) -> Any:
     if work.future is None:
         raise TypeError("this work was created without an event loop")
     if work.precomputed is not None and work.hints.on_precomputed is not None:
-        with suppress(Exception):  # the caller does the same after the commit, and then it counts
+        try:
             work.hints.on_precomputed(work.precomputed.result)
+        except Exception:  # noqa: BLE001, S110, SIM105 (the caller does the same after the commit, and then it counts)
+            pass
     try:
         return await work.future
     finally:
