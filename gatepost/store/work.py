@@ -24,7 +24,9 @@ ENOUGH = 200  # units: with so many, a commit starts without waiting for more
 class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
-    __slots__ = ("done", "error", "future", "hints", "last_of", "left", "loop", "precomputed", "result", "unit")
+    __slots__ = (
+        "_on_precomputed", "done", "error", "future", "hints", "last_of", "left", "loop", "precomputed", "result", "unit",
+    )  # fmt: skip
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None, hints: Hints = NO_HINTS) -> None:
         self.unit = unit
@@ -34,6 +36,7 @@ class Work:
         self.done = None if future else threading.Event()
         self.left = False  # the caller no longer waits: if the unit has not begun, it is not run
         self.precomputed: Precomputed | None = None
+        self._on_precomputed = hints.on_precomputed
         self.last_of: Gathering | None = None
         self.result: Any = None
         self.error: Exception | None = None
@@ -45,6 +48,13 @@ class Work:
         else:
             self.error = RuntimeError(f"a unit raised {error!r}")
             self.error.__cause__ = error
+
+    def use_precomputed(self) -> None:
+        """Call `on_precomputed` once, if the result is known. While a commit is under way, the event loop has time."""
+        on_precomputed, self._on_precomputed = self._on_precomputed, None
+        if on_precomputed is not None and self.precomputed is not None:
+            with suppress(Exception):  # the caller does the same after the commit, and then it counts
+                on_precomputed(self.precomputed.result)
 
 
 def settle(works: Iterable[Work]) -> None:
@@ -98,12 +108,12 @@ class Gathering:
         self._waiting.append(work)
         if len(self._waiting) == 1 and self._loop is not None:
             self._waiting_timer = self._loop.call_later(PATIENCE, self._give_up, self._waiting)
-            if self._under_way:
-                return
-            if self._alone:
+            if not self._under_way and self._alone:
                 self._begin()
-            else:
+            elif not self._under_way:
                 self._loop.call_soon(self._wait_for_more, self._loop, 0)
+        if self._under_way:
+            work.use_precomputed()
 
     def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
         """Wait as long as each turn of the loop brings more units. A single unit waits for one turn."""
@@ -119,6 +129,8 @@ class Gathering:
             self._timer = self._waiting_timer
             self._under_way[-1].last_of = self
             self._hand_over(self._under_way)
+            for work in self._under_way:
+                work.use_precomputed()
 
     def ended(self) -> None:
         """Called in the event loop when the last unit of the batch is settled. Nearly always all of them are."""
@@ -145,11 +157,6 @@ async def wait_for(work: Work) -> Any:
     """The result of a unit that was added to a `Gathering`. Raises `Unavailable` if the commit takes too long."""
     if work.future is None:
         raise TypeError("this work was created without an event loop")
-    if work.precomputed is not None and work.hints.on_precomputed is not None:
-        try:
-            work.hints.on_precomputed(work.precomputed.result)
-        except Exception:  # noqa: BLE001, S110, SIM105 (the caller does the same after the commit, and then it counts)
-            pass
     try:
         return await work.future
     finally:
