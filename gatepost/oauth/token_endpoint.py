@@ -23,7 +23,7 @@ from gatepost.oauth.quotas import Quotas, QuotaUse
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import KeyRing, SigningKey
 from gatepost.oauth.token_rules import Draft, GrantContext, Token, TokenRequest, decide, explain, mint
-from gatepost.store.transaction import APPEND_ONLY, Hints, Tx
+from gatepost.store.transaction import Hints, Tx
 
 _REFUSED = "oauth.token.refused"
 _encode = msgspec.json.Encoder().encode
@@ -73,9 +73,7 @@ def hints(service: Service, credentials: ClientCredentials, request: TokenReques
     if grant is None or isinstance(request, Refusal):
         return Hints(append_only=True, turn=account)
     of_grant = grant.hints(credentials, request)
-    if of_grant is not APPEND_ONLY:
-        return msgspec.structs.replace(of_grant, turn=account)
-    return Hints(append_only=True, on_precomputed=partial(_sign_ahead, service.ring), turn=account)
+    return msgspec.structs.replace(of_grant, on_early_result=partial(_sign_ahead, service.ring), turn=account)
 
 
 def _sign_ahead(ring: KeyRing, outcome: Issued | RefusedRequest | Explained) -> None:

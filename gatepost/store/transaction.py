@@ -35,7 +35,7 @@ class Hints(msgspec.Struct, frozen=True):
 
     append_only: bool = False  # its writes can wait for the end of a commit that it shares with others
     prefetch: Callable[["Tx"], Prefetch | None] | None = None  # a row to read together with those of other units
-    on_precomputed: Callable[[Any], None] | None = None  # called with its result, if that is known before the commit
+    on_early_result: Callable[[Any], None] | None = None  # called with its result, if that is known before the commit
     short: bool = False  # it reads little, so it can share a snapshot with others
     turn: str | None = None  # whose unit it is, if owners take turns; "" if that is not known yet
 

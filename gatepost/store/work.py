@@ -25,7 +25,8 @@ class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
     __slots__ = (
-        "_on_precomputed", "done", "error", "future", "hints", "last_of", "left", "loop", "precomputed", "result", "unit",
+        "done", "error", "future", "hints", "last_of", "left", "loop", "on_early_result", "precomputed", "result",
+        "unit",
     )  # fmt: skip
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None, hints: Hints = NO_HINTS) -> None:
@@ -36,7 +37,7 @@ class Work:
         self.done = None if future else threading.Event()
         self.left = False  # the caller no longer waits: if the unit has not begun, it is not run
         self.precomputed: Precomputed | None = None
-        self._on_precomputed = hints.on_precomputed
+        self.on_early_result = hints.on_early_result
         self.last_of: Gathering | None = None
         self.result: Any = None
         self.error: Exception | None = None
@@ -49,25 +50,45 @@ class Work:
             self.error = RuntimeError(f"a unit raised {error!r}")
             self.error.__cause__ = error
 
-    def use_precomputed(self) -> None:
-        """Call `on_precomputed` once, if the result is known. While a commit is under way, the event loop has time."""
-        on_precomputed, self._on_precomputed = self._on_precomputed, None
-        if on_precomputed is not None and self.precomputed is not None:
+    def use_early(self) -> None:
+        """Call `on_early_result` once the result is known. While a commit is under way, the event loop has time."""
+        result = self.precomputed.result if self.precomputed is not None else self.result
+        if self.on_early_result is not None and result is not None:
+            on_early_result, self.on_early_result = self.on_early_result, None
             with suppress(Exception):  # the caller does the same after the commit, and then it counts
-                on_precomputed(self.precomputed.result)
+                on_early_result(result)
+
+
+def use_early(works: Iterable[Work]) -> None:
+    """Use the results of units that ran in this thread, in their event loops."""
+    _call_in_loops(_use_all, [work for work in works if work.on_early_result is not None])
 
 
 def settle(works: Iterable[Work]) -> None:
     """Wake every caller, with one call for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
+    waiting = []
     for work in works:
         if work.done is not None:
             work.done.set()
-        elif work.loop is not None:
+        else:
+            waiting.append(work)
+    _call_in_loops(resolve, waiting)
+
+
+def _call_in_loops(function: Callable[[list[Work]], None], works: list[Work]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
+    for work in works:
+        if work.loop is not None:
             by_loop.setdefault(work.loop, []).append(work)
-    for loop, settled in by_loop.items():
+    for loop, of_loop in by_loop.items():
         with suppress(RuntimeError):  # the loop was closed, so nothing waits there
-            loop.call_soon_threadsafe(resolve, settled)
+            loop.call_soon_threadsafe(function, of_loop)
+
+
+def _use_all(works: list[Work]) -> None:
+    """Use early results one after the other, which is faster than between other work."""
+    for work in works:
+        work.use_early()
 
 
 def resolve(works: list[Work]) -> None:
@@ -113,7 +134,7 @@ class Gathering:
             elif not self._under_way:
                 self._loop.call_soon(self._wait_for_more, self._loop, 0)
         if self._under_way:
-            work.use_precomputed()
+            work.use_early()
 
     def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
         """Wait as long as each turn of the loop brings more units. A single unit waits for one turn."""
@@ -129,8 +150,7 @@ class Gathering:
             self._timer = self._waiting_timer
             self._under_way[-1].last_of = self
             self._hand_over(self._under_way)
-            for work in self._under_way:
-                work.use_precomputed()
+            _use_all(self._under_way)
 
     def ended(self) -> None:
         """Called in the event loop when the last unit of the batch is settled. Nearly always all of them are."""

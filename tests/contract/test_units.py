@@ -287,7 +287,7 @@ def test_the_result_of_a_precomputed_unit_is_known_before_its_commit(store: Stor
         seen.append((subject, written(other, account)))
         raise Failed
 
-    hints = Hints(append_only=True, on_precomputed=fail_after_looking)
+    hints = Hints(append_only=True, on_early_result=fail_after_looking)
     assert parallel.run(store, [recording(account, "one")], hints) == ["one"]
     assert seen == [("one", ([], ["before"]))]
     assert written(other, account) == ([], ["before", "one"])
@@ -304,7 +304,7 @@ def test_a_precomputed_result_does_not_count_after_a_change(
         precomputed.append(entry)
         other.run_now(change)
 
-    hints = Hints(append_only=True, on_precomputed=change_first)
+    hints = Hints(append_only=True, on_early_result=change_first)
     [entry] = parallel.run(store, [lambda tx: make.record(tx, account, "one")], hints)
     assert len(precomputed) == 1
     assert precomputed[0].id != entry.id
