@@ -61,7 +61,7 @@ class Work:
 
 def use_early(works: Iterable[Work]) -> None:
     """Use the results of units that ran in this thread, in their event loops."""
-    _call_in_loops(_use_all, [work for work in works if work.on_early_result is not None])
+    _call_in_loops(_use_all, [work for work in works if work.on_early_result is not None and work.precomputed is None])
 
 
 def settle(works: Iterable[Work]) -> None:
