@@ -74,7 +74,7 @@ def new_client_secret() -> Secret:
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """Return the HMAC-SHA256, RFC 2104.
+    """Return the HMAC-SHA256.
 
     `hmac.digest` releases the interpreter lock, and under load waits long to get it back. Copying an `hmac.HMAC` takes
     longer than copying the two hashes in it.

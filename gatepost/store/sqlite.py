@@ -220,8 +220,7 @@ class SqliteStore:
         done = 0
         group = None
         if not separately:
-            hints = [work.hints for work in batch]
-            group = prefetch(connection, self._cache, self._clock(), self._engine, hints)
+            group = prefetch(connection, self._cache, self._clock(), self._engine, [work.hints for work in batch])
         for work in batch:
             if done and (time.monotonic() > ends or pending.size > _MOST_ROWS):
                 break
