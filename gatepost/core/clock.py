@@ -31,7 +31,7 @@ def milliseconds(instant: datetime) -> int:
 
 def from_milliseconds(stored: int) -> datetime:
     """Return the instant of a stored value."""
-    return EPOCH + timedelta(milliseconds=stored)
+    return EPOCH + stored * _MILLISECOND
 
 
 def seconds(instant: datetime) -> int:

@@ -14,15 +14,16 @@ _ALPHABET = frozenset(_DIGITS.decode())
 _TO_DIGITS = _DIGITS + bytes(256 - len(_DIGITS))
 
 
-def _steps() -> Iterator[tuple[int, int, int]]:
-    """Yield the steps that spread 32 digits of 5 bits over 32 bytes: the bits that stay, those that move, and how far.
+def _steps() -> Iterator[tuple[int, int]]:
+    """Yield the steps that spread 32 digits of 5 bits over 32 bytes: the bits that move, and what moves them.
 
-    Each step halves the groups and gives each half the space of its bytes: 80 bits in 128, 40 in 64, …, 5 in 8.
+    Each step halves the groups and gives each half the space of its bytes: 80 bits in 128, 40 in 64, …, 5 in 8. To move
+    bits by n places is to add them 2**n - 1 times.
     """
     for width in (80, 40, 20, 10, 5):
         space = width * 8 // 5
         stay = sum(((1 << width) - 1) << at for at in range(0, 256, 2 * space))
-        yield stay, stay << width, space - width
+        yield stay << width, (1 << space - width) - 1
 
 
 _STEPS = tuple(_steps())
@@ -46,8 +47,8 @@ def new(prefix: str) -> str:
 def text(prefix: str, raw: bytes) -> str:
     """Encode an id by arithmetic. A look-up table would not stay in the CPU cache of a busy service."""
     number = int.from_bytes(raw, "big") << 2
-    for stay, go, by in _STEPS:
-        number = number & stay | (number & go) << by
+    for moving, times in _STEPS:
+        number += (number & moving) * times
     return f"{prefix}_{number.to_bytes(_LENGTH, 'big').translate(_TO_DIGITS).decode()}"
 
 

@@ -28,7 +28,7 @@ class _Log:
 
 
 log: Any = _Log()
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _PIPE_BUF = select.PIPE_BUF  # bytes that a pipe accepts atomically, even if other processes write to it
 
 
@@ -77,16 +77,15 @@ def _write_json(lines: Sequence[Line]) -> None:
     Each write ends with a whole line, so that lines of several processes are not mixed.
     """
     timestamp = clock.rfc3339(clock.now())
-    chunk = b""
+    for line in lines:
+        line.timestamp = timestamp
+    encoded = _encode_lines(lines)
+    start = 0
     with suppress(OSError):
-        for line in lines:
-            line.timestamp = timestamp
-            encoded = _encode(line)
-            if chunk and len(chunk) + len(encoded) >= _PIPE_BUF:
-                os.write(sys.stderr.fileno(), chunk)
-                chunk = b""
-            chunk += encoded + b"\n"
-        os.write(sys.stderr.fileno(), chunk)
+        while start < len(encoded):
+            end = encoded.rfind(b"\n", start, start + _PIPE_BUF) + 1 or encoded.index(b"\n", start) + 1
+            os.write(sys.stderr.fileno(), encoded[start:end])
+            start = end
 
 
 _write: Callable[[Sequence[Line]], None] = _discard

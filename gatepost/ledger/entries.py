@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         return ids.text("evt", self.id)
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True):
     """Where a fact comes from: the actor, the id of the request, and the source address."""
 
     actor: str

@@ -1,6 +1,8 @@
 """Recording an entry: the only way into the ledger. Its deliveries are created in the same commit."""
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from gatepost.accounts import Account
 from gatepost.core import ids
@@ -9,7 +11,7 @@ from gatepost.ledger.entries import TYPES, Entry, Origin
 from gatepost.store.transaction import Tx
 
 
-class Recorded(NamedTuple):
+class Recorded(msgspec.Struct):
     """An entry, and the ids of the deliveries that were created for it."""
 
     entry: Entry

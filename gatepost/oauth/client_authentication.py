@@ -71,7 +71,7 @@ def authenticate(
     Credentials are always checked: the throttle changes only the response to further failures. So guessing cannot lock
     out a client that has the correct credentials and the same address.
     """
-    checked = _check(tx, service, credentials)
+    checked = authenticate_by_secret(tx, service, credentials) or _check(tx, service, credentials)
     if isinstance(checked, AuthenticatedClient):
         return checked
     account, pair = checked.account, refusals.pair(credentials.client, origin.source)
@@ -101,9 +101,19 @@ def refuse(
 
 
 def authenticate_by_secret(tx: Tx, service: Service, credentials: ClientCredentials) -> AuthenticatedClient | None:
-    """Authenticate a client by its secret without a write: a failure is neither counted nor recorded."""
-    checked = _check(tx, service, credentials) if credentials.method in SECRET_METHODS else None
-    return checked if isinstance(checked, AuthenticatedClient) else None
+    """Authenticate a client by its secret without a write: a failure is neither counted nor recorded.
+
+    The result is cached, because it depends on definitions alone until the secret expires.
+    """
+    if credentials.method not in SECRET_METHODS:
+        return None
+
+    def check() -> AuthenticatedClient | None:
+        checked = _check(tx, service, credentials)
+        return checked if isinstance(checked, AuthenticatedClient) else None
+
+    authenticated = tx.derived(("authenticated", credentials), check)
+    return authenticated if authenticated is not None and authenticated.is_valid(tx.at) else None
 
 
 def _check(tx: Tx, service: Service, credentials: ClientCredentials) -> AuthenticatedClient | _Failure:

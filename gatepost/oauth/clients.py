@@ -91,9 +91,10 @@ class Client(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def grant(self, grant_type: str) -> Grant | None:
         """The active grant of this type."""
-        return next(
-            (grant for grant in self.grants if grant.grant_type == grant_type and grant.status == "active"), None
-        )
+        for grant in self.grants:
+            if grant.grant_type == grant_type and grant.status == "active":
+                return grant
+        return None
 
 
 def _page(member: str, description: str) -> Member:

@@ -1,6 +1,7 @@
 """The rows of families: a refresh token and its successors."""
 
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 
 from gatepost.core import clock, ids
@@ -9,6 +10,8 @@ from gatepost.oauth.consent_rows import consent_from
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.refresh_tokens import Family
 from gatepost.store.transaction import Prefetch, Tx
+
+_client_id = lru_cache(4096)(partial(ids.text, "cli"))  # cached, because many families have the same client
 
 
 def add(tx: Tx, family: Family) -> None:
@@ -79,7 +82,7 @@ def end(tx: Tx, account: str, family: str, reason: str) -> bool:
 def _family(account: str, row: tuple[Any, ...], name: str = "") -> Family:
     raw_id, client, consent, number, leaf, thumbprint, rotated_at, idle_ends_at, ends_at, ended_at, reason = row
     return Family(
-        account, name or ids.text("fam", raw_id), ids.text("cli", client), ids.text("con", consent), number, leaf,
+        account, name or ids.text("fam", raw_id), _client_id(client), ids.text("con", consent), number, leaf,
         thumbprint, clock.from_milliseconds(rotated_at), clock.from_milliseconds(idle_ends_at),
         clock.from_milliseconds(ends_at), clock.optional_from_milliseconds(ended_at), reason,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from gatepost.oauth.quotas import Quotas, QuotaUse
 from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import KeyRing, SigningKey
 from gatepost.oauth.token_rules import Draft, GrantContext, Token, TokenRequest, decide, explain, mint
-from gatepost.store.transaction import APPEND_ONLY, Hints, Tx
+from gatepost.store.transaction import Hints, Tx
 
 _REFUSED = "oauth.token.refused"
 _encode = msgspec.json.Encoder().encode
@@ -54,7 +54,7 @@ class Explained(NamedTuple):
     event: str
 
 
-class TokenDecision(NamedTuple):
+class TokenDecision(msgspec.Struct, frozen=True):
     """A token that the rules allow. It is cached where it depends on definitions alone."""
 
     authenticated: AuthenticatedClient
@@ -73,9 +73,7 @@ def hints(service: Service, credentials: ClientCredentials, request: TokenReques
     if grant is None or isinstance(request, Refusal):
         return Hints(append_only=True, turn=account)
     of_grant = grant.hints(credentials, request)
-    if of_grant is not APPEND_ONLY:
-        return of_grant._replace(turn=account)
-    return Hints(append_only=True, on_precomputed=partial(_sign_ahead, service.ring), turn=account)
+    return msgspec.structs.replace(of_grant, on_early_result=partial(_sign_ahead, service.ring), turn=account)
 
 
 def _sign_ahead(ring: KeyRing, outcome: Issued | RefusedRequest | Explained) -> None:
@@ -154,25 +152,38 @@ def _decide(
     context: GrantContext | None,
 ) -> TokenDecision | Refusal:  # fmt: skip
     draft = Draft(request, authenticated.account, authenticated.client, service.base_url, context)
-    decided = _decide_by_cache(tx, service, draft, grant) or decide(draft, service.definitions(tx), grant.rules)
+    decided = _decide_by_cache(tx, service, draft, grant) or _decide_by_rules(tx, service, draft, grant)
     if isinstance(decided, Refusal):
         return decided
-    key = service.active_key(tx, authenticated.account["signing_alg"])
-    return TokenDecision(authenticated, decided, key, grant.subject(decided), grant.claims(decided))
+    decided_draft, key = decided
+    return TokenDecision(authenticated, decided_draft, key, grant.subject(decided_draft), grant.claims(decided_draft))
 
 
-def _decide_by_cache(tx: Tx, service: Service, draft: Draft, grant: GrantType) -> Draft | None:
+def _decide_by_cache(tx: Tx, service: Service, draft: Draft, grant: GrantType) -> tuple[Draft, SigningKey] | None:
     """The decision about an earlier request with the same key, for this request."""
-    key = grant.cache_key(draft)
-    if key is None:
+    cache_key = grant.cache_key(draft)
+    if cache_key is None:
         return None
 
-    def derive() -> Draft | None:
-        decided = decide(draft, service.definitions(tx), grant.rules)
-        return decided if isinstance(decided, Draft) else None
+    def derive() -> tuple[Draft, SigningKey] | None:
+        decided = _decide_by_rules(tx, service, draft, grant)
+        return None if isinstance(decided, Refusal) else decided
 
-    cached = tx.derived(key, derive)
-    return msgspec.structs.replace(cached, request=draft.request, context=draft.context) if cached else None
+    cached = tx.derived(cache_key, derive)
+    if cached is None:
+        return None
+    decided_draft, key = cached
+    return msgspec.structs.replace(decided_draft, request=draft.request, context=draft.context), key
+
+
+def _decide_by_rules(
+    tx: Tx, service: Service, draft: Draft, grant: GrantType
+) -> tuple[Draft, SigningKey] | Refusal:  # fmt: skip
+    """The draft as the rules complete it, and the key that signs the token."""
+    decided = decide(draft, service.definitions(tx), grant.rules)
+    if isinstance(decided, Refusal):
+        return decided
+    return decided, service.active_key(tx, draft.account["signing_alg"])
 
 
 def _issue(tx: Tx, decision: TokenDecision, origin: Origin, extras: TokenExtras) -> Issued:

@@ -40,7 +40,10 @@ class TokenRequest(msgspec.Struct, frozen=True):
     proof: Proof | None = None
 
     def parameter(self, name: str) -> str:
-        return next((value for sent, value in self.parameters if sent == name), "")
+        for sent, value in self.parameters:
+            if sent == name:
+                return value
+        return ""
 
     @property
     def thumbprint(self) -> str:

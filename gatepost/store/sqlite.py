@@ -33,7 +33,7 @@ from gatepost.store.transaction import NO_HINTS, Engine, FanOut, Group, Hints, T
 from gatepost.store.turns import Turns
 from gatepost.store.turnstile import Turnstile
 from gatepost.store.wakeup import OnWakeup, WakeupListener, WakeupSender
-from gatepost.store.work import Gathering, OnCommit, Work, ignore_commit, settle, wait_for, wait_in_thread
+from gatepost.store.work import Gathering, OnCommit, Work, ignore_commit, settle, use_early, wait_for, wait_in_thread
 
 T = TypeVar("T")
 
@@ -221,6 +221,7 @@ class SqliteStore:
             if not work.left:  # while we waited for the lock
                 self._run_one(connection, work, pending, group, separately=separately)
             done += 1
+        use_early(batch[:done])
         self._write_pending(connection, pending)
         return done
 

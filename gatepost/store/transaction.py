@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from gatepost.core import clock
 from gatepost.store.cache import Cache
 from gatepost.store.pending import Again, PendingWrites, Row
@@ -29,12 +31,12 @@ class Prefetch(NamedTuple):
     key: Row
 
 
-class Hints(NamedTuple):
+class Hints(msgspec.Struct, frozen=True):
     """How a unit may run faster, and beside others. A wrong hint costs time, and nothing else."""
 
     append_only: bool = False  # its writes can wait for the end of a commit that it shares with others
     prefetch: Callable[["Tx"], Prefetch | None] | None = None  # a row to read together with those of other units
-    on_precomputed: Callable[[Any], None] | None = None  # called with its result, if that is known before the commit
+    on_early_result: Callable[[Any], None] | None = None  # called with its result, if that is known before the commit
     short: bool = False  # it reads little, so it can share a snapshot with others
     turn: str | None = None  # whose unit it is, if owners take turns; "" if that is not known yet
 
@@ -173,7 +175,7 @@ class Tx:
 
     def finish(self) -> None:
         """Called by the store before it commits."""
-        for name in dict.fromkeys(self._changed):
+        for name in dict.fromkeys(self._changed) if self._changed else ():
             [(version,)] = self.write("bump_version")
             self.write("insert_change", version=version, at=self.now, thing=name)
         if self._ended:
@@ -204,7 +206,7 @@ def _remembered(values: dict[Any, Any], key: Hashable, compute: Callable[[], T],
 # --- units that run before their transaction
 
 
-class Precomputed(NamedTuple):
+class Precomputed(msgspec.Struct):
     """The result of a unit that ran ahead. It counts if the cache has the same mark when the unit is to commit."""
 
     mark: object

@@ -24,7 +24,10 @@ ENOUGH = 200  # units: with so many, a commit starts without waiting for more
 class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
-    __slots__ = ("done", "error", "future", "hints", "last_of", "left", "loop", "precomputed", "result", "unit")
+    __slots__ = (
+        "done", "error", "future", "hints", "last_of", "left", "loop", "on_early_result", "precomputed", "result",
+        "unit",
+    )  # fmt: skip
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None, hints: Hints = NO_HINTS) -> None:
         self.unit = unit
@@ -34,6 +37,7 @@ class Work:
         self.done = None if future else threading.Event()
         self.left = False  # the caller no longer waits: if the unit has not begun, it is not run
         self.precomputed: Precomputed | None = None
+        self.on_early_result = hints.on_early_result
         self.last_of: Gathering | None = None
         self.result: Any = None
         self.error: Exception | None = None
@@ -46,18 +50,45 @@ class Work:
             self.error = RuntimeError(f"a unit raised {error!r}")
             self.error.__cause__ = error
 
+    def use_early(self) -> None:
+        """Call `on_early_result` once the result is known. While a commit is under way, the event loop has time."""
+        result = self.precomputed.result if self.precomputed is not None else self.result
+        if self.on_early_result is not None and result is not None:
+            on_early_result, self.on_early_result = self.on_early_result, None
+            with suppress(Exception):  # the caller does the same after the commit, and then it counts
+                on_early_result(result)
+
+
+def use_early(works: Iterable[Work]) -> None:
+    """Use the results of units that ran in this thread, in their event loops."""
+    _call_in_loops(_use_all, [work for work in works if work.on_early_result is not None and work.precomputed is None])
+
 
 def settle(works: Iterable[Work]) -> None:
     """Wake every caller, with one call for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
+    waiting = []
     for work in works:
         if work.done is not None:
             work.done.set()
-        elif work.loop is not None:
+        else:
+            waiting.append(work)
+    _call_in_loops(resolve, waiting)
+
+
+def _call_in_loops(function: Callable[[list[Work]], None], works: list[Work]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
+    for work in works:
+        if work.loop is not None:
             by_loop.setdefault(work.loop, []).append(work)
-    for loop, settled in by_loop.items():
+    for loop, of_loop in by_loop.items():
         with suppress(RuntimeError):  # the loop was closed, so nothing waits there
-            loop.call_soon_threadsafe(resolve, settled)
+            loop.call_soon_threadsafe(function, of_loop)
+
+
+def _use_all(works: list[Work]) -> None:
+    """Use early results one after the other, which is faster than between other work."""
+    for work in works:
+        work.use_early()
 
 
 def resolve(works: list[Work]) -> None:
@@ -98,12 +129,12 @@ class Gathering:
         self._waiting.append(work)
         if len(self._waiting) == 1 and self._loop is not None:
             self._waiting_timer = self._loop.call_later(PATIENCE, self._give_up, self._waiting)
-            if self._under_way:
-                return
-            if self._alone:
+            if not self._under_way and self._alone:
                 self._begin()
-            else:
+            elif not self._under_way:
                 self._loop.call_soon(self._wait_for_more, self._loop, 0)
+        if self._under_way:
+            work.use_early()
 
     def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
         """Wait as long as each turn of the loop brings more units. A single unit waits for one turn."""
@@ -119,6 +150,7 @@ class Gathering:
             self._timer = self._waiting_timer
             self._under_way[-1].last_of = self
             self._hand_over(self._under_way)
+            _use_all(self._under_way)
 
     def ended(self) -> None:
         """Called in the event loop when the last unit of the batch is settled. Nearly always all of them are."""
@@ -145,9 +177,6 @@ async def wait_for(work: Work) -> Any:
     """The result of a unit that was added to a `Gathering`. Raises `Unavailable` if the commit takes too long."""
     if work.future is None:
         raise TypeError("this work was created without an event loop")
-    if work.precomputed is not None and work.hints.on_precomputed is not None:
-        with suppress(Exception):  # the caller does the same after the commit, and then it counts
-            work.hints.on_precomputed(work.precomputed.result)
     try:
         return await work.future
     finally:

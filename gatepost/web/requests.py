@@ -140,10 +140,11 @@ def parameters(raw: bytes, *, repeatable: tuple[str, ...] | None = ()) -> dict[s
                 values_by_name.setdefault(_unquote(name), []).append(_unquote(value))
     except UnicodeDecodeError:
         return Refusal("invalid_request", "the parameters are not UTF-8")
+    has_nul = b"\0" in raw or b"%00" in raw
     for name, values in values_by_name.items():
         if len(values) > 1 and repeatable is not None and name not in repeatable:
             return Refusal("invalid_request", f"{name[:64]}: sent more than once", name[:64])
-        if any("\0" in value for value in values) or "\0" in name:
+        if has_nul and "\0" in "".join((name, *values)):
             return Refusal("invalid_request", f"{name[:64]!a}: contains a NUL character", "")
     return values_by_name
 

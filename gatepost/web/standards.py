@@ -32,7 +32,7 @@ async def introspect(context: Context, request: Request) -> Reply:
         if isinstance(token, Refusal):
             return None
         client = client_authentication.authenticate_by_secret(tx, context.service, credentials)
-        return (client, act(tx, client, token)) if client is not None and client.is_valid(tx.at) else None
+        return (client, act(tx, client, token)) if client is not None else None
 
     answered = await context.store.read(read, SHORT)
     if answered is None:

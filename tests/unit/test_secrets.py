@@ -75,8 +75,10 @@ class TestSecret:
 
 
 class TestDigest:
-    def test_it_is_hmac_sha256(self) -> None:
-        assert digest(ONE, TEXT) == hmac.new(ONE, TEXT.encode(), hashlib.sha256).digest()
+    @pytest.mark.parametrize("length", [0, 1, 32, 63, 64, 65, 200])
+    def test_it_is_hmac_sha256(self, length: int) -> None:
+        key = (ONE * 7)[:length]
+        assert digest(key, TEXT) == hmac.new(key, TEXT.encode(), hashlib.sha256).digest()
 
     def test_it_depends_on_the_key_and_on_all_of_the_value(self) -> None:
         long = "a" * 200  # bcrypt would have stopped at 72

@@ -69,7 +69,7 @@ def load(
             )
         )  # fmt: skip
         members = {"refresh_token": refresh_tokens.serialize(service.keys.refresh, token)}
-        return extras._replace(members=members, entry_data={"family": token.family})
+        return TokenExtras(members, {"family": token.family}, extras.id_token_claims)
 
     return LoadedGrant(consent_context(consent), complete)
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gatepost.core.errors import Refusal
 from gatepost.ledger.entries import Origin
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
@@ -12,7 +14,7 @@ from gatepost.oauth.token_rules import Draft, GrantContext, Rule, TokenRequest
 from gatepost.store.transaction import NO_HINTS, Hints, Tx
 
 
-class TokenExtras(NamedTuple):
+class TokenExtras(msgspec.Struct, frozen=True):
     """What a grant adds to an access token."""
 
     members: Mapping[str, str] = MappingProxyType({})  # of the response
@@ -23,7 +25,7 @@ class TokenExtras(NamedTuple):
 NO_EXTRAS = TokenExtras()
 
 
-class LoadedGrant(NamedTuple):
+class LoadedGrant(msgspec.Struct, frozen=True):
     """The context of a request. `complete` writes the grant's own changes once the rules allow the token."""
 
     context: GrantContext
