@@ -85,16 +85,8 @@ class Worker:
             listener.renew()
 
         self.chores.start(Chore("heartbeat", BEAT_EVERY, self._beat))
-        for name, every, chore in (
-            ("look", POLL_EVERY, self._poll),
-            ("health", 60.0, partial(worker_chores.delete_recovered_health, self._store)),
-            ("outbox", 0.1 if self._store.dialect == "postgres" else 3600.0,
-             partial(worker_chores.publish_outbox, self._store)),
-            ("replay", 1.0, partial(worker_chores.run_replays, self._store)),
-            ("sweep", 5.0, partial(worker_chores.sweep_inactive, self._store)),
-            ("sweep suspended", 60.0, partial(worker_chores.sweep_suspended, self._store)),
-            ("wake-up", 15.0, renew),
-        ):  # fmt: skip
+        own = (("look", POLL_EVERY, self._poll), ("wake-up", 15.0, renew))
+        for name, every, chore in (*own, *worker_chores.of_store(self._store)):
             self.chores.start(Chore(name, every, chore, share=_SHARE))
         chores = asyncio.create_task(self.chores.run())
         delivering = asyncio.gather(*[self._deliver(finished) for finished in self._attempts.finished])
@@ -141,7 +133,11 @@ class Worker:
                 await self._as_cycle(self._until_available("unknown claims", self._release_unknown_claims))
                 continue
             short = self._loop.time() < self._attempts.short_until
-            turns = [] if self._attempts.draining or self._claims_unknown or short else self._turns(now)
+            turns = (
+                []
+                if self._attempts.draining or self._claims_unknown or short
+                else _turns(self._schedule, self._store.shards, now)
+            )
             attempts = [] if self._claims_unknown else _reachable(self._store.shards, finished)[:SETTLED_AT_ONCE]
             if not turns and not attempts:
                 await self._wait(now)
@@ -149,7 +145,10 @@ class Worker:
             taken = set(map(id, attempts))
             finished[:] = [attempt for attempt in finished if id(attempt) not in taken]
             cycles = _by_node(self._store.shards, attempts, turns)
-            await asyncio.gather(*[self._run_cycle(finished, *cycle, now) for cycle in cycles])
+            if len(cycles) == 1:  # as it is unless the store is distributed; without the cost of a task
+                await self._run_cycle(finished, *cycles[0], now)
+            else:
+                await asyncio.gather(*[self._run_cycle(finished, *cycle, now) for cycle in cycles])
 
     async def _run_cycle(
         self, finished: list[FinishedAttempt], attempts: list[FinishedAttempt], turns: list[Turn], now: int
@@ -167,16 +166,6 @@ class Worker:
             log.exception("a batch of deliveries could not be settled")
             await self._settle_one_by_one(attempts)
             await self._claim_one_by_one(turns)
-
-    def _turns(self, now: int) -> list[Turn]:
-        """What to claim now. Endpoints on a database node that is down are tried again later."""
-        turns, shards = self._schedule.turns(now), self._store.shards
-        if shards is None or not shards.down:
-            return turns
-        for turn in turns:
-            if not shards.is_reachable(turn.lane.account):
-                self._schedule.endpoint_inactive(turn, now)
-        return [turn for turn in turns if shards.is_reachable(turn.lane.account)]
 
     async def _as_cycle(self, work: Awaitable[None]) -> None:
         """Count the cycle while it runs: unknown claims can be found only while none runs."""
@@ -318,6 +307,17 @@ class Worker:
         if await self._peers.beat():
             self._schedule.reset()
             await self._poll()
+
+
+def _turns(schedule: Schedule, shards: Shards | None, now: int) -> list[Turn]:
+    """What to claim now. Endpoints on a database node that is down are tried again later."""
+    turns = schedule.turns(now)
+    if shards is None or not shards.down:
+        return turns
+    for turn in turns:
+        if not shards.is_reachable(turn.lane.account):
+            schedule.endpoint_inactive(turn, now)
+    return [turn for turn in turns if shards.is_reachable(turn.lane.account)]
 
 
 def _reachable(shards: Shards | None, finished: list[FinishedAttempt]) -> list[FinishedAttempt]:

@@ -4,6 +4,7 @@ Several workers may run them at once: the statements decide which of them does t
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gatepost.accounts import account_rows
@@ -18,6 +19,17 @@ from gatepost.webhooks import endpoint_rows, health_rows, publish, replay, repla
 
 _PAGE = 100
 _ALL_ENDPOINTS = 100_000  # more than an account can have
+
+
+def of_store(store: Store) -> list[tuple[str, float, Callable[[], Awaitable[None]]]]:
+    """The chores: the name of each, the seconds between two runs, and what it does."""
+    return [
+        ("health", 60.0, partial(delete_recovered_health, store)),
+        ("outbox", 0.1 if store.dialect == "postgres" else 3600.0, partial(publish_outbox, store)),
+        ("replay", 1.0, partial(run_replays, store)),
+        ("sweep", 5.0, partial(sweep_inactive, store)),
+        ("sweep suspended", 60.0, partial(sweep_suspended, store)),
+    ]
 
 
 async def publish_outbox(store: Store) -> None:
