@@ -78,7 +78,7 @@ class Worker:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set. Then finish the attempts in flight, or record them as interrupted."""
-        await self._until_available("first heartbeat", self._beat)
+        await _until_available("first heartbeat", self._beat)
         listener = self._store.listen(self._wake_from_thread)
 
         async def renew() -> None:
@@ -97,14 +97,6 @@ class Worker:
         finally:
             listener.close()
             self._attempts.close()
-
-    async def _until_available(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                return await work()
-            except Unavailable as error:
-                log.warning("worker waits for the store", what=what, error=str(error))
-                await asyncio.sleep(_RETRY_STORE)
 
     async def _drain(self, delivering: asyncio.Future[list[None]]) -> None:
         """Claim nothing more, and wait for as long as any attempt in flight may take."""
@@ -130,7 +122,7 @@ class Worker:
         while not (self._attempts.draining and not finished and not self._attempts.in_flight and not self._cycles):
             now = self._now()
             if self._claims_unknown and not self._cycles:
-                await self._as_cycle(self._until_available("unknown claims", self._release_unknown_claims))
+                await self._as_cycle(_until_available("unknown claims", self._release_unknown_claims))
                 continue
             short = self._loop.time() < self._attempts.short_until
             turns = (
@@ -307,6 +299,15 @@ class Worker:
         if await self._peers.beat():
             self._schedule.reset()
             await self._poll()
+
+
+async def _until_available(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            return await work()
+        except Unavailable as error:
+            log.warning("worker waits for the store", what=what, error=str(error))
+            await asyncio.sleep(_RETRY_STORE)
 
 
 def _turns(schedule: Schedule, shards: Shards | None, now: int) -> list[Turn]:
