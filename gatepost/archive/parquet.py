@@ -31,6 +31,7 @@ class Column(NamedTuple):
     name: str
     kind: Kind
     encoding: Encoding
+    optional: bool = False
 
 
 class Table(NamedTuple):
@@ -49,7 +50,7 @@ class Unreadable(Exception):
 
 
 def _schema(table: Table) -> Any:
-    return pa.schema([pa.field(column.name, _TYPES[column.kind]) for column in table.columns])
+    return pa.schema([pa.field(column.name, _TYPES[column.kind], column.optional) for column in table.columns])
 
 
 class Writer:
@@ -77,23 +78,25 @@ class Writer:
             self._write_group()
 
     def _write_group(self) -> None:
-        values = zip(*self._group, strict=True)
-        arrays = [
-            pa.array(column, _TYPES[kind]) for column, (_, kind, _) in zip(values, self._table.columns, strict=True)
-        ]
+        columns = zip(self._table.columns, zip(*self._group, strict=True), strict=True)
+        arrays = [pa.array(values, _TYPES[column.kind]) for column, values in columns]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=_schema(self._table)), len(self._group))
         self._group, self._group_bytes = [], 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        """Complete the file, and wait until it is on the disk."""
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Complete the file, and wait until it is on the disk. After an error, only close it."""
         with self._file:
-            if self._group:
-                self._write_group()
-            self._writer.close()
-        files.sync(self.path)
+            try:
+                if self._group and error is None:
+                    self._write_group()
+                self._writer.close()
+            finally:
+                self._writer.is_open = False  # so that pyarrow does not try again after a failure
+        if error is None:
+            files.sync(self.path)
 
 
 def _path(column: Column) -> str:

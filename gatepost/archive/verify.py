@@ -104,6 +104,8 @@ class _Verification:
             check()
         except Unreadable as error:
             self._report(str(error))
+        except (ValueError, OverflowError):
+            self._report("a value is out of range, so the verification could not be completed")
 
     def _check_file(self, table: Table) -> bool:
         """Compare a file with the manifest. False if it does not exist."""
@@ -208,7 +210,7 @@ class _Verification:
         try:
             entry = tables.entry_of(row)
             leaf, actual = leaves.pop(entry.id, None), seal.leaf(entry)
-        except (ValueError, TypeError):  # a value that is missing or malformed
+        except ValueError:
             self._report(f"{name} is malformed")
             return
         if leaf is None:
@@ -241,17 +243,15 @@ class _Verification:
 
     def _check_delivery(self, account: ArchivedAccount, row: Row, last: str) -> None:
         name = f"{account.name}: delivery {row[1]}"
-        raw_id = ids.parse("dlv", row[1] or "")
+        raw_id = ids.parse("dlv", row[1])
         if raw_id is None or not self._after < raw_id < self._before:
             self._report(f"{name} is not of this period")
-        if (row[1] or "") <= last:
+        if row[1] <= last:
             self._report(f"{name} is out of order, or twice in the archive")
         if row[7] not in _ENDED:
             self._report(f"{name} has the status {row[7]}, but only deliveries that have ended are archived")
 
     def _check_orphans(self, account: ArchivedAccount, attempts: _Rows, before: str | None) -> None:
         """Report attempts of deliveries that are not in the archive."""
-        for row in attempts.take_while(
-            lambda row: row[0] == account.account and (before is None or (row[1] or "") < before)
-        ):
+        for row in attempts.take_while(lambda row: row[0] == account.account and (before is None or row[1] < before)):
             self._report(f"{account.name}: attempt {row[2]} of {row[1]} has no delivery in the archive")

@@ -63,7 +63,7 @@ def verify(directory: Path, key: bytes | None, *, as_json: bool) -> None:
             f"entries {verdict.entries}, seals {verdict.seals}, deliveries {verdict.deliveries}, "
             f"attempts {verdict.attempts}"
         )
-        click.echo("\n".join(verdict.problems) or f"{directory}: intact: {counts}")
+        click.echo("\n".join(map(show.printable, verdict.problems)) or f"{directory}: intact: {counts}")
         if not verdict.with_key:
             click.echo(
                 "Without the key, the files were compared with the manifest, and the entries with the leaves of their "

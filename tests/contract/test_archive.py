@@ -1,5 +1,6 @@
 """Archives on every store: complete, consistent, and never overwritten."""
 
+import errno
 import shutil
 import stat
 from collections.abc import Iterator
@@ -198,6 +199,16 @@ def test_the_first_of_two_archives_with_one_name_stays(
         archived.again(tmp_path / "again")
     assert verify(tmp_path / "again", KEY).problems == []
     assert not list(tmp_path.glob(".again*"))
+
+
+def test_a_full_disk_leaves_nothing_behind(archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_writer: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parquet.Writer, "_write_group", full)
+    with pytest.raises(BadSetting, match=r"cannot write .*again: No space left on device"):
+        archived.again(tmp_path / "again")
+    assert not list(tmp_path.glob("*again*"))
 
 
 def test_an_altered_ledger_is_not_archived(archived: Archived, backend: Backend, tmp_path: Path) -> None:

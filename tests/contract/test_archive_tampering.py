@@ -148,6 +148,14 @@ def test_removed_and_damaged_files(archived: Archived) -> None:
     assert problems[3] == "the deliveries were not verified: deliveries.parquet or attempts.parquet is missing"
 
 
+def test_values_out_of_range(archived: Archived) -> None:
+    """The retention of an entry of the year 9999 ends after the last day of the calendar."""
+    edit(archived, tables.SEALS, lambda values: values[0].update(leaves=b"\xe6\x77" + b"\0" * 14 + b"\xff" * 34))
+    path = archived.directory / manifest.FILE
+    path.write_text(path.read_text().replace(str(archived.period.before), "9999-12-31"))
+    assert "a value is out of range, so the verification could not be completed" in archived.problems(None)
+
+
 def test_other_columns(archived: Archived) -> None:
     path = archived.directory / "deliveries.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["last_code"]), path)
