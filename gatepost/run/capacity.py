@@ -29,7 +29,8 @@ class Cost(NamedTuple):
 
 
 # `python -m bench.costs` on 2 cores (PostgreSQL 15 with fsync on the same machine), 2026-11-17. Commits are shared, as
-# on a busy deployment. A single request on an idle one costs more.
+# on a busy deployment. A single request on an idle one costs more. The messages of refreshes and events, and responses
+# to deliveries, are estimates.
 TOKEN = Cost(web=205, sealing=21, postgres=42, wal=940, stored=760, sent=1180, received=290)
 REFRESH = Cost(web=400, sealing=31, postgres=110, wal=1200, stored=820, sent=1180, received=330)
 EVENT = Cost(operations=240, sealing=27, postgres=72, wal=1230, stored=860, sent=300, received=450)
