@@ -86,7 +86,7 @@ console:  ## build the console's pages; the only target that needs Node
 
 lock: setup-test  ## pin the newest allowed versions, with hashes
 	@$(BIN)/python -m pip --quiet install uv
-	@for one in "pyproject.toml --extra postgres --extra nats --extra kafka --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
+	@for one in "pyproject.toml --extra archive --extra postgres --extra nats --extra kafka --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
 
 clean:  ## remove what make made

@@ -32,6 +32,7 @@ from gatepost.ledger import entries
 from gatepost.oauth import client_grants, clients, discovery, scopes
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
+from gatepost.run import capacity
 from gatepost.webhooks import decide, deliveries, endpoints, peers, plan, schedule, subscriptions, worker
 from gatepost.webhooks.claim import LEASE
 
@@ -343,6 +344,22 @@ def _members(members: MemberTable) -> Callable[[str], str]:
     return lambda _part: table(("member", "value", "default", "meaning"), rows)
 
 
+def capacity_costs(_part: str) -> str:
+    names = ("token", "refresh", "event", "delivery", "seal")
+    costs = [getattr(capacity, name.upper()) for name in names]
+    labels = {
+        "web": "CPU of a web process, µs", "operations": "CPU of an operations process, µs",
+        "deliverer": "CPU of a deliverer, µs", "sealing": "CPU of the supervisor, µs",
+        "postgres": "CPU of PostgreSQL, µs", "wal": "WAL, bytes", "stored": "tables and indexes, bytes",
+        "sent": "sent to clients and receivers, bytes", "received": "received, bytes",
+    }  # fmt: skip
+    rows = [
+        (labels[member], *(f"{getattr(cost, member):g}" if getattr(cost, member) else "–" for cost in costs))
+        for member in capacity.Cost._fields
+    ]
+    return table(("cost of one", *names), rows)
+
+
 def _returned(members: MemberTable) -> Callable[[str], str]:
     """Describe the members that only a response has."""
     rows = [(f"`{member.name}`", member.description) for member in members.members if member.direction == "response"]
@@ -373,6 +390,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "openid configuration": openid_configuration,
     "protected resource": protected_resource,
     "chores": chores,
+    "capacity costs": capacity_costs,
     "code map": code_map,
 }
 PARTS |= {f"members of {members.noun}": _members(members) for members in MEMBER_TABLES}

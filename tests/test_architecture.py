@@ -26,6 +26,7 @@ FOLDERS = [
     ("egress",),
     ("ledger",),
     ("oauth", "webhooks"),
+    ("archive",),
     ("settings",),
     ("web",),
     ("ingest",),

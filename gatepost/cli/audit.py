@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from gatepost.accounts import OPERATOR, Account, account_rows, lookup
-from gatepost.cli import show
+from gatepost.cli import archives, show
 from gatepost.cli.options import (
     account_named,
     account_option,
@@ -21,6 +21,7 @@ from gatepost.cli.options import (
     since_option,
     until_option,
     with_runtime,
+    with_settings,
     with_store,
 )
 from gatepost.core import clock, ids
@@ -44,7 +45,8 @@ from gatepost.ledger.seal import Head
 from gatepost.ledger.search import EntryFilter
 from gatepost.ledger.verification import Verdict
 from gatepost.oauth import consent_rows, reports
-from gatepost.run.app import Runtime
+from gatepost.run.app import Runtime, open_for_use
+from gatepost.settings import Settings
 from gatepost.store.transaction import Tx
 
 
@@ -117,12 +119,40 @@ def reach(runtime: Runtime, name: str, audience: str, at: datetime, as_json: boo
     "--checkpoint", "saved", type=click.File("r", encoding="utf-8"), metavar="FILE",
     help="A saved checkpoint: checks that the ledger still extends it.",
 )  # fmt: skip
-@with_store
-def verify(runtime: Runtime, name: str | None, head: str | None, saved: TextIO | None, as_json: bool) -> None:
+@click.option(
+    "--archive", "archive", type=click.Path(path_type=Path), metavar="DIR",
+    help="Verify this archive of `store archive` instead of the store.",
+)  # fmt: skip
+@click.option(
+    "--without-key", is_flag=True,
+    help="Verify as much of the archive as is possible without the service's key. Needs no store.",
+)  # fmt: skip
+@with_settings
+@json_option
+def verify(
+    settings: Settings, name: str | None, head: str | None, saved: TextIO | None, archive: Path | None,
+    without_key: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Recompute every seal, and report the first entry that differs.
 
     Save the printed head elsewhere. With --head, a later run detects whether entries were removed.
     """
+    if archive is None and without_key:
+        raise BadSetting("--without-key needs --archive: the store cannot be verified without its key")
+    if archive is not None and (name or head or saved):
+        raise BadSetting("--archive cannot be combined with --account, --head or --checkpoint")
+    if archive is not None and without_key:
+        archives.verify(archive, None, as_json=as_json)
+        return
+    runtime = open_for_use(settings)
+    with closing(runtime.store):
+        if archive is not None:
+            archives.verify(archive, runtime.service.keys.seal, as_json=as_json)
+        else:
+            _verify_store(runtime, name, head, saved, as_json)
+
+
+def _verify_store(runtime: Runtime, name: str | None, head: str | None, saved: TextIO | None, as_json: bool) -> None:
     expected = seal.parse_head(head) if head is not None else None
     if head is not None and (expected is None or name is None):
         raise BadSetting("--head needs SEAL:MAC, as export and verify print it, and --account")

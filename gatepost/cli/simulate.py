@@ -1,4 +1,7 @@
-"""`gatepost simulate`: the retry plan for a series of outcomes, from the code that decides and plans."""
+"""`gatepost simulate`: the retry plan for a series of outcomes, and the capacity that a load needs.
+
+The plan comes from the code that decides and plans.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,6 +10,7 @@ import click
 
 from gatepost.accounts import SETTINGS
 from gatepost.cli import show
+from gatepost.cli.capacity import capacity
 from gatepost.cli.options import json_option
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
@@ -70,15 +74,36 @@ def simulation(schedule: Sequence[int], delivery: bytes, outcomes: Sequence[Outc
     return Simulation(steps, plan.remaining(schedule, used, delivery, Planned(number, at, because)), [])
 
 
-# --- the command
+# --- the commands
 
 
-@click.command()
+class _WithDefault(click.Group):
+    """A group that runs `plan` if the first argument is not the name of a command."""
+
+    default = "plan"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named else [self.default, *args])
+
+
+@click.group(cls=_WithDefault)
+def simulate() -> None:
+    """Show the retry plan for a series of outcomes, or the capacity that a load needs.
+
+    `gatepost simulate 503 200` is short for `gatepost simulate plan 503 200`.
+    """
+
+
+simulate.add_command(capacity)
+
+
+@simulate.command("plan")
 @click.argument("texts", nargs=-1, metavar="[OUTCOME]...")
 @click.option("--schedule", metavar="DELAYS", help="Delays as in retry_schedule: 5s,5m,1h; `none` for no retries.")
 @click.option("--delivery", metavar="ID", help="Use the jitter of this delivery.")
 @json_option
-def simulate(texts: tuple[str, ...], schedule: str | None, delivery: str | None, as_json: bool) -> None:
+def show_plan(texts: tuple[str, ...], schedule: str | None, delivery: str | None, as_json: bool) -> None:
     """Show the retry plan for a series of outcomes.
 
     An OUTCOME is a status code (503), a status code with Retry-After in seconds (429:120), a failure (timeout), or

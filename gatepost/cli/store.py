@@ -1,4 +1,4 @@
-"""`gatepost store`: migrate, check, back up, restore, move and prune the store."""
+"""`gatepost store`: migrate, check, back up, restore, move, archive and prune the store."""
 
 import sys
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from gatepost.accounts import Account, lookup
-from gatepost.cli import show
+from gatepost.cli import archives, show
 from gatepost.cli.audit import heads_problems, verify_ledger
 from gatepost.cli.doctor import check_schema
-from gatepost.cli.options import json_option, with_settings, with_store
+from gatepost.cli.options import account_named, json_option, with_settings, with_store
 from gatepost.cli.show import Check
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
@@ -31,7 +31,7 @@ SEALED_WITHIN = timedelta(minutes=1)
 
 @click.group()
 def store() -> None:
-    """Migrate, check, back up, restore and prune the store."""
+    """Migrate, check, back up, restore, archive and prune the store."""
 
 
 @store.command()
@@ -298,3 +298,22 @@ def _prune(runtime: Runtime, account: Account) -> tuple[int, int]:
             deliveries, entries, position = deliveries + done.deliveries, entries + done.entries, done.next
             advance(done.deliveries + done.entries)
     return deliveries, entries
+
+
+@store.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--account", "name", metavar="NAME", help="Name or id of the account. The default is all accounts.")
+@click.option("--after", metavar="DAY", help="From this day on, in UTC: 2026-10-01. The default is the oldest row.")
+@click.option("--before", metavar="DAY", help="Up to the end of the day before, in UTC. The default is today.")
+@with_store
+def archive(
+    runtime: Runtime, directory: Path, name: str | None, after: str | None, before: str | None, as_json: bool
+) -> None:
+    """Copy entries, deliveries and attempts of past days to DIRECTORY, as Parquet files with their seals.
+
+    Works beside a running server, and deletes nothing. Unsealed entries and unfinished deliveries are left out. The
+    archive is verified before it gets its name. `gatepost audit verify --archive` verifies it later.
+    """
+    period = archives.parse_period(after, before, runtime.store.now())
+    accounts = [account_named(runtime, name)] if name else lookup.every(runtime.store)
+    archives.write(runtime, accounts, period, directory, as_json=as_json)

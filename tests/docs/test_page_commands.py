@@ -276,6 +276,17 @@ def test_the_postgresql_guide_works(reader: Reader, postgres_server: postgres.Se
     postgres_server.drop_database("documented")
 
 
+def test_capacity_is_estimated(reader: Reader) -> None:
+    printed = reader.run(DOCS / "explanation" / "capacity.md")
+    assert re.search(r"^deliverers +1 ", printed, re.MULTILINE)
+
+
+def test_archiving_works(reader: Reader) -> None:
+    printed = reader.run(HOW_TO / "archive.md")
+    assert "The archive was verified. Nothing was deleted." in printed
+    assert printed.count("archive-until-today: intact: ") == 2
+
+
 def test_the_backup_guide_works(reader: Reader) -> None:
     printed = reader.run(HOW_TO / "back-up-and-restore.md")
     assert "The copy was verified." in printed

@@ -127,8 +127,9 @@ def test_commands_exist(page: Path) -> None:
         command: click.Command = all_commands()
         for word in words:
             if isinstance(command, click.Group) and not word.startswith("-"):
-                assert word in command.commands, f"{named(page)}: there is no gatepost {' '.join(words)}"
-                command = command.commands[word]
+                name = word if word in command.commands else getattr(command, "default", word)
+                assert name in command.commands, f"{named(page)}: there is no gatepost {' '.join(words)}"
+                command = command.commands[name]
         flags = {"--help", "--version", *(flag for option in command.params for flag in option.opts)}
         for word in words:
             if re.match(r"--?[a-z]", word):

@@ -245,7 +245,7 @@ def leaves(group: click.Group, path: str = "") -> dict[str, click.Command]:
 def test_every_command_takes_the_same_options(path: str) -> None:
     found = leaves(all_commands())[path]
     options = {option for each in found.params for option in each.opts}
-    if path not in {"simulate", "completion", "audit check-proof"}:  # which need no store
+    if path not in {"simulate plan", "simulate capacity", "completion", "audit check-proof"}:  # which need no store
         assert {"--data", "--database", "--config"} <= options
     assert "--json" in options or path in {"serve", "audit export", "audit prove", "completion"}  # formats of their own
     assert found.help

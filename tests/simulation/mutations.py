@@ -220,7 +220,7 @@ MUTATIONS = [
     ),
     Mutation(
         "one account takes all slots",
-        "webhooks/schedule.py",
+        "webhooks/schedule_state.py",
         "return self.total * 3 // 4 - self._by_account.get(account, 0)",
         "return self.total",
         seed=2,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -476,6 +477,95 @@ class TestShares:
                 claim(schedule, turn, left=None)
             end(schedule, *keys[len(order) - 4 : len(order)], succeeded=False, overloaded=True)
         assert order == list(range(12))
+
+
+class TestParking:
+    """Endpoints that wait for a full share are not examined again before it has room."""
+
+    @staticmethod
+    def sending(schedule: Schedule, keys: Iterable[Key]) -> list[Key]:
+        """Let endpoints send as much as they can, and return those that have attempts in flight."""
+        return [each for each, count in in_flight(schedule, keys).items() if count]
+
+    @staticmethod
+    def examined(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> int:
+        """Return how many endpoints the next batch examines."""
+        found: list[Key] = []
+        can_send = Schedule._can_send
+
+        def counted(self: Schedule, endpoint: Any, now: int) -> bool:
+            found.append(endpoint.key)
+            return can_send(self, endpoint, now)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Schedule, "_can_send", counted)
+            schedule.turns(NOW)
+        return len(found)
+
+    def test_those_at_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        schedule = Schedule(16)
+        sent = self.sending(schedule, [key(number, number % 200) for number in range(5000)])
+        assert len(sent) == 4
+        for _ in range(3):  # a batch parks a limited number
+            schedule.turns(NOW)
+        assert self.examined(schedule, monkeypatch) == 0
+        end(schedule, sent[0], succeeded=False)
+        assert self.examined(schedule, monkeypatch) == 2  # the next one, and the one that has room again
+
+    def test_those_whose_lane_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        schedule = Schedule(16)
+        busy = [key(number, number) for number in range(2)]
+        others = [key(number, number) for number in range(2, 250)]
+        warm(schedule, [*busy, *others], 8)
+        assert sum(in_flight(schedule, busy).values()) == 12
+        wait_for(schedule, *others)
+        assert schedule.turns(NOW) == []
+        assert self.examined(schedule, monkeypatch) == 0
+        served: set[Key] = set()
+        end(schedule, *busy, *busy)
+        for _ in range(len(others) + 2):
+            for turn in schedule.turns(NOW):
+                served.add(turn.lane[:2])
+                claim(schedule, turn, 1, None)
+                end(schedule, turn.lane[:2])
+        assert served >= set(others)
+
+    @pytest.mark.parametrize("due", [NOW, NOW + 5])
+    def test_a_retry_does_not_wait_for_first_attempts(self, due: int) -> None:
+        schedule = Schedule(16)
+        busy, one = [key(number, number) for number in range(2)], key(9, 9)
+        warm(schedule, [*busy, one], 8)
+        in_flight(schedule, busy)
+        wait_for(schedule, one)
+        assert schedule.turns(NOW) == []
+        schedule.retry_planned(one, due, NOW)
+        if due > NOW:
+            assert schedule.turns(NOW) == []
+            assert schedule.next_at() == due
+        assert [(turn.lane[:2], turn.lane.lane) for turn in schedule.turns(due)] == [(one, 1)]
+
+    def test_accounts_take_turns(self) -> None:
+        schedule = Schedule(16)
+        sent = self.sending(schedule, [key(number, 1) for number in range(20)])
+        wait_for(schedule, *[key(number, 2) for number in range(20)])
+        assert schedule.turns(NOW) == []
+        served = []
+        for each in sent:
+            end(schedule, each, succeeded=False)
+            [turn] = schedule.turns(NOW)
+            served.append(turn.lane.account[0])
+            claim(schedule, turn, 1, None)
+        assert served == [1, 2, 1, 2]
+
+    def test_they_are_forgotten_with_the_rest(self) -> None:
+        schedule = Schedule(16)
+        keys = [key(number, number) for number in range(12)]
+        sent = self.sending(schedule, keys)
+        schedule.reset()
+        end(schedule, *sent, succeeded=False)
+        assert schedule.turns(NOW) == []
+        wait_for(schedule, *keys)
+        assert len(schedule.turns(NOW)) == 4
 
 
 class TestWell:

@@ -1,0 +1,262 @@
+"""What the schedule keeps of endpoints: their lanes and windows, the slots in use, and who waits for a full share."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from gatepost.store.pending import Key
+
+_HEALTHY_FOR = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
+_UNLIMITED = 1e9
+_MAX_FULL = 8  # accounts that can have used up their own part of a share at the same time
+
+Position = tuple[int, bytes]  # in a lane: when a delivery is due, and its id
+START: Position = (-1, b"")
+
+
+@dataclass(slots=True, eq=False)
+class LaneState:
+    """What is known of one lane of an endpoint."""
+
+    due: int | None = None  # of its first delivery; None if it is empty, or is being claimed
+    after: Position = START
+    read_at: int = 0
+
+    def add(self, due: int | None) -> None:
+        self.due = _earlier(self.due, due)
+
+
+@dataclass(slots=True, eq=False)
+class EndpointState:
+    """The two lanes of an endpoint, and how many attempts it may have in flight."""
+
+    key: Key
+    lanes: tuple[LaneState, LaneState] = field(default_factory=lambda: (LaneState(), LaneState()))
+    window: int = 1
+    max_in_flight: int = 1
+    rate_limit: int | None = None
+    allowance: float = 1.0
+    allowance_at: int = 0
+    in_flight: int = 0
+    inactive_until: int = 0
+    failed_claims: int = 0  # in a row
+    healthy_until: int = 0
+    failed_at: int = -_HEALTHY_FOR
+    blocked: str = ""  # the last obstacle
+    queued: bool = False  # waits for a turn
+    queued_in: int = 0  # the number of batches before it was queued
+    parked: int | None = None  # the share that it waits for, of `Parked`
+    checks: list[int] = field(default_factory=list)  # times of its entries in the heap, the earliest last
+
+    def due(self) -> int | None:
+        return _earlier(self.lanes[0].due, self.lanes[1].due)
+
+    def is_initial(self, now: int) -> bool:
+        """Whether an endpoint without deliveries is in the state in which a new one begins."""
+        idle = not self.in_flight and self.window == 1 and self.inactive_until <= now
+        return idle and self.rate_limit is None
+
+    def is_healthy(self, now: int) -> bool:
+        """Whether the endpoint is known to have no failures on record. If it is not, a success now makes it known.
+
+        After a recent failure it does not, because that failure may be settled together with this success, or later.
+        """
+        if self.healthy_until > now:
+            return True
+        if now - self.failed_at >= _HEALTHY_FOR:
+            self.healthy_until = now + _HEALTHY_FOR
+        return False
+
+    def allowed(self, now: int) -> float:
+        """How many attempts the rate limit allows now. Up to a tenth of a second's worth can accumulate."""
+        passed, self.allowance_at = max(0, now - self.allowance_at), now
+        if self.rate_limit is None:
+            return _UNLIMITED
+        most = max(1.0, self.rate_limit / 10)
+        self.allowance = min(most, self.allowance + passed * self.rate_limit / 1000)
+        return self.allowance
+
+
+class Slots:
+    """The attempts in flight, and the share of an endpoint, an account, a lane, and of endpoints with window 1."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.by_lane = [0, 0]
+        self._by_account: dict[bytes, int] = {}
+        self._slow = 0  # of endpoints with a window of one
+        self._slow_by_account: dict[bytes, int] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return self.by_lane[0] + self.by_lane[1]
+
+    def window(self, endpoint: EndpointState) -> int:
+        return min(endpoint.window, self.total // 2)
+
+    def free_for_account(self, account: bytes) -> int:
+        return self.total * 3 // 4 - self._by_account.get(account, 0)
+
+    def free_in_lane(self, lane: int) -> int:
+        return self.total * 3 // 4 - self.by_lane[lane]
+
+    def share_of_slow(self, account: bytes) -> int:
+        """The slots that the endpoints of an account with a window of one may have."""
+        return max(4, self.total // 8) - self._slow_by_account.get(account, 0)
+
+    def free_for_slow(self, account: bytes) -> int:
+        """No account takes all of the slots for endpoints with a window of one."""
+        return min(self.total // 4 - self._slow, self.share_of_slow(account))
+
+    def add(self, endpoint: EndpointState, lane: int, count: int) -> None:
+        endpoint.in_flight += count
+        self.by_lane[lane] += count
+        _count(self._by_account, endpoint.key[0], count)
+        if endpoint.window == 1:
+            self._add_slow(endpoint.key[0], count)
+
+    def set_window(self, endpoint: EndpointState, window: int) -> None:
+        if (endpoint.window == 1) != (window == 1):
+            self._add_slow(endpoint.key[0], endpoint.in_flight if window == 1 else -endpoint.in_flight)
+        endpoint.window = max(1, window)
+
+    def _add_slow(self, account: bytes, count: int) -> None:
+        self._slow += count
+        _count(self._slow_by_account, account, count)
+
+
+def _count(counts: dict[bytes, int], account: bytes, count: int) -> None:
+    left = counts.get(account, 0) + count
+    if left:
+        counts[account] = left
+    else:
+        counts.pop(account, None)
+
+
+class Ready:
+    """Endpoints that wait for a turn, by account, and the order in which accounts have their turns."""
+
+    def __init__(self) -> None:
+        self.new_accounts: deque[bytes] = deque()  # with endpoints that can send, and not in the ring yet
+        self.ring: deque[bytes] = deque()
+        self.accounts = 0  # that have endpoints here
+        self._by_account: dict[bytes, deque[EndpointState]] = {}
+
+    def add(self, endpoint: EndpointState) -> None:
+        account = endpoint.key[0]
+        if account not in self._by_account:
+            self._by_account[account] = deque()
+            self.new_accounts.append(account)
+        self.accounts += not self._by_account[account]
+        self._by_account[account].append(endpoint)
+
+    def count(self, account: bytes) -> int:
+        return len(self._by_account[account])
+
+    def take(self, account: bytes) -> EndpointState:
+        """Take the next endpoint of an account that has one."""
+        endpoint = self._by_account[account].popleft()
+        self.accounts -= not self._by_account[account]
+        return endpoint
+
+    def next_in_ring(self) -> bytes | None:
+        """Take the next account with an endpoint out of the ring."""
+        while self.ring:
+            account = self.ring.popleft()
+            if self._by_account[account]:
+                return account
+            del self._by_account[account]
+        return None
+
+    def had_turn(self, account: bytes) -> None:
+        """Put an account into the ring, so that it is not new when an endpoint of it is added."""
+        if account not in self._by_account:
+            self._by_account[account] = deque()
+            self.ring.append(account)
+
+    def put_back(self, endpoints: list[EndpointState], served: set[bytes]) -> None:
+        """Put endpoints that were passed over first. An account without a turn is the first of the next batch."""
+        for endpoint in reversed(endpoints):
+            endpoint.queued, endpoint.blocked = True, "turn"
+            waiting = self._by_account.setdefault(endpoint.key[0], deque())
+            self.accounts += not waiting
+            waiting.appendleft(endpoint)
+        accounts = dict.fromkeys(endpoint.key[0] for endpoint in endpoints)
+        first = dict.fromkeys(account for account in accounts if account not in served)
+        self.new_accounts.extend(first)
+        self.ring = deque(account for account in dict.fromkeys([*self.ring, *accounts]) if account not in first)
+
+    def clear(self) -> None:
+        for waiting in (self.new_accounts, self.ring, self._by_account):
+            waiting.clear()
+        self.accounts = 0
+
+
+class Parked:
+    """Endpoints that wait for room in a share: of first attempts (0), of retries (1), or of those with window 1 (2).
+
+    They are not looked at before the share has room, because there may be 100,000. Their accounts take turns.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._shares: tuple[dict[bytes, deque[EndpointState]], ...] = ({}, {}, {})
+
+    def add_if_full(self, endpoint: EndpointState, now: int) -> bool:
+        """Park the endpoint if it has to wait for a share without room."""
+        share = self._full_share(endpoint, now)
+        if share is None:
+            return False
+        endpoint.queued, endpoint.parked, endpoint.blocked = True, share, "turn"
+        self._shares[share].setdefault(endpoint.key[0], deque()).append(endpoint)
+        return True
+
+    def _full_share(self, endpoint: EndpointState, now: int) -> int | None:
+        if endpoint.window == 1 and self._slots.free_for_slow(endpoint.key[0]) <= 0:
+            return 2
+        due = [number for number, lane in enumerate(endpoint.lanes) if lane.due is not None and lane.due <= now]
+        full = [number for number in due if self._slots.free_in_lane(number) <= 0]
+        return full[0] if full and full == due else None
+
+    def take(self) -> EndpointState | None:
+        """Take the next endpoint whose share has room."""
+        slots = self._slots
+        has_room: tuple[Callable[[bytes], bool], ...] = (
+            lambda _account: slots.free_in_lane(0) > 0,
+            lambda _account: slots.free_in_lane(1) > 0,
+            lambda account: slots.free_for_slow(account) > 0,
+        )
+        for share, (by_account, room) in enumerate(zip(self._shares, has_room, strict=True)):
+            while (account := next(filter(room, islice(by_account, _MAX_FULL)), None)) is not None:
+                waiting = by_account.pop(account)
+                endpoint = waiting.popleft()
+                if waiting:
+                    by_account[account] = waiting
+                if endpoint.parked == share:  # else it has left
+                    endpoint.queued, endpoint.parked = False, None
+                    return endpoint
+        return None
+
+    def leave(self, endpoint: EndpointState, now: int) -> int | None:
+        """Let an endpoint leave if only one of its lanes waits for a share and the other one can send.
+
+        Returns when the other lane is due, if that is later.
+        """
+        if endpoint.parked not in (0, 1):
+            return None
+        other = 1 - endpoint.parked
+        due = endpoint.lanes[other].due
+        if due is not None and due <= now and self._slots.free_in_lane(other) > 0:
+            endpoint.queued, endpoint.parked = False, None
+        return due if due is not None and due > now else None
+
+    def clear(self) -> None:
+        for by_account in self._shares:
+            by_account.clear()
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

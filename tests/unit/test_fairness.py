@@ -1,0 +1,56 @@
+"""Fairness of the schedule with a heavy-tailed load, under a simulated clock."""
+
+import pytest
+
+from gatepost.run import fairness
+from gatepost.run.fairness import SCENARIOS, Deliverer, Scenario
+
+ACCOUNTS, SECONDS = 1000, 3.0
+DELIVERER = Deliverer(221, 50)
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Scenario]:
+    return {offered.name: fairness.simulate(offered, ACCOUNTS, SECONDS, DELIVERER) for offered in SCENARIOS}
+
+
+def test_the_load_is_heavy_tailed() -> None:
+    weights = fairness.weights(10_000)
+    assert sum(weights) == pytest.approx(1)
+    assert weights == sorted(weights, reverse=True)
+    assert 0.7 < sum(weights[:2000]) < 0.8
+
+
+@pytest.mark.parametrize("name", ["normal load", "normal load after a restart"])
+def test_every_delivery_is_prompt_without_overload(results: dict[str, Scenario], name: str) -> None:
+    normal = results[name]
+    assert normal.sent == pytest.approx(normal.offered, rel=0.05)
+    assert max(lateness.p99_ms for lateness in normal.lateness) < 100
+
+
+def test_an_account_that_sends_too_much_delays_itself(results: dict[str, Scenario]) -> None:
+    """The other accounts wait for a few batches of 31 ms at most, and nothing of theirs is left over."""
+    small, large, biggest = results["overload by the biggest account"].lateness
+    assert max(small.p99_ms, large.p99_ms) < 200
+    assert max(small.waiting, large.waiting) < 100
+    assert biggest.p50_ms > 1000
+    assert biggest.waiting > 1000
+
+
+def test_in_overload_small_accounts_wait_less_than_big_ones(results: dict[str, Scenario]) -> None:
+    overload = results["overload by all accounts"]
+    small, large, biggest = overload.lateness
+    assert overload.sent < overload.offered
+    assert small.p50_ms < large.p50_ms
+    assert small.p50_ms < biggest.p50_ms
+    assert small.waiting / (small.deliveries + small.waiting) < large.waiting / (large.deliveries + large.waiting)
+
+
+def test_the_same_parameters_give_the_same_result(results: dict[str, Scenario]) -> None:
+    offered = SCENARIOS[2]
+    assert fairness.simulate(offered, ACCOUNTS, SECONDS, DELIVERER) == results[offered.name]
+
+
+def test_slow_receivers_use_up_the_slots() -> None:
+    assert Deliverer(221, 10).capacity == pytest.approx(128 / 31.288 * 1000, rel=0.001)
+    assert Deliverer(221, 1000).capacity == pytest.approx(384 / 1031.288 * 1000, rel=0.001)
