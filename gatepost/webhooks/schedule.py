@@ -102,10 +102,7 @@ class Schedule:
             waiting.clear()
 
     def _endpoint(self, key: Key) -> EndpointState:
-        endpoint = self._endpoints.get(key)
-        if endpoint is None:
-            endpoint = self._endpoints[key] = EndpointState(key)
-        return endpoint
+        return self._endpoints.get(key) or self._endpoints.setdefault(key, EndpointState(key))
 
     def _enqueue(self, endpoint: EndpointState, now: int) -> None:
         """Queue the endpoint for a turn if it can send now."""
@@ -131,8 +128,7 @@ class Schedule:
             endpoint.blocked = "window"  # checked again when an attempt ends
         elif endpoint.allowed(now) < 1:
             endpoint.blocked = "rate_limit"
-            wait = (1 - endpoint.allowance) * 1000 / (endpoint.rate_limit or 1)
-            self._check_at(endpoint, now + int(wait) + 1)
+            self._check_at(endpoint, endpoint.allowed_at(now))
         else:
             return True
         return False
@@ -217,9 +213,7 @@ class Schedule:
 
     def _take(self, endpoint: EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""
-        room = min(share, self._slots.window(endpoint) - endpoint.in_flight, int(endpoint.allowed(batch.now)))
-        if endpoint.window == 1:
-            room = min(room, self._slots.free_for_slow(endpoint.key[0]))
+        room = min(share, self._slots.free_for(endpoint), int(endpoint.allowed(batch.now)))
         taken, left_out = 0, False
         for number, lane in enumerate(endpoint.lanes):
             if lane.due is None or lane.due > batch.now:
@@ -230,8 +224,9 @@ class Schedule:
                 continue
             if batch.now - lane.read_at > _REREAD_AFTER:
                 lane.after, lane.read_at = START, batch.now
-            claimed = Lane(*endpoint.key, number, lane.due)
-            batch.turns.append(Turn(claimed, count, lane.after, endpoint.blocked or "plan"))
+            batch.turns.append(
+                Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan")
+            )
             lane.due = None
             self._slots.add(endpoint, number, count)
             taken += count
@@ -266,15 +261,13 @@ class Schedule:
         self._slots.add(endpoint, turn.lane.lane, -turn.limit)
         endpoint.lanes[turn.lane.lane].due = None
         self._slots.set_window(endpoint, 1)
-        endpoint.inactive_until = now + _INACTIVE_FOR
+        endpoint.inactive_until = now + min(_INACTIVE_FOR * 2**endpoint.failed_claims, _MOST_INACTIVE)
         self._enqueue(endpoint, now)
 
     def claim_failed(self, turn: Turn, now: int) -> None:
         """The claim failed for itself, and would again. The endpoint is tried again later, and later each time."""
-        endpoint = self._endpoint(turn.lane[:2])
-        endpoint.failed_claims += 1
+        self._endpoint(turn.lane[:2]).failed_claims += 1
         self.endpoint_inactive(turn, now)
-        endpoint.inactive_until = now + min(_INACTIVE_FOR * 2**endpoint.failed_claims, _MOST_INACTIVE)
 
     def not_claimed(self, turns: Iterable[Turn], now: int) -> None:
         """The store failed: nothing was claimed, and nothing settled."""

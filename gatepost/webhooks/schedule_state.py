@@ -68,6 +68,10 @@ class EndpointState:
             self.healthy_until = now + _HEALTHY_FOR
         return False
 
+    def allowed_at(self, now: int) -> int:
+        """When the rate limit allows the next attempt, if it allows none now."""
+        return now + int((1 - self.allowance) * 1000 / (self.rate_limit or 1)) + 1
+
     def allowed(self, now: int) -> float:
         """How many attempts the rate limit allows now. Up to a tenth of a second's worth can accumulate."""
         passed, self.allowance_at = max(0, now - self.allowance_at), now
@@ -104,6 +108,11 @@ class Slots:
     def share_of_slow(self, account: bytes) -> int:
         """The slots that the endpoints of an account with a window of one may have."""
         return max(4, self.total // 8) - self._slow_by_account.get(account, 0)
+
+    def free_for(self, endpoint: EndpointState) -> int:
+        """How many attempts the endpoint may have in addition, whatever its account and its lanes have."""
+        free = self.window(endpoint) - endpoint.in_flight
+        return min(free, self.free_for_slow(endpoint.key[0])) if endpoint.window == 1 else free
 
     def free_for_slow(self, account: bytes) -> int:
         """No account takes all of the slots for endpoints with a window of one."""
