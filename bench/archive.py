@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from bench import grow
+from bench import rows as loading
 from gatepost.accounts import lookup
 from gatepost.archive import export, manifest
 from gatepost.archive.export import Source
@@ -41,12 +41,12 @@ class _Endpoint:
         self.latency = dice.lognormvariate(4, 0.6)  # milliseconds
 
 
-def day(account: bytes, first: int, count: int, dice: random.Random) -> Iterator[grow.Rows]:
+def day(account: bytes, first: int, count: int, dice: random.Random) -> Iterator[loading.Rows]:
     """Generate the deliveries of a day from `first` on, with their events and attempts."""
     endpoints = [_Endpoint(dice, number) for number in range(200)]
     at = float(first)
     for start in range(0, count, 20_000):
-        rows: grow.Rows = {name: [] for name in (*grow.COLUMNS, "unsealed")}
+        rows: loading.Rows = {name: [] for name in (*loading.COLUMNS, "unsealed")}
         for _ in range(start, min(count, start + 20_000)):
             at += dice.expovariate(_PER_SECOND / 1000)
             endpoint = endpoints[min(len(endpoints), int(dice.paretovariate(0.8))) - 1]
@@ -54,7 +54,7 @@ def day(account: bytes, first: int, count: int, dice: random.Random) -> Iterator
         yield rows
 
 
-def _deliver(rows: grow.Rows, account: bytes, at: int, endpoint: _Endpoint, dice: random.Random) -> None:
+def _deliver(rows: loading.Rows, account: bytes, at: int, endpoint: _Endpoint, dice: random.Random) -> None:
     event, delivery, kind = _raw_id(at, dice), _raw_id(at, dice), dice.choice(_TYPES)
     data = f'{{"id":"{dice.getrandbits(64):016x}","amount":{dice.randrange(100_000)},"currency":"EUR"}}'
     rows["entries"].append((account, event, kind, at, "bench", "", data, None, 1, 30, "", ""))
@@ -69,8 +69,9 @@ def _deliver(rows: grow.Rows, account: bytes, at: int, endpoint: _Endpoint, dice
         rows["attempts"].append((account, delivery, number, outcome, msgspec.json.encode(document).decode()))
         planned = ended + int(_SCHEDULE[min(number, 3) - 1] * 1000 * dice.uniform(0.9, 1.1))
     end = ("succeeded", ended, "delivered") if code == 200 else ("failed", ended, "attempts_exhausted")
+    bad = (None, None) if code == 200 else ("failed", code)
     rows["deliveries"].append(
-        (account, delivery, endpoint.id, endpoint.subscription, event, kind, "event", *end, code, None, 30)
+        (account, delivery, endpoint.id, endpoint.subscription, event, kind, "event", *end, code, None, 30, *bad)
     )
 
 
@@ -118,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deliveries", type=int, default=200_000)
     count = parser.parse_args().deliveries
-    grow.COLUMNS["unsealed"] = ("account", "id")
+    loading.COLUMNS["unsealed"] = ("account", "id")
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         runtime = app.open_for_start(Settings(data=str(directory / "data"), dev=True))
@@ -127,7 +128,7 @@ def main() -> None:
             account = runtime.created.account
             today = clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
             first = clock.milliseconds(today - timedelta(days=1))
-            grow.put(directory / "data", "", day(ids.raw(account.id), first, count, random.Random(7)))
+            loading.put(directory / "data", "", day(ids.raw(account.id), first, count, random.Random(7)))
             key = runtime.service.keys.seal
             while store.run_now(lambda tx: sealing.seal_batch(tx, key, account.id)):
                 pass

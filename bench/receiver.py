@@ -1,8 +1,8 @@
 """A minimal receiver of webhooks: `python -m bench.receiver PORT [CERTIFICATE KEY]`.
 
-It responds to every POST with 200, except to paths that start with /hole, which get no response. If a body contains
-`"sent":<ns since the epoch>`, it records the latency. The commands on its standard input are `reset`, `count` and
-`stats`.
+It responds to every POST with 200: to paths that start with /slow after 200 ms, and to /hole not at all. If a body
+contains `"sent":<ns since the epoch>`, it records the latency. The commands on its standard input are `reset`, `count`
+and `stats`.
 """
 
 import asyncio
@@ -43,13 +43,14 @@ class Receiver(asyncio.Protocol):
             end = head + 4 + int(data[at + 14 : data.find(b"\r\n", at)])
             if len(data) < end:
                 break
-            self._take(data[head + 4 : end], hole=data.startswith(b"POST /hole"))
+            if data.startswith(b"POST /slow"):
+                asyncio.get_running_loop().call_later(0.2, self._take, data[head + 4 : end])
+            elif not data.startswith(b"POST /hole"):
+                self._take(data[head + 4 : end])
             data = data[end:]
         self._rest = data
 
-    def _take(self, body: bytes, *, hole: bool) -> None:
-        if hole:
-            return
+    def _take(self, body: bytes) -> None:
         self._transport.write(_ANSWER)
         State.count += 1
         at = body.find(_MARK)
