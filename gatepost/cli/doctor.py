@@ -171,7 +171,7 @@ def _check_distribution(store: Store, not_distributed: tuple[str, ...]) -> Itera
     store.read_now(lambda _tx: None)  # connects, which tells whether the store is distributed
     if store.shards is None:
         return
-    down = store.unreachable()
+    down = store.shards.unreachable()
     for node in store.shards.nodes:
         if node.name in down:
             do = "start it; the accounts on its shards get 503 until then"

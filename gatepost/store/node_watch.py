@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
@@ -85,6 +86,7 @@ class NodeWatch:
         """Start the thread, unless it runs."""
         with self._checking:
             if self._thread is None:
+                shards.check = partial(self.check, shards)
                 self._thread = Thread(target=self._run, args=(shards,), name="gatepost-nodes", daemon=True)
                 self._thread.start()
 

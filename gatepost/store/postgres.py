@@ -177,13 +177,6 @@ class PostgresStore:
         self.node_watch.close()
         self._wakeup_sender.close()
 
-    def unreachable(self) -> list[str]:
-        """The names of the database nodes that cannot be reached now, if the store is distributed."""
-        if self.shards is None:
-            return []
-        self.node_watch.check(self.shards)
-        return sorted(node.name for node in self.shards.down)
-
     def listen(self, on_wakeup: OnWakeup) -> Listener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
         return Listener(self.server.open_for_listen, on_wakeup)
@@ -414,7 +407,7 @@ class _ThreadConnection:
         if shards is None or connection is None or connection.database.closed:
             return False
         if isinstance(error, psycopg.Error):
-            self._store.node_watch.check(shards)
+            shards.check()
         return connection.database.info.transaction_status == TransactionStatus.IDLE
 
     def leave_unless(self, server_start: datetime) -> None:

@@ -5,7 +5,7 @@ commit without a question to the database. If shards were moved meanwhile, a com
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gatepost.core.errors import Unavailable
@@ -64,6 +64,12 @@ class Shards:
     def __init__(self, rows: Iterable[tuple[int, int, str, int]]) -> None:
         self._map = _Map.of(rows)  # replaced as a whole, since several threads read it
         self.down: frozenset[Node] = frozenset()
+        self.check: Callable[[], None] = lambda: None  # finds out which nodes are down; set by what can
+
+    def unreachable(self) -> list[str]:
+        """The names of the nodes that cannot be reached now."""
+        self.check()
+        return sorted(node.name for node in self.down)
 
     @property
     def nodes(self) -> list[Node]:

@@ -70,8 +70,7 @@ class SqliteStore:
         self._connection: SqliteConnection | None = None
         self._inode = 0  # of the file that it is connected to
         self._log = WriteAheadLog(path, lost)
-        # of the commit under way
-        self._began = 0.0
+        self._began = 0.0  # of the commit under way, like the next two
         self._labels: list[str] = []
         self._wakeups: set[Key] = set()
         self._readers = Readers(self._new_reader, clock, self._engine)
@@ -122,10 +121,6 @@ class SqliteStore:
 
     def integrity(self) -> list[str]:
         return self._file.integrity()
-
-    def unreachable(self) -> list[str]:
-        """There is only one database."""
-        return []
 
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)

@@ -166,7 +166,7 @@ def test_accounts_of_a_node_that_is_down_are_left_out(store: PostgresStore, watc
         store.run_now(lambda tx: make.record(tx, down, "while it is down"))
     with pytest.raises(Unavailable, match=f"database node {name}"):
         store.read_now(lambda tx: entry_rows.count(tx, down))
-    assert store.unreachable() == [name]
+    assert found.unreachable() == [name]
     found.down = frozenset()
     assert store.read_now(lambda tx: make.subjects(tx, down)) == ["before"]
 

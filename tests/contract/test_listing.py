@@ -203,6 +203,8 @@ def plans(world: World, filters: DeliveryFilter, *, newest: bool) -> list[str]:
 @pytest.mark.parametrize("analysed", [False, True], ids=["not analysed", "analysed"])
 def test_every_page_is_read_from_its_index_in_order(world: World, backend: Backend, analysed: bool) -> None:
     """Whether PostgreSQL knows nothing about the tables yet, or that there are millions of records."""
+    if world.store.shards is not None and not analysed:
+        pytest.skip("without statistics, the nodes settle so many deliveries of one account slowly: see the page Scale")
     world.deliver(2000)
     postgres = world.store.dialect == "postgres"
     for table, named, values in MANY if postgres else []:

@@ -14,6 +14,7 @@ PLACES = ("gatepost", "examples", "console/src", "bench", "tests/conformance")
 ELSEWHERE = {"synchronous_commit", "full_page_writes", "repository_id"} | {
     "max_prepared_statements", "server_login_retry", "query_wait_timeout",
     "end_session_endpoint", "check_session_iframe", "token_type_hint",
+    "shared_preload_libraries", "shard_count", "recover_2pc_interval", "citus_create_restore_point",
 }  # fmt: skip
 
 

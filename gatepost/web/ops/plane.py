@@ -167,7 +167,8 @@ class Plane:
         reason = self._not_ready() or problem
         if reason:
             return json(503, {"status": "not ready", "because": reason}, ("retry-after", "1"))
-        unreachable = await asyncio.to_thread(self._store.unreachable)
+        shards = self._store.shards
+        unreachable = await asyncio.to_thread(shards.unreachable) if shards else []
         if unreachable:
             return json(200, {"status": "ready", "unreachable": unreachable})
         return json(200, {"status": "ready"})
