@@ -142,7 +142,7 @@ def running(settings: Mapping[str, str] | None = None, *, in_memory: bool = True
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _base(account: struct_passwd | None, *, in_memory: bool) -> Path:
+def _base(account: struct_passwd | None, *, in_memory: bool = True) -> Path:
     """Return the parent of the directory: short, because socket paths are limited, and accessible to the account.
 
     In memory if possible: hundreds of databases are created, and each is written to the disk.

@@ -289,7 +289,7 @@ class SimulatedPostgres(PostgresStore):
 
     def _transact_together(self, works: list[Work]) -> list[Work]:
         if works:
-            self._append(self._shared, works)
+            self._append(works)
         apart = [work for work in works if isinstance(work.error, AppendOnly)]
         for work in apart:
             work.error = None
