@@ -326,5 +326,5 @@ class SimulatedPostgres(PostgresStore):
         return self._disk.listen(self._process, heard)
 
     def close(self) -> None:
-        for line in (self._writes, self._snapshots, self._shared):
+        for line in self.lines:
             line.disconnect()
