@@ -255,19 +255,15 @@ class Schedule:
         lane.after = last if last is not None and next_due is not None and next_due <= now else START
         self._enqueue(endpoint, now)
 
-    def endpoint_inactive(self, turn: Turn, now: int) -> None:
-        """Nothing was claimed, because the endpoint or its account is not active."""
+    def endpoint_inactive(self, turn: Turn, now: int, *, failed: bool = False) -> None:
+        """Nothing was claimed, because the endpoint is not active, or because the claim `failed`, as it would again."""
         endpoint = self._endpoint(turn.lane[:2])
         self._slots.add(endpoint, turn.lane.lane, -turn.limit)
         endpoint.lanes[turn.lane.lane].due = None
         self._slots.set_window(endpoint, 1)
+        endpoint.failed_claims = endpoint.failed_claims + 1 if failed else 0
         endpoint.inactive_until = now + min(_INACTIVE_FOR * 2**endpoint.failed_claims, _MOST_INACTIVE)
         self._enqueue(endpoint, now)
-
-    def claim_failed(self, turn: Turn, now: int) -> None:
-        """The claim failed for itself, and would again. The endpoint is tried again later, and later each time."""
-        self._endpoint(turn.lane[:2]).failed_claims += 1
-        self.endpoint_inactive(turn, now)
 
     def not_claimed(self, turns: Iterable[Turn], now: int) -> None:
         """The store failed: nothing was claimed, and nothing settled."""

@@ -18,10 +18,9 @@ from gatepost.core.repeat import Chore, Chores
 from gatepost.egress.sender import Sender
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
-from gatepost.store.shards import Node, Shards
 from gatepost.store.transaction import LOWEST, Tx
+from gatepost.webhooks import by_node, health_rows, queue_rows, recover, settle, worker_chores
 from gatepost.webhooks import claim as claiming
-from gatepost.webhooks import health_rows, queue_rows, recover, settle, worker_chores
 from gatepost.webhooks.attempts import Attempts, delivery_id
 from gatepost.webhooks.claim import Claimed
 from gatepost.webhooks.peers import BEAT_EVERY, Peers
@@ -86,7 +85,7 @@ class Worker:
 
         self.chores.start(Chore("heartbeat", BEAT_EVERY, self._beat))
         own = (("look", POLL_EVERY, self._poll), ("wake-up", 15.0, renew))
-        for name, every, chore in (*own, *worker_chores.of_store(self._store)):
+        for name, every, chore in (*own, *worker_chores.listed(self._store)):
             self.chores.start(Chore(name, every, chore, share=_SHARE))
         chores = asyncio.create_task(self.chores.run())
         delivering = asyncio.gather(*[self._deliver(finished) for finished in self._attempts.finished])
@@ -125,27 +124,20 @@ class Worker:
                 await self._as_cycle(_until_available("unknown claims", self._release_unknown_claims))
                 continue
             short = self._loop.time() < self._attempts.short_until
-            turns = (
-                []
-                if self._attempts.draining or self._claims_unknown or short
-                else _turns(self._schedule, self._store.shards, now)
-            )
-            attempts = [] if self._claims_unknown else _reachable(self._store.shards, finished)[:SETTLED_AT_ONCE]
+            claims = not (self._attempts.draining or self._claims_unknown or short)
+            turns = by_node.turns(self._store.shards, self._schedule, now) if claims else []
+            attempts = [] if self._claims_unknown else by_node.take(self._store.shards, finished, SETTLED_AT_ONCE)
             if not turns and not attempts:
                 await self._wait(now)
                 continue
-            taken = set(map(id, attempts))
-            finished[:] = [attempt for attempt in finished if id(attempt) not in taken]
-            cycles = _by_node(self._store.shards, attempts, turns)
-            if len(cycles) == 1:  # as it is unless the store is distributed; without the cost of a task
-                await self._run_cycle(finished, *cycles[0], now)
-            else:
-                await asyncio.gather(*[self._run_cycle(finished, *cycle, now) for cycle in cycles])
+            tasks = by_node.split(self._store.shards, attempts, turns)
+            others = [asyncio.create_task(self._run_cycle(finished, task, now)) for task in tasks[1:]]
+            await self._run_cycle(finished, tasks[0], now)
+            await asyncio.gather(*others)
 
-    async def _run_cycle(
-        self, finished: list[FinishedAttempt], attempts: list[FinishedAttempt], turns: list[Turn], now: int
-    ) -> None:
+    async def _run_cycle(self, finished: list[FinishedAttempt], task: by_node.Task, now: int) -> None:
         """Run one cycle. What it cannot settle is put back, and what fails for itself does not stop the others."""
+        attempts, turns = task
         try:
             await self._as_cycle(self._cycle(attempts, turns))
         except Unavailable as error:
@@ -230,7 +222,7 @@ class Worker:
                 self._claims_unknown = True
             except Exception:  # noqa: BLE001 (the same)
                 log.exception("deliveries of an endpoint could not be claimed", endpoint=turn.lane.endpoint.hex())
-                self._schedule.claim_failed(turn, self._now())
+                self._schedule.endpoint_inactive(turn, self._now(), failed=True)
 
     def _after_settling(self, settled: Settled, now: int) -> None:
         for key, until in settled.not_before.items():
@@ -308,38 +300,6 @@ async def _until_available(what: str, work: Callable[[], Awaitable[None]]) -> No
         except Unavailable as error:
             log.warning("worker waits for the store", what=what, error=str(error))
             await asyncio.sleep(_RETRY_STORE)
-
-
-def _turns(schedule: Schedule, shards: Shards | None, now: int) -> list[Turn]:
-    """What to claim now. Endpoints on a database node that is down are tried again later."""
-    turns = schedule.turns(now)
-    if shards is None or not shards.down:
-        return turns
-    for turn in turns:
-        if not shards.is_reachable(turn.lane.account):
-            schedule.endpoint_inactive(turn, now)
-    return [turn for turn in turns if shards.is_reachable(turn.lane.account)]
-
-
-def _reachable(shards: Shards | None, finished: list[FinishedAttempt]) -> list[FinishedAttempt]:
-    """The attempts that can be settled now."""
-    if shards is None or not shards.down:
-        return finished
-    return [attempt for attempt in finished if shards.is_reachable(attempt.result.claim.key[0])]
-
-
-def _by_node(
-    shards: Shards | None, attempts: list[FinishedAttempt], turns: list[Turn]
-) -> list[tuple[list[FinishedAttempt], list[Turn]]]:
-    """What to settle and to claim with one commit: everything, or in a distributed store that of one node."""
-    if shards is None:
-        return [(attempts, turns)]
-    cycles: dict[Node, tuple[list[FinishedAttempt], list[Turn]]] = {}
-    for attempt in attempts:
-        cycles.setdefault(shards.node(attempt.result.claim.key[0]), ([], []))[0].append(attempt)
-    for turn in turns:
-        cycles.setdefault(shards.node(turn.lane.account), ([], []))[1].append(turn)
-    return list(cycles.values())
 
 
 def _lanes(after: Lane, tx: Tx) -> list[Lane]:

@@ -21,8 +21,8 @@ _PAGE = 100
 _ALL_ENDPOINTS = 100_000  # more than an account can have
 
 
-def of_store(store: Store) -> list[tuple[str, float, Callable[[], Awaitable[None]]]]:
-    """The chores: the name of each, the seconds between two runs, and what it does."""
+def listed(store: Store) -> list[tuple[str, float, Callable[[], Awaitable[None]]]]:
+    """The chores: name, interval in seconds, and work."""
     return [
         ("health", 60.0, partial(delete_recovered_health, store)),
         ("outbox", 0.1 if store.dialect == "postgres" else 3600.0, partial(publish_outbox, store)),

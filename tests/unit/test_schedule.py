@@ -258,7 +258,7 @@ class TestWaiting:
         claim(schedule, other, left=None)
         now, pauses = NOW, []
         for _ in range(8):
-            schedule.claim_failed(first, now)
+            schedule.endpoint_inactive(first, now, failed=True)
             schedule.delivery_created(key(), now)
             assert schedule.turns(now) == []
             pauses.append((schedule.next_at() or 0) - now)
@@ -269,7 +269,7 @@ class TestWaiting:
         end(schedule, key(), now=now)
         schedule.delivery_created(key(), now)
         [first] = schedule.turns(now)
-        schedule.claim_failed(first, now)
+        schedule.endpoint_inactive(first, now, failed=True)
         schedule.delivery_created(key(), now)
         assert schedule.next_at() == now + 2_000
 
