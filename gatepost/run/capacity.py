@@ -37,7 +37,7 @@ EVENT = Cost(operations=240, sealing=27, postgres=72, wal=1230, stored=860, sent
 DELIVERY = Cost(operations=38, deliverer=221, postgres=180, wal=2740, stored=2010, sent=520, received=60)
 SEAL = Cost(sealing=1480, postgres=1040, wal=1280, stored=600)  # of an account, in addition to that of its entries
 SEAL_MS = 3.2  # from one seal to the next: the supervisor seals one account after the other
-CONNECTIONS = 7  # of each process, and of the supervisor of each node
+CONNECTIONS = 8  # of each process, and of the supervisor of each node
 ARCHIVED = 52  # bytes of a delivery with its attempt in an archive: `python -m bench.archive`
 
 # Assumptions about one PostgreSQL primary, which were not measured.
@@ -156,8 +156,8 @@ def _warnings(demand: Demand, connections: int) -> list[str]:
     warnings = []
     if demand.reasons:
         warnings.append(
-            f"one PostgreSQL primary is not enough: {', '.join(demand.reasons)}. Divide the accounts among "
-            f"{demand.deployments} deployments, each with a primary of its own; see docs/explanation/capacity.md"
+            f"one PostgreSQL primary is not enough: {', '.join(demand.reasons)}. Distribute the store, or divide the "
+            f"accounts among {demand.deployments} deployments with a primary each; see docs/explanation/capacity.md"
         )
     if demand.sealing.seconds > 2 * SEAL_EVERY:
         warnings.append(
