@@ -18,7 +18,7 @@ from gatepost.cli import show
 from gatepost.cli.options import json_option, load_settings, settings_options
 from gatepost.cli.show import Check, Status
 from gatepost.core import clock
-from gatepost.core.errors import BadSetting, GatepostError
+from gatepost.core.errors import BadSetting, GatepostError, Unavailable
 from gatepost.core.secrets import Box
 from gatepost.oauth import key_rows, resources, scope_rows, shared_resources
 from gatepost.run import app
@@ -168,7 +168,8 @@ def _check_database(store: Store) -> Iterator[Check]:
 
 
 def _check_distribution(store: Store, not_distributed: tuple[str, ...]) -> Iterator[Check]:
-    store.read_now(lambda _tx: None)  # connects, which tells whether the store is distributed
+    with suppress(Unavailable):  # there may be no tables yet, which another check reports
+        store.read_now(lambda _tx: None)  # connects, which tells whether the store is distributed
     if store.shards is None:
         return
     down = store.shards.unreachable()

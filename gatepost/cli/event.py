@@ -27,7 +27,7 @@ from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.publishable import Event
 from gatepost.ledger.search import EntryFilter
 from gatepost.run.app import Runtime, open_for_use
-from gatepost.store.transaction import HIGHEST, Tx
+from gatepost.store.transaction import Tx
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Earlier, Published
 
@@ -237,8 +237,8 @@ def _follow(runtime: Runtime, account: Account) -> Iterator[Entry]:
 def unseen(tx: Tx, account: str, polled: datetime, seen: set[bytes]) -> list[Entry]:
     """Return the entries that were not there at the last poll, oldest first."""
     after, new = _poll_start(polled), list[bytes]()
-    while page := entry_rows.retention_page(tx, account, after, HIGHEST, _PAGE):
-        new += [raw_id for raw_id, _ in page if raw_id not in seen]
+    while page := entry_rows.matched_page(tx, account, after, _PAGE):
+        new += [raw_id for raw_id, *_ in page if raw_id not in seen]
         after = page[-1][0]
     loaded = entry_rows.load_many(tx, ((ids.raw(account), raw_id) for raw_id in new))
     return sorted(loaded.values(), key=lambda entry: entry.id)

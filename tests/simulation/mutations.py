@@ -28,8 +28,8 @@ MUTATIONS = [
     Mutation(
         "chores sleep long after a stall",
         "core/repeat.py",
-        "    if failed:\n        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))\n"
-        "    return max(every, min(share * took, MAX_PAUSE))\n",
+        "    if failed:\n        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))"
+        " * min(2.0 ** max(0, defects - 1), MAX_DEFECT_FACTOR)\n    return max(every, min(share * took, MAX_PAUSE))\n",
         "    return max(every, 20 * took)\n",
         seed=8,
     ),
