@@ -17,7 +17,7 @@ from tests import postgres
 from tests.chaos.test_nodes import Node
 from tests.flows.test_delivery import Platform
 
-ENDPOINTS = 300  # each with one attempt at a time
+ENDPOINTS = 200  # each with one attempt at a time
 
 
 def rate(folder: Path, database: str, nodes: int, receiver: Receiver, seconds: float) -> float:
@@ -28,6 +28,7 @@ def rate(folder: Path, database: str, nodes: int, receiver: Receiver, seconds: f
         for node in running:
             stack.callback(node.stop)
             node.start()
+        first.service.ops = first.ops
         platform = Platform(first.service, "slow")
         for number in range(ENDPOINTS):
             platform.connect(f"{receiver.url}/slow/{number}", "invoice.*", max_in_flight=1)
