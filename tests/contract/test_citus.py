@@ -173,34 +173,26 @@ def test_accounts_of_a_node_that_is_down_are_left_out(store: PostgresStore, watc
 
 @needs_citus
 def test_a_store_with_rows_is_distributed(citus_schemas: Any, tmp_path: Path, watch: FakeClock) -> None:
-    """Also if a table has partitions. Nothing is changed without --yes."""
+    """Its partitions become one table again."""
     name = citus_schemas.create()
     url = citus_schemas.url(name)
     store = PostgresStore(url, watch, lambda _tx, _entry: [])
     store.migrate()
     made = accounts.new("acme", watch())
     store.run_now(lambda tx: make.account(tx, made))
+    store.maintain_partitions()
     store.run_now(lambda tx: make.record(tx, made.id, "before"))
     with psycopg.connect(url, autocommit=True) as database:
-        database.execute("ALTER TABLE entries RENAME TO old")
-        database.execute("CREATE TABLE partitioned (LIKE old INCLUDING ALL) PARTITION BY HASH (id)")
-        database.execute("CREATE INDEX by_type ON partitioned (account, type)")
-        for number in range(2):
-            database.execute(
-                f"CREATE TABLE part_{number} PARTITION OF partitioned "
-                f"FOR VALUES WITH (MODULUS 2, REMAINDER {number}) WITH (fillfactor = 80)".encode()
-            )
-        database.execute("INSERT INTO partitioned SELECT * FROM old")
-        database.execute("DROP TABLE old")
-        database.execute("ALTER TABLE partitioned RENAME TO entries")
         plan = distribute.plan(database)
         assert plan.tables == list(BY_ACCOUNT)
-        assert plan.partitioned == ["entries"]
+        assert set(plan.partitioned) == {"entries", "deliveries", "attempts"}
         with citus.changing(database):
             distribute.apply(database, plan)
         assert distribute.plan(database).tables == []
-        indexes = database.execute("SELECT indexname FROM pg_indexes WHERE tablename = 'entries'").fetchall()
-        assert ("by_type",) in indexes
+        for table, index in (("entries", "entries_pkey"), ("deliveries", "deliveries_by_event")):
+            rows = database.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [table]).fetchall()
+            assert (index,) in rows
+        assert database.execute("SELECT count(*) FROM entries_pruned_by_row").fetchall() != [(0,)]
         keys = database.execute(
             "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f' "
             "AND connamespace = %s::regnamespace AND conrelid = 'subscriptions'::regclass",
@@ -212,4 +204,5 @@ def test_a_store_with_rows_is_distributed(citus_schemas: Any, tmp_path: Path, wa
     again.run_now(lambda tx: make.record(tx, made.id, "after"))
     assert again.read_now(lambda tx: make.subjects(tx, made.id)) == ["before", "after"]
     assert len(shards(again).nodes) >= 1
+    assert again.maintain_partitions() == ([], [], {})
     again.close()
