@@ -34,7 +34,7 @@ demo: setup  ## a token and webhooks to three receivers, watched live, in a temp
 	@$(BIN)/python -m examples.demo
 
 test: setup-test  ## run the tests
-	@$(BIN)/python -m pytest -n 5 --dist loadgroup
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup
 
 # The folders whose tests start no process and no server and need no database.
 FAST := tests/unit tests/property $(wildcard tests/test_*.py)
