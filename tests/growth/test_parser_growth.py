@@ -435,7 +435,9 @@ def grows_linearly(parse: Callable[[Any], object], half: Any, whole: Any) -> boo
     """
     gc.disable()
     try:
-        times = 1 + int(0.0003 / max(cost(parse, half, 1), 1e-7))  # shorter spans cannot be compared
+        times = 1
+        while min(cost(parse, half, times) for _ in range(3)) < 0.0003:  # shorter spans cannot be compared
+            times *= 2
         halves, wholes = [], []
         for number in range(25):
             halves.append(cost(parse, half, times))
