@@ -202,11 +202,10 @@ def _basic(context: Context, authorization: str) -> ClientCredentials | Refusal:
 
 def _parse_basic(key: bytes, authorization: str) -> ClientCredentials | Refusal:
     """RFC 6749, section 2.3.1: id and secret are form-encoded."""
-    scheme, _, encoded = authorization.partition(" ")
-    if scheme.lower() != "basic":
+    if authorization[:6].lower() != "basic ":
         return _FAILED
     try:
-        client, colon, secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+        client, colon, secret = b64decode(authorization[6:].strip(), validate=True).decode("utf-8").partition(":")
         if "%" in client or "+" in client:
             client = unquote_plus(client, errors="strict")
         if "%" in secret or "+" in secret:
