@@ -136,7 +136,7 @@ def _columns(document: AttemptDocument) -> list[Any]:
 
 
 def document_of(row: Row) -> str:
-    """The document of the attempt in a row, as the store has it."""
+    """Rebuild the JSON document of an attempt from its row."""
     *columns, whole = row[4:]
     if whole is not None:
         return str(whole)

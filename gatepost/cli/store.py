@@ -243,11 +243,11 @@ def distribute(settings: Settings, yes: bool, as_json: bool) -> None:
     if not settings.database:
         raise BadSetting("only a store on PostgreSQL can be distributed; see `gatepost store move`")
     app.open_for_use(settings).store.close()  # checks the schema and the master key
-    plan = app.distribute(settings.database, really=False)
+    plan = app.distribute(settings.database, dry_run=True)
     if not as_json:
         print(_describe_distribution(plan))
     if yes and plan.tables:
-        app.distribute(settings.database, really=True)
+        app.distribute(settings.database, dry_run=False)
     members = {"nodes": plan.nodes, "tables": plan.tables, "local": plan.local, "distributed": yes or not plan.tables}
     text = "Done. Start the service." if yes else "Nothing was changed. To do this, run it again with --yes."
     if as_json:

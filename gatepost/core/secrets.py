@@ -8,6 +8,7 @@ changing the master key rewrites only a few rows, whatever the size of the store
 import base64
 import binascii
 import hashlib
+import hmac
 import re
 import secrets
 from collections.abc import Mapping
@@ -21,8 +22,6 @@ from gatepost.core.errors import BadSetting
 
 _KEY_BYTES: Final = 32
 _KEY_ID_BYTES: Final = 4
-_BLOCK_BYTES: Final = 64  # of SHA-256
-_INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _NONCE_BYTES: Final = 12
 _FORMAT: Final = b"\x01"
 
@@ -74,22 +73,15 @@ def new_client_secret() -> Secret:
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """Return the HMAC-SHA256.
-
-    `hmac.digest` releases the interpreter lock, and under load waits long to get it back. Copying an `hmac.HMAC` takes
-    longer than copying the two hashes in it.
-    """
-    keyed_inner, keyed_outer = _keyed(key)
-    inner, outer = keyed_inner.copy(), keyed_outer.copy()
-    inner.update(message)
-    outer.update(inner.digest())
-    return outer.digest()
+    """Return the HMAC-SHA256. `hmac.digest` releases the interpreter lock, and under load waits long to get it back."""
+    code = _keyed(key).copy()
+    code.update(message)
+    return code.digest()
 
 
 @lru_cache(maxsize=1024)
-def _keyed(key: bytes) -> "tuple[hashlib._Hash, hashlib._Hash]":
-    padded = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
-    return hashlib.sha256(padded.translate(_INNER)), hashlib.sha256(padded.translate(_OUTER))
+def _keyed(key: bytes) -> hmac.HMAC:
+    return hmac.new(key, digestmod="sha256")
 
 
 def digest(key: bytes, value: str) -> bytes:

@@ -95,8 +95,8 @@ def move(settings: Settings, target: str, progress: Callable[[str, int], Abstrac
         return sqlite_to_postgres.to_postgres(file, database, advance)
 
 
-def distribute(database: str, *, really: bool) -> Any:
-    """Distribute the store with Citus, or only return the plan of it."""
+def distribute(database: str, *, dry_run: bool) -> Any:
+    """Distribute the store with Citus, and return the plan. With `dry_run`, change nothing."""
     import psycopg  # noqa: PLC0415 (the same extra)
 
     from gatepost.store import distribute  # noqa: PLC0415 (an extra that may not be installed)
@@ -105,7 +105,7 @@ def distribute(database: str, *, really: bool) -> Any:
     try:
         with open_database(database) as connection:
             plan = distribute.plan(connection)
-            if really:
+            if not dry_run:
                 distribute.apply(connection, plan)
     except psycopg.Error as error:
         raise unavailable(error) from error

@@ -309,7 +309,7 @@ def _detach(database: Database, partition: Partition) -> bool:
 
 
 def _delete_in_slices(database: Database, name: str, column: str, partition: Partition, where: str) -> None:
-    """Delete the rows of another table that belong to rows of the partition, a few at a time, so that nobody waits."""
+    """Delete rows of another table that refer to rows of the partition, in small transactions that block nobody."""
     text = f"""
 WITH slice AS (SELECT account, id FROM {partition.name} it WHERE (account, id) > (%(account)s, %(id)s) AND {where}
     ORDER BY account, id LIMIT {_SLICE}),

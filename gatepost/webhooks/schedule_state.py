@@ -1,4 +1,4 @@
-"""What the schedule keeps of endpoints: their lanes and windows, the slots in use, and who waits for a full share."""
+"""State of the schedule: endpoints with their lanes and windows, slots in use, and endpoints waiting for a share."""
 
 from collections import deque
 from collections.abc import Callable
