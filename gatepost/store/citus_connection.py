@@ -174,4 +174,4 @@ def _writes_shards(text: str) -> bool:
 
 @cache
 def _uses_shards(text: str) -> bool:
-    return any(table in BY_ACCOUNT for table in _USED.findall(text))
+    return any(table.removesuffix("_pruned_by_row") in BY_ACCOUNT for table in _USED.findall(text))  # a view of it
