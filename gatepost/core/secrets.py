@@ -8,7 +8,6 @@ changing the master key rewrites only a few rows, whatever the size of the store
 import base64
 import binascii
 import hashlib
-import hmac
 import re
 import secrets
 from collections.abc import Mapping
@@ -17,6 +16,8 @@ from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 
 from gatepost.core.errors import BadSetting
 
@@ -76,12 +77,12 @@ def mac(key: bytes, message: bytes) -> bytes:
     """Return the HMAC-SHA256. `hmac.digest` releases the interpreter lock, and under load waits long to get it back."""
     code = _keyed(key).copy()
     code.update(message)
-    return code.digest()
+    return code.finalize()
 
 
 @lru_cache(maxsize=1024)
-def _keyed(key: bytes) -> hmac.HMAC:
-    return hmac.new(key, digestmod="sha256")
+def _keyed(key: bytes) -> HMAC:
+    return HMAC(key, SHA256())
 
 
 def digest(key: bytes, value: str) -> bytes:
