@@ -8,6 +8,8 @@ from typing import Any
 
 import pycurl  # type: ignore[import-untyped]
 
+from gatepost.core.logging import log
+
 
 class CurlLoop:
     """Handles in each iteration the sockets that are ready, then calls `begin`, runs the timers, and calls `end`.
@@ -17,6 +19,8 @@ class CurlLoop:
     A selector watches the sockets. The event loop sees it as one file, which costs less than a reader for each socket.
     A socket stays registered while its connection is idle. So the loop notices at once when the receiver closes it;
     libcurl itself checks at most once a second.
+
+    An unexpected error stops the event loop, which ends the process: nothing could be sent any more.
     """
 
     def __init__(self, multi: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
@@ -28,6 +32,7 @@ class CurlLoop:
         self._events: dict[int, int] = {}  # the events that libcurl waits for; 0 on an idle connection
         self._registered: dict[int, int] = {}
         self._lost: dict[int, Callable[[], None]] = {}
+        self._outdated: set[int] = set()  # sockets removed or replaced since the selector last reported events
         self._scheduled: asyncio.Handle | None = None
         self._due = math.inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -44,6 +49,7 @@ class CurlLoop:
     def add_connection(self, fd: int, lost: Callable[[], None]) -> None:
         """Watch a new connection. `lost` is called if the receiver closes it while it is idle."""
         self._unwatch(fd)  # the descriptor may have belonged to a connection that libcurl has closed
+        self._outdated.add(fd)
         self._lost[fd] = lost
 
     def close(self) -> None:
@@ -57,16 +63,20 @@ class CurlLoop:
 
     def _iterate(self) -> None:
         try:
-            running = self._run_libcurl()
-        except pycurl.error:  # never the error of a single transfer: nothing can be sent any more
+            self._end(self._run_libcurl())
+        except Exception:  # noqa: BLE001 (never the error of a single transfer)
+            log.exception("requests can no longer be sent: the process ends")
+            self._loop.remove_reader(self._selector.fileno())
             self._loop.stop()
-            raise
-        self._end(running)
 
     def _run_libcurl(self) -> float:
         """Let libcurl act on sockets and timers. Returns the number of running transfers, or infinity if unknown."""
         running = math.inf
-        for key, events in self._selector.select(0):
+        ready = self._selector.select(0)
+        self._outdated.clear()
+        for key, events in ready:
+            if key.fd in self._outdated:  # libcurl may have closed it while it handled another socket
+                continue  # if it is open, the selector reports it again
             if self._events.get(key.fd):
                 _, running = self._multi.socket_action(key.fd, events)
             else:
@@ -81,8 +91,12 @@ class CurlLoop:
     def _check_idle(self, fd: int, events: int) -> None:
         """Report an idle connection that can be read from as lost: as a rule, the receiver has closed it."""
         if not events & selectors.EVENT_READ:  # it is still registered for writing
-            self._selector.modify(fd, selectors.EVENT_READ)
             self._registered[fd] = selectors.EVENT_READ
+            try:
+                self._selector.modify(fd, selectors.EVENT_READ)
+            except OSError:  # libcurl has just closed it, which it does not report for an idle connection
+                del self._registered[fd]  # nor has the selector it any more
+                self._unwatch(fd)
             return
         lost = self._lost.get(fd)
         self._unwatch(fd)
@@ -97,6 +111,8 @@ class CurlLoop:
 
     def _watch(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
         events = self._events[fd] = what & pycurl.POLL_INOUT
+        if not events:
+            self._outdated.add(fd)
         registered = self._registered.get(fd)
         if events and events != registered:
             if registered:
