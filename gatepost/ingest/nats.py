@@ -29,6 +29,7 @@ REQUEST_EXPIRES = 5.0  # seconds for which NATS keeps a request for messages
 SILENCE = REQUEST_EXPIRES + 5.0  # NATS responds to each request in time, if only to report that there are no messages
 STOP_TIMEOUT = 8.0  # seconds to finish the current work
 RETRY_PAUSES = (0.5, 1.0)  # seconds before the next try; the last one repeats
+MAX_COUNTED = 100_000  # messages whose internal errors are counted: far more than NATS leaves unacknowledged
 
 _NO_MESSAGES = ("404", "408")  # statuses: there are no messages; none arrived before the request expired
 
@@ -65,6 +66,7 @@ class _Reader:
         self._is_reading = False
         self._failures = 0
         self._logged: set[str] = set()  # warnings of the current outage
+        self._errors: dict[tuple[int, int], int] = {}  # internal errors by message, the latest last
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -173,6 +175,7 @@ class _Reader:
         self._logged.clear()
         for received, outcome in zip(batch, outcomes, strict=False):
             self._trace(received, outcome)
+            self._errors.pop(_key(received.message), None)
             if isinstance(outcome, Published):
                 await received.raw.ack()
             else:
@@ -193,11 +196,27 @@ class _Reader:
         if len(batch) > 1:
             for received in batch:
                 await self._settle([received], unit)
-        elif batch[0].raw.metadata.num_delivered >= MAX_TRIES and unit is not refuse_all:
+        elif unit is not refuse_all and self._count_error(batch[0].message) >= MAX_TRIES:
             await self._settle(batch, refuse_all)
         else:
             await _redeliver_later(batch)
         return len(batch)
+
+    def _count_error(self, message: Message) -> int:
+        """Count an internal error. Returns how many this process had with the message.
+
+        The count of NATS is not used: it includes redeliveries after an outage of the store or the end of a process.
+        """
+        key = _key(message)
+        errors = self._errors[key] = self._errors.pop(key, 0) + 1
+        if len(self._errors) > MAX_COUNTED:  # another process settled those that stay
+            del self._errors[next(iter(self._errors))]
+        return errors
+
+
+def _key(message: Message) -> tuple[int, int]:
+    """Identifies a message of the stream. A stream that is created again counts from one again."""
+    return message.position.number, message.position.stored_at
 
 
 def _parse(raw: Msg) -> Message:

@@ -20,7 +20,7 @@ from nats.js import api
 from gatepost import accounts, settings
 from gatepost.accounts import lookup
 from gatepost.core import logging
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.ingest import message, nats_connection
 from gatepost.ingest import nats as bus
 from gatepost.ingest.nats_connection import CONSUMER
@@ -370,6 +370,34 @@ def test_a_defect_keeps_back_one_message_and_not_for_ever(
     found = server.consumer(stream, CONSUMER).delivered
     assert found is not None
     assert found.consumer_seq == 6 + message.MAX_TRIES - 1
+
+
+def test_an_outage_of_the_store_does_not_count_as_an_error_of_the_message(
+    opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redelivered more than MAX_TRIES times because of the outage, then one internal error: it is published."""
+    run, publish_event = opened.store.run, publish.publish_event
+    outages, defects = [Unavailable("the store cannot answer")] * (message.MAX_TRIES + 1), [LookupError("a defect")]
+
+    async def run_after_the_outage(unit: Any, **how: Any) -> Any:
+        if outages:
+            raise outages.pop()
+        return await run(unit, **how)
+
+    def failing_once(*arguments: Any) -> Any:
+        if defects:
+            raise defects.pop()
+        return publish_event(*arguments)
+
+    monkeypatch.setattr(opened.store, "run", run_after_the_outage)
+    monkeypatch.setattr(publish, "publish_event", failing_once)
+    monkeypatch.setattr(bus, "RETRY_PAUSES", (0.05,))
+    server.publish(stream, event(1))
+    with consuming(opened, server.url, stream):
+        wait_for_answers(server, stream)
+    assert (outages, defects) == ([], [])
+    assert refusals(opened, stream) == []
+    assert numbers(opened) == [1]
 
 
 def test_a_commit_takes_no_more_than_enough(
