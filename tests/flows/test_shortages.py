@@ -23,11 +23,12 @@ from typing import TypeVar
 import pytest
 
 from gatepost.cli.doctor import FEW_FILES
+from gatepost.egress import transfer
 from gatepost.egress.resolver import addresses
 from gatepost.egress.transfer import SendResult
 from tests import service
-from tests.flows.test_send import posting, run
-from tests.receiver import receiver
+from tests.flows.test_send import post, posting, run
+from tests.receiver import Connection, Raw, receiver
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -56,6 +57,18 @@ def few_files(spare: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for each in held:
             os.close(each)
+
+
+def test_a_shortage_after_the_request_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver may have acted on the request, so the attempt is not recorded as not sent."""
+
+    def close_without_response(connection: Connection) -> None:
+        connection.read()
+
+    monkeypatch.setattr(transfer, "of_transfer", lambda *_: "memory")
+    with receiver(Raw(close_without_response)) as r:
+        sent = post(r.url)
+    assert (sent.failure, sent.shortage) == ("first_byte", "")
 
 
 def looked_up_with_few_files(spare: int) -> tuple[str, str, str]:
