@@ -1,6 +1,6 @@
 """Recovers open attempts: of workers that are gone, and of claims whose commit was reported as failed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gatepost.core import ids
 from gatepost.store.pending import Key
@@ -55,9 +55,12 @@ def rescue(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
     return interrupt(tx, _locked(tx, worker, keys))
 
 
-def release(tx: Tx, worker: bytes, keys: Iterable[Key]) -> int:
-    """Return deliveries to the queue that a worker claimed in a commit whose result was lost. None of them was sent."""
-    claimed = _locked(tx, worker, keys)
+def release(tx: Tx, worker: bytes, numbers: Mapping[Key, int]) -> int:
+    """Return deliveries to the queue that a worker claimed in a commit whose result was lost. None of them was sent.
+
+    `numbers` has the number of the attempt of each: a later attempt of the same worker is left alone.
+    """
+    claimed = [queued for queued in _locked(tx, worker, numbers) if queued.number == numbers[queued.key]]
     decisions = (decide.release(queued.used, queued.interrupted, tx.now) for queued in claimed)
     rows = (requeued(*queued.key, queued.number, to) for queued, to in zip(claimed, decisions, strict=True))
     closed = queue_rows.requeue(tx, rows)

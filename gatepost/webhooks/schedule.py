@@ -289,4 +289,9 @@ class Schedule:
 
     def healthy(self, keys: Iterable[Key], now: int) -> frozenset[Key]:
         """Of endpoints where an attempt succeeded, those that are known to have no failures on record."""
-        return frozenset(key for key in keys if self._endpoint(key).is_healthy(now))
+        return frozenset(key for key in keys if self._endpoint(key).healthy_until > now)
+
+    def failures_cleared(self, keys: Iterable[Key], now: int) -> None:
+        """A success was committed at endpoints that were not known to be healthy, which cleared their failures."""
+        for key in keys:
+            self._endpoint(key).failures_cleared(now)

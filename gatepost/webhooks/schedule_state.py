@@ -57,16 +57,13 @@ class EndpointState:
         idle = not self.in_flight and self.window == 1 and self.inactive_until <= now
         return idle and self.rate_limit is None
 
-    def is_healthy(self, now: int) -> bool:
-        """Whether the endpoint is known to have no failures on record. If it is not, a success now makes it known.
+    def failures_cleared(self, now: int) -> None:
+        """A commit cleared the failures on record, so the endpoint is known to have none.
 
-        After a recent failure it does not, because that failure may be settled together with this success, or later.
+        After a recent failure it is not, because that failure may have been settled in the same commit, or later.
         """
-        if self.healthy_until > now:
-            return True
         if now - self.failed_at >= _HEALTHY_FOR:
             self.healthy_until = now + _HEALTHY_FOR
-        return False
 
     def allowed_at(self, now: int) -> int:
         """When the rate limit allows the next attempt, if it allows none now."""

@@ -19,10 +19,11 @@ from gatepost.egress.sender import Sender
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks import by_node, health_rows, queue_rows, recover, settle, worker_chores
+from gatepost.webhooks import by_node, health_rows, queue_rows, settle, worker_chores
 from gatepost.webhooks import claim as claiming
 from gatepost.webhooks.attempts import Attempts, delivery_id
 from gatepost.webhooks.claim import Claimed
+from gatepost.webhooks.open_claims import OpenClaims
 from gatepost.webhooks.peers import BEAT_EVERY, Peers
 from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import SLOTS, Schedule, Turn
@@ -65,8 +66,7 @@ class Worker:
             proxy=proxy, ca=ca, traces=traces,
         )  # fmt: skip
         self._cycles = 0  # that are running
-        self._open: dict[Key, int] = {}  # known open attempts of this worker: delivery and number
-        self._claims_unknown = False  # a claim may have been committed although the store reported a failure
+        self._open_claims = OpenClaims(store, self._id)
         self._loop = asyncio.get_running_loop()
         self.chores = Chores()
 
@@ -76,7 +76,10 @@ class Worker:
     # --- running
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until `stopping` is set. Then finish the attempts in flight, or record them as interrupted."""
+        """Run until `stopping` is set. Then finish the attempts in flight, or record them as interrupted.
+
+        Raises an error if the deliveries or the chores end before that, because of a defect.
+        """
         await _until_available("first heartbeat", self._beat)
         listener = self._store.listen(self._wake_from_thread)
 
@@ -88,12 +91,14 @@ class Worker:
         for name, every, chore in (*own, *worker_chores.listed(self._store)):
             self.chores.start(Chore(name, every, chore, share=_SHARE))
         chores = asyncio.create_task(self.chores.run())
-        delivering = asyncio.gather(*[self._deliver(finished) for finished in self._attempts.finished])
+        delivering = [asyncio.create_task(self._deliver(finished)) for finished in self._attempts.finished]
         try:
-            await stopping.wait()
+            await _wait_until_stopping(stopping, [chores, *delivering])
             chores.cancel()
-            await self._drain(delivering)
+            await self._drain(asyncio.gather(*delivering))
         finally:
+            for task in (chores, *delivering):
+                task.cancel()
             listener.close()
             self._attempts.close()
 
@@ -120,13 +125,14 @@ class Worker:
         """
         while not (self._attempts.draining and not finished and not self._attempts.in_flight and not self._cycles):
             now = self._now()
-            if self._claims_unknown and not self._cycles:
+            searching = self._open_claims.search_due
+            if searching and not self._cycles:
                 await self._as_cycle(_until_available("unknown claims", self._release_unknown_claims))
                 continue
             short = self._loop.time() < self._attempts.short_until
-            claims = not (self._attempts.draining or self._claims_unknown or short)
+            claims = not (self._attempts.draining or searching or short)
             turns = by_node.turns(self._store.shards, self._schedule, now) if claims else []
-            attempts = [] if self._claims_unknown else by_node.take(self._store.shards, finished, SETTLED_AT_ONCE)
+            attempts = [] if searching else by_node.take(self._store.shards, finished, SETTLED_AT_ONCE)
             if not turns and not attempts:
                 await self._wait(now)
                 continue
@@ -136,20 +142,17 @@ class Worker:
             await asyncio.gather(*others)
 
     async def _run_cycle(self, finished: list[FinishedAttempt], task: by_node.Task, now: int) -> None:
-        """Run one cycle. What it cannot settle is put back, and what fails for itself does not stop the others."""
+        """Run one cycle. What it cannot settle is put back."""
         attempts, turns = task
         try:
-            await self._as_cycle(self._cycle(attempts, turns))
+            await self._as_cycle(self._cycle_or_each(attempts, turns))
         except Unavailable as error:
             log.warning("deliveries wait for the store", error=str(error))
             finished[:0] = attempts
             self._schedule.not_claimed(turns, now)
-            self._claims_unknown = self._claims_unknown or bool(turns)
+            if turns:
+                self._open_claims.commit_failed()
             await asyncio.sleep(_RETRY_STORE)
-        except Exception:  # noqa: BLE001 (a defect in one attempt must not stop the others)
-            log.exception("a batch of deliveries could not be settled")
-            await self._settle_one_by_one(attempts)
-            await self._claim_one_by_one(turns)
 
     async def _as_cycle(self, work: Awaitable[None]) -> None:
         """Count the cycle while it runs: unknown claims can be found only while none runs."""
@@ -158,7 +161,7 @@ class Worker:
             await work
         finally:
             self._cycles -= 1
-            if self._claims_unknown or self._attempts.draining:
+            if self._open_claims.search_due or self._attempts.draining:
                 self._attempts.changed.set()
 
     async def _wait(self, now: int) -> None:
@@ -171,35 +174,36 @@ class Worker:
                 await self._attempts.changed.wait()
         self._attempts.changed.clear()
 
+    async def _cycle_or_each(self, attempts: list[FinishedAttempt], turns: list[Turn]) -> None:
+        """Settle and claim in one commit. If that fails, do it separately: a defect in one must not stop the others."""
+        try:
+            await self._cycle(attempts, turns)
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 (the same)
+            log.exception("a batch of deliveries could not be settled")
+            await self._settle_one_by_one(attempts)
+            await self._claim_one_by_one(turns)
+
     async def _cycle(self, attempts: list[FinishedAttempt], turns: list[Turn]) -> None:
         self._attempts.write_log()
+        began = self._now()
         succeeded = {attempt.result.claim.endpoint_key for attempt in attempts if attempt.succeeded}
-        batch = settle.batch(attempts, self._schedule.healthy(succeeded, self._now()))
+        batch = settle.batch(attempts, self._schedule.healthy(succeeded, began))
 
         def unit(tx: Tx) -> Cycle:
             settled = settle.settle(tx, batch) if attempts else Settled([], [], {})
             return Cycle(settled, claiming.claim(tx, self._id, turns) if turns else Claimed([]))
 
         settled, claimed = await self._store.run(unit)
-        for attempt in attempts:
-            claim = attempt.result.claim
-            if self._open.get(claim.key) == claim.number:
-                del self._open[claim.key]
+        self._open_claims.remove(attempt.result.claim for attempt in attempts)
+        self._schedule.failures_cleared(succeeded - batch.healthy, began)
         now = self._now()
         self._after_settling(settled, now)
         self._after_claiming(claimed, turns, now)
 
     async def _release_unknown_claims(self) -> None:
-        """Release the open attempts that this worker does not know, and so never sent. No cycle may be running."""
-        open_ = await self._store.read(lambda tx: queue_rows.open_attempts(tx, self._id, 2 * SLOTS))
-        unknown = [queued.key for queued in open_ if self._open.get(queued.key) != queued.number]
-        for start in range(0, len(unknown), SETTLED_AT_ONCE):
-            keys = unknown[start : start + SETTLED_AT_ONCE]
-            await self._store.run(partial(recover.release, worker=self._id, keys=keys))
-        self._claims_unknown = False
-        if unknown:
-            attempt_counter("not_sent", "").inc(len(unknown))
-            log.warning("released claims whose commit was reported as failed", deliveries=len(unknown))
+        if await self._open_claims.release_unknown():
             await self._poll()
 
     async def _settle_one_by_one(self, attempts: list[FinishedAttempt]) -> None:
@@ -219,7 +223,7 @@ class Worker:
                 await self._cycle([], [turn])
             except Unavailable:
                 self._schedule.not_claimed([turn], self._now())
-                self._claims_unknown = True
+                self._open_claims.commit_failed()
             except Exception:  # noqa: BLE001 (the same)
                 log.exception("deliveries of an endpoint could not be claimed", endpoint=turn.lane.endpoint.hex())
                 self._schedule.endpoint_inactive(turn, self._now(), failed=True)
@@ -249,8 +253,7 @@ class Worker:
             next_due = lane.next_due if self._peers.owns(key) else None
             self._schedule.claimed(turn, len(lane.claims), position, next_due, now, lane.not_before)
         claims = claimed.claims
-        for claim in claims:
-            self._open[claim.key] = claim.number
+        self._open_claims.add(claims)
         for claim in claims:
             self._attempts.send(claim)
         if claimed.interrupted:
@@ -291,6 +294,19 @@ class Worker:
         if await self._peers.beat():
             self._schedule.reset()
             await self._poll()
+
+
+async def _wait_until_stopping(stopping: asyncio.Event, work: list[asyncio.Task[None]]) -> None:
+    """Wait for `stopping`. Raises an error if any of the work ends before that, which only a defect can cause."""
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait([stop, *work], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+    for task in work:
+        if task.done():
+            log.error("the worker ends because of a defect", exc_info=task.exception())
+            raise RuntimeError("the work of the worker ended before it was stopped") from task.exception()
 
 
 async def _until_available(what: str, work: Callable[[], Awaitable[None]]) -> None:

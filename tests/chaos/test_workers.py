@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,16 @@ from gatepost.ledger.operations import Call, operator
 from gatepost.oauth import account_admin
 from gatepost.run import app
 from gatepost.run.app import Runtime
+from gatepost.run.child import Configuration
 from gatepost.settings import Settings, load
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import claim as claiming
-from gatepost.webhooks import define_endpoint, define_subscription, publish
+from gatepost.webhooks import define_endpoint, define_subscription, health_rows, publish, queue_rows, recover
+from gatepost.webhooks import settle as settling
 from gatepost.webhooks.claim import Claimed
-from gatepost.webhooks.deliveries import ENDS
+from gatepost.webhooks.deliveries import ENDS, Queued
 from gatepost.webhooks.schedule import Turn
+from gatepost.webhooks.settle import SettleBatch, Settled
 from gatepost.webhooks.worker import Cycle, Worker
 from tests import postgres, service
 from tests.chaos import forked_workers
@@ -243,6 +246,164 @@ def test_the_stores_answers_are_lost(settings: Settings) -> None:
         assert post.check(found.requests) == 0
         given_back = post.select("SELECT count(*) FROM attempts WHERE outcome = 'not_sent'")[0][0]
         assert given_back == sum(lost) > 0
+
+
+def is_cycle(unit: Any) -> bool:
+    """Whether it is the unit with which a worker settles and claims."""
+    return getattr(unit, "__qualname__", "") == "Worker._cycle.<locals>.unit"
+
+
+def test_a_claim_that_is_committed_after_it_was_reported_as_failed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed when the worker has just searched for it, and has found nothing. The worker searches again."""
+    searches: list[bytes] = []
+    held: list[Any] = []
+    late: list[int] = []
+    open_attempts = queue_rows.open_attempts
+
+    def counted(tx: Tx, worker: bytes, limit: int) -> list[Queued]:
+        searches.append(worker)
+        return open_attempts(tx, worker, limit)
+
+    monkeypatch.setattr(queue_rows, "open_attempts", counted)
+
+    async def work(post: Post) -> None:
+        store = post.opened.store
+        run, read = store.run, store.read
+
+        async def run_late(unit: Any, **how: Any) -> Any:
+            if is_cycle(unit) and not held and not late:
+                held.append(unit)
+                raise Unavailable("the store did not answer in time")
+            return await run(unit, **how)
+
+        async def commit_after_search(unit: Any, **how: Any) -> Any:
+            before = len(searches)
+            result = await read(unit, **how)
+            if len(searches) > before and held:
+                late.append(len((await run(held.pop())).claimed.claims))
+            return result
+
+        monkeypatch.setattr(store, "run", run_late)
+        monkeypatch.setattr(store, "read", commit_after_search)
+        stopping = asyncio.Event()
+        working = asyncio.create_task(Worker(store, post.opened.service, "here").run(stopping))
+        await asyncio.to_thread(post.publish, 1)
+        await asyncio.to_thread(post.wait_for_the_end)
+        stopping.set()
+        await working
+
+    with posting(settings) as (post, found):
+        asyncio.run(work(post))
+        assert post.check(found.requests) == 0
+        outcomes = dict(post.select("SELECT outcome, count(*) FROM attempts GROUP BY outcome"))
+        assert outcomes == {"not_sent": sum(late), "succeeded": 2}
+        assert sum(late) > 0
+
+
+def test_a_claim_that_another_loop_of_the_worker_is_about_to_send(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed, but that loop does not know yet. It must not be recorded as not sent by the other one."""
+    cycles = 0
+
+    async def work(post: Post, url: str) -> None:
+        store, claimed, failed, released = post.opened.store, asyncio.Event(), asyncio.Event(), asyncio.Event()
+        run = store.run
+
+        async def faulty(unit: Any, **how: Any) -> Any:
+            nonlocal cycles
+            cycles += is_cycle(unit)
+            if is_cycle(unit) and cycles == 1:
+                raise ValueError("a defect: the first loop goes on with one endpoint at a time")
+            if is_cycle(unit) and claimed.is_set() and not failed.is_set():
+                failed.set()
+                raise Unavailable("the answer was lost: the second loop searches for its claims")
+            done = await run(unit, **how)
+            if is_cycle(unit) and done.claimed.claims and not claimed.is_set():
+                claimed.set()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(released.wait(), 2)
+            if getattr(unit, "func", None) is recover.release:
+                released.set()
+            return done
+
+        monkeypatch.setattr(store, "run", faulty)
+        stopping = asyncio.Event()
+        working = asyncio.create_task(Worker(store, post.opened.service, "here").run(stopping))
+        await asyncio.to_thread(post.publish, 1)
+        await claimed.wait()
+        await asyncio.to_thread(post.add_endpoint, f"{url}/c")
+        await asyncio.to_thread(post.publish, 1)
+        await failed.wait()
+        await asyncio.to_thread(post.wait_for_the_end)
+        stopping.set()
+        await working
+
+    with posting(settings) as (post, found):
+        asyncio.run(work(post, found.url))
+        sent = post.select("SELECT count(*) FROM attempts WHERE outcome <> 'not_sent'")
+        assert sent == [(len(found.requests),)] == [(5,)]
+
+
+def test_a_success_that_is_settled_alone_clears_the_failures(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_batch, batches = settling.settle, list[SettleBatch]()
+
+    def fail_first_batch(tx: Tx, batch: SettleBatch) -> Settled:
+        batches.append(batch)
+        if batch is batches[0]:
+            raise ValueError("a defect")
+        return settle_batch(tx, batch)
+
+    monkeypatch.setattr(settling, "settle", fail_first_batch)
+
+    async def work(post: Post) -> None:
+        stopping = asyncio.Event()
+        working = asyncio.create_task(Worker(post.opened.store, post.opened.service, "here").run(stopping))
+        await asyncio.to_thread(post.publish, 1)
+        await asyncio.to_thread(post.wait_for_the_end)
+        stopping.set()
+        await working
+
+    with posting(settings) as (post, _):
+        for account, endpoint in post.select("SELECT account, id FROM endpoints"):
+            post.opened.store.run_now(
+                lambda tx, key=(account, endpoint): health_rows.add_failures(tx, key, 1, tx.now, 0)  # type: ignore[misc]
+            )
+        asyncio.run(work(post))
+        assert post.select("SELECT count(*) FROM health WHERE failures > 0") == [(0,)]
+
+
+# Statements that plant a defect in a delivery process, and the log line with which the process ends.
+DEFECTS = {
+    "from gatepost.webhooks.schedule import Schedule; Schedule.turns = None": "the worker ends because of a defect",
+    "from gatepost.egress.curl_loop import CurlLoop; CurlLoop._run_libcurl = None": (
+        "requests can no longer be sent: the process ends"
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_process_that_cannot_deliver_any_more_ends(settings: Settings, defect: str, tmp_path: Path) -> None:
+    """The supervisor starts another. A process that only looks alive would not be replaced."""
+    program = f"{defect}; from gatepost.run import child, delivery_process; child.main(delivery_process.serve)"
+    log = tmp_path / "log"
+    with posting(settings) as (post, _), log.open("w") as stderr:
+        post.publish(1)
+        command = [sys.executable, "-c", program]
+        with (
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr) as process,
+            ExitStack() as stack,
+        ):
+            stack.callback(process.kill)
+            assert process.stdin is not None
+            process.stdin.write(msgspec.json.encode(Configuration(settings, "here")) + b"\n")
+            process.stdin.flush()  # and stays open: its end would stop the process
+            assert process.wait(LIMIT) == 1
+    assert f'"event": "{DEFECTS[defect]}"' in log.read_text()
 
 
 def test_a_claim_that_is_committed_while_the_worker_stops(settings: Settings) -> None:

@@ -490,7 +490,7 @@ def test_a_subscription_is_of_an_endpoint_of_its_account(post: Post, endpoint: E
 def test_what_was_claimed_unheard_is_given_back_as_not_sent(post: Post, endpoint: Endpoint) -> None:
     [delivery] = post.deliver()
     [claim] = post.claim()
-    assert post.store.run_now(lambda tx: recover.release(tx, WORKER, [claim.queued[:2]])) == 1
+    assert post.store.run_now(lambda tx: recover.release(tx, WORKER, {claim.key: claim.number})) == 1
     assert post.outcomes(delivery) == ["not_sent"]
     waiting = post.waiting(delivery)
     assert (waiting.worker, waiting.due, waiting.because, waiting.used) == (None, post.now, "released", 0)
@@ -499,11 +499,24 @@ def test_what_was_claimed_unheard_is_given_back_as_not_sent(post: Post, endpoint
     assert (again.number, again.endpoint.id) == (2, endpoint.id)
 
 
+def test_a_later_attempt_of_the_same_worker_is_not_given_back(post: Post, endpoint: Endpoint) -> None:
+    """It may have been sent since the earlier one was found."""
+    [delivery] = post.deliver()
+    [claim] = post.claim()
+    assert post.store.run_now(lambda tx: recover.release(tx, WORKER, {claim.key: claim.number})) == 1
+    [later] = post.claim()
+    assert later.endpoint.id == endpoint.id
+    assert post.store.run_now(lambda tx: recover.release(tx, WORKER, {claim.key: claim.number})) == 0
+    assert post.outcomes(delivery) == ["not_sent"]
+    assert post.waiting(delivery).number == later.number
+    assert post.waiting(delivery).worker == WORKER
+
+
 def test_what_another_has_is_not_given_back(post: Post, endpoint: Endpoint) -> None:
     [delivery] = post.deliver()
     [claim] = post.claim()
     assert claim.endpoint.id == endpoint.id
-    assert post.store.run_now(lambda tx: recover.release(tx, OTHER_WORKER, [claim.queued[:2]])) == 0
+    assert post.store.run_now(lambda tx: recover.release(tx, OTHER_WORKER, {claim.key: claim.number})) == 0
     assert post.outcomes(delivery) == []
     assert post.waiting(delivery).worker == WORKER
 

@@ -62,8 +62,8 @@ MUTATIONS = [
     Mutation(
         "claims whose answer was lost are forgotten",
         "webhooks/worker.py",
-        "self._claims_unknown = self._claims_unknown or bool(turns)",
-        "pass",
+        "            if turns:\n                self._open_claims.commit_failed()\n",
+        "",
         seed=2,
     ),
     Mutation(

@@ -572,6 +572,7 @@ class TestWell:
     def test_it_is_believed_for_ten_seconds(self) -> None:
         schedule = Schedule()
         assert schedule.healthy([key()], NOW) == frozenset()
+        schedule.failures_cleared([key()], NOW)
         assert schedule.healthy([key(), key(1)], NOW + 9999) == {key()}
         assert schedule.healthy([key()], NOW + 10_000) == frozenset()
 
@@ -580,14 +581,21 @@ class TestWell:
         schedule = Schedule()
         wait_for(schedule, key())
         claim(schedule, schedule.turns(NOW)[0])
-        schedule.healthy([key()], NOW)
+        schedule.failures_cleared([key()], NOW)
         end(schedule, key(), succeeded=False)
         for now in (NOW, NOW + 1, NOW + 9999, NOW + 10_000):
             assert schedule.healthy([key()], now) == frozenset()
+            schedule.failures_cleared([key()], now)
         assert schedule.healthy([key()], NOW + 10_001) == {key()}
+
+    def test_not_before_a_commit(self) -> None:
+        """The commit of the first success may fail. Then the next success has to clear the failures."""
+        schedule = Schedule()
+        assert schedule.healthy([key()], NOW) == frozenset()
+        assert schedule.healthy([key()], NOW + 1) == frozenset()
 
     def test_until_a_commit_fails(self) -> None:
         schedule = Schedule()
-        schedule.healthy([key()], NOW)
+        schedule.failures_cleared([key()], NOW)
         schedule.not_claimed([], NOW)
         assert schedule.healthy([key()], NOW) == frozenset()
