@@ -6,19 +6,19 @@ SELECT id, type, keep_days, matched FROM entries
 -- name: entry_keeps_given
 /*given: account bytea, id bytea */
 SELECT e.id, e.keep_days FROM given JOIN entries e ON e.account = given.account AND e.id = given.id
-  /*postgres: AND e.id = ANY(:id) */
+  /*in days: e.id */
 -- name: entries_given
 /*given: account bytea, id bytea */
 SELECT e.account, e.id, e.type, e.at, e.actor, e.subject, e.data, e.data_hash, e.matched, e.keep_days, e.request, e.source
-  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*postgres: AND e.id = ANY(:id) */
+  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*in days: e.id */
 -- name: events_given
 /*given: account bytea, id bytea */
 SELECT e.account, e.id, e.type, e.at, e.data
-  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*postgres: AND e.id = ANY(:id) */
+  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*in days: e.id */
 -- name: entry_sizes_given
 /*given: account bytea, id bytea */
 SELECT e.account, e.id, e.at, octet_length(e.data)
-  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*postgres: AND e.id = ANY(:id) */
+  FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*in days: e.id */
 -- name: entry
 SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
   FROM entries WHERE account = :account AND id = :id
@@ -53,12 +53,12 @@ DELETE FROM unsealed /*postgres: USING given */ WHERE /*sqlite: (account, id) IN
 -- name: delete_entries
 /*given: account bytea, id bytea */
 DELETE FROM entries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
-  /*postgres: entries.account = given.account AND entries.id = given.id AND entries.id = ANY(:id) */
+  /*postgres: entries.account = given.account AND entries.id = given.id */ /*in days: entries.id */
 -- name: partitioned_given
 /*given: account bytea, id bytea */
 /*sqlite: SELECT id FROM given WHERE false */
-/*postgres: SELECT e.id FROM given JOIN entries e ON e.account = given.account AND e.id = given.id AND e.id = ANY(:id)
-  WHERE NOT EXISTS (SELECT 1 FROM entries_pruned_by_row r WHERE r.account = e.account AND r.id = e.id) */
+/*postgres: SELECT e.id FROM given JOIN entries e ON e.account = given.account AND e.id = given.id */
+  /*in days: e.id */ /*postgres: WHERE NOT EXISTS (SELECT 1 FROM entries_pruned_by_row r WHERE r.account = e.account AND r.id = e.id) */
 -- name: unfinished_given
 /*given: account bytea, event bytea */
 SELECT event FROM (SELECT event, (SELECT 1 FROM deliveries d /*sqlite: INDEXED BY deliveries_by_event */

@@ -207,9 +207,12 @@ def possible_keys(
 
 
 def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
-    """An array for each column."""
+    """An array for each column, and the bounds of the ids if the statement uses them."""
     columns = zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)
-    return {prefix + name: list(column) for name, column in columns}
+    parameters: dict[str, Any] = {prefix + name: list(column) for name, column in columns}
+    if "%(lowest_id)" in text:
+        parameters |= sql_loader.bounds(parameters["id"])
+    return parameters
 
 
 @cache

@@ -5,16 +5,18 @@ replaced with a constant of the Python module beside the file.
 
 On Citus, a statement has the text of PostgreSQL, unless another one follows under `-- name: NAME (citus)`.
 `/*reachable: account */` marks a statement about all accounts: if a database node is down, it is about the others.
+`/*in days: id */` marks the key of a partitioned table in a statement about given ids: see `bounds`.
 """
 
 import hashlib
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 
 Dialect = Literal["sqlite", "postgres"]
@@ -25,6 +27,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _NAMED = re.compile(r"^-- name: (\w+)(?: \((citus)\))?$", re.MULTILINE)
 _ONLY_FOR = re.compile(r"/\*(sqlite|postgres):\s(.*?)\s\*/", re.DOTALL)
 _REACHABLE = re.compile(r"/\*reachable: (.*?) \*/")
+_IN_DAYS = re.compile(r"/\*in days: (.*?) \*/")
 _CONSTANT = re.compile(r"/\*python: (\w+) \*/")
 _GIVEN = re.compile(r"/\*given: (.*?) \*/")
 _EACH = re.compile(r"/\*each: (.*?) \*/\s*")
@@ -36,6 +39,7 @@ _INSERT_GIVEN = re.compile(
 )
 _KIND = re.compile(r"%\((\w+)\)b::(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_DAY = 86_400_000  # ms
 
 
 class Migration(NamedTuple):
@@ -135,6 +139,18 @@ def _for_each(listed: str, text: str) -> str:
     return f"{_given(listed, numbered=True)} SELECT given.nth, found.* FROM given CROSS JOIN LATERAL ({inner}) found"
 
 
+def bounds(raw_ids: Sequence[bytes]) -> dict[str, bytes]:
+    """The bounds of the days in which the ids were made, from which PostgreSQL finds their partitions.
+
+    The lowest and the highest id would be worse bounds: if the statistics are older than the ids, PostgreSQL expects
+    few rows between them, and reads all of these instead of looking up each id. It would do the same, or look up each
+    id once for every value of another column, with all ids in a condition such as `id = ANY(:id)`.
+    """
+    first, last = (int.from_bytes(raw_id[:6], "big") // _DAY for raw_id in (min(raw_ids), max(raw_ids)))
+    last_instant = ids.lowest_at((last + 1) * _DAY - 1)[:6]
+    return {"lowest_id": ids.lowest_at(first * _DAY), "highest_id": last_instant + b"\xff" * 10}
+
+
 @cache
 def given_columns(statement: str) -> list[str]:
     """The columns of the table `given`, from the text of the statement."""
@@ -216,4 +232,6 @@ def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
 def _for(form: Form, text: str) -> str:
     dialect = "sqlite" if form == "sqlite" else "postgres"
     reachable = r"AND (:reachable::bytea[] IS NULL OR \1 = ANY (:reachable::bytea[]))" if form == "citus" else ""
-    return _REACHABLE.sub(reachable, _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text))
+    in_days = r"AND \1 >= :lowest_id AND \1 <= :highest_id" if form == "postgres" else ""
+    text = _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text)
+    return _IN_DAYS.sub(in_days, _REACHABLE.sub(reachable, text))

@@ -27,7 +27,7 @@ UPDATE deliveries SET status = given.status, ended_at = given.ended_at, ended_re
     bad_status = CASE WHEN given.status IN ('failed', 'cancelled') THEN given.status END,
     bad_code = CASE WHEN given.last_code >= 300 THEN given.last_code END
   FROM given WHERE deliveries.account = given.account AND deliveries.id = given.id
-    /*postgres: AND deliveries.id = ANY(:id) */ AND /*python: MAY_MOVE */
+    /*in days: deliveries.id */ AND /*python: MAY_MOVE */
 -- name: write_attempts
 /*given: account bytea, delivery bytea, number integer, outcome text, document text */
 INSERT INTO attempts (account, delivery, number, outcome, document)
@@ -41,11 +41,11 @@ SELECT account, id, endpoint, subscription, event, event_type, origin, status, e
 /*given: account bytea, id bytea */
 SELECT d.account, d.id, d.endpoint, d.subscription, d.event, d.event_type, d.origin, d.status, d.ended_at,
     d.ended_reason, d.last_code, d.last_failure, d.keep_days
-  FROM given JOIN deliveries d ON d.account = given.account AND d.id = given.id /*postgres: AND d.id = ANY(:id) */
+  FROM given JOIN deliveries d ON d.account = given.account AND d.id = given.id /*in days: d.id */
 -- name: attempts_given
 /*given: account bytea, id bytea */
 SELECT a.account, a.delivery, a.number, a.outcome, a.document
-  FROM given JOIN attempts a ON a.account = given.account AND a.delivery = given.id /*postgres: AND a.delivery = ANY(:id) */
+  FROM given JOIN attempts a ON a.account = given.account AND a.delivery = given.id /*in days: a.delivery */
   ORDER BY a.delivery, a.number
 -- name: deliveries_of_event
 SELECT id FROM deliveries WHERE account = :account AND event = :event AND origin = 'event' ORDER BY id LIMIT :limit
@@ -58,11 +58,11 @@ SELECT id, keep_days, status FROM /*sqlite: deliveries */ /*postgres: deliveries
 -- name: delete_deliveries
 /*given: account bytea, id bytea */
 DELETE FROM deliveries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
-  /*postgres: deliveries.account = given.account AND deliveries.id = given.id AND deliveries.id = ANY(:id) */
+  /*postgres: deliveries.account = given.account AND deliveries.id = given.id */ /*in days: deliveries.id */
 -- name: delete_attempts
 /*given: account bytea, id bytea */
 DELETE FROM attempts /*postgres: USING given */ WHERE /*sqlite: (account, delivery) IN (SELECT account, id FROM given) */
-  /*postgres: attempts.account = given.account AND attempts.delivery = given.id AND attempts.delivery = ANY(:id) */
+  /*postgres: attempts.account = given.account AND attempts.delivery = given.id */ /*in days: attempts.delivery */
 -- name: deliveries_pruned_up_to
 SELECT id FROM delivery_prunings WHERE account = :account AND keep_days = :keep_days
 -- name: put_deliveries_pruned_up_to

@@ -140,31 +140,6 @@ def test_rows_are_in_the_partition_of_their_class_and_day(
         assert page.positions == [(delivery,)]
 
 
-def test_a_statement_about_certain_rows_reads_only_their_partitions(
-    store: Store, backend: Postgres, watch: FakeClock
-) -> None:
-    for _ in range(10):
-        store.maintain_partitions()
-        watch.forward(DAY)
-    raw_id = made_at(watch.at)
-    for statement in (
-        "entries_given",
-        "events_given",
-        "entry_keeps_given",
-        "deliveries_given",
-        "attempts_given",
-        "delete_entries",
-        "delete_deliveries",
-        "delete_attempts",
-    ):
-        text = sql_loader.statements("postgres")[statement]
-        with psycopg.connect(backend.url) as database:
-            database.execute("SET plan_cache_mode = force_custom_plan")
-            plan = database.execute(("EXPLAIN " + text).encode(), {"account": [raw_id], "id": [raw_id]}).fetchall()
-        scanned = [line for (line,) in plan if "Scan" in line and "_30_" in line]
-        assert len({line.split(" on ")[1].split()[0] for line in scanned}) <= 2, plan
-
-
 def test_retention_drops_partitions(
     store: Store, backend: Postgres, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:

@@ -1,0 +1,113 @@
+"""Plans of PostgreSQL for statements about given ids: they read few partitions, and each row by its key."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from gatepost.core import clock, ids
+from gatepost.store import sql_loader
+from gatepost.store.interface import Store
+from gatepost.store.postgres_connection import PostgresServer, columns_of
+from tests.contract.backends import FakeClock, Postgres, closing_stores
+from tests.contract.schemas import Schemas
+from tests.contract.test_pruning import made_at
+
+DAY = timedelta(days=1)
+ROWS, GIVEN = 20_000, 20
+TEXTS = sql_loader.statements("postgres")
+STATEMENTS = sorted(name for name, text in TEXTS.items() if "%(lowest_id)" in text)
+STATUS = ("succeeded", 1, "delivered", 200, None)  # what `write_records` is given besides the key
+
+
+@pytest.fixture
+def backend(schemas: Schemas, watch: FakeClock) -> Iterator[Postgres]:
+    """A database whose tables a test changes."""
+    name = schemas.create()
+    found = Postgres(schemas.url(name), watch)
+    with closing_stores(found):
+        yield found
+    schemas.drop(name)
+
+
+def explain(backend: Postgres, name: str, keys: list[tuple[bytes, bytes]]) -> list[str]:
+    """The plan on a connection of the store."""
+    connection = PostgresServer(backend.url, clock.now).connect("write")
+    values = STATUS if name == "write_records" else ()
+    with connection.database as database:
+        parameters = columns_of(TEXTS[name], [(*key, *values) for key in keys])
+        return [line for (line,) in database.execute(("EXPLAIN " + TEXTS[name]).encode(), parameters)]
+
+
+def load(backend: Postgres, account: bytes, at: int, rows: int) -> list[bytes]:
+    """Add events of different milliseconds, each with a delivery to one of several endpoints and an attempt."""
+    raw_ids = [made_at(clock.from_milliseconds(at + number)) for number in range(rows)]
+    endpoints = [number.to_bytes(16, "big") for number in range(8)]
+    backend.execute(
+        "INSERT INTO entries (account, id, type, at, actor, subject, data, matched, keep_days, request, source) "
+        "SELECT ?, id, 'invoice.paid', 1, '', '', '{}', 1, 30, '', '' FROM unnest(?::bytea[]) id",
+        account, raw_ids,
+    )  # fmt: skip
+    backend.execute(
+        "INSERT INTO deliveries "
+        "(account, id, endpoint, subscription, event, event_type, origin, status, keep_days) "
+        "SELECT ?, id, endpoint, endpoint, id, 'invoice.paid', 'event', 'pending', 30 "
+        "FROM unnest(?::bytea[], ?::bytea[]) AS made (id, endpoint)",
+        account, raw_ids, (endpoints * (rows // len(endpoints) + 1))[:rows],
+    )  # fmt: skip
+    backend.execute(
+        "INSERT INTO attempts (account, delivery, number, outcome, document) "
+        "SELECT ?, id, 1, 'succeeded', '{}' FROM unnest(?::bytea[]) id",
+        account, raw_ids,
+    )  # fmt: skip
+    return raw_ids
+
+
+def test_a_statement_about_certain_rows_reads_only_their_partitions(
+    store: Store, backend: Postgres, watch: FakeClock
+) -> None:
+    for _ in range(10):
+        store.maintain_partitions()
+        watch.forward(DAY)
+    raw_id = made_at(watch.at)
+    for name in STATEMENTS:
+        plan = explain(backend, name, [(raw_id, raw_id)])
+        scanned = [line for line in plan if "Scan" in line and "_30_" in line]
+        assert len({line.split(" on ")[1].split()[0] for line in scanned}) <= 2, plan
+
+
+@pytest.mark.parametrize("statistics", ["none", "old"])
+def test_rows_of_today_are_found_by_their_key(
+    store: Store, backend: Postgres, watch: FakeClock, statistics: str
+) -> None:
+    """Whatever PostgreSQL knows of today's partitions: it examines a table only after many rows were added."""
+    store.maintain_partitions()
+    watch.forward(DAY)
+    midnight = watch.at.replace(hour=0, minute=0, second=0, microsecond=0)
+    at, today = clock.milliseconds(midnight), f"30_{watch.at:%Y%m%d}"
+    tables = {f"{table}_{today}" for table in ("entries", "deliveries", "attempts")}
+    for table in tables:
+        backend.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+    account = ids.new_raw()
+    if statistics == "old":
+        load(backend, account, at, 10)
+        backend.execute("ANALYZE entries, deliveries, attempts")
+    raw_ids = load(backend, account, at + 3_600_000, ROWS)
+    keys = [(account, raw_id) for raw_id in raw_ids[:: ROWS // GIVEN]]
+    for name in STATEMENTS:
+        plan = explain(backend, name, keys)
+        scans = [(line, after) for line, after in pairwise(plan) if "Scan" in line and today in line]
+        assert scans, plan
+        for scan, condition in scans:
+            [table] = [table for table in tables if f" on {table} " in scan]
+            assert f" using {table}_pkey on " in scan, (name, plan)
+            assert condition.strip().startswith("Index Cond: ((account = "), (name, plan)
+            assert condition.count(" = ") == 2, (name, plan)
+
+
+@pytest.mark.parametrize("raw_id", [b"\0" * 16, b"\xff" * 16, ids.new_raw()], ids=["first", "last", "now"])
+def test_an_id_is_within_its_bounds(raw_id: bytes) -> None:
+    bounds = sql_loader.bounds([raw_id])
+    assert bounds["lowest_id"] <= raw_id <= bounds["highest_id"]
+    assert sql_loader.bounds([bounds["highest_id"], raw_id, bounds["lowest_id"]]) == bounds
