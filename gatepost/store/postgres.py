@@ -228,8 +228,7 @@ class PostgresStore:
                 line.cache.clear()  # it may hold what was rolled back
                 again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
                 separately = line.mode == "append" and (again or own)
-                if not again and not own and not line.works_after(error):
-                    line.disconnect()
+                line.disconnect_after(error)
                 for work in batch:
                     work.fail(AppendOnly() if separately else error if own else unavailable(error))
                 if separately or not again:
@@ -262,7 +261,8 @@ class PostgresStore:
                 pending.add(ahead.pending)
             if not pending or not connection.write_pending(pending, unless_changed=line.cache):
                 return False
-        except Exception:  # noqa: BLE001 (the transaction that follows reports the error)
+        except Exception as error:  # noqa: BLE001 (the transaction that follows reports the error)
+            line.disconnect_after(error)
             return False
         for work in batch:
             work.result = work.precomputed.result  # type: ignore[union-attr]
@@ -401,7 +401,12 @@ class _ThreadConnection:
             with suppress(psycopg.Error, OSError):
                 connection.shut_down()
 
-    def works_after(self, error: BaseException) -> bool:
+    def disconnect_after(self, error: BaseException) -> None:
+        """Disconnect if the server or the connection failed, so that the connection is opened again."""
+        if not isinstance(error, (Again, *_RETRIED)) and not _is_own(error) and not self._works_after(error):
+            self.disconnect()
+
+    def _works_after(self, error: BaseException) -> bool:
         """Whether a database node failed, and not the coordinator, to which the connection still works."""
         shards, connection = self._store.shards, self._connection
         if shards is None or connection is None or connection.database.closed:
