@@ -35,7 +35,7 @@ FORGET_EVERY = 60.0
 ROLL_UP_EVERY = 60.0
 CHECKPOINT_EVERY = 1.0
 RECOUNT_EVERY = 2.0
-RECOUNT_ENTRIES, RECOUNT_PAGES = 2500, 25  # per run: less than a hundredth of a core
+RECOUNT_SECONDS = 0.02  # per run, to the end of a page: about a hundredth of a core
 MINUTES_KEPT = timedelta(hours=2)  # before counts by the minute become counts by the hour
 HOURS_KEPT = timedelta(days=400)
 _TALLIES = 500
@@ -210,14 +210,14 @@ class Recounting:
         self._missing = 0
 
     async def recount(self, runtime: Runtime) -> None:
-        """Check the next pages."""
-        entries = 0
-        for _ in range(RECOUNT_PAGES):
-            entries += await self._page(runtime)
-            if entries >= RECOUNT_ENTRIES or not self._accounts:
-                return
+        """Check the next pages for a limited time, and not beyond the end of a round."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + RECOUNT_SECONDS
+        await self._page(runtime)
+        while self._accounts and loop.time() < until:
+            await self._page(runtime)
 
-    async def _page(self, runtime: Runtime) -> int:
+    async def _page(self, runtime: Runtime) -> None:
         if not self._accounts:
             self._accounts = _reachable(runtime.store, await runtime.store.read(_every_account))
             self._missing, self._after = 0, LOWEST
@@ -225,7 +225,7 @@ class Recounting:
             self._accounts.pop(0)
             self._after = LOWEST
         if not self._accounts:
-            return 0
+            return
         account, after = self._accounts[0].id, self._after
         page = await runtime.store.read(lambda tx: pruning.count_missing(tx, account, after))
         RECOUNTED.inc(page.entries)
@@ -235,7 +235,6 @@ class Recounting:
             self._accounts.pop(0)
             if not self._accounts:  # every account was counted
                 UNACCOUNTED.set(self._missing)
-        return page.entries
 
 
 def _every_account(tx: Tx) -> list[Account]:

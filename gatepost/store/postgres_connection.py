@@ -211,7 +211,7 @@ def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
     columns = zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)
     parameters: dict[str, Any] = {prefix + name: list(column) for name, column in columns}
     if "%(lowest_id)" in text:
-        parameters |= sql_loader.bounds(parameters["id"])
+        parameters |= sql_loader.bounds(parameters.get("id") or parameters["since"] + parameters["until"])
     return parameters
 
 

@@ -1,8 +1,9 @@
 -- name: count_deliveries_given
 /*given: account bytea, event bytea, since bytea, until bytea */
-SELECT event, (SELECT count(*) FROM deliveries d /*sqlite: INDEXED BY deliveries_by_event */
-    WHERE d.account = given.account AND d.event = given.event AND d.id >= given.since AND d.id < given.until
-      AND d.origin = 'event') FROM given
+SELECT event, (SELECT count(*) FROM (SELECT d.origin FROM deliveries d /*sqlite: INDEXED BY deliveries_by_event */
+    WHERE d.account = given.account AND (d.event, d.id) >= (given.event, given.since)
+      AND (d.event, d.id) < (given.event, given.until) /*in days: d.id */ ORDER BY d.event, d.id) AS found
+  WHERE origin = 'event') FROM given
 -- name: delivered_given
 /*given: account bytea, event bytea, since bytea, until bytea */
 SELECT d.event, d.subscription FROM given JOIN deliveries d /*sqlite: INDEXED BY deliveries_by_event */

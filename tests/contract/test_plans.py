@@ -9,6 +9,7 @@ import pytest
 from gatepost.core import clock, ids
 from gatepost.store import sql_loader
 from gatepost.store.interface import Store
+from gatepost.store.pending import Row
 from gatepost.store.postgres_connection import PostgresServer, columns_of
 from tests.contract.backends import FakeClock, Postgres, closing_stores
 from tests.contract.schemas import Schemas
@@ -17,7 +18,7 @@ from tests.contract.test_pruning import made_at
 DAY = timedelta(days=1)
 ROWS, GIVEN = 20_000, 20
 TEXTS = sql_loader.statements("postgres")
-STATEMENTS = sorted(name for name, text in TEXTS.items() if "%(lowest_id)" in text)
+STATEMENTS = sorted(name for name, text in TEXTS.items() if "%(lowest_id)" in text and "%(id)" in text)
 STATUS = ("succeeded", 1, "delivered", 200, None)  # what `write_records` is given besides the key
 
 
@@ -31,13 +32,16 @@ def backend(schemas: Schemas, watch: FakeClock) -> Iterator[Postgres]:
     schemas.drop(name)
 
 
-def explain(backend: Postgres, name: str, keys: list[tuple[bytes, bytes]]) -> list[str]:
+def explain(backend: Postgres, name: str, rows: list[Row], mode: str = "write") -> list[str]:
     """The plan on a connection of the store."""
-    connection = PostgresServer(backend.url, clock.now).connect("write")
-    values = STATUS if name == "write_records" else ()
+    connection = PostgresServer(backend.url, clock.now).connect(mode)
     with connection.database as database:
-        parameters = columns_of(TEXTS[name], [(*key, *values) for key in keys])
+        parameters = columns_of(TEXTS[name], rows)
         return [line for (line,) in database.execute(("EXPLAIN " + TEXTS[name]).encode(), parameters)]
+
+
+def given(name: str, *keys: Row) -> list[Row]:
+    return [(*key, *(STATUS if name == "write_records" else ())) for key in keys]
 
 
 def load(backend: Postgres, account: bytes, at: int, rows: int) -> list[bytes]:
@@ -72,38 +76,48 @@ def test_a_statement_about_certain_rows_reads_only_their_partitions(
         watch.forward(DAY)
     raw_id = made_at(watch.at)
     for name in STATEMENTS:
-        plan = explain(backend, name, [(raw_id, raw_id)])
+        plan = explain(backend, name, given(name, (raw_id, raw_id)))
         scanned = [line for line in plan if "Scan" in line and "_30_" in line]
         assert len({line.split(" on ")[1].split()[0] for line in scanned}) <= 2, plan
 
 
-@pytest.mark.parametrize("statistics", ["none", "old"])
-def test_rows_of_today_are_found_by_their_key(
-    store: Store, backend: Postgres, watch: FakeClock, statistics: str
-) -> None:
-    """Whatever PostgreSQL knows of today's partitions: it examines a table only after many rows were added."""
+@pytest.fixture(params=["none", "old"])
+def keys(request: pytest.FixtureRequest, store: Store, backend: Postgres, watch: FakeClock) -> list[Row]:
+    """Keys of some events and deliveries of today, of which PostgreSQL has no statistics, or old ones."""
     store.maintain_partitions()
     watch.forward(DAY)
-    midnight = watch.at.replace(hour=0, minute=0, second=0, microsecond=0)
-    at, today = clock.milliseconds(midnight), f"30_{watch.at:%Y%m%d}"
-    tables = {f"{table}_{today}" for table in ("entries", "deliveries", "attempts")}
-    for table in tables:
-        backend.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+    for table in ("entries", "deliveries", "attempts"):
+        backend.execute(f"ALTER TABLE {table}_30_{watch.at:%Y%m%d} SET (autovacuum_enabled = off)")
     account = ids.new_raw()
-    if statistics == "old":
+    at = clock.milliseconds(watch.at.replace(hour=0, minute=0, second=0, microsecond=0))
+    if request.param == "old":
         load(backend, account, at, 10)
         backend.execute("ANALYZE entries, deliveries, attempts")
-    raw_ids = load(backend, account, at + 3_600_000, ROWS)
-    keys = [(account, raw_id) for raw_id in raw_ids[:: ROWS // GIVEN]]
+    return [(account, raw_id) for raw_id in load(backend, account, at + 3_600_000, ROWS)[:: ROWS // GIVEN]]
+
+
+def scans(plan: list[str], watch: FakeClock) -> list[tuple[str, str]]:
+    """The scans of today's partitions, each with the line that follows."""
+    pairs = [(line, after) for line, after in pairwise(plan) if "Scan" in line and f"_30_{watch.at:%Y%m%d} " in line]
+    assert pairs, plan
+    return pairs
+
+
+def test_rows_of_today_are_found_by_their_key(backend: Postgres, watch: FakeClock, keys: list[Row]) -> None:
     for name in STATEMENTS:
-        plan = explain(backend, name, keys)
-        scans = [(line, after) for line, after in pairwise(plan) if "Scan" in line and today in line]
-        assert scans, plan
-        for scan, condition in scans:
-            [table] = [table for table in tables if f" on {table} " in scan]
-            assert f" using {table}_pkey on " in scan, (name, plan)
+        plan = explain(backend, name, given(name, *keys))
+        for scan, condition in scans(plan, watch):
+            assert f"_{watch.at:%Y%m%d}_pkey on " in scan, (name, plan)
             assert condition.strip().startswith("Index Cond: ((account = "), (name, plan)
             assert condition.count(" = ") == 2, (name, plan)
+
+
+def test_deliveries_of_today_are_counted_by_their_event(backend: Postgres, watch: FakeClock, keys: list[Row]) -> None:
+    since, until = (ids.lowest_at(clock.milliseconds(watch.at + days)) for days in (-DAY, DAY))
+    plan = explain(backend, "count_deliveries_given", [(*key, since, until) for key in keys], "read")
+    for scan, condition in scans(plan, watch):
+        assert f"_{watch.at:%Y%m%d}_account_event_id_idx on " in scan, plan
+        assert "ROW(event, id) >= ROW(" in condition, plan
 
 
 @pytest.mark.parametrize("raw_id", [b"\0" * 16, b"\xff" * 16, ids.new_raw()], ids=["first", "last", "now"])

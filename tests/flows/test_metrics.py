@@ -354,7 +354,7 @@ def test_a_delivery_that_is_gone_is_missed(busy: Service, account_name: str) -> 
 def test_it_is_not_known_before_a_whole_round(still: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[float] = []
     monkeypatch.setattr(chores, "UNACCOUNTED", type("Told", (), {"set": lambda _self, value: reported.append(value)})())
-    monkeypatch.setattr(chores, "RECOUNT_PAGES", 1)
+    monkeypatch.setattr(chores, "RECOUNT_SECONDS", 0.0)  # one page in each run
     recounting = chores.Recounting()
     accounts = len(still.opened.store.read_now(chores._every_account))
     assert accounts > 1
