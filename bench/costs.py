@@ -25,7 +25,7 @@ from bench.deliver import receiving, wait_settled
 from bench.load import Target
 from bench.people import People
 from gatepost.core import ids
-from gatepost.ledger import entries, sealing
+from gatepost.ledger import entries
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import append_entry
 from gatepost.run import chores
@@ -165,12 +165,11 @@ def message_sizes(gatepost: Service, token: str, target: Target) -> None:
 
 def seals(costs: Costs, gatepost: Service, count: int) -> None:
     """Publish one event in each of many accounts, and seal these ledgers with the chore of a supervisor."""
-    store, service = gatepost.opened.store, gatepost.opened.service
+    store = gatepost.opened.store
     gatepost.process.send_signal(signal.SIGSTOP)  # so that its supervisor does not seal them
     try:
         names = [gatepost.account(f"many-{number}")[0] for number in range(count)]
-        while store.run_now(lambda tx: sum(sealing.seal_batch(tx, service.keys.seal, name) for name in names)):
-            pass
+        asyncio.run(chores.seal(gatepost.opened))
         entry = entries.new(
             "bench.alone", account="", origin=Origin("bench"), subject="", data={"n": 1}, at=store.now(), keep_days=30
         )

@@ -251,8 +251,8 @@ def _seal_up_to(runtime: Runtime, account: str, last: Entry | None) -> Head:
     """Return the head after every entry up to `last` is sealed. Newer entries may stay unsealed."""
 
     def unit(tx: Tx) -> Head | None:
-        waiting = seal_rows.unsealed(tx, account, 1)
-        if waiting and last is not None and waiting[0].id <= last.id:
+        waiting = entry_rows.load_many(tx, seal_rows.unsealed(tx, [account], 1)[account])
+        if last is not None and any(entry.id <= last.id for entry in waiting.values()):
             sealing.seal_batch(tx, runtime.service.keys.seal, account)
             return None
         return seal_rows.last(tx, account) or Head(0, seal.START)

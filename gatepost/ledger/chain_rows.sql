@@ -1,12 +1,22 @@
--- name: chain
-SELECT number, mac, grown, size, edge, linked, proof FROM chains WHERE account = :account
--- name: insert_chain
+-- name: chains_given
+/*given: account bytea */
+SELECT c.account, c.number, c.mac, c.grown, c.size, c.edge, c.linked, c.proof
+  FROM given JOIN chains c ON c.account = given.account
+-- name: lock_chains
+/*given: account bytea, proof bytea */
+SELECT c.account FROM given JOIN chains c ON c.account = given.account AND c.proof = given.proof
+  /*postgres: ORDER BY c.account FOR UPDATE OF c */
+-- name: insert_chains
+/*given: account bytea, number bigint, mac bytea, grown bigint, size bigint, edge bytea, linked bigint, proof bytea */
 INSERT INTO chains (account, number, mac, grown, size, edge, linked, proof)
-  VALUES (:account, :number, :mac, :grown, :size, :edge, :linked, :proof) ON CONFLICT DO NOTHING RETURNING 1
--- name: move_chain
-UPDATE chains SET number = :number, mac = :mac, grown = :grown, size = :size, edge = :edge, linked = :linked,
-    proof = :proof
-  WHERE account = :account AND proof = :before RETURNING 1
+  SELECT account, number, mac, grown, size, edge, linked, proof FROM given WHERE true
+  ON CONFLICT DO NOTHING RETURNING account
+-- name: move_chains
+/*given: account bytea, number bigint, mac bytea, grown bigint, size bigint, edge bytea, linked bigint, proof bytea, before bytea */
+UPDATE chains SET number = given.number, mac = given.mac, grown = given.grown, size = given.size, edge = given.edge,
+    linked = given.linked, proof = given.proof
+  FROM given WHERE chains.account = given.account AND chains.proof = given.before
+  RETURNING chains.account
 -- name: chains_behind
 SELECT account FROM chains WHERE grown < number /*reachable: account */ ORDER BY account LIMIT :limit
 -- name: accounts_without_chain

@@ -4,8 +4,10 @@ from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.ledger import chain, chain_rows, checkpoint_rows, entry_rows, seal, seal_rows, tree_rows
 from gatepost.ledger.chain import BrokenChain, Chain
+from gatepost.ledger.chain_rows import ChainUpdate
 from gatepost.ledger.heads import HEADS, heads_in
 from gatepost.ledger.seal import Head
+from gatepost.ledger.tree_rows import GrownTree
 from gatepost.store.pending import Again
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 
@@ -57,13 +59,8 @@ def _accounts_with_heads(tx: Tx, operator: Account) -> set[str]:
 # --- following the seals
 
 
-def current(tx: Tx, key: bytes, account: str) -> Chain:
-    """The present chain, including valid seals that an earlier release added without updating the chain record."""
-    present = chain_rows.load(tx, key, account)
-    if present is None:
-        raise BrokenChain(
-            f"{account} has no chain record: it was removed, or another release of the service created the account"
-        )
+def follow(tx: Tx, key: bytes, account: str, present: Chain) -> Chain:
+    """The chain with the valid seals that an earlier release added without updating the chain record."""
     while page := seal_rows.page(tx, account, present.head.number, _PAGE):
         for added in page:
             if not seal.follows(key, account, present.head, added):
@@ -75,37 +72,27 @@ def current(tx: Tx, key: bytes, account: str) -> Chain:
     return present
 
 
-def operator_head(tx: Tx, key: bytes, account: str) -> Head | None:
-    """The operator's head, for the seals of other accounts to name."""
-    operator = account_rows.load_named(tx, accounts.OPERATOR)
-    if operator is None or operator.id == account:
-        return None
-    try:
-        operator_chain = chain_rows.load(tx, key, operator.id)
-    except BrokenChain:
-        return None
-    return operator_chain.head if operator_chain else None
-
-
 def grow_tree(tx: Tx, key: bytes, account: str) -> bool:
     """Add a few seals to a tree that is behind its chain. False if nothing is left to do."""
     stored = chain_rows.load(tx, key, account)
     if stored is None or stored.grown >= stored.head.number:
         return False
-    last, tree = _last_grown(tx, account, stored.grown), stored.tree
+    last, tree, grown = _last_grown(tx, account, stored.grown), stored.tree, list[GrownTree]()
     for added in seal_rows.page(tx, account, stored.grown, _SEALS):
         if last is None or not seal.follows(key, account, last, added):
             break
         first_leaf = tree.size
         tree, nodes = chain.grow(key, tree, added)
-        tree_rows.add_seal(tx, account, added.number, first_leaf, nodes)
+        grown.append(GrownTree(account, added.number, first_leaf, nodes))
         last = Head(added.number, added.mac)
     if last is None or last.number == stored.grown:
         raise BrokenChain(
             f"seal {stored.grown + 1} of {account} is missing or was altered: the tree cannot grow over it"
         )
-    if not chain_rows.update(tx, key, account, stored, stored._replace(grown=last.number, tree=tree)):
+    update = ChainUpdate(account, stored, stored._replace(grown=last.number, tree=tree))
+    if not chain_rows.update_many(tx, key, [update]):
         raise Again("another process updated the chain")
+    tree_rows.add_seals(tx, grown)
     return last.number < stored.head.number
 
 

@@ -49,7 +49,8 @@ SELECT
 -- name: unseal
 /*given: account bytea, id bytea */
 DELETE FROM unsealed /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
-  /*postgres: unsealed.account = given.account AND unsealed.id = given.id */ RETURNING 1
+  /*postgres: unsealed.account = given.account AND unsealed.id = given.id */
+  RETURNING unsealed.account, unsealed.id
 -- name: delete_entries
 /*given: account bytea, id bytea */
 DELETE FROM entries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */

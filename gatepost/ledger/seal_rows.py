@@ -1,14 +1,12 @@
 """The rows of seals, and of the entries that wait for one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import cast
 
 from gatepost.core import ids
-from gatepost.ledger import entry_rows
-from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Anchor, Head, Seal
-from gatepost.store.pending import Again, Key, Row
+from gatepost.store.pending import Key, Row
 from gatepost.store.transaction import Tx
 
 
@@ -29,15 +27,25 @@ def unsealed_accounts(tx: Tx) -> list[str]:
 
 def oldest_unsealed(tx: Tx) -> datetime | None:
     """When the oldest entry that waits for a seal was created."""
-    firsts = [tx.one("oldest_unsealed", account=ids.raw(account)) for account in unsealed_accounts(tx)]
-    return min((ids.made_at(first[0]) for first in firsts if first), default=None)
+    oldest = unsealed(tx, unsealed_accounts(tx), 1)
+    return min((ids.made_at(raw_id) for keys in oldest.values() for _, raw_id in keys), default=None)
 
 
-def unsealed(tx: Tx, account: str, limit: int) -> list[Entry]:
-    """The oldest entries that wait for a seal."""
-    keys = cast(list[Key], tx.rows("unsealed", account=ids.raw(account), limit=limit))
-    entries = entry_rows.load_many(tx, keys)
-    return [entries[key] for key in keys if key in entries]
+def unsealed(tx: Tx, accounts: Iterable[str], limit: int) -> dict[str, list[Key]]:
+    """The keys of the oldest entries of each account that wait for a seal."""
+    listed = list(accounts)
+    found = tx.rows_each("unsealed", [{"account": ids.raw(account), "most": limit} for account in listed])
+    return dict(zip(listed, cast(list[list[Key]], found), strict=True))
+
+
+def unseal(tx: Tx, keys: Iterable[Key]) -> set[Key]:
+    """Let entries no longer wait for a seal. Returns the keys of those that did."""
+    return set(cast(list[Key], tx.write_given("unseal", keys)))
+
+
+def put_back(tx: Tx, keys: Iterable[Key]) -> None:
+    """Let entries wait for a seal again."""
+    tx.write_given("insert_unsealed", sorted(keys))
 
 
 def last(tx: Tx, account: str) -> Head | None:
@@ -57,15 +65,17 @@ def page(tx: Tx, account: str, after: int, limit: int) -> list[Seal]:
     return [Seal(*row) for row in tx.rows("seals_after", account=ids.raw(account), after=after, limit=limit)]
 
 
-def add(tx: Tx, account: str, seal: Seal, sealed: Iterable[Entry]) -> bool:
-    """Insert a seal. False if another process was first: each number has one seal, and each entry is sealed once."""
-    raw_account = ids.raw(account)
-    if not tx.write("insert_seal", account=raw_account, **seal._asdict()):
-        return False
-    keys = [(raw_account, entry.id) for entry in sealed]
-    if len(tx.write_given("unseal", keys)) != len(keys):
-        raise Again("another process sealed or pruned some of these entries")
-    return True
+def with_newer_seals(tx: Tx, numbers: Mapping[str, int]) -> set[str]:
+    """Those of these accounts that have a seal after the given number."""
+    parameters = [{"account": ids.raw(account), "number": number} for account, number in numbers.items()]
+    newer = tx.rows_each("newer_seal", parameters)
+    return {account for account, found in zip(numbers, newer, strict=True) if found}
+
+
+def add(tx: Tx, seals: Iterable[tuple[str, Seal]]) -> set[str]:
+    """Insert a seal for each of these accounts. Returns the accounts that had no seal with its number."""
+    rows = sorted((ids.raw(account), *seal) for account, seal in seals)
+    return {ids.text("acc", raw) for (raw,) in tx.write_given("insert_seals", rows)}
 
 
 def delete_oldest(tx: Tx, account: str, anchor: Anchor) -> bool:

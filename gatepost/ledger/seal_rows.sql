@@ -21,19 +21,22 @@ WITH RECURSIVE found (account) AS (
 SELECT account FROM found WHERE account IS NOT NULL
 -- name: unsealed_accounts (citus)
 SELECT DISTINCT account FROM unsealed WHERE true /*reachable: account */ ORDER BY account
--- name: oldest_unsealed
-SELECT id FROM unsealed WHERE account = :account ORDER BY id LIMIT 1
 -- name: unsealed
-SELECT account, id FROM unsealed WHERE account = :account ORDER BY id LIMIT :limit
+/*each: account bytea, most integer */
+SELECT account, id FROM unsealed WHERE account = :account ORDER BY id LIMIT :most
 -- name: is_unsealed
 SELECT 1 FROM unsealed WHERE account = :account AND id = :id
 -- name: last_seal
 SELECT number, mac FROM seals WHERE account = :account ORDER BY number DESC LIMIT 1
 -- name: seals_after
 SELECT number, at, leaves, mac FROM seals WHERE account = :account AND number > :after ORDER BY number LIMIT :limit
--- name: insert_seal
-INSERT INTO seals (account, number, at, leaves, mac) VALUES (:account, :number, :at, :leaves, :mac)
-  ON CONFLICT DO NOTHING RETURNING number
+-- name: newer_seal
+/*each: account bytea, number bigint */
+SELECT 1 FROM seals WHERE account = :account AND number > :number LIMIT 1
+-- name: insert_seals
+/*given: account bytea, number bigint, at bigint, leaves bytea, mac bytea */
+INSERT INTO seals (account, number, at, leaves, mac) SELECT account, number, at, leaves, mac FROM given WHERE true
+  ON CONFLICT DO NOTHING RETURNING account
 -- name: delete_seal
 DELETE FROM seals WHERE account = :account AND number = :number RETURNING 1
 -- name: anchor

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gatepost.core import ids
 from gatepost.ledger import chain, merkle
@@ -11,13 +12,20 @@ from gatepost.ledger.seal import Anchor
 from gatepost.store.transaction import Tx
 
 
-def add_seal(tx: Tx, account: str, number: int, first_leaf: int, nodes: Iterable[Node]) -> None:
-    """Insert the position of a seal in the tree, and the subtrees that it completes."""
-    raw_account = ids.raw(account)
-    tx.write("insert_tree_seal", account=raw_account, number=number, first=first_leaf)
-    rows = [(raw_account, *node) for node in nodes]
-    if rows:
-        tx.write_given("insert_tree_nodes", rows)
+class GrownTree(NamedTuple):
+    """What a seal adds to the tree of its account."""
+
+    account: str
+    number: int  # of the seal
+    first_leaf: int
+    nodes: list[Node]  # the roots of the subtrees that it completes
+
+
+def add_seals(tx: Tx, grown: Iterable[GrownTree]) -> None:
+    """Insert the positions of seals in their trees, and the subtrees that they complete."""
+    listed = sorted((ids.raw(account), number, first, nodes) for account, number, first, nodes in grown)
+    tx.write_given("insert_tree_seals", [row[:3] for row in listed])
+    tx.write_given("insert_tree_nodes", [(raw_account, *node) for raw_account, _, _, nodes in listed for node in nodes])
 
 
 def first_leaf(tx: Tx, account: str, number: int) -> int | None:

@@ -1,5 +1,6 @@
--- name: insert_tree_seal
-INSERT INTO tree_seals (account, number, first) VALUES (:account, :number, :first)
+-- name: insert_tree_seals
+/*given: account bytea, number bigint, first bigint */
+INSERT INTO tree_seals (account, number, first) SELECT account, number, first FROM given WHERE true
   ON CONFLICT (account, number) DO UPDATE SET first = excluded.first
 -- name: tree_seal
 SELECT first FROM tree_seals WHERE account = :account AND number = :number

@@ -35,8 +35,8 @@ TOKEN = Cost(web=205, sealing=21, postgres=42, wal=940, stored=760, sent=1180, r
 REFRESH = Cost(web=400, sealing=31, postgres=110, wal=1200, stored=820, sent=1180, received=330)
 EVENT = Cost(operations=240, sealing=27, postgres=72, wal=1230, stored=860, sent=300, received=450)
 DELIVERY = Cost(operations=38, deliverer=221, postgres=180, wal=2740, stored=2010, sent=520, received=60)
-SEAL = Cost(sealing=1480, postgres=1040, wal=1280, stored=600)  # of an account, in addition to that of its entries
-SEAL_MS = 3.2  # from one seal to the next: the supervisor seals one account after the other
+SEAL = Cost(sealing=220, postgres=200, wal=1280, stored=600)  # of an account, in addition to that of its entries
+SEAL_MS = 0.8  # for each account: the supervisor seals one group of accounts after the other
 CONNECTIONS = 8  # of each process, and of the supervisor of each node
 ARCHIVED = 52  # bytes of a delivery with its attempt in an archive: `python -m bench.archive`
 
@@ -162,7 +162,7 @@ def _warnings(demand: Demand, connections: int) -> list[str]:
     if demand.sealing.seconds > 2 * SEAL_EVERY:
         warnings.append(
             f"entries wait up to {demand.sealing.seconds:,.0f} s for their seal, because "
-            f"{demand.sealing.accounts:,.0f} accounts are sealed one after the other; more deployments seal sooner"
+            f"one process seals {demand.sealing.accounts:,.0f} accounts in turn; more deployments seal sooner"
         )
     if connections / demand.deployments > MANY_CONNECTIONS:
         warnings.append(

@@ -26,6 +26,7 @@ from gatepost.webhooks import pruning, tallies
 from gatepost.webhooks.pruning import PruningPosition
 
 SEAL_EVERY = 0.5
+SEALED_TOGETHER = (25, 5, 1)  # ledgers in one commit: first many, then fewer with more entries each
 GROW_EVERY = 5.0
 RECORD_HEADS_EVERY = 60.0
 KEEP_EVERY = 60.0
@@ -63,18 +64,36 @@ async def run(runtime: Runtime, chores: Chores | None = None) -> None:
 
 async def seal(runtime: Runtime) -> None:
     """Seal the entries of every ledger that has unsealed entries."""
-    store, key = runtime.store, runtime.service.keys.seal
-    for account in await store.read(seal_rows.unsealed_accounts):
-        try:
-            while prepared := await store.read(partial(sealing.prepare, key=key, account=account)):
-                SEALED.inc(await store.run(partial(sealing.add, account=account, prepared=prepared)))
-                progress()
-                if len(prepared.entries) < BATCH:
-                    break
-        except BrokenChain as error:  # the other ledgers are still sealed
-            log.error("ledger not sealed", account=account, error=str(error))
+    store = runtime.store
+    while await _seal_each(runtime):
+        pass
     oldest = await store.read(seal_rows.oldest_unsealed)
     UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
+
+
+async def _seal_each(runtime: Runtime) -> bool:
+    """Add one seal to every ledger that has unsealed entries. Returns whether a commit was full, so that more may wait.
+
+    Several ledgers share a commit. Those with too many entries for that follow with fewer others, and then alone. In a
+    distributed store, every ledger has its own commit, which concerns one database node.
+    """
+    store, key = runtime.store, runtime.service.keys.seal
+    accounts, full = await store.read(seal_rows.unsealed_accounts), False
+    for ledgers in SEALED_TOGETHER if store.shards is None else (1,):
+        larger: list[str] = []
+        for start in range(0, len(accounts), ledgers):
+            group = accounts[start : start + ledgers]
+            prepared = await store.read(partial(sealing.prepare, key=key, accounts=group))
+            larger += prepared.larger
+            for account, error in prepared.broken.items():  # the other ledgers are still sealed
+                log.error("ledger not sealed", account=account, error=str(error))
+            if prepared.seals:
+                sealed = await store.run(partial(sealing.add, key=key, prepared=prepared.seals))
+                SEALED.inc(sealed)
+                full = full or sealed == BATCH
+            progress()
+        accounts = larger
+    return full
 
 
 async def grow_trees(runtime: Runtime) -> None:

@@ -411,7 +411,7 @@ def test_an_account_of_an_earlier_release_is_adopted(world: World, *, pruned: bo
             made = world.store.read_now(lambda tx: seal_rows.page(tx, older.id, 3, 1))[0]
             world.execute("DELETE FROM seals WHERE account = ?", ids.raw(older.id))
             world.execute("DELETE FROM entries WHERE account = ?", ids.raw(older.id))
-            world.store.run_now(lambda tx, made=made: seal_rows.add(tx, older.id, made, []))  # type: ignore[misc]
+            world.store.run_now(lambda tx, made=made: seal_rows.add(tx, [(older.id, made)]))  # type: ignore[misc]
             anchor = seal.anchor(KEY, older.id, made)
             world.store.run_now(lambda tx, anchor=anchor: seal_rows.delete_oldest(tx, older.id, anchor))  # type: ignore[misc]
     world.execute("DELETE FROM unsealed WHERE account = ?", ids.raw(older.id))
@@ -438,7 +438,7 @@ def _sealed_as_before(tx: Tx, account: str, last: Head) -> Head:
     """Two entries and their seal, as a release without chain records made them."""
     made = [make.record(tx, account, str(number)) for number in range(2)]
     sealed = seal.new(KEY, account, last, map(seal.leaf, made), clock.milliseconds(tx.at))
-    seal_rows.add(tx, account, sealed, [])
+    seal_rows.add(tx, [(account, sealed)])
     return Head(sealed.number, sealed.mac)
 
 

@@ -137,13 +137,13 @@ def test_several_sealers_make_one_chain(store: Store, other: Store, account: str
     def record() -> None:
         assert parallel.failures(parallel.run(store, recording, hints=APPEND_ONLY)) == []
 
-    def adding(prepared: sealing.PreparedSeal) -> Unit[int]:
-        return lambda tx: sealing.add(tx, account, prepared)
+    def adding(prepared: list[sealing.PreparedSeal]) -> Unit[int]:
+        return lambda tx: sealing.add(tx, KEY, prepared)
 
     def keep_sealing(by: Store) -> None:
         while sum(sealed) < 1500:
-            prepared = by.read_now(lambda tx: sealing.prepare(tx, KEY, account))
-            if prepared is not None:
+            prepared = by.read_now(lambda tx: sealing.prepare(tx, KEY, [account])).seals
+            if prepared:
                 outcomes = parallel.run(by, [*[adding(prepared)] * 2, lambda tx: sealing.seal_batch(tx, KEY, account)])
                 assert parallel.failures(outcomes) == []
                 sealed.extend(outcomes)
@@ -241,9 +241,9 @@ def test_a_sealer_that_was_overtaken_seals_nothing_twice(pair: list[Store], watc
     pause = Pause()
 
     def slow(tx: Tx) -> int:
-        prepared = sealing.prepare(tx, KEY, account)
+        prepared = sealing.prepare(tx, KEY, [account])
         pause()
-        return sealing.add(tx, account, prepared) if prepared else 0
+        return sealing.add(tx, KEY, prepared.seals)
 
     sealed = _meanwhile(pair[0], slow, pause, lambda: pair[1].run_now(lambda tx: sealing.seal_batch(tx, KEY, account)))
     assert sealed == 0

@@ -437,7 +437,7 @@ def test_two_sealers_never_take_the_same_entry(postgres_ledger: Ledger, monkeypa
 
             return method
 
-        for name in ("page", "unsealed"):
+        for name in ("with_newer_seals", "unsealed"):
             monkeypatch.setattr(seal_rows, name, interrupted(name, getattr(seal_rows, name)))
         one.run_now(lambda tx: sealing.seal_batch(tx, key, tampered.account))
     assert len(asked) >= 4
