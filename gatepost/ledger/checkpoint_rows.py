@@ -2,12 +2,13 @@
 
 import hmac
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gatepost.core import ids
 from gatepost.ledger import chain
 from gatepost.ledger.chain import Chain, RecordedHead
 from gatepost.ledger.chain_rows import chain_of
+from gatepost.store.pending import Row
 from gatepost.store.transaction import Tx
 
 
@@ -21,13 +22,17 @@ class ChainAndRecord(NamedTuple):
 
 def load(tx: Tx, key: bytes, account: str) -> RecordedHead | None:
     """The last recorded head of an account. None if there is none, or its row was altered."""
-    row = tx.one("checkpoint", account=ids.raw(account))
-    return _recorded_head(key, account, row) if row else None
+    return load_many(tx, key, [account]).get(account)
+
+
+def load_many(tx: Tx, key: bytes, accounts: Iterable[str]) -> dict[str, RecordedHead | None]:
+    """The last recorded heads of these accounts, if they have a row. None stands for a row that was altered."""
+    return {account: _recorded_head(key, account, row) for account, row in _rows(tx, accounts).items()}
 
 
 def exists(tx: Tx, account: str) -> bool:
     """Whether the account has a row, even one that was altered."""
-    return tx.one("checkpoint", account=ids.raw(account)) is not None
+    return bool(_rows(tx, [account]))
 
 
 def save(tx: Tx, key: bytes, heads: Iterable[tuple[str, RecordedHead]]) -> None:
@@ -57,7 +62,12 @@ def notes(tx: Tx, after: str, limit: int) -> list[tuple[str, int, str]]:
     return [(ids.text("acc", raw), size, note) for raw, size, note in rows]
 
 
-def _recorded_head(key: bytes, account: str, row: tuple[Any, ...]) -> RecordedHead | None:
+def _rows(tx: Tx, accounts: Iterable[str]) -> dict[str, Row]:
+    rows = tx.rows_given("checkpoints_given", sorted({(ids.raw(account),) for account in accounts}))
+    return {ids.text("acc", row[0]): row[1:] for row in rows}
+
+
+def _recorded_head(key: bytes, account: str, row: Row) -> RecordedHead | None:
     *fields, proof = row
     head = RecordedHead(*fields)
     return head if hmac.compare_digest(proof, chain.recorded_proof(key, account, head)) else None

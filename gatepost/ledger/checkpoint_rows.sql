@@ -1,5 +1,6 @@
--- name: checkpoint
-SELECT number, size, note, entry, proof FROM checkpoints WHERE account = :account
+-- name: checkpoints_given
+/*given: account bytea */
+SELECT c.account, c.number, c.size, c.note, c.entry, c.proof FROM given JOIN checkpoints c ON c.account = given.account
 -- name: checkpoints_after
 SELECT account, size, note FROM checkpoints WHERE account > :after /*reachable: account */ ORDER BY account LIMIT :limit
 -- name: put_checkpoints

@@ -1,6 +1,6 @@
 """Heads of all chains, recorded in the operator's ledger with signed checkpoints, and their comparison."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def due(tx: Tx, key: bytes, signer: Signer, base_url: str, after: str = "") -> D
     return DueHeads(grown, page[-1].account if len(page) == MAX_HEADS else "")
 
 
-def record_heads(tx: Tx, key: bytes, grown: Iterable[tuple[str, Chain, str]]) -> int:
+def record_heads(tx: Tx, key: bytes, grown: Sequence[tuple[str, Chain, str]]) -> int:
     """Record these heads with one entry in the operator's ledger. Returns how many were recorded.
 
     The operator's own head is not recorded there, since the entry changes it. The seals of other accounts name it.
@@ -69,11 +69,12 @@ def record_heads(tx: Tx, key: bytes, grown: Iterable[tuple[str, Chain, str]]) ->
     if operator is None:
         return 0
     last = checkpoint_rows.load(tx, key, operator.id)
-    new = {}
-    for account, chain, note in grown:
-        recorded = checkpoint_rows.load(tx, key, account)
-        if recorded is None or recorded.number < chain.head.number:
-            new[account] = (chain, note)
+    recorded = checkpoint_rows.load_many(tx, key, [account for account, _, _ in grown])
+    new = {
+        account: (chain, note)
+        for account, chain, note in grown
+        if (before := recorded.get(account)) is None or before.number < chain.head.number
+    }
     entry_id = last.entry if last else LOWEST
     heads = {account: str(chain.head) for account, (chain, _) in new.items() if account != operator.id}
     if heads:

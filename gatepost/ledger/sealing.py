@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gatepost.accounts import OPERATOR, account_rows
+from gatepost.core import ids
 from gatepost.ledger import chain, chain_rows, chains, entry_rows, seal, seal_rows, tree_rows
 from gatepost.ledger.chain import BrokenChain, Chain, NextSeal
 from gatepost.ledger.chain_rows import ChainUpdate
@@ -38,9 +39,9 @@ def prepare(tx: Tx, key: bytes, accounts: Sequence[str]) -> Prepared:
     All ledgers together have at most as many entries as one seal, in equal shares. The seal of a ledger is the same as
     if it were prepared alone. So if more of its entries wait than its share, it has to be prepared with fewer others.
     """
-    operator = account_rows.load_named(tx, OPERATOR)
-    stored = chain_rows.load_many(tx, key, [*accounts, operator.id] if operator else accounts)
-    operator_chain = stored.get(operator.id) if operator else None
+    operator = _operator(tx)
+    stored = chain_rows.load_many(tx, key, [*accounts, operator] if operator else accounts)
+    operator_chain = stored.get(operator) if operator else None
     operator_head = operator_chain.head if isinstance(operator_chain, Chain) else None
     intact, broken = _follow(tx, key, {account: stored.get(account) for account in accounts})
     share = seal.BATCH // len(accounts)
@@ -54,10 +55,18 @@ def prepare(tx: Tx, key: bytes, accounts: Sequence[str]) -> Prepared:
         keys = [each for each in waiting[account][:share] if each in found]
         if keys:
             entries = [found[each] for each in keys]
-            named = None if operator and operator.id == account else operator_head
+            named = None if account == operator else operator_head
             following = chain.next_seal(key, account, current, entries, tx.now, named)
             seals.append(PreparedSeal(account, before, following, keys))
     return Prepared(seals, larger, broken)
+
+
+def _operator(tx: Tx) -> str | None:
+    """The account whose head the seals of the others name. None while its database node is down."""
+    operator = account_rows.load_named(tx, OPERATOR)
+    if operator is None or (tx.shards is not None and not tx.shards.is_reachable(ids.raw(operator.id))):
+        return None
+    return operator.id
 
 
 def _follow(

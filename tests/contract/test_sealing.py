@@ -9,7 +9,7 @@ import pytest
 
 from gatepost import accounts
 from gatepost.core import ids
-from gatepost.ledger import chain_rows, chains, heads, seal, seal_rows, sealing, verification
+from gatepost.ledger import chain, chain_rows, chains, heads, seal, seal_rows, sealing, verification
 from gatepost.ledger.checkpoint import Signer
 from gatepost.ledger.seal import Head
 from gatepost.run import chores
@@ -122,6 +122,36 @@ def _seal_without_chain(store: Store, account: str) -> None:
 
     raw_id = store.run_now(unit)
     store.run_now(lambda tx: seal_rows.unseal(tx, [(ids.raw(account), raw_id)]))
+
+
+def test_ledgers_are_sealed_while_the_database_node_of_the_operator_is_down(
+    store: Store, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their seals name no head of the operator until its ledger can be read again."""
+    [account] = create(store, watch, 1)
+    operator = accounts.new(accounts.OPERATOR, watch())
+    store.run_now(lambda tx: make.account(tx, operator))
+    record(store, operator.id, 1)
+    seal_alone(store, operator.id)
+    record(store, account, 2)
+    read: list[str] = []
+    load_many = chain_rows.load_many
+
+    def recording(tx: Tx, key: bytes, names: Sequence[str]) -> Any:
+        read.extend(names)
+        return load_many(tx, key, names)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chain_rows, "load_many", recording)
+        patched.setattr(Tx, "shards", SimpleNamespace(is_reachable=lambda raw: raw != ids.raw(operator.id)))
+        prepared = prepare(store, [account])
+    assert read == [account]
+    assert add(store, prepared) == 2
+    record(store, account, 1)
+    assert seal_alone(store, account) == 1
+    seals = store.read_now(lambda tx: seal_rows.page(tx, account, 0, 10))
+    assert [chain.linked_head(each.leaves) is not None for each in seals] == [False, True]
+    assert problems(store, [account, operator.id]) == {""}
 
 
 # --- a race that is lost
