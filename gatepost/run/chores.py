@@ -64,11 +64,11 @@ async def run(runtime: Runtime, chores: Chores | None = None) -> None:
 
 async def seal(runtime: Runtime) -> None:
     """Seal the entries of every ledger that has unsealed entries."""
-    store = runtime.store
-    while await _seal_each(runtime):
-        pass
-    oldest = await store.read(seal_rows.oldest_unsealed)
-    UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
+    store, full = runtime.store, True
+    while full:
+        full = await _seal_each(runtime)
+        oldest = await store.read(seal_rows.oldest_unsealed)
+        UNSEALED.set(0 if oldest is None else max(0.0, (store.now() - oldest).total_seconds()))
 
 
 async def _seal_each(runtime: Runtime) -> bool:

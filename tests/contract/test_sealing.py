@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -267,6 +268,17 @@ def test_several_sealers_of_several_ledgers_make_one_chain_each(store: Store, ot
 
 
 # --- the chore
+
+
+def test_the_age_of_what_waits_is_reported_while_a_backlog_is_sealed(
+    store: Store, account: str, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(store, account, 1001)
+    watch.forward(timedelta(hours=1))
+    reported: list[float] = []
+    monkeypatch.setattr(chores, "UNSEALED", SimpleNamespace(set=reported.append))
+    asyncio.run(chores.seal(runtime(store)))
+    assert [age > 60 for age in reported] == [True, True, False]
 
 
 class Counting:
