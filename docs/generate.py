@@ -160,7 +160,7 @@ def delivery_numbers(_part: str) -> str:
         ("consecutive interruptions that count as an attempt", f"{decide.INTERRUPTIONS}"),
         ("time without a success until an endpoint is disabled", f"{hours}h"),
         ("heartbeat interval of a worker", f"{peers.BEAT_EVERY:g}s"),
-        ("time without a heartbeat after which a worker is considered dead", f"{peers.DEAD_AFTER // 1000}s"),
+        ("time without a new heartbeat after which a worker is considered dead", f"{peers.DEAD_AFTER // 1000}s"),
         ("polling interval of the queue", f"{worker.POLL_EVERY:g}s"),
         ("time that a stopping worker waits", f"for the longest attempt in progress, plus {worker.SETTLE_FOR:g}s"),
         ("response body that is read", f"{transfer.MAX_READ // 1024} KiB"),

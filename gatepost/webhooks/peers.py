@@ -1,7 +1,14 @@
-"""The live workers of a deployment: heartbeats, the attempts of dead workers, and which worker owns which endpoint."""
+"""The live workers of a deployment: heartbeats, the attempts of dead workers, and which worker owns which endpoint.
 
+A worker considers another one dead only by its own observation: while its own heartbeats succeeded, the heartbeat of
+the other one did not change. So no worker looks dead because an outage of the store delayed all heartbeats, or because
+a clock was set.
+"""
+
+import asyncio
 import hashlib
 from functools import partial
+from typing import NamedTuple
 
 from gatepost.core import ids
 from gatepost.core.logging import log
@@ -15,7 +22,15 @@ from gatepost.webhooks.worker_rows import Worker as Peer
 
 BEAT_EVERY = 2.0  # seconds
 DEAD_AFTER = 10_000  # milliseconds without a heartbeat
+MAX_GAP = 5.0  # seconds between two heartbeats of a worker after which it observes the others anew
 RECOVERED_AT_ONCE = 128
+
+
+class Observed(NamedTuple):
+    """The heartbeat of another worker, and the time since which this worker has seen no other."""
+
+    beat_at: int  # as stored
+    since: float  # in the time of the event loop
 
 
 class Peers:
@@ -26,15 +41,19 @@ class Peers:
         self._id = worker
         self._place = place
         self._owners: list[bytes] = [worker]
+        self._observed: dict[bytes, Observed] = {}
+        self._last_beat = 0.0  # in the time of the event loop
 
     async def beat(self) -> bool:
         """Write the heartbeat, and recover the attempts of dead workers. True if the owners of endpoints changed."""
 
-        def unit(tx: Tx) -> tuple[int, list[Peer]]:
+        def unit(tx: Tx) -> list[Peer]:
             worker_rows.beat(tx, self._id, self._place)
-            return tx.now, worker_rows.load(tx)
+            return worker_rows.load(tx)
 
-        now, peers = await self._store.run(unit)
+        peers = await self._store.run(unit)
+        now = asyncio.get_running_loop().time()
+        self._observe(peers, now)
         dead = [peer for peer in peers if self._is_dead(peer, now)]
         for peer in dead:
             total = await self.rescue(peer.id)
@@ -44,11 +63,22 @@ class Peers:
         changed, self._owners = owners != self._owners, owners
         return changed or bool(dead)
 
-    def _is_dead(self, peer: Peer, now: int) -> bool:
-        """Whether it has no recent heartbeat, or this worker was started in its place."""
+    def _observe(self, peers: list[Peer], now: float) -> None:
+        """Note since when each heartbeat is unchanged. After a gap in its own heartbeats, a worker begins anew."""
+        known = self._observed if now - self._last_beat <= MAX_GAP else {}
+        seen = {peer.id: Observed(peer.beat_at, now) for peer in peers}
+        self._observed = {
+            worker: known[worker] if worker in known and known[worker].beat_at == observed.beat_at else observed
+            for worker, observed in seen.items()
+        }
+        self._last_beat = now
+
+    def _is_dead(self, peer: Peer, now: float) -> bool:
+        """Whether its heartbeat has been unchanged for too long, or this worker was started in its place."""
         if peer.id == self._id:
             return False
-        return now - peer.beat_at > DEAD_AFTER or (bool(self._place) and peer.place == self._place)
+        unchanged = now - self._observed[peer.id].since
+        return unchanged * 1000 >= DEAD_AFTER or (bool(self._place) and peer.place == self._place)
 
     async def rescue(self, worker: bytes) -> int:
         """Interrupt the open attempts of a worker that is gone. Returns how many there were."""

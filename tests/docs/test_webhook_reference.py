@@ -135,11 +135,14 @@ def test_numbers_in_the_text() -> None:
     assert replay.SLICE == 200
     explained = prose(EXPLAINED)
     assert timedelta(seconds=30) == LEASE
-    assert (peers.BEAT_EVERY, peers.DEAD_AFTER, worker.POLL_EVERY, worker.SETTLE_FOR) == (2.0, 10_000, 1.0, 5.0)
+    assert (peers.BEAT_EVERY, peers.DEAD_AFTER, peers.MAX_GAP) == (2.0, 10_000, 5.0)
+    assert (worker.POLL_EVERY, worker.SETTLE_FOR) == (1.0, 5.0)
     for words in (
         "timeout plus 30 seconds",
         "beat every 2 seconds",
-        "has sent none for 10 seconds",
+        "no new heartbeat of it for 10 seconds",
+        "10 to 14 seconds after the last heartbeat",
+        "a gap of more than 5 seconds",
         "once a second",
         "within 5 more seconds",
     ):
