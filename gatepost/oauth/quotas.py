@@ -127,21 +127,32 @@ class QuotaMeter:
 
 
 class QuotaUse:
-    """The use of quotas by one request. It is decided once, although a unit may run several times."""
+    """The use of quotas by one request. It is decided once, although a unit may run several times.
 
-    __slots__ = ("_meter", "_quotas", "_refusal")
+    A unit can even run after its request timed out. Such a run counts nothing, because nothing would end its use.
+    """
+
+    __slots__ = ("_ended", "_lock", "_meter", "_quotas", "_refusal")
 
     def __init__(self, meter: QuotaMeter) -> None:
         self._meter = meter
+        self._lock = threading.Lock()  # units run in other threads than the one that ends the request
+        self._ended = False
         self._quotas: Quotas | None = None
         self._refusal: Refusal | None = None
 
     def begin(self, quotas: Quotas, at: datetime) -> Refusal | None:
         """Count the request when its client has authenticated, or refuse it."""
-        if self._quotas is None and quotas.limits:
-            self._quotas, self._refusal = quotas, self._meter.begin(quotas, at)
-        return self._refusal
+        if not quotas.limits:
+            return None
+        with self._lock:
+            if self._quotas is None and not self._ended:
+                self._quotas, self._refusal = quotas, self._meter.begin(quotas, at)
+            return self._refusal
 
     def end(self, now: Clock, *, issued: bool) -> None:
-        if self._quotas is not None and self._refusal is None:
-            self._meter.end(self._quotas, now(), issued=issued)
+        """The request has its response."""
+        with self._lock:
+            self._ended = True
+            if self._quotas is not None and self._refusal is None:
+                self._meter.end(self._quotas, now(), issued=issued)

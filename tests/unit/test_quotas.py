@@ -1,5 +1,6 @@
 """Token quotas: what counts towards them, and when they refuse a request."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from gatepost import accounts
 from gatepost.core import ids
+from gatepost.core.errors import Refusal
 from gatepost.oauth.clients import Client
 from gatepost.oauth.quotas import QuotaMeter, Quotas, QuotaUse, RefusedRequests, quotas_of
 
@@ -132,6 +134,34 @@ def test_a_request_is_decided_once(sent: Requests) -> None:
     refused.end(lambda: sent.at, issued=False)
     use.end(lambda: sent.at, issued=True)
     assert [each.count for each in sent.meter.take_refused()] == [1]
+
+
+def test_a_unit_that_runs_after_its_request_timed_out_counts_nothing(sent: Requests) -> None:
+    own = quotas(tokens=1, requests=1)
+    late = QuotaUse(sent.meter)
+    late.end(lambda: sent.at, issued=False)
+    assert late.begin(own, sent.at) is None
+    assert [sent.obtain(own) for _ in range(2)] == ["", "client_max_tokens_per_minute"]
+
+
+def test_a_request_that_times_out_while_its_unit_begins_is_not_left_in_progress(sent: Requests) -> None:
+    own = quotas(requests=1)
+
+    class SlowMeter(QuotaMeter):
+        """The request ends as soon as it is counted, unless it has to wait for the unit."""
+
+        def begin(self, quotas: Quotas, at: datetime) -> Refusal | None:
+            refusal = super().begin(quotas, at)
+            ending.start()
+            ending.join(0.2)
+            return refusal
+
+    sent.meter = SlowMeter()
+    use = QuotaUse(sent.meter)
+    ending = threading.Thread(target=lambda: use.end(lambda: sent.at, issued=False))
+    use.begin(own, sent.at)
+    ending.join()
+    assert QuotaMeter.begin(sent.meter, own, sent.at) is None
 
 
 def test_refused_requests_are_taken_once(sent: Requests) -> None:
