@@ -5,6 +5,7 @@ without a position is an error, so a diagram is never incomplete.
 """
 
 import ast
+import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from html import escape
@@ -172,7 +173,7 @@ def every_chore() -> list[tuple[str, float]]:
 def processes() -> str:
     """Draw the supervisor with its chores, the processes that it starts, and the default addresses."""
     settings = Settings()
-    kinds = [child.kind for child in supervisor._children(settings, "")]
+    kinds = [child.kind for child in supervisor._children(settings, "", asyncio.Event())]
     names = [name for name, _ in every_chore()]
     cut = (len(names) + 1) // 2
     parent = Box(

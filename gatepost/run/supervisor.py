@@ -12,7 +12,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -37,7 +36,6 @@ from gatepost.webhooks.endpoints import LONGEST_TIMEOUT
 
 DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, plus time to record its outcome
 REPORT_EVERY = 1.0  # seconds between the status lines for the operations processes, unless something changes
-_LOOK_EVERY = 0.02  # seconds between looks whether something has changed
 _RESTART = (0.2, 5.0)  # seconds before a child is started again: the first time, and at most
 
 
@@ -85,11 +83,16 @@ def _greet(settings: Settings, runtime: app.Runtime) -> None:
 
 async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> None:
     """Run the children and the chores. The operations processes are stopped last, so that draining can be watched."""
-    stopping, drained = asyncio.Event(), asyncio.Event()
+    stopping, drained, changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        changed.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    children = _children(settings, metrics)
+        loop.add_signal_handler(number, stop)
+    children = _children(settings, metrics, changed)
     running = Chores()
     store = runtime.store
     node = nodes.this_node(settings.only or "all", clock.milliseconds(store.now()))
@@ -104,7 +107,7 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
 
     operations = [child for child in children if child.kind == "operations"]
     ready = asyncio.Event()
-    reporting = asyncio.create_task(_report(operations, not_ready, ready))
+    reporting = asyncio.create_task(_report(operations, not_ready, ready, changed))
     last = [asyncio.create_task(child.keep_running(drained, runtime.store)) for child in operations]
     work = [
         asyncio.create_task(child.keep_running(stopping, runtime.store))
@@ -125,7 +128,7 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
     reporting.cancel()
 
 
-def _children(settings: Settings, metrics: str) -> list["_Child"]:
+def _children(settings: Settings, metrics: str, changed: asyncio.Event) -> list["_Child"]:
     supervisor = ids.new("sup")
     kinds = ["operations"] * (settings.workers if settings.takes_events else 1)
     if settings.only != "deliver":
@@ -134,23 +137,26 @@ def _children(settings: Settings, metrics: str) -> list["_Child"]:
         kinds += ["deliveries"] * settings.deliverers
     configurations = (Configuration(settings, f"{supervisor}.{number}") for number in range(len(kinds)))
     return [
-        _Child(kind, msgspec.json.encode(configuration), metrics)
+        _Child(kind, msgspec.json.encode(configuration), metrics, changed)
         for kind, configuration in zip(kinds, configurations, strict=True)
     ]
 
 
-async def _report(operations: Iterable["_Child"], not_ready: Callable[[], str], ready: asyncio.Event) -> None:
-    """Send a status line to the operations processes once a second, and when it changes."""
+async def _report(
+    operations: Iterable["_Child"], not_ready: Callable[[], str], ready: asyncio.Event, changed: asyncio.Event
+) -> None:  # fmt: skip
+    """Send a status line to the operations processes once a second, and when a child or the supervisor changes."""
     while True:
+        changed.clear()
         reason = not_ready()
         line = msgspec.json.encode(Status(reason, render())) + b"\n"
         for child in operations:
             child.send(line)
         if not reason:
             ready.set()
-        ends = time.monotonic() + REPORT_EVERY
-        while time.monotonic() < ends and reason == not_ready():
-            await asyncio.sleep(_LOOK_EVERY)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_EVERY):
+                await changed.wait()
 
 
 async def _announce(settings: Settings, ready: asyncio.Event) -> None:
@@ -167,12 +173,16 @@ _MODULES = {
 
 
 class _Child:
-    """A child process, which is started again when it ends by itself. `kind` is a key of _MODULES."""
+    """A child process, which is started again when it ends by itself. `kind` is a key of _MODULES.
 
-    def __init__(self, kind: str, configuration: bytes, metrics: str) -> None:
+    `changed` is set when `ready` or `stuck` changes.
+    """
+
+    def __init__(self, kind: str, configuration: bytes, metrics: str, changed: asyncio.Event) -> None:
         self.kind = kind
         self._configuration = configuration
         self._metrics = metrics
+        self._changed = changed
         self._input: asyncio.StreamWriter | None = None
         self.ready = False
         self.stuck: list[str] = []  # its chores that make no progress, as it reports once a second
@@ -185,28 +195,40 @@ class _Child:
             if not self._input.transport.get_write_buffer_size():
                 self._input.write(line)
 
+    def _set_state(self, *, ready: bool, stuck: list[str]) -> None:
+        if (ready, stuck) != (self.ready, self.stuck):
+            self.ready, self.stuck = ready, stuck
+            self._changed.set()
+
     async def keep_running(self, stopping: asyncio.Event, store: Store) -> None:
         wait = _RESTART[0]
         while not stopping.is_set():
             started = asyncio.get_running_loop().time()
-            code = await self._run(stopping)
-            if stopping.is_set():
-                return
-            log.error("process ended", kind=self.kind, code=code)
-            if code == LOST_CODE:
-                await _check_disk(store)
+            try:
+                process = await self._start()
+            except (OSError, MemoryError) as error:  # the machine is short of processes, files or memory
+                log.error("process not started", kind=self.kind, error=str(error))
+            else:
+                code = await self._run(process, stopping)
+                if stopping.is_set():
+                    return
+                log.error("process ended", kind=self.kind, code=code)
+                if code == LOST_CODE:
+                    await _check_disk(store)
             if asyncio.get_running_loop().time() - started > 10:
                 wait = _RESTART[0]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), wait)
             wait = min(wait * 2, _RESTART[1])
 
-    async def _run(self, stopping: asyncio.Event) -> int | None:
-        process = await asyncio.create_subprocess_exec(
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable, "-m", _MODULES[self.kind],
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={**os.environ, METRICS_DIRECTORY: self._metrics},
         )  # fmt: skip
+
+    async def _run(self, process: asyncio.subprocess.Process, stopping: asyncio.Event) -> int | None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a child needs its pipes")
         self._input = process.stdin
@@ -215,7 +237,7 @@ class _Child:
         stop = asyncio.create_task(stopping.wait())
         first_line = asyncio.create_task(process.stdout.readline())
         await asyncio.wait({ended, stop, first_line}, return_when=asyncio.FIRST_COMPLETED)
-        self.ready = first_line.done() and first_line.result() == b"ready\n"
+        self._set_state(ready=first_line.done() and first_line.result() == b"ready\n", stuck=[])
         reports = asyncio.create_task(self._read_reports(process.stdout)) if self.ready else None
         await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
@@ -224,11 +246,11 @@ class _Child:
                 await asyncio.wait_for(asyncio.shield(ended), DRAIN)
             except TimeoutError:
                 process.kill()
-        self.ready, self._input = False, None
+        self._input = None
         for task in (stop, first_line, *([reports] if reports else [])):
             task.cancel()
         code = await ended
-        self.stuck = []
+        self._set_state(ready=False, stuck=[])
         mark_process_dead(process.pid, self._metrics)  # type: ignore[no-untyped-call]
         return code
 
@@ -239,10 +261,10 @@ class _Child:
             try:
                 line = await asyncio.wait_for(output.readline(), timeout)
             except TimeoutError:
-                self.stuck = [f"the {self.kind} process"]
+                self._set_state(ready=self.ready, stuck=[f"the {self.kind} process"])
                 continue
             timeout = SILENCE
-            self.stuck = [name for name in line.decode().strip().split(", ") if name]
+            self._set_state(ready=self.ready, stuck=[name for name in line.decode().strip().split(", ") if name])
 
 
 async def _check_disk(store: Store) -> None:
