@@ -1,9 +1,10 @@
 """Requests that do not arrive, on both listeners: they are given up, and they take nothing from other addresses."""
 
 import asyncio
+import select
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from gatepost.web.ops.metrics import Page
 from gatepost.web.ops.plane import Plane
 from tests import wire
 from tests.service import Service, free_ports
+from tests.waiting import LIMIT
 
 SHORT = BodyLimits(seconds=0.2, patience=0.1)
 LONG = BodyLimits(seconds=600, patience=600)
@@ -71,42 +73,50 @@ def test_a_body_that_does_not_arrive_is_given_up(sqlite_gatepost: Service, path:
 @pytest.mark.parametrize("path", [PUBLIC, PLANE])
 def test_an_address_with_too_many_requests_does_not_lock_out_another(sqlite_gatepost: Service, path: str) -> None:
     async def test() -> None:
-        async with served(sqlite_gatepost, path, LONG, max_requests_per_address=3) as url:
-            port = int(url.rpartition(":")[2])
-            held = [socket.create_connection(("127.0.0.1", port), source_address=("127.0.9.1", 0)) for _ in range(5)]
+        async with served(sqlite_gatepost, path, LONG, max_requests_per_address=3) as url, AsyncExitStack() as stack:
+            held = [connect(stack, url, source="127.0.9.1") for _ in range(5)]
             for each in held:
                 each.sendall(request(url, path))
-            refused = [await asyncio.to_thread(_first_line, each) for each in held[3:]]  # the requests beyond the limit
-            assert refused == [b"HTTP/1.1 429 Too Many Requests"] * 2
+            await asyncio.to_thread(wait_for_refusals, held, 2)
             with wire.session_from_new_address() as victim:
                 answer = await asyncio.to_thread(victim.get, f"{url}/{'healthz' if path == PLANE else 'oauth/jwks'}")
             assert answer.status_code == 200
-            for each in held:
-                each.close()
 
     run(test)
 
 
-def _first_line(connection: socket.socket) -> bytes:
-    connection.settimeout(20)
-    answer = b""
-    while b"\r\n\r\n" not in answer:
-        answer += connection.recv(4096)
-    assert b"retry-after: 1\r\n" in answer
-    return answer.split(b"\r\n", 1)[0]
+def connect(stack: AsyncExitStack, url: str, *, source: str = "127.0.0.1") -> socket.socket:
+    """Connect to a listener. It waits for open requests when it ends, so the connection is closed before."""
+    port = int(url.rpartition(":")[2])
+    return stack.enter_context(socket.create_connection(("127.0.0.1", port), LIMIT, (source, 0)))
+
+
+def wait_for_refusals(held: list[socket.socket], count: int) -> None:
+    """Wait until so many requests are refused. Then all others are counted, whatever the order of their arrival."""
+    waiting = list(held)
+    for _ in range(count):
+        readable, _, _ = select.select(waiting, [], [], LIMIT)
+        assert readable, "no request was refused"
+        waiting.remove(readable[0])
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            received = readable[0].recv(4096)
+            assert received, f"the connection was closed after {answer!r}"
+            answer += received
+        assert answer.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+        assert b"retry-after: 1\r\n" in answer
 
 
 @pytest.mark.parametrize("path", [PUBLIC, PLANE])
 def test_addresses_behind_a_trusted_proxy_count_separately(sqlite_gatepost: Service, path: str) -> None:
     async def test() -> None:
-        proxies = ("127.0.0.0/8",)
-        async with served(sqlite_gatepost, path, LONG, max_requests_per_address=1, trusted_proxies=proxies) as url:
-            port = int(url.rpartition(":")[2])
-            held = []
-            for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
-                held.append(socket.create_connection(("127.0.0.1", port)))
-                held[-1].sendall(request(url, path, f"X-Forwarded-For: {address}"))
-            assert await asyncio.to_thread(_first_line, held[1]) == b"HTTP/1.1 429 Too Many Requests"
+        options: dict[str, Any] = {"max_requests_per_address": 1, "trusted_proxies": ("127.0.0.0/8",)}
+        async with served(sqlite_gatepost, path, LONG, **options) as url, AsyncExitStack() as stack:
+            for address in ("192.0.2.1", "192.0.2.2"):
+                held = [connect(stack, url) for _ in range(2)]
+                for each in held:
+                    each.sendall(request(url, path, f"X-Forwarded-For: {address}"))
+                await asyncio.to_thread(wait_for_refusals, held, 1)
             seen = f"{url}/{'healthz' if path == PLANE else 'oauth/jwks'}"
             for headers, status in (
                 ({"X-Forwarded-For": "192.0.2.1"}, 429), ({"X-Forwarded-For": "192.0.2.2"}, 429),
@@ -114,8 +124,6 @@ def test_addresses_behind_a_trusted_proxy_count_separately(sqlite_gatepost: Serv
             ):  # fmt: skip
                 answer = await asyncio.to_thread(requests.get, seen, headers=headers)
                 assert answer.status_code == status, headers
-            for each in held:
-                each.close()
 
     run(test)
 
