@@ -2,6 +2,8 @@
 
 Loads deliveries with their events and attempts, spread over 30 days, by COPY. At each size it measures publishes,
 deliveries from publish to recorded, and every filter of the listing, and in the end how long a day's retention takes.
+Each measurement alternates with the same one on a small service, so that the ratio does not depend on how fast the
+machine is at the time.
 The size on disk is estimated first, and the run is refused if there is not enough space.
 """
 
@@ -12,9 +14,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +39,7 @@ from tests import postgres
 from tests.service import Client, Service
 
 DAYS = 30
+SMALL = 10_000  # rows of the service for comparison
 BYTES = {"SQLite": 1500, "PostgreSQL": 1700}  # of a delivery with its event, attempt and indexes, to check the space
 FILTERS = (
     "", "order=oldest", "status=succeeded", "status=failed", "status=pending", "response_code=5xx", "response_code=503",
@@ -47,13 +51,20 @@ FILTERS = (
 )  # fmt: skip
 
 
+class Figure(NamedTuple):
+    """A median, and its ratio to that of the small service."""
+
+    value: float
+    ratio: float
+
+
 class Figures(NamedTuple):
     """What was measured with a number of rows. Times are milliseconds."""
 
     rows: int
-    publish: float
-    rate: float
-    pages: dict[str, tuple[float, float]]  # filter → p50 and p99
+    publish: Figure
+    rate: Figure
+    pages: dict[str, tuple[Figure, float]]  # filter → p50 and p99
 
 
 def targets(gatepost: Service) -> list[Target]:
@@ -135,42 +146,78 @@ def _reader(tx: Tx, gatepost: Service, account: Account) -> tuple[str, str]:
     return answer.body["client_id"], answer.body["client_secret"]
 
 
-def measure(gatepost: Service, receiver: Receiver, rows: int, count: int, rounds: int) -> Figures:
-    throughput(gatepost, receiver, count // 4)  # opens its connections
-    with snapshot(gatepost):
-        rate = statistics.median(throughput(gatepost, receiver, count) for _ in range(3))
-    client = reader(gatepost)
-    published = sorted(client.publish(number) for number in range(200))
+def measure(gatepost: Service, small: Service, receiver: Receiver, rows: int, count: int, rounds: int) -> Figures:
+    for each in (gatepost, small):
+        throughput(each, receiver, count // 4)  # opens its connections
+    with snapshot(gatepost), snapshot(small):
+        rate, _ = alternate(3, *(partial(_throughput, each, receiver, count) for each in (gatepost, small)))
+    own, other = reader(gatepost), reader(small)
+    published, _ = alternate(200, own.publish, other.publish)
     pages = {}
     for query in FILTERS:
-        took = sorted(client.page(query) for _ in range(rounds))
-        pages[query] = (statistics.median(took), took[min(len(took) - 1, len(took) * 99 // 100)])
-    return Figures(rows, statistics.median(published), rate, pages)
+        pages[query] = alternate(rounds, partial(_page, own, query), partial(_page, other, query))
+    return Figures(rows, published, rate, pages)
+
+
+def alternate(rounds: int, measured: Callable[[int], float], compared: Callable[[int], float]) -> tuple[Figure, float]:
+    """Measure both in turn. Returns the median of the first with its ratio to the second, and the 99th percentile."""
+    pairs = [(measured(number), compared(number)) for number in range(rounds)]
+    took = sorted(pair[0] for pair in pairs)
+    median = statistics.median(took)
+    ratio = median / statistics.median(pair[1] for pair in pairs)
+    return Figure(median, ratio), took[min(len(took) - 1, len(took) * 99 // 100)]
+
+
+def _throughput(gatepost: Service, receiver: Receiver, count: int, _number: int) -> float:
+    return throughput(gatepost, receiver, count)
+
+
+def _page(client: Reader, query: str, _number: int) -> float:
+    return client.page(query)
 
 
 # --- each store
 
 
-def grow(name: str, database: str, folder: Path, receiver: Receiver, chosen: argparse.Namespace) -> list[Figures]:
+def grow(
+    name: str, server: postgres.Server | None, folder: Path, receiver: Receiver, chosen: argparse.Namespace
+) -> list[Figures]:
     figures: list[Figures] = []
+    total = max(chosen.sizes)
+    with serving(folder, f"{name}-growing", server, receiver) as gatepost:
+        there = 0
+        for size in chosen.sizes:
+            began = time.monotonic()
+            load(gatepost, there, size, total)
+            there = size
+            print(f"{name}: {size:,} rows, loaded in {time.monotonic() - began:.0f} s", flush=True)
+            with serving(folder, f"{name}-beside-{size}", server, receiver) as small:
+                load(small, 0, SMALL, SMALL)
+                figures.append(measure(gatepost, small, receiver, size, chosen.count, chosen.rounds))
+            publish, rate = figures[-1].publish, figures[-1].rate
+            print(f"  publish {publish.value:.2f} ms, {rate.value:,.0f} deliveries/s", flush=True)
+        print(f"{name}: {_size(gatepost) / total * 1e6 / 1e9:.2f} GB for a million deliveries", flush=True)
+        print(f"{name}: a day's retention took {_retention(gatepost):.2f} s", flush=True)
+    return figures
+
+
+@contextmanager
+def serving(folder: Path, name: str, server: postgres.Server | None, receiver: Receiver) -> Iterator[Service]:
+    """A service on a new store with the endpoints of the benchmark."""
+    database = server.create_database(name.lower()) if server else ""
     with ours.running(folder / name, database) as (gatepost, _):
         define(gatepost, receiver.url)
         if database:
             _past_partitions(database)
-        there, total = 0, max(chosen.sizes)
-        for size in chosen.sizes:
-            began = time.monotonic()
-            put(gatepost.directory, database, history(targets(gatepost), there, size - there, total, DAYS))
-            there = size
-            if database:
-                with psycopg.connect(database, autocommit=True) as connection:
-                    connection.execute("VACUUM ANALYZE")
-            print(f"{name}: {size:,} rows, loaded in {time.monotonic() - began:.0f} s", flush=True)
-            figures.append(measure(gatepost, receiver, size, chosen.count, chosen.rounds))
-            print(f"  publish {figures[-1].publish:.2f} ms, {figures[-1].rate:,.0f} deliveries/s", flush=True)
-        print(f"{name}: {_size(gatepost) / total * 1e6 / 1e9:.2f} GB for a million deliveries", flush=True)
-        print(f"{name}: a day's retention took {_retention(gatepost):.2f} s", flush=True)
-    return figures
+        yield gatepost
+
+
+def load(gatepost: Service, there: int, size: int, total: int) -> None:
+    """Add deliveries to those that are there, until there are `size` of `total`."""
+    put(gatepost.directory, gatepost.database, history(targets(gatepost), there, size - there, total, DAYS))
+    if gatepost.database:
+        with psycopg.connect(gatepost.database, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
 
 
 def _past_partitions(database: str) -> None:
@@ -201,15 +248,14 @@ def _retention(gatepost: Service) -> float:
 
 
 def show(name: str, figures: list[Figures]) -> None:
-    table = Table(title=f"{name}: milliseconds, and the ratio to the smallest size")
+    table = Table(title=f"{name}: milliseconds, and in parentheses the ratio to {SMALL:,} rows at the same time")
     for heading in ("", *(f"{each.rows:,}" for each in figures)):
         table.add_column(heading, justify="right")
-    first = figures[0]
-    table.add_row("publish, p50", *(f"{each.publish:.2f} ({each.publish / first.publish:.2f})" for each in figures))
-    table.add_row("deliveries/s", *(f"{each.rate:,.0f} ({each.rate / first.rate:.2f})" for each in figures))
+    table.add_row("publish, p50", *(f"{each.publish.value:.2f} ({each.publish.ratio:.2f})" for each in figures))
+    table.add_row("deliveries/s", *(f"{each.rate.value:,.0f} ({each.rate.ratio:.2f})" for each in figures))
     for query in FILTERS:
-        cells = [f"{each.pages[query][0]:.1f} / {each.pages[query][1]:.1f}" for each in figures]
-        table.add_row(query or "all", *cells)
+        cells = [(*each.pages[query][0], each.pages[query][1]) for each in figures]
+        table.add_row(query or "all", *(f"{p50:.1f} ({ratio:.2f}) / {p99:.1f}" for p50, ratio, p99 in cells))
     Console(width=150).print(table)
 
 
@@ -231,11 +277,11 @@ def main() -> None:
         receiver = stack.enter_context(receiving())
         for name in chosen.stores:
             with ExitStack() as own:
-                database = ""
+                server = None
                 if name == "PostgreSQL":
                     settings = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
-                    database = own.enter_context(postgres.running(settings, in_memory=False)).create_database("growth")
-                show(name, grow(name, database, folder, receiver, chosen))
+                    server = own.enter_context(postgres.running(settings, in_memory=False))
+                show(name, grow(name, server, folder, receiver, chosen))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def test_the_death_of_a_worker_is_noticed(deployment: Deployment) -> None:
         while dead in workers_of_open_attempts(deployment):
             await asyncio.sleep(0.1)
         workers[0].process.alive = True  # so that its tasks can be cancelled
-        return (deployment.milliseconds() - beat_at) / 1000
+        return (deployment.milliseconds() - int(beat_at)) / 1000
 
     assert SOONEST <= run(deployment, history()) <= LATEST + 0.2  # it looks every 0.1 s
     assert select(deployment, "SELECT count(*) FROM attempts WHERE outcome = 'interrupted'")[0][0] > 0
