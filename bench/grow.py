@@ -33,7 +33,8 @@ from gatepost.accounts import Account, account_rows, lookup
 from gatepost.core import clock, ids
 from gatepost.ledger.operations import Call, operator
 from gatepost.oauth import define_client
-from gatepost.store import partitions
+from gatepost.store import partition_drops, partitions
+from gatepost.store.partition_drops import Progress
 from gatepost.store.transaction import Tx
 from tests import postgres
 from tests.service import Client, Service
@@ -224,7 +225,7 @@ def _past_partitions(database: str) -> None:
     """Make the partitions that the service would have made on each of the past days."""
     with psycopg.connect(database, autocommit=True) as connection:
         for days in range(DAYS + 1, -1, -1):
-            partitions.maintain(connection, clock.milliseconds(clock.now() - timedelta(days=days)))
+            partitions.make(connection, clock.milliseconds(clock.now() - timedelta(days=days)))
 
 
 def _size(gatepost: Service) -> int:
@@ -240,7 +241,7 @@ def _retention(gatepost: Service) -> float:
         with psycopg.connect(gatepost.database, autocommit=True) as connection:
             oldest = min(partition.until for partition in partitions.existing(connection, partitions.DELIVERIES))
             began = time.monotonic()
-            done = partitions.maintain(connection, oldest + DAYS * 86_400_000)
+            done = partition_drops.maintain(connection, oldest + DAYS * 86_400_000, Progress())
         took = time.monotonic() - began
         print(f"  dropped {', '.join(done.dropped)}; waiting {done.waiting}", flush=True)
         return took

@@ -18,13 +18,14 @@ from gatepost.cli.show import Check
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError
 from gatepost.ledger import entry_rows, seal_rows
+from gatepost.ledger.retention import PruningPosition
 from gatepost.run import app, backups
 from gatepost.run.app import Runtime
 from gatepost.run.restore import Restored, finish_restore, restore_backup
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
 from gatepost.webhooks import pruning
-from gatepost.webhooks.pruning import PruningPosition, Recount
+from gatepost.webhooks.pruning import Recount
 
 SEALED_WITHIN = timedelta(minutes=1)
 

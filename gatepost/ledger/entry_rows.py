@@ -45,9 +45,9 @@ def pruned_up_to(tx: Tx, account: str, keep_days: int) -> bytes:
     return row[0] if row else LOWEST
 
 
-def set_pruned_up_to(tx: Tx, account: str, keep_days: int, raw_id: bytes) -> None:
-    """Set the id up to which the entries of a retention class were pruned. It never decreases."""
-    tx.write("put_pruned_up_to", account=ids.raw(account), keep_days=keep_days, id=raw_id)
+def set_pruned_up_to(tx: Tx, account: str, keep_days: int, previous: bytes, raw_id: bytes) -> None:
+    """Set the id up to which the entries of a retention class were pruned, unless it has changed."""
+    tx.write("put_pruned_up_to", account=ids.raw(account), keep_days=keep_days, id=raw_id, previous=previous)
 
 
 def newest(tx: Tx, account: str, before: bytes, since: bytes, limit: int) -> list[Entry]:

@@ -29,7 +29,7 @@ SELECT id, keep_days FROM /*sqlite: entries */ /*postgres: entries_pruned_by_row
 SELECT id FROM prunings WHERE account = :account AND keep_days = :keep_days
 -- name: put_pruned_up_to
 INSERT INTO prunings (account, keep_days, id) VALUES (:account, :keep_days, :id)
-  ON CONFLICT (account, keep_days) DO UPDATE SET id = excluded.id WHERE prunings.id < excluded.id
+  ON CONFLICT (account, keep_days) DO UPDATE SET id = excluded.id WHERE prunings.id = :previous
 -- name: entries_newest
 SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_days, request, source
   FROM entries WHERE account = :account AND id < :before AND id >= :since ORDER BY id DESC LIMIT :limit

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Literal, NamedTuple
 
 from gatepost.accounts import RETENTION_DAYS
 from gatepost.core import clock, ids
@@ -13,24 +14,73 @@ from gatepost.store.transaction import Tx
 _BATCH = 200  # entries
 
 
+class PruningPosition(NamedTuple):
+    """The position of a run: what it examines, the retention class, and the last row that it examined.
+
+    Each class has a mark up to which it was pruned, where a run starts. The mark stays before the first row that is
+    unfinished, while the run continues beyond it. `after` is empty as long as there is none: then the mark counts,
+    which a drop of a partition resets when it moves rows.
+    """
+
+    rows: Literal["deliveries", "entries", "seals"]
+    days: int = RETENTION_DAYS[0]
+    after: bytes = b""
+
+    def following(self, page: list[bytes], *, full: bool, unfinished: bool) -> "PruningPosition | None":
+        """The position after a page of these rows. None after the last class, and after a page that was not full."""
+        if full:
+            return self._replace(after=page[-1] if self.after or unfinished else b"")
+        return next((self._replace(days=days, after=b"") for days in RETENTION_DAYS if days > self.days), None)
+
+
+class PrunedEntries(NamedTuple):
+    """The result of a batch: entries or seals examined, and the next position; None at the end."""
+
+    count: int
+    next: PruningPosition | None
+
+
+START = PruningPosition("entries")
+_SEALS = PruningPosition("seals")
+
+
 def is_due(tx: Tx, key: bytes, account: str) -> bool:
     """Whether the retention of an entry, or of all entries of the oldest seal, has ended."""
-    return any(_due(tx, account, days, 1) for days in RETENTION_DAYS) or _expired_seal(tx, key, account) is not None
+    marks = ((days, entry_rows.pruned_up_to(tx, account, days)) for days in RETENTION_DAYS)
+    return any(_due(tx, account, *mark, 1) for mark in marks) or _expired_seal(tx, key, account) is not None
 
 
-def prune_batch(tx: Tx, key: bytes, account: str) -> int:
+def prune_batch(tx: Tx, key: bytes, account: str, position: PruningPosition = START) -> PrunedEntries:
     """Delete a batch of entries whose retention has ended, or else the oldest seal if it has no entry that is kept.
 
-    Each retention class has a mark up to which it was pruned, so an entry is examined once for each class. An entry
-    with unfinished deliveries is skipped: it is deleted with the last of its deliveries, or with its seal.
-    The last deleted seal becomes the anchor, from which verification starts.
+    An entry with unfinished deliveries is not deleted. The last deleted seal becomes the anchor, from which
+    verification starts.
     """
-    for days in RETENTION_DAYS:
-        page = _due(tx, account, days, _BATCH)
+    following: PruningPosition | None = position
+    while following is not None and following.rows == "entries":
+        mark = entry_rows.pruned_up_to(tx, account, following.days)
+        page = _due(tx, account, following.days, following.after or mark, _BATCH)
         if page:
-            delete_delivered(tx, account, [raw_id for raw_id, keep_days in page if keep_days == days])
-            entry_rows.set_pruned_up_to(tx, account, days, page[-1][0])
-            return len(page)
+            return PrunedEntries(len(page), _prune_page(tx, account, following, mark, page) or _SEALS)
+        following = following.following([], full=False, unfinished=False)
+    count = _prune_seal(tx, key, account)
+    return PrunedEntries(count, _SEALS if count else None)
+
+
+def _prune_page(
+    tx: Tx, account: str, position: PruningPosition, mark: bytes, page: list[tuple[bytes, int]]
+) -> PruningPosition | None:  # fmt: skip
+    own = [raw_id for raw_id, keep_days in page if keep_days == position.days]
+    unfinished = entry_rows.undelivered(tx, account, own)
+    _delete(tx, account, [raw_id for raw_id in own if raw_id not in unfinished])
+    examined = [raw_id for raw_id, _ in page]
+    passed = [raw_id for raw_id in examined if not unfinished or raw_id < min(unfinished)]
+    if passed and not position.after:
+        entry_rows.set_pruned_up_to(tx, account, position.days, mark, passed[-1])
+    return position.following(examined, full=len(page) == _BATCH, unfinished=bool(unfinished))
+
+
+def _prune_seal(tx: Tx, key: bytes, account: str) -> int:
     expired = _expired_seal(tx, key, account)
     if expired is None:
         return 0
@@ -42,11 +92,9 @@ def prune_batch(tx: Tx, key: bytes, account: str) -> int:
     return 1
 
 
-def _due(tx: Tx, account: str, days: int, limit: int) -> list[tuple[bytes, int]]:
-    """Entries after the mark of a retention class that are old enough for it, of any class."""
-    return entry_rows.retention_page(
-        tx, account, entry_rows.pruned_up_to(tx, account, days), oldest_kept(tx, days), limit
-    )
+def _due(tx: Tx, account: str, days: int, after: bytes, limit: int) -> list[tuple[bytes, int]]:
+    """Entries after an id that are old enough for a retention class, of any class."""
+    return entry_rows.retention_page(tx, account, after, oldest_kept(tx, days), limit)
 
 
 def delete_delivered(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:

@@ -17,13 +17,13 @@ from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
 from gatepost.ledger import chain_rows, chains, checkpoint_rows, heads, idempotency, seal_rows, sealing
 from gatepost.ledger.chain import BrokenChain
+from gatepost.ledger.retention import PruningPosition
 from gatepost.ledger.seal import BATCH
 from gatepost.oauth import expiry, key_rotation, refusal_counts, refusals
 from gatepost.run.app import Runtime
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx, Unit
 from gatepost.webhooks import pruning, tallies
-from gatepost.webhooks.pruning import PruningPosition
 
 SEAL_EVERY = 0.5
 SEALED_TOGETHER = (25, 5, 1)  # ledgers in one commit: first many, then fewer with more entries each

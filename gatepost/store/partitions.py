@@ -1,12 +1,11 @@
-"""Partitions of the large tables on PostgreSQL: made ahead, and dropped when the retention of all rows has ended.
+"""Partitions of the large tables on PostgreSQL: which there are, and making them ahead.
 
 Migration 0017 describes the tables. What exists is read from the catalogue, so there is no other record of it. Every
 step is a transaction that either happens or does not, and one process at a time takes steps.
 """
 
 import re
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,9 +19,7 @@ Database = psycopg.Connection[tuple[Any, ...]]
 _DAY = 86_400_000
 _WIDTHS = {7: 1, 30: 1, 90: 3, 400: 14, 2555: 90}  # retention class → days in a partition: about 30 for each class
 _AHEAD = 3 * _DAY
-_MAX_MOVED = 100_000  # rows that are moved in one transaction, while others wait
-_SLICE = 5_000
-_MAX_SECONDS = 20  # of deleting in slices; the next run goes on
+_MAX_MOVED = 100_000  # rows of a new class that are moved in one transaction, while others wait
 _LOCK = 0x70617274  # "part"
 # A change of a table waits for transactions that use it, and all others wait for the change. Rather try again later.
 _BEGIN = f"""
@@ -56,7 +53,7 @@ TABLES = (DELIVERIES, ATTEMPTS, ENTRIES)
 
 
 class NotYet(Exception):
-    """Why a partition cannot be dropped now."""
+    """Why a partition cannot be changed now."""
 
 
 class Partition(NamedTuple):
@@ -76,32 +73,26 @@ class Partition(NamedTuple):
         return {"low": _id(self.since), "high": _id(self.until)}
 
 
-def maintain(database: Database, now: int) -> Maintenance:
-    """Make the partitions of the next days, and drop those whose retention has ended. Rows that must stay are moved.
-
-    Deliveries are dropped first, so that attempts of deliveries that still exist can be recognized.
-    """
+def make(database: Database, now: int) -> Maintenance:
+    """Make the partitions of the next days, and the tables of retention classes that have none."""
     done = Maintenance([], [], {})
-    if not _classes(database, DELIVERIES):
+    if not classes(database, DELIVERIES):
         return done  # the tables are not partitioned
     for table in (ENTRIES, DELIVERIES):
         for days in _new_classes(database, table):
-            _step(done.made, done, table.parent(days), partial(_add_class, database, table, days))
-    longest = max(_classes(database, DELIVERIES))
+            step(done.made, done, table.parent(days), partial(_add_class, database, table, days))
+    longest = max(classes(database, DELIVERIES))
     for table in TABLES:
-        for days in _classes(database, table) if table.by_class else [longest]:
+        for days in classes(database, table) if table.by_class else [longest]:
             for partition in _missing(database, table, days, now):
-                _step(done.made, done, partition.name, partial(_create, database, partition))
-    for table in TABLES:
-        for partition in existing(database, table):
-            if partition.is_expired(now):
-                _step(done.dropped, done, partition.name, partial(_DROP[table], database, partition))
+                step(done.made, done, partition.name, partial(_create, database, partition))
     return done
 
 
-def _step(names: list[str], done: Maintenance, name: str, step: Callable[[], bool]) -> None:
+def step(names: list[str], done: Maintenance, name: str, change: Callable[[], bool]) -> None:
+    """Try to change a partition, and note its name with the result."""
     try:
-        if step():
+        if change():
             names.append(name)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled, NotYet) as error:
         done.waiting[name] = str(error).strip()
@@ -109,7 +100,7 @@ def _step(names: list[str], done: Maintenance, name: str, step: Callable[[], boo
 
 def existing(database: Database, table: Table) -> list[Partition]:
     """The partitions of a table by time, the oldest first."""
-    parents = [table.parent(days) for days in _classes(database, table)] if table.by_class else [table.name]
+    parents = [table.parent(days) for days in classes(database, table)] if table.by_class else [table.name]
     rows = database.execute(
         "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
         "WHERE i.inhparent = ANY(%s::text[]::regclass[])",
@@ -126,7 +117,7 @@ def _partitions(table: Table, rows: Iterable[tuple[str, str]]) -> Iterable[Parti
             yield Partition(table, int(named[1]), since, until, name)
 
 
-def _classes(database: Database, table: Table) -> list[int]:
+def classes(database: Database, table: Table) -> list[int]:
     """The retention classes that have a table."""
     rows = database.execute(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(%s)",
@@ -140,7 +131,7 @@ def _classes(database: Database, table: Table) -> list[int]:
 
 def _new_classes(database: Database, table: Table) -> list[int]:
     """The retention classes that have rows but no table."""
-    rows = _run(database, f"SELECT keep_days, count(*) FROM {table.name}_rest GROUP BY keep_days")
+    rows = run(database, f"SELECT keep_days, count(*) FROM {table.name}_rest GROUP BY keep_days")
     return [days for days, count in rows if days in _WIDTHS and count <= _MAX_MOVED]
 
 
@@ -148,21 +139,21 @@ def _add_class(database: Database, table: Table, days: int) -> bool:
     """Make the table of a retention class, and move its rows there. False if it exists by now."""
     name = table.parent(days)
     with database.transaction():
-        if not _begin(database) or days in _classes(database, table):
+        if not begin(database) or days in classes(database, table):
             return False
-        _run(database, f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
-        _run(database, f"CREATE TABLE {name} (LIKE {table.name} INCLUDING CONSTRAINTS) PARTITION BY RANGE (id)")
-        _run(database, f"CREATE TABLE {name}_rest PARTITION OF {name} ({table.unique}) DEFAULT {table.options}")
-        _run(
+        run(database, f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
+        run(database, f"CREATE TABLE {name} (LIKE {table.name} INCLUDING CONSTRAINTS) PARTITION BY RANGE (id)")
+        run(database, f"CREATE TABLE {name}_rest PARTITION OF {name} ({table.unique}) DEFAULT {table.options}")
+        run(
             database,
             f"WITH moved AS (DELETE FROM {table.name}_rest WHERE keep_days = {days} RETURNING *) "
             f"INSERT INTO {name} SELECT * FROM moved",
         )
-        _run(database, f"ALTER TABLE {table.name}_since ATTACH PARTITION {name} FOR VALUES IN ({days})")
+        run(database, f"ALTER TABLE {table.name}_since ATTACH PARTITION {name} FOR VALUES IN ({days})")
         rests = [f"{table.name}_before", f"{table.name}_rest"]
-        rests += [f"{table.parent(kept)}_rest" for kept in _classes(database, table)]
+        rests += [f"{table.parent(kept)}_rest" for kept in classes(database, table)]
         text = " UNION ALL ".join(f"SELECT * FROM {rest}" for rest in rests)
-        _run(database, f"CREATE OR REPLACE VIEW {table.name}_pruned_by_row AS {text}")
+        run(database, f"CREATE OR REPLACE VIEW {table.name}_pruned_by_row AS {text}")
     return True
 
 
@@ -179,7 +170,7 @@ def _missing(database: Database, table: Table, days: int, now: int) -> Iterable[
 def _start(database: Database, table: Table) -> int:
     """When the table that there was before partitions gets no more rows."""
     name = f"{table.name}_before"
-    [(bounds,)] = _run(
+    [(bounds,)] = run(
         database, f"SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = to_regclass('{name}')"
     )
     return int(_END.findall(bounds)[0] or "0", 16)
@@ -191,149 +182,36 @@ def _create(database: Database, partition: Partition) -> bool:
     parent = table.parent(partition.days)
     low, high = (bound.hex() for bound in partition.range.values())
     with database.transaction():
-        if not _begin(database) or _exists(database, name) or _has_rows(database, f"{parent}_rest", partition):
+        if not begin(database) or exists(database, name) or has_rows(database, f"{parent}_rest", partition):
             return False
-        _run(database, f"CREATE TABLE {name} (LIKE {parent} INCLUDING CONSTRAINTS, {table.unique}) {table.options}")
+        run(database, f"CREATE TABLE {name} (LIKE {parent} INCLUDING CONSTRAINTS, {table.unique}) {table.options}")
         bounds = f"FOR VALUES FROM ('\\x{low}') TO ('\\x{high}')"
-        _run(database, f"ALTER TABLE {parent} ATTACH PARTITION {name} {bounds}")
+        run(database, f"ALTER TABLE {parent} ATTACH PARTITION {name} {bounds}")
     return True
 
 
-def _has_rows(database: Database, name: str, partition: Partition) -> bool:
+def has_rows(database: Database, name: str, partition: Partition) -> bool:
+    """Whether a table has rows in the range of the partition."""
     key = partition.table.key
     text = f"SELECT 1 FROM {name} WHERE {key} >= %(low)s AND {key} < %(high)s LIMIT 1"
-    return bool(_run(database, text, partition.range))
+    return bool(run(database, text, partition.range))
 
 
-# --- dropping
+# --- steps
 
 
-def _drop_deliveries(database: Database, partition: Partition) -> bool:
-    """Drop deliveries, except unfinished ones. Attempts that are in a partition that is kept for longer are deleted."""
-    name = partition.name
-    lost = _run(
-        database,
-        f"SELECT count(*) FROM {name} d WHERE status = 'pending' "
-        "AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.account = d.account AND q.id = d.id)",
-    )
-    if lost != [(0,)]:
-        raise NotYet(f"{lost[0][0]} pending deliveries are not in the queue")
-    for attempts in existing(database, ATTEMPTS):
-        if attempts.since < partition.until and partition.since < attempts.until:
-            kept = _keep_for_longer(database, attempts, partition.days)
-            if kept.days > partition.days:
-                _delete_in_slices(database, kept.name, "delivery", partition, "status <> 'pending'")
-    if _has_rows(database, f"{ATTEMPTS.name}_rest", partition._replace(table=ATTEMPTS)):
-        _delete_in_slices(database, f"{ATTEMPTS.name}_rest", "delivery", partition, "status <> 'pending'")
-    with database.transaction():
-        if not _detach(database, partition):
-            return False
-        unfinished = (
-            f"{name} d JOIN queue q ON q.account = d.account AND q.id = d.id WHERE q.id >= %(low)s AND q.id < %(high)s"
-        )
-        _run(database, f"INSERT INTO {DELIVERIES.name} SELECT d.* FROM {unfinished}", partition.range)
-        # Pruning by row may have passed their place.
-        passed = f"keep_days = {partition.days} AND account IN (SELECT d.account FROM {unfinished})"
-        _run(database, f"DELETE FROM delivery_prunings WHERE {passed}", partition.range)
-        _run(database, f"DROP TABLE {name}")
-    return True
-
-
-def _keep_for_longer(database: Database, attempts: Partition, days: int) -> Partition:
-    """Keep a partition of attempts for the longest class if it has many of deliveries that are kept for longer.
-
-    That is the case if an account got a longer retention than any other after the partition was made.
-    """
-    longest = max(_classes(database, DELIVERIES))
-    longer = f"SELECT 1 FROM {DELIVERIES.name} WHERE id >= %(low)s AND id < %(high)s AND keep_days > {days}"
-    counted = f"SELECT count(*) FROM ({longer} LIMIT {_MAX_MOVED + 1}) longer"
-    if attempts.days > days or _run(database, counted, attempts.range)[0][0] <= _MAX_MOVED:
-        return attempts
-    name = f"{ATTEMPTS.name}_{longest}_{clock.from_milliseconds(attempts.since):%Y%m%d}"
-    with database.transaction():
-        if not _begin(database):
-            raise NotYet("another process changes partitions")
-        _run(database, f"ALTER TABLE {attempts.name} RENAME TO {name}")
-    return attempts._replace(days=longest, name=name)
-
-
-def _drop_attempts(database: Database, partition: Partition) -> bool:
-    """Drop attempts, except those of deliveries that still exist: unfinished ones, and of a longer retention class."""
-    with database.transaction():
-        if not _detach(database, partition):
-            return False
-        _run(
-            database,
-            f"INSERT INTO {ATTEMPTS.name} SELECT a.* FROM {DELIVERIES.name} d JOIN {partition.name} a "
-            "ON a.account = d.account AND a.delivery = d.id WHERE d.id >= %(low)s AND d.id < %(high)s",
-            partition.range,
-        )
-        _run(database, f"DROP TABLE {partition.name}")
-    return True
-
-
-def _drop_entries(database: Database, partition: Partition) -> bool:
-    """Drop entries, except those with unfinished deliveries, and delete the ids that publishers gave them."""
-    name = partition.name
-    waits = "EXISTS (SELECT 1 FROM queue q WHERE q.account = it.account AND q.event = it.id)"
-    if _run(database, "SELECT 1 FROM published LIMIT 1"):
-        _delete_in_slices(database, "published", "event", partition, f"NOT {waits}")
-    with database.transaction():
-        if not _detach(database, partition):
-            return False
-        _run(
-            database,
-            f"INSERT INTO {ENTRIES.name} SELECT e.* FROM {name} e JOIN (SELECT DISTINCT account, event FROM queue "
-            "WHERE event >= %(low)s AND event < %(high)s) q ON q.account = e.account AND q.event = e.id",
-            partition.range,
-        )
-        _run(
-            database,
-            "DELETE FROM unsealed it WHERE id >= %(low)s AND id < %(high)s "
-            f"AND EXISTS (SELECT 1 FROM {name} e WHERE e.account = it.account AND e.id = it.id) AND NOT {waits}",
-            partition.range,
-        )
-        _run(database, f"DROP TABLE {name}")
-    return True
-
-
-_DROP = {DELIVERIES: _drop_deliveries, ATTEMPTS: _drop_attempts, ENTRIES: _drop_entries}
-
-
-def _detach(database: Database, partition: Partition) -> bool:
-    """Begin to drop a partition. Its rows that are inserted again go to the rest. False if it is gone by now."""
-    if not _begin(database) or not _exists(database, partition.name):
-        return False
-    _run(database, f"ALTER TABLE {partition.table.parent(partition.days)} DETACH PARTITION {partition.name}")
-    return True
-
-
-def _delete_in_slices(database: Database, name: str, column: str, partition: Partition, where: str) -> None:
-    """Delete rows of another table that refer to rows of the partition, in small transactions that block nobody."""
-    text = f"""
-WITH slice AS (SELECT account, id FROM {partition.name} it WHERE (account, id) > (%(account)s, %(id)s) AND {where}
-    ORDER BY account, id LIMIT {_SLICE}),
-  deleted AS (DELETE FROM {name} USING slice WHERE {name}.account = slice.account AND {name}.{column} = slice.id)
-SELECT account, id FROM slice ORDER BY account DESC, id DESC LIMIT 1
-"""
-    last, deadline = [(b"", b"")], time.monotonic() + _MAX_SECONDS
-    while last:
-        last = _run(database, text, {"account": last[0][0], "id": last[0][1]})
-        if time.monotonic() > deadline:
-            raise NotYet(f"rows of {name} are being deleted first")
-
-
-def _begin(database: Database) -> bool:
+def begin(database: Database) -> bool:
     """Begin a transaction that changes tables. False if another process is in one."""
-    [(*_, locked)] = _run(database, _BEGIN)
+    [(*_, locked)] = run(database, _BEGIN)
     return bool(locked)
 
 
-def _exists(database: Database, name: str) -> bool:
-    return _run(database, f"SELECT to_regclass('{name}')") != [(None,)]
+def exists(database: Database, name: str) -> bool:
+    """Whether there is a table with this name."""
+    return run(database, f"SELECT to_regclass('{name}')") != [(None,)]
 
 
-def _run(database: Database, text: str, parameters: dict[str, bytes] | None = None) -> list[tuple[Any, ...]]:
+def run(database: Database, text: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
     """Run a statement that was composed from names of tables and numbers. Values are always parameters."""
     cursor = database.execute(text.encode(), parameters)
     return cursor.fetchall() if cursor.description else []

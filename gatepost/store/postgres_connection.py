@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
+from threading import Lock
 from typing import Any, cast
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import partitions, sql_loader
+from gatepost.store import partition_drops, postgres_migrations, sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.node_watch import not_distributed
+from gatepost.store.partition_drops import Progress
 from gatepost.store.pending import PendingWrites, Row
 from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
-_MIGRATION_LOCK = 0x67617465  # "gate"
 # Unless the URL says otherwise. A server that vanished is noticed while callers still wait. Two attempts to reach it,
 # of one connection or of the next, are at most two seconds apart (TCP repeats a SYN after 1 and 3 s). A standby, which
 # cannot write, is never used: after a failover it may be the server that was the primary.
@@ -47,7 +47,6 @@ SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_
   set_config('enable_sort', %(sorts)s, %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
 """
-_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
 _INDEXES = """
 SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
   WHERE c.relkind IN ('r', 't', 'm')
@@ -289,6 +288,8 @@ class PostgresServer:
         self._clock = clock
         self.statements = sql_loader.statements("postgres")
         self.inserts = {name for name, text in self.statements.items() if _INSERT.search(text)}
+        self._maintaining = Lock()
+        self._progress = Progress()
 
     def open(self) -> Database:
         return open_database(self._url)
@@ -331,36 +332,17 @@ class PostgresServer:
 
     def migrate(self) -> list[str]:
         """Apply the missing migrations, one process at a time, and return their names."""
-        names: list[str] = []
         try:
             with self.open() as database:
-                while name := self._apply_next(database):
-                    names.append(name)
+                return postgres_migrations.migrate(database, milliseconds(self._clock()))
         except psycopg.Error as error:
             raise unavailable(error) from error
-        return names
-
-    def _apply_next(self, database: Database) -> str:
-        """Apply a migration in a transaction of its own, if one is missing. A pooler would keep a session lock."""
-        with database.transaction():
-            database.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-            database.execute(_MIGRATIONS)
-            missing = sql_loader.missing("postgres", _applied(database))
-            if not missing:
-                return ""
-            migration = missing[0]
-            database.execute(sql.SQL(migration.text))
-            database.execute(
-                "INSERT INTO migrations VALUES (%s, %s, %s, %s)",
-                (migration.number, migration.name, migration.checksum, milliseconds(self._clock())),
-            )
-        return migration.name
 
     def maintain_partitions(self) -> Maintenance:
         """Make partitions ahead, and drop those whose retention has ended."""
         try:
-            with self.open() as database:
-                return partitions.maintain(database, milliseconds(self._clock()))
+            with self._maintaining, self.open() as database:
+                return partition_drops.maintain(database, milliseconds(self._clock()), self._progress)
         except psycopg.Error as error:
             raise unavailable(error) from error
 
@@ -369,7 +351,7 @@ class PostgresServer:
         with self._examined() as database:
             if database.execute("SELECT to_regclass('migrations')").fetchall() == [(None,)]:
                 return {}
-            return _applied(database)
+            return postgres_migrations.applied(database)
 
     def info(self) -> StoreInfo:
         with self._examined() as database:
@@ -418,10 +400,6 @@ def _replication_risk(standbys: int, synchronous_standby_names: str, synchronous
     if synchronous_commit == "local" and (standbys or synchronous_standby_names):
         return "synchronous_commit is local, so commits do not wait for standbys"
     return ""
-
-
-def _applied(database: Database) -> dict[int, str]:
-    return dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
 
 
 def _check_index(database: Database, index: str) -> str:

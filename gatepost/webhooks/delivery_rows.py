@@ -86,9 +86,10 @@ def pruned_up_to(tx: Tx, account: str, keep_days: int) -> bytes:
     return row[0] if row else LOWEST
 
 
-def set_pruned_up_to(tx: Tx, account: str, keep_days: int, raw_id: bytes) -> None:
-    """Advance the mark of `pruned_up_to`."""
-    tx.write("put_deliveries_pruned_up_to", account=ids.raw(account), keep_days=keep_days, id=raw_id)
+def set_pruned_up_to(tx: Tx, account: str, keep_days: int, previous: bytes, raw_id: bytes) -> None:
+    """Advance the mark of `pruned_up_to`, unless it has changed."""
+    values = {"account": ids.raw(account), "keep_days": keep_days, "id": raw_id, "previous": previous}
+    tx.write("put_deliveries_pruned_up_to", **values)
 
 
 def count_of_events(tx: Tx, account: str, events: Iterable[bytes]) -> dict[bytes, int]:

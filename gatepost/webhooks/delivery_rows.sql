@@ -68,4 +68,4 @@ DELETE FROM attempts /*postgres: USING given */ WHERE /*sqlite: (account, delive
 SELECT id FROM delivery_prunings WHERE account = :account AND keep_days = :keep_days
 -- name: put_deliveries_pruned_up_to
 INSERT INTO delivery_prunings (account, keep_days, id) VALUES (:account, :keep_days, :id)
-  ON CONFLICT (account, keep_days) DO UPDATE SET id = excluded.id WHERE delivery_prunings.id < excluded.id
+  ON CONFLICT (account, keep_days) DO UPDATE SET id = excluded.id WHERE delivery_prunings.id = :previous

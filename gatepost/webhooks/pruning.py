@@ -9,6 +9,7 @@ from gatepost.accounts import RETENTION_DAYS
 from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows, retention
 from gatepost.ledger.entries import RESERVED
+from gatepost.ledger.retention import PruningPosition
 from gatepost.store.interface import Reader
 from gatepost.store.transaction import LOWEST, Tx, Unit
 from gatepost.webhooks import delivery_rows, endpoint_rows, subscription_rows
@@ -24,19 +25,7 @@ _MARGIN = timedelta(minutes=1)  # a subscription that changed so shortly before 
 # --- retention
 
 
-class PruningPosition(NamedTuple):
-    """The position of a run: the retention class, the last delivery examined, and whether an unfinished one was passed.
-
-    Class 0, the last one, stands for the entries.
-    """
-
-    days: int
-    after: bytes = b""
-    passed_unfinished: bool = False
-
-
-START = PruningPosition(RETENTION_DAYS[0])
-_ENTRIES = PruningPosition(0)
+START = PruningPosition("deliveries")
 
 
 class PrunedSlice(NamedTuple):
@@ -49,46 +38,39 @@ class PrunedSlice(NamedTuple):
 
 def is_due(tx: Tx, key: bytes, account: str) -> bool:
     """Whether there is anything to delete."""
-    positions = map(PruningPosition, RETENTION_DAYS)
-    return retention.is_due(tx, key, account) or any(_page(tx, account, position, 1) for position in positions)
+    marks = ((days, delivery_rows.pruned_up_to(tx, account, days)) for days in RETENTION_DAYS)
+    return retention.is_due(tx, key, account) or any(_due(tx, account, *mark, 1) for mark in marks)
 
 
 def prune_slice(key: bytes, account: str, position: PruningPosition) -> Unit[PrunedSlice]:
     """Return the unit that prunes one slice of an account."""
 
     def unit(tx: Tx) -> PrunedSlice:
-        if position != _ENTRIES:
+        if position.rows == "deliveries":
             return _prune_deliveries(tx, account, position)
-        count = retention.prune_batch(tx, key, account)
-        return PrunedSlice(0, count, _ENTRIES if count else None)
+        return PrunedSlice(0, *retention.prune_batch(tx, key, account, position))
 
     return unit
 
 
 def _prune_deliveries(tx: Tx, account: str, position: PruningPosition) -> PrunedSlice:
-    """Delete a slice of the deliveries whose retention has ended, but never an unfinished one.
-
-    Each class has a mark up to which it was pruned, where a run starts. The mark stays before the first unfinished
-    delivery of the class, while the run itself continues beyond it.
-    """
-    page = _page(tx, account, position, _SLICE)
+    """Delete a slice of the deliveries whose retention has ended, but never an unfinished one."""
+    mark = delivery_rows.pruned_up_to(tx, account, position.days)
+    page = _due(tx, account, position.days, position.after or mark, _SLICE)
     own = [(raw_id, status) for raw_id, keep_days, status in page if keep_days == position.days]
     ended = [raw_id for raw_id, status in own if status != "pending"]
     unfinished = next((raw_id for raw_id, status in own if status == "pending"), None)
     _delete(tx, account, ended)
-    passed = [raw_id for raw_id, _, _ in page if unfinished is None or raw_id < unfinished]
-    if passed and not position.passed_unfinished:
-        delivery_rows.set_pruned_up_to(tx, account, position.days, passed[-1])
-    if len(page) == _SLICE:
-        passed_unfinished = position.passed_unfinished or unfinished is not None
-        return PrunedSlice(len(ended), 0, PruningPosition(position.days, page[-1][0], passed_unfinished))
-    following = (PruningPosition(days) for days in RETENTION_DAYS if days > position.days)
-    return PrunedSlice(len(ended), 0, next(following, _ENTRIES))
+    examined = [raw_id for raw_id, _, _ in page]
+    passed = [raw_id for raw_id in examined if unfinished is None or raw_id < unfinished]
+    if passed and not position.after:
+        delivery_rows.set_pruned_up_to(tx, account, position.days, mark, passed[-1])
+    following = position.following(examined, full=len(page) == _SLICE, unfinished=unfinished is not None)
+    return PrunedSlice(len(ended), 0, following or retention.START)
 
 
-def _page(tx: Tx, account: str, position: PruningPosition, limit: int) -> list[tuple[bytes, int, str]]:
-    after = position.after or delivery_rows.pruned_up_to(tx, account, position.days)
-    return delivery_rows.retention_page(tx, account, after, retention.oldest_kept(tx, position.days), limit)
+def _due(tx: Tx, account: str, days: int, after: bytes, limit: int) -> list[tuple[bytes, int, str]]:
+    return delivery_rows.retention_page(tx, account, after, retention.oldest_kept(tx, days), limit)
 
 
 def _delete(tx: Tx, account: str, ended: list[bytes]) -> None:
