@@ -70,6 +70,7 @@ def count(tx: Tx, account: str) -> int:
 def ledger_counts(tx: Tx, account: str, after: int) -> LedgerCounts:
     """Count the entries of an account, and those in seals after the given number."""
     [(not_waiting, leaves, lost)] = tx.rows("ledger_counts", account=ids.raw(account), after=after, link=bytes(8))
+    tx.check_snapshot()
     return LedgerCounts(not_waiting, int(leaves) // LEAF, lost)
 
 

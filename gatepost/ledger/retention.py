@@ -27,16 +27,16 @@ class PruningPosition(NamedTuple):
     after: bytes = b""
 
     def following(self, page: list[bytes], *, full: bool, unfinished: bool) -> "PruningPosition | None":
-        """The position after a page of these rows. None after the last class, and after a page that was not full."""
+        """The position after a page of these rows. After one that was not full, the next class; None after the last."""
         if full:
             return self._replace(after=page[-1] if self.after or unfinished else b"")
         return next((self._replace(days=days, after=b"") for days in RETENTION_DAYS if days > self.days), None)
 
 
 class PrunedEntries(NamedTuple):
-    """The result of a batch: entries or seals examined, and the next position; None at the end."""
+    """The result of a batch: how many entries or seals it examined, and the next position; None at the end."""
 
-    count: int
+    examined: int
     next: PruningPosition | None
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows
 from gatepost.ledger.entries import Entry
 from gatepost.store.interface import Reader
-from gatepost.store.transaction import HIGHEST, LOWEST
+from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 
 # The most by which the times of an entry, in its id and of its seal may differ: the clocks of machines differ, and a
 # commit may have to wait.
@@ -56,7 +57,7 @@ def newest(store: Reader, account: str, wanted: EntryFilter, limit: int) -> Iter
     """The newest entries first. Each page is a transaction of its own."""
     since, before = wanted.id_range()
     while limit > 0:
-        page = store.read_now(lambda tx, before=before: entry_rows.newest(tx, account, before, since, _PAGE))  # type: ignore[misc]
+        page = store.read_now(partial(_newest, account=account, before=before, since=since))
         matching = [entry for entry in page if wanted.matches(entry)][:limit]
         yield from matching
         limit -= len(matching)
@@ -65,11 +66,23 @@ def newest(store: Reader, account: str, wanted: EntryFilter, limit: int) -> Iter
         before = page[-1].id
 
 
+def _newest(tx: Tx, account: str, before: bytes, since: bytes) -> list[Entry]:
+    page = entry_rows.newest(tx, account, before, since, _PAGE)
+    tx.check_snapshot()
+    return page
+
+
 def oldest(store: Reader, account: str, wanted: EntryFilter) -> Iterator[Entry]:
     """All entries that match, the oldest first. Each page is a transaction of its own."""
     after, before = wanted.id_range()
-    while page := store.read_now(lambda tx, after=after: entry_rows.oldest(tx, account, after, before, _PAGE)):  # type: ignore[misc]
+    while page := store.read_now(partial(_oldest, account=account, after=after, before=before)):
         yield from (entry for entry in page if wanted.matches(entry))
         if len(page) < _PAGE:
             return
         after = page[-1].id
+
+
+def _oldest(tx: Tx, account: str, after: bytes, before: bytes) -> list[Entry]:
+    page = entry_rows.oldest(tx, account, after, before, _PAGE)
+    tx.check_snapshot()
+    return page

@@ -226,7 +226,8 @@ class PostgresStore:
                         raise Again("another transaction wrote a row")
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
                 line.cache.clear()  # it may hold what was rolled back
-                again, own = isinstance(error, (Again, *_RETRIED)), _is_own(error)
+                again = isinstance(error, (Again, *_RETRIED))
+                own = _is_own(error) and not (again and line.mode == "read")
                 separately = line.mode == "append" and (again or own)
                 line.disconnect_after(error)
                 for work in batch:
@@ -310,7 +311,7 @@ def _run_unit(work: Work, tx: Tx, cache: Cache, mode: str) -> PendingWrites | No
         work.result = work.unit(tx)
         tx.finish()
     except BaseException as error:
-        if mode == "write" or isinstance(error, psycopg.Error):
+        if mode == "write" or isinstance(error, psycopg.Error) or (mode == "read" and isinstance(error, Again)):
             raise
         work.fail(AppendOnly() if isinstance(error, Again) else error)
         return None

@@ -19,7 +19,7 @@ from gatepost.store import partition_drops, postgres_migrations, sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.node_watch import not_distributed
 from gatepost.store.partition_drops import Progress
-from gatepost.store.pending import PendingWrites, Row
+from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
@@ -51,6 +51,12 @@ _INDEXES = """
 SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
   WHERE c.relkind IN ('r', 't', 'm')
     AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
+"""
+# The catalogue is read as of the snapshot, but the function looks at what exists now.
+_DROPPED = """
+SELECT 1 FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid
+  WHERE p.relkind = 'p' AND p.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
+    AND pg_table_is_visible(i.inhrelid) IS NULL LIMIT 1
 """
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
@@ -152,6 +158,11 @@ class PostgresConnection:
         text = self._statements[statement]
         cursor = self.database.execute(text, columns_of(text, rows), prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
+
+    def check_snapshot(self) -> None:
+        """Raise `Again` if a partition that is in the snapshot no longer exists."""
+        if self.mode == "read" and self.database.execute(_DROPPED).fetchall():
+            raise Again("a partition was dropped")
 
     def write_given(self, statement: str, rows: list[Row]) -> list[Row]:
         self.check_mode()

@@ -91,6 +91,9 @@ class SqliteConnection:
         self.save()
         return self.rows_given(statement, rows)
 
+    def check_snapshot(self) -> None:
+        """SQLite has no partitions."""
+
     def save(self) -> None:
         if not self._writing:
             raise TypeError(READ_ONLY)

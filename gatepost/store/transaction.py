@@ -57,6 +57,7 @@ class Connection(Protocol):
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[Row]]: ...
     def rows_given(self, statement: str, rows: list[Row]) -> list[Row]: ...
     def write_given(self, statement: str, rows: list[Row]) -> list[Row]: ...
+    def check_snapshot(self) -> None: ...
 
 
 class Group:
@@ -126,6 +127,14 @@ class Tx:
 
     def write_given(self, statement: str, rows: Iterable[Row]) -> list[Row]:
         return self._connection.write_given(statement, list(rows))
+
+    def check_snapshot(self) -> None:
+        """Call this in a unit that reads entries, deliveries or attempts, when it has read some of each that it needs.
+
+        On PostgreSQL, rows that were moved when a partition was dropped are not in a snapshot of before. Raises `Again`
+        if that can be the case: then the unit runs again with a new snapshot.
+        """
+        self._connection.check_snapshot()
 
     def prefetched(self, wanted: Prefetch) -> Row | None:
         """A row that was read for all units of the commit. Raises `Again` if another unit writes it."""
@@ -227,6 +236,9 @@ class _CacheOnly:
         raise _NotCached
 
     write = select = rows_each = rows_given = write_given = rows
+
+    def check_snapshot(self) -> None:
+        raise _NotCached
 
 
 def precompute(unit: Unit[Any], cache: Cache, at: datetime, engine: Engine) -> Precomputed | None:

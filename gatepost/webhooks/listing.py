@@ -30,7 +30,7 @@ from gatepost.webhooks import (
     summary,
     tallies,
 )
-from gatepost.webhooks.deliveries import Delivery
+from gatepost.webhooks.deliveries import Attempt, Delivery
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.listing_query import DeliveryFilter, PageRequest, Position
 from gatepost.webhooks.plan import retry_schedule
@@ -82,12 +82,14 @@ def page(tx: Tx, service: Service, account: Account, query: Query) -> Answer | R
         return Answer(200, {"data": [], "next_cursor": None}, None)
     request = PageRequest(ids.raw(account.id), filters, query.newest, query.limit, after, suspended=not account.active)
     positions, next_ = listing_query.page(tx, request)
-    deliveries = delivery_rows.load_many(tx, [(request.account, position[-1]) for position in positions])
-    found = [deliveries[request.account, position[-1]] for position in positions]
-    events = entry_rows.sizes(tx, {(request.account, delivery.event) for delivery in found})
+    keys = [(request.account, position[-1]) for position in positions]
+    deliveries, attempts = delivery_rows.load_many(tx, keys), delivery_rows.attempts(tx, keys)
+    events = entry_rows.sizes(tx, {(request.account, delivery.event) for delivery in deliveries.values()})
+    tx.check_snapshot()
+    found = [deliveries[key] for key in keys]
     if "payload" in query.include and (count := _count_payloads(found, events)) < len(found):
         found, next_ = found[:count], positions[count - 1]
-    data = _render(tx, account, found, events, query.include)
+    data = _render(tx, account, found, attempts, events, query.include)
     return Answer(200, {"data": data, "next_cursor": _cursor(service, account, query, next_)}, None)
 
 
@@ -112,10 +114,11 @@ def _count_payloads(found: list[Delivery], events: dict[Key, EntrySize]) -> int:
 
 
 def _render(
-    tx: Tx, account: Account, found: list[Delivery], events: dict[Key, EntrySize], include: frozenset[str]
+    tx: Tx, account: Account, found: list[Delivery], attempts: dict[Key, list[Attempt]],
+    events: dict[Key, EntrySize], include: frozenset[str],
 ) -> list[dict[str, Any]]:  # fmt: skip
     keys = [(delivery.account, delivery.id) for delivery in found]
-    queued, attempts = queue_rows.load_many(tx, keys), delivery_rows.attempts(tx, keys)
+    queued = queue_rows.load_many(tx, keys)
     entries = {}
     if "payload" in include:
         entries = entry_rows.load_many(tx, {(delivery.account, delivery.event) for delivery in found})

@@ -135,7 +135,7 @@ def test_pruned_and_erased_entries(post: Post, backend: Backend, tmp_path: Path)
     seal_all(post)
     make.erase_data(backend, with_retention[1], data_hash(with_retention[1]))
     post.forward(days=8)
-    while post.store.run_now(lambda tx: retention.prune_batch(tx, KEY, post.id)).count:
+    while post.store.run_now(lambda tx: retention.prune_batch(tx, KEY, post.id)).examined:
         pass
     made = write(post.store, tmp_path / "archive", Period(None, post.watch.at.date()))
     [account] = made.accounts
@@ -149,7 +149,7 @@ def test_the_anchor_is_the_start_of_a_pruned_chain(post: Post, tmp_path: Path) -
         post.store.run_now(lambda tx, days=days: make.record(tx, post.id, "x", keep_days=days))  # type: ignore[misc]
         seal_all(post)
     post.forward(days=8)
-    while post.store.run_now(lambda tx: retention.prune_batch(tx, KEY, post.id)).count:
+    while post.store.run_now(lambda tx: retention.prune_batch(tx, KEY, post.id)).examined:
         pass
     [account] = write(post.store, tmp_path / "archive", Period(None, post.watch.at.date())).accounts
     assert account.anchor is not None

@@ -354,7 +354,7 @@ def test_a_pruning_mark_ahead_of_its_time(world: World) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM pruned_trees", "UPDATE pruned_trees SET size = size + 1"])
 def test_the_tree_of_what_was_pruned(world: World, statement: str) -> None:
     world.watch.forward(timedelta(days=31))
-    while world.store.run_now(lambda tx: retention.prune_batch(tx, KEY, world.ours)).count:
+    while world.store.run_now(lambda tx: retention.prune_batch(tx, KEY, world.ours)).examined:
         pass
     world.store.run_now(lambda tx: make.record(tx, world.ours, "later"))
     world.seal()

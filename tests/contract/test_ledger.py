@@ -29,7 +29,7 @@ def seal_all(store: Store, account: str) -> None:
 
 
 def prune_all(store: Store, account: str) -> None:
-    while store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).count:
+    while store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).examined:
         pass
 
 
@@ -210,10 +210,10 @@ def test_pruning_goes_in_slices(store: Store, account: str, watch: FakeClock) ->
     watch.forward(timedelta(days=8))
     slices = []
     while store.read_now(lambda tx: retention.is_due(tx, KEY, account)):
-        slices.append(store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).count)
+        slices.append(store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).examined)
         assert verification.verify(store, KEY, account).problem == ""
     assert slices == [200, 200, 50, 1, 1, 1]
-    assert store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).count == 0
+    assert store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).examined == 0
 
 
 def test_what_was_pruned_before_any_sealer_came_is_not_missed(store: Store, account: str, watch: FakeClock) -> None:

@@ -1,7 +1,5 @@
 """Drops of partitions move few rows, go on where the last run stopped, and leave nothing behind that has expired."""
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
@@ -20,7 +18,7 @@ __all__ = ["backend", "subscription"]
 
 
 @pytest.fixture
-def start(store: Store, account: str, watch: FakeClock) -> Iterator[FakeClock]:
+def start(store: Store, account: str, watch: FakeClock) -> FakeClock:
     """A day after the store was made, all of which has partitions."""
     watch.forward(DAY)
     return watch

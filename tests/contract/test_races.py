@@ -180,7 +180,7 @@ def test_verifying_beside_a_service_at_work_finds_nothing_wrong(store: Store, ac
             units = [lambda tx: make.record(tx, account, keep_days=7)] * 20
             parallel.run(store, units, hints=APPEND_ONLY)
             store.run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
-            while store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).count:
+            while store.run_now(lambda tx: retention.prune_batch(tx, KEY, account)).examined:
                 pass
             watch.forward(timedelta(hours=4))
 
@@ -256,7 +256,7 @@ def test_a_pruner_that_was_overtaken_does_not_take_the_anchor_back(pair: list[St
         pair[0].run_now(lambda tx, number=number: make.record(tx, account, str(number), keep_days=7))  # type: ignore[misc]
         pair[0].run_now(lambda tx: sealing.seal_batch(tx, KEY, account))
     watch.forward(timedelta(days=8))
-    assert pair[0].run_now(lambda tx: retention.prune_batch(tx, KEY, account)).count == 4
+    assert pair[0].run_now(lambda tx: retention.prune_batch(tx, KEY, account)).examined == 4
     pause = Pause()
 
     def slow(tx: Tx) -> None:

@@ -290,5 +290,5 @@ def test_a_seal_altered_to_end_sooner_is_not_pruned(intact: Ledger) -> None:
     sooner = seal.pack(leaf._replace(keep_days=0) for leaf in seal.unpack(first.leaves))
     intact.execute("UPDATE seals SET leaves = ? WHERE number = ?", sooner, first.number)
     assert not intact.store.read_now(lambda tx: retention.is_due(tx, KEY, intact.account))
-    assert intact.store.run_now(lambda tx: retention.prune_batch(tx, KEY, intact.account)).count == 0
+    assert intact.store.run_now(lambda tx: retention.prune_batch(tx, KEY, intact.account)).examined == 0
     assert f"seal {first.number} was altered" in intact.problem()
