@@ -8,26 +8,32 @@ from gatepost.webhooks import delivery_rows
 from gatepost.webhooks.deliveries import Attempt, Delivery
 
 
-class LeftOut(NamedTuple):
-    """The entries of a period, and its deliveries that have not ended."""
+class DeliveryPage(NamedTuple):
+    """Deliveries that have ended, with their attempts, and the number of those that have not. None follows at the end.
 
-    entries: int
+    All are of one snapshot, so each delivery of a period is either in the archive or counted as left out.
+    """
+
+    ended: list[tuple[Delivery, list[Attempt]]]
     unfinished: int
+    next: bytes | None
 
 
-def ended_deliveries(
-    tx: Tx, account: str, after: bytes, before: bytes, limit: int
-) -> list[tuple[Delivery, list[Attempt]]]:
-    """The oldest deliveries between two ids that have ended, with their attempts."""
-    rows = tx.rows("ended_deliveries", account=ids.raw(account), after=after, before=before, limit=limit)
+def deliveries(tx: Tx, account: str, after: bytes, before: bytes, limit: int) -> DeliveryPage:
+    """The oldest deliveries between two ids."""
+    rows = tx.rows("deliveries_between", account=ids.raw(account), after=after, before=before, limit=limit)
     page = [Delivery(*row) for row in rows]
-    attempts = delivery_rows.attempts(tx, [delivery[:2] for delivery in page]) if page else {}
-    return [(delivery, attempts.get(delivery[:2], [])) for delivery in page]
+    ended = [delivery for delivery in page if delivery.status != "pending"]
+    attempts = delivery_rows.attempts(tx, [delivery[:2] for delivery in ended]) if ended else {}
+    tx.check_snapshot()
+    return DeliveryPage(
+        [(delivery, attempts.get(delivery[:2], [])) for delivery in ended],
+        len(page) - len(ended),
+        page[-1].id if len(page) == limit else None,
+    )
 
 
-def count(tx: Tx, account: str, after: bytes, before: bytes) -> LeftOut:
-    """Count the entries between two ids, and the unfinished deliveries."""
-    bounds = {"account": ids.raw(account), "after": after, "before": before}
-    [(entries,)] = tx.rows("count_entries_between", **bounds)
-    [(unfinished,)] = tx.rows("count_unfinished_between", **bounds)
-    return LeftOut(entries, unfinished)
+def count_unsealed(tx: Tx, account: str, after: bytes, before: bytes) -> int:
+    """Count the entries between two ids that wait for a seal."""
+    [(count,)] = tx.rows("count_unsealed_between", account=ids.raw(account), after=after, before=before)
+    return int(count)

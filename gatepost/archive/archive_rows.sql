@@ -1,9 +1,6 @@
--- name: ended_deliveries
+-- name: deliveries_between
 SELECT account, id, endpoint, subscription, event, event_type, origin, status, ended_at, ended_reason, last_code,
     last_failure, keep_days
-  FROM deliveries WHERE account = :account AND id > :after AND id < :before AND status <> 'pending'
-  ORDER BY id LIMIT :limit
--- name: count_unfinished_between
-SELECT count(*) FROM deliveries WHERE account = :account AND id > :after AND id < :before AND status = 'pending'
--- name: count_entries_between
-SELECT count(*) FROM entries WHERE account = :account AND id > :after AND id < :before
+  FROM deliveries WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
+-- name: count_unsealed_between
+SELECT count(*) FROM unsealed WHERE account = :account AND id > :after AND id < :before
