@@ -79,8 +79,8 @@ def make(database: Database, now: int) -> Maintenance:
     if not classes(database, DELIVERIES):
         return done  # the tables are not partitioned
     for table in (ENTRIES, DELIVERIES):
-        for days in _new_classes(database, table):
-            step(done.made, done, table.parent(days), partial(_add_class, database, table, days))
+        for days, rows in _new_classes(database, table):
+            step(done.made, done, table.parent(days), partial(_add_class, database, table, days, rows))
     longest = max(classes(database, DELIVERIES))
     for table in TABLES:
         for days in classes(database, table) if table.by_class else [longest]:
@@ -129,14 +129,16 @@ def classes(database: Database, table: Table) -> list[int]:
 # --- making
 
 
-def _new_classes(database: Database, table: Table) -> list[int]:
-    """The retention classes that have rows but no table."""
+def _new_classes(database: Database, table: Table) -> list[tuple[int, int]]:
+    """The retention classes that have rows but no table, and the number of their rows."""
     rows = run(database, f"SELECT keep_days, count(*) FROM {table.name}_rest GROUP BY keep_days")
-    return [days for days, count in rows if days in _WIDTHS and count <= _MAX_MOVED]
+    return [(days, count) for days, count in rows if days in _WIDTHS]
 
 
-def _add_class(database: Database, table: Table, days: int) -> bool:
+def _add_class(database: Database, table: Table, days: int, rows: int) -> bool:
     """Make the table of a retention class, and move its rows there. False if it exists by now."""
+    if rows > _MAX_MOVED:
+        raise NotYet(f"{rows:,} rows are too many to move: rows that are kept for {days} days are deleted one by one")
     name = table.parent(days)
     with database.transaction():
         if not begin(database) or days in classes(database, table):

@@ -295,6 +295,17 @@ def test_a_new_class_takes_over_its_rows(store: Store, backend: Postgres, accoun
     assert store.read_now(lambda tx: entry_rows.load(tx, account, event)) is None
 
 
+def test_a_new_class_with_too_many_rows_is_reported(
+    store: Store, backend: Postgres, account: str, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_MAX_MOVED", 1)
+    events = [publish(store, account, watch, days=90) for _ in range(2)]
+    maintained = store.maintain_partitions()
+    assert "entries_90" not in maintained.made
+    assert maintained.waiting["entries_90"].startswith("2 rows are too many to move")
+    assert {table_of(backend, "entries", event) for event in events} == {"entries_rest"}
+
+
 def test_rows_without_a_partition_are_kept_and_pruned_by_row(
     store: Store, backend: Postgres, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
