@@ -1,8 +1,8 @@
 """Measures what `gatepost simulate capacity` assumes, on PostgreSQL: `python -m bench.costs`.
 
-For tokens, refreshes, events and deliveries: the CPU time of the processes of each kind and of PostgreSQL, the WAL, the
-size of the tables, and the bytes of the messages. For each process: its connections. The load is as high as the machine
-allows, so commits are shared as they are on a busy deployment.
+For tokens, refreshes, introspections, events, deliveries and pages of deliveries: the CPU time of the processes of each
+kind and of PostgreSQL, the WAL, the size of the tables, and the bytes of the messages. For each process: its
+connections. The load is as high as the machine allows, so commits are shared as they are on a busy deployment.
 """
 
 import argparse
@@ -187,7 +187,9 @@ def seals(costs: Costs, gatepost: Service, count: int) -> None:
 
 def prepare(gatepost: Service) -> tuple[Client, str]:
     _, client = gatepost.account("costs")
-    return client, gatepost.token(client, "gatepost:events gatepost:endpoints gatepost:subscriptions")
+    return client, gatepost.token(
+        client, "gatepost:events gatepost:endpoints gatepost:subscriptions gatepost:deliveries"
+    )
 
 
 def main() -> None:
@@ -206,9 +208,12 @@ def main() -> None:
         load.measure(target, CONNECTIONS, 2)
         before = costs.snapshot()
         costs.report("tokens", before, load.measure(target, CONNECTIONS, seconds).requests, ENTRIES)
-        refreshing = People(gatepost).refreshing(4 * CONNECTIONS)
+        people = People(gatepost)
+        refreshing = people.refreshing(4 * CONNECTIONS)
         before = costs.snapshot()
         costs.report("refreshes", before, load.measure(refreshing, CONNECTIONS, seconds).requests, ENTRIES)
+        before = costs.snapshot()
+        costs.report("introspections", before, load.measure(people.introspection, CONNECTIONS, seconds).requests, ())
         before = costs.snapshot()
         costs.report("events without a subscription", before, publish(
             gatepost, token, "bench.alone", "a", seconds), EVENTS)  # fmt: skip
@@ -217,6 +222,9 @@ def main() -> None:
         count = publish(gatepost, token, "bench.sent", "b", seconds)
         wait_settled(gatepost)
         costs.report("events with one delivery each", before, count, DELIVERIES)
+        page = Target(f"{gatepost.url}/webhooks/deliveries", {"Authorization": f"Bearer {token}"}, b"", "GET")
+        before = costs.snapshot()
+        costs.report("pages of deliveries", before, load.measure(page, 1, seconds).requests, ())
         costs.connections()
         seals(costs, gatepost, 500)
 
