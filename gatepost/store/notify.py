@@ -22,6 +22,8 @@ _NO_BOX = Box([bytes(32)])  # until a connection is open
 # the throughput of the server. With fewer than 500 commits a second the pause stays short.
 _PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 _RECONNECT = 0.5  # seconds
+# A NOTIFY is a commit. Nothing is lost with it, so it must not wait for the disk, or for a standby.
+NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 
 
 def _box(connection: psycopg.Connection[tuple[Any, ...]]) -> Box:
@@ -68,7 +70,7 @@ class Notifier:
                     connection = self._open()
                     box = _box(connection)
                 payload = box.encrypt(packed(endpoints), _ROW).hex()
-                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+                connection.execute(NOTIFY, (CHANNEL, payload))
             except (psycopg.Error, GatepostError):  # the workers poll, too
                 connection = None
             if ended:

@@ -165,6 +165,16 @@ def test_a_role_that_listens_learns_no_ids(store: Store, account: str, role: Dat
     assert len(heard.payload) > 64
 
 
+def test_a_wakeup_does_not_wait_for_the_disk(account: str, database: Database) -> None:
+    def setting() -> Any:
+        return database.execute("SHOW synchronous_commit").fetchall()
+
+    database.execute(notify.NOTIFY, (notify.CHANNEL, "00"))
+    assert setting() == [("off",)]
+    database.commit()
+    assert setting() == [("on",)]
+
+
 def test_other_roles_are_not_restricted(store: Store, account: str, role: Database, database: Database) -> None:
     """What was granted before there were policies goes on."""
     name = sql.Identifier(f"plain {account[-8:]}")
