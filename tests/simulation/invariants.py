@@ -79,6 +79,7 @@ class Invariants:
     changed: dict[bytes, float] = field(default_factory=dict)  # when the plans of an endpoint last changed
     sent: dict[tuple[bytes, bytes, int], Received] = field(default_factory=dict)
     asked: dict[bytes, list[Asked]] = field(default_factory=dict)
+    activations: dict[bytes, int] = field(default_factory=dict)  # requests that end a Retry-After, and have no answer
     alone: set[bytes] = field(default_factory=set)  # deliveries whose account had no others when they were created
     disturbed_until: float = 0.0
     checked: int = 0
@@ -221,6 +222,8 @@ class Invariants:
         self.shown[delivery] = Shown(number, _instant(next_at), self.deployment.loop.time(), wait)
 
     def _retry_after_is_kept(self, claim: Any, now: int) -> None:
+        if self.activations.get(claim.queued.endpoint):
+            return
         for each in self.asked.get(claim.queued.endpoint, []):
             if each.until <= now or (claim.attempt.started_at >= each.until):
                 continue

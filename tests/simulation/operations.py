@@ -15,7 +15,7 @@ from gatepost.core.errors import BadSetting
 from gatepost.oauth import account_admin
 from gatepost.webhooks import operator_actions
 from tests.simulation import script
-from tests.simulation.deployment import Deployment
+from tests.simulation.deployment import Deployment, Response
 from tests.simulation.invariants import Invariants
 from tests.simulation.loop import context_of
 from tests.simulation.network import MOODS
@@ -278,19 +278,31 @@ class Operations:
             return None
         tenant, endpoint = found
         self.invariants.changed[ids.raw(endpoint)] = self.loop.time() + 60
-        began = self.deployment.milliseconds()
-        asked = self.invariants.asked
-        before = asked.pop(ids.raw(endpoint), []) if members.get("status") == "active" else []
-        answer = await tenant.post("/webhooks/endpoints", {"id": endpoint} | members)
+        if members.get("status") == "active":
+            answer = await self._activate(tenant, endpoint, members)
+        else:
+            answer = await tenant.post("/webhooks/endpoints", {"id": endpoint} | members)
         self.invariants.changed[ids.raw(endpoint)] = self.loop.time()
-        if answer is not None and answer.status == 200 and members.get("status") == "active":
-            self.invariants.retry_after_is_cleared(endpoint, began)
-        if answer is not None and answer.status == 409:  # refused, so its Retry-After stays in effect
-            asked[ids.raw(endpoint)] = before + asked.get(ids.raw(endpoint), [])
         if members.get("status") == "removed" and answer is not None and answer.status == 200:
             with suppress(ValueError):  # removed by a concurrent operation
                 tenant.endpoints.remove(endpoint)
         return answer.status if answer else None
+
+    async def _activate(self, tenant: Tenant, endpoint: str, members: dict[str, Any]) -> Response | None:
+        """Define an endpoint as active, which ends its Retry-After, also one that is recorded before the commit."""
+        asked, activations = self.invariants.asked, self.invariants.activations
+        began, key = self.deployment.milliseconds(), ids.raw(endpoint)
+        before = asked.pop(key, [])
+        activations[key] = activations.get(key, 0) + 1
+        answer = await tenant.post("/webhooks/endpoints", {"id": endpoint} | members)
+        activations[key] -= 1
+        if answer is not None and answer.status == 200:
+            self.invariants.retry_after_is_cleared(endpoint, began)
+        if answer is not None and answer.status == 409:  # refused, so its Retry-After stays in effect
+            asked[key] = before + asked.get(key, [])
+        else:
+            asked.pop(key, None)
+        return answer
 
     async def pause(self) -> None:
         await self.redefine(status="disabled")
