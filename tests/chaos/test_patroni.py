@@ -1,5 +1,6 @@
 """Failover of a Patroni cluster with strict synchronous replication: nothing that was acknowledged is lost."""
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from tests.flows.shop import opening
 from tests.patroni import Cluster
 
 pytestmark = pytest.mark.xdist_group("patroni")
+
+KILLS = max(1, int(os.environ.get("GATEPOST_TEST_KILLS", "0")) // 20)  # a failover takes much longer than a restart
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +43,14 @@ def test_failovers_under_load(cluster: Cluster, tmp_path: Path) -> None:
             load.wait_for_tokens(20)
             publishing.wait_for_events(5)
 
-            killed = cluster.wait_for("leader")
-            since = time.monotonic()
-            killed.kill()
-            wait_until_back("kill -9 of the primary", since)
+            for _ in range(KILLS):
+                killed = cluster.wait_for("leader")
+                since = time.monotonic()
+                killed.kill()
+                wait_until_back("kill -9 of the primary", since)
+                killed.start()
+                cluster.wait_until_complete()
 
-            killed.start()
-            cluster.wait_until_complete()
             since = time.monotonic()
             cluster.switch_over()
             wait_until_back("switchover", since)

@@ -1,5 +1,6 @@
 """PgBouncer in transaction mode between the service and PostgreSQL: everything works, and nothing is lost with it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.xdist_group("pgbouncer")
 
+KILLS = int(os.environ.get("GATEPOST_TEST_KILLS", "2"))
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[postgres.Server]:
@@ -50,7 +53,7 @@ def test_the_service_behind_pgbouncer(tmp_path: Path, server: postgres.Server, b
         refresh_token = people.tokens()["refresh_token"]
         _, client = running.account("busy")
         with Load(running, client, threads=3) as load, Publishing(shop) as publishing:
-            for _ in range(2):
+            for _ in range(KILLS):
                 load.wait_for_tokens(20)
                 publishing.wait_for_events(5)
                 refresh_token = people.refresh(refresh_token).json()["refresh_token"]

@@ -28,7 +28,7 @@ class Shown(NamedTuple):
 
     number: int
     next_at: int
-    at: float
+    at: float  # when the request was sent
     wait: int | None = None
 
 
@@ -210,8 +210,8 @@ class Invariants:
             f"{step} ms give or take a tenth, or as shown: {wait}",
         )
 
-    def plan_is_shown(self, record: dict[str, Any]) -> None:
-        """Record a plan that the API returned. The next attempt must match it."""
+    def plan_is_shown(self, record: dict[str, Any], asked_at: float) -> None:
+        """Record a plan that the API returned. The next attempt must match it, unless it changed since the request."""
         next_at, plan = record["retries"]["next_at"], record["retries"]["plan"]
         if next_at is None:
             return
@@ -219,7 +219,7 @@ class Invariants:
         made = [each["number"] for each in record["attempts"]]
         check(number == max(made, default=0) + 1, f"attempt {number} of {record['id']} is planned after {made}")
         wait = _instant(plan[1]["at"]) - _instant(plan[0]["at"]) if len(plan) > 1 else None
-        self.shown[delivery] = Shown(number, _instant(next_at), self.deployment.loop.time(), wait)
+        self.shown[delivery] = Shown(number, _instant(next_at), asked_at, wait)
 
     def _retry_after_is_kept(self, claim: Any, now: int) -> None:
         if self.activations.get(claim.queued.endpoint):

@@ -146,9 +146,10 @@ class Operations:
         if not tenants:
             return
         tenant = tenants[self.looks % len(tenants)]
+        asked_at = self.loop.time()
         for record in await tenant.get_deliveries(status="pending", limit="50") or []:
             check(record["account"] == tenant.id, "a delivery of another account is shown")
-            self.invariants.plan_is_shown(record)
+            self.invariants.plan_is_shown(record, asked_at)
 
     # --- tokens
 
