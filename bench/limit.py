@@ -41,6 +41,7 @@ def handler(port: int) -> Any:
     hash_key = random_bytes(32)
     expected = digest(hash_key, SECRET)
     service = cast(Any, SimpleNamespace(base_url=f"http://127.0.0.1:{port}", keys=SimpleNamespace(hash=hash_key)))
+    context = Context(cast(Any, None), service, clock.now)
     grant = Grant(ids.new("grt"), "client_credentials", ["api:read"])
     client = Client(ids.new("cli"), ids.new("acc"), clock.EPOCH, clock.EPOCH, grants=[grant])
     draft = Draft(
@@ -58,7 +59,7 @@ def handler(port: int) -> Any:
         parsed = form(request, repeatable=("resource", "audience"))
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)
-        shown = tokens.read_credentials(service, request, parsed)
+        shown = tokens.read_credentials(context, request, parsed)
         if isinstance(shown, Refusal) or not compare_digest(shown.digest, expected):
             return oauth_error(Refusal("invalid_client", "client authentication failed"))
         scopes.split(parsed["scope"][0])
