@@ -10,6 +10,7 @@ from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows, retention
 from gatepost.ledger.entries import RESERVED
 from gatepost.ledger.retention import PruningPosition
+from gatepost.ledger.search import CLOCK_TOLERANCE
 from gatepost.store.interface import Reader
 from gatepost.store.transaction import LOWEST, Tx, Unit
 from gatepost.webhooks import delivery_rows, endpoint_rows, subscription_rows
@@ -19,7 +20,6 @@ from gatepost.webhooks.subscriptions import Subscription
 _SLICE = 100  # deliveries with their attempts: a commit of a few milliseconds
 _PAGE = 500
 _SAMPLE = 20  # entries of a page that are matched again
-_MARGIN = timedelta(minutes=1)  # a subscription that changed so shortly before an entry may or may not have matched it
 
 
 # --- retention
@@ -157,11 +157,14 @@ def _is_complete(tx: Tx, raw_id: bytes, type_: str, days: int) -> bool:
     Deliveries of platform events are kept as long as the entry, those of Gatepost's own events possibly shorter.
     """
     kept = timedelta(days=RETENTION_DAYS[0] if type_.startswith(RESERVED) else days)
-    return ids.made_at(raw_id) > tx.at - kept + _MARGIN
+    return ids.made_at(raw_id) > tx.at - kept + CLOCK_TOLERANCE
 
 
 def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
-    """Match entries again with the subscriptions that have not changed since. Returns a problem, or an empty string."""
+    """Match entries again with the subscriptions that have not changed since. Returns a problem, or an empty string.
+
+    A subscription that changed shortly before an entry may not have matched it, if a clock was set back meanwhile.
+    """
     raw_account = ids.raw(account)
     entries = entry_rows.load_many(tx, ((raw_account, event) for event in events))
     delivered = delivery_rows.subscriptions_of_events(tx, account, events)
@@ -169,8 +172,8 @@ def _rematch(tx: Tx, account: str, events: list[bytes]) -> str:
     for entry in sorted(entries.values(), key=lambda entry: entry.id):
         if entry.data is None:
             continue
-        recorded_at = clock.from_milliseconds(entry.at)
-        unchanged = [subscription for subscription in existing if subscription.updated_at < recorded_at - _MARGIN]
+        before = clock.from_milliseconds(entry.at) - CLOCK_TOLERANCE
+        unchanged = [subscription for subscription in existing if subscription.updated_at < before]
         created = fan_out(entry, Subscribers(subscribers(unchanged, entry.type)), ids.new_raw)
         expected = {delivery.subscription for delivery in created}
         actual = {raw for raw in (ids.raw(each.id) for each in unchanged) if (entry.id, raw) in delivered}
