@@ -22,7 +22,7 @@ from gatepost.webhooks.worker_rows import Worker as Peer
 
 BEAT_EVERY = 2.0  # seconds
 DEAD_AFTER = 10_000  # milliseconds without a heartbeat
-MAX_GAP = 5.0  # seconds between two heartbeats of a worker after which it observes the others anew
+MAX_GAP = 5.0  # seconds between two heartbeats of a worker after which its observation of the others starts again
 RECOVERED_AT_ONCE = 128
 
 
@@ -64,7 +64,7 @@ class Peers:
         return changed or bool(dead)
 
     def _observe(self, peers: list[Peer], now: float) -> None:
-        """Note since when each heartbeat is unchanged. After a gap in its own heartbeats, a worker begins anew."""
+        """Note since when each heartbeat is unchanged. After a gap in its own heartbeats, a worker starts again."""
         known = self._observed if now - self._last_beat <= MAX_GAP else {}
         seen = {peer.id: Observed(peer.beat_at, now) for peer in peers}
         self._observed = {
