@@ -31,6 +31,7 @@ GROW_EVERY = 5.0
 RECORD_HEADS_EVERY = 60.0
 KEEP_EVERY = 60.0
 PARTITIONS_EVERY = 60.0
+DEAD_ROWS_EVERY = 10.0
 PRUNE_EVERY = 300.0
 FORGET_EVERY = 60.0
 ROLL_UP_EVERY = 60.0
@@ -51,6 +52,7 @@ async def run(runtime: Runtime, chores: Chores | None = None) -> None:
         (RECORD_HEADS_EVERY, record_heads),
         (KEEP_EVERY, keep_keys),
         (PARTITIONS_EVERY, maintain_partitions),
+        (DEAD_ROWS_EVERY, remove_dead_rows),
         (PRUNE_EVERY, prune),
         (FORGET_EVERY, forget),
         (ROLL_UP_EVERY, roll_up),
@@ -159,6 +161,11 @@ async def maintain_partitions(runtime: Runtime) -> None:
         log.info("partition dropped", table=name)
     for name, reason in done.waiting.items():
         log.warning("partition not changed", table=name, reason=reason)
+
+
+async def remove_dead_rows(runtime: Runtime) -> None:
+    """On PostgreSQL, remove dead rows that VACUUM has to leave because of an old transaction."""
+    await asyncio.to_thread(runtime.store.remove_dead_rows)
 
 
 async def prune(runtime: Runtime) -> None:

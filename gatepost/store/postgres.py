@@ -166,6 +166,10 @@ class PostgresStore:
         """Make partitions ahead, and drop those whose retention has ended."""
         return self.server.maintain_partitions()
 
+    def remove_dead_rows(self) -> list[str]:
+        """Remove dead rows that VACUUM has to leave, unless the tables are distributed. Returns the tables."""
+        return self.server.remove_dead_rows() if self.shards is None else []
+
     def close(self) -> None:
         self._appends.put(None)
         self._threads[-1].join()  # first, since it passes units that it cannot run to the other threads

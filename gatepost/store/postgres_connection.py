@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from threading import Lock
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import partition_drops, postgres_migrations, sql_loader
+from gatepost.store import dead_rows, partition_drops, postgres_migrations, sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.node_watch import not_distributed
 from gatepost.store.partition_drops import Progress
@@ -23,6 +23,7 @@ from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
+T = TypeVar("T")
 Database = psycopg.Connection[tuple[Any, ...]]
 
 # Unless the URL says otherwise. A server that vanished is noticed while callers still wait. Two attempts to reach it,
@@ -38,13 +39,16 @@ _SEVERAL_HOSTS = {
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
 # A generic plan for any endpoint is a bad plan for most. Without bitmap scans and sorts, pages are read in the order of
 # an index, whatever the statistics say. To insert rows unless their keys exist, there is one good plan, which looks up
-# each key in an index. So it is made once, whatever the size of the tables is then.
+# each key in an index. So it is made once, whatever the size of the tables is then. Units that write find rows by their
+# keys too. What they need is in memory, so PostgreSQL should not read a whole table to save a few look-ups. A plan that
+# does so for want of an index then seems so expensive that it would be compiled, which takes longer than to run it.
 _SETTINGS = """
 SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
   set_config('statement_timeout', %(statement_timeout)s, %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
   set_config('plan_cache_mode', %(plans)s, %(local)s), set_config('enable_seqscan', %(scans)s, %(local)s),
   set_config('enable_hashjoin', %(scans)s, %(local)s), set_config('enable_mergejoin', %(scans)s, %(local)s),
-  set_config('enable_sort', %(sorts)s, %(local)s),
+  set_config('enable_sort', %(sorts)s, %(local)s), set_config('jit', 'off', %(local)s),
+  set_config('random_page_cost', coalesce(%(page_cost)s, current_setting('random_page_cost')), %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
 """
 _INDEXES = """
@@ -111,7 +115,8 @@ class PostgresConnection:
             "local": local,
             "statement_timeout": "0" if self.mode == "read" else "8s",
             "plans": "force_generic_plan" if once else "force_custom_plan",
-            "scans": "off" if once else "on",
+            "scans": "on" if self.mode == "read" else "off",
+            "page_cost": None if self.mode == "read" else "0.1",
             "sorts": "off" if self.mode == "read" else "on",
         }
         [(*_, standby, start)] = self.database.execute(_SETTINGS, values).fetchall()
@@ -351,9 +356,17 @@ class PostgresServer:
 
     def maintain_partitions(self) -> Maintenance:
         """Make partitions ahead, and drop those whose retention has ended."""
+        now = milliseconds(self._clock())
+        return self._maintain(lambda database: partition_drops.maintain(database, now, self._progress))
+
+    def remove_dead_rows(self) -> list[str]:
+        """Remove dead rows that VACUUM has to leave. Returns the tables."""
+        return self._maintain(dead_rows.remove)
+
+    def _maintain(self, work: Callable[[Database], T]) -> T:
         try:
             with self._maintaining, self.open() as database:
-                return partition_drops.maintain(database, milliseconds(self._clock()), self._progress)
+                return work(database)
         except psycopg.Error as error:
             raise unavailable(error) from error
 

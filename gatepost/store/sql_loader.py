@@ -144,7 +144,8 @@ def bounds(raw_ids: Sequence[bytes]) -> dict[str, bytes]:
 
     The lowest and the highest id would be worse bounds: if the statistics are older than the ids, PostgreSQL expects
     few rows between them, and reads all of these instead of looking up each id. It would do the same, or look up each
-    id once for every value of another column, with all ids in a condition such as `id = ANY(:id)`.
+    id once for every value of another column, with all ids in a condition such as `id = ANY(:id)`. Without statistics
+    it expects few rows between any two bounds, but not if each of them is in an array.
     """
     first, last = (int.from_bytes(raw_id[:6], "big") // _DAY for raw_id in (min(raw_ids), max(raw_ids)))
     last_instant = ids.lowest_at((last + 1) * _DAY - 1)[:6]
@@ -232,6 +233,6 @@ def missing(dialect: Dialect, done: Mapping[int, str]) -> list[Migration]:
 def _for(form: Form, text: str) -> str:
     dialect = "sqlite" if form == "sqlite" else "postgres"
     reachable = r"AND (:reachable::bytea[] IS NULL OR \1 = ANY (:reachable::bytea[]))" if form == "citus" else ""
-    in_days = r"AND \1 >= :lowest_id AND \1 <= :highest_id" if form == "postgres" else ""
+    in_days = r"AND \1 >= ALL (ARRAY[:lowest_id]) AND \1 <= ALL (ARRAY[:highest_id])" if form == "postgres" else ""
     text = _ONLY_FOR.sub(lambda match: match[2] if match[1] == dialect else "", text)
     return _IN_DAYS.sub(in_days, _REACHABLE.sub(reachable, text))

@@ -128,6 +128,9 @@ class SqliteStore:
     def maintain_partitions(self) -> Maintenance:
         return Maintenance([], [], {})  # there are none
 
+    def remove_dead_rows(self) -> list[str]:
+        return []  # there are none
+
     def listen(self, on_wakeup: OnWakeup) -> WakeupListener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
         return WakeupListener(self._file.path.parent, on_wakeup)

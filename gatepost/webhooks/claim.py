@@ -39,7 +39,7 @@ class Claim(NamedTuple):
 
 
 class LaneClaims(NamedTuple):
-    """The claims from one lane, and the first due time that is left in it.
+    """The claims from one lane, and the first due time that is left after the position of the turn.
 
     `not_before`: the endpoint asked for no attempts until then, so there are no claims; 0 if it did not.
     """
@@ -100,8 +100,8 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
     interrupted = recover.interrupt(tx, expired) if expired else 0
     more = NextDue(now, 0)
     full = {turn.lane: more for (turn, _, _), page in zip(active, pages, strict=True) if len(page) == turn.limit}
-    others = [turn.lane for turn, _, _ in active if turn.lane not in full]
-    next_due = {**full, **dict(zip(others, queue_rows.next_due(tx, others), strict=True))}
+    others = {turn.lane: turn.after for turn, _, _ in active if turn.lane not in full}
+    next_due = {**full, **dict(zip(others, queue_rows.next_due(tx, others.items()), strict=True))}
     lanes = [
         LaneClaims(turn.lane, endpoint, claims, *next_due[turn.lane])
         for (turn, _, endpoint), claims in zip(active, claims_by_turn, strict=True)

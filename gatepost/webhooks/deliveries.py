@@ -29,9 +29,13 @@ _IN_QUEUE: dict[Status, str] = {
 
 
 def queue_condition(*to: Status) -> str:
-    """The SQL condition for a row of the queue whose delivery may move to any of these statuses."""
+    """The SQL condition for a row of the queue whose delivery may move to any of these statuses.
+
+    Of a CASE, PostgreSQL expects that many rows meet it. If it expected few, it would read all rows of the table
+    instead of looking up those that are given.
+    """
     states = [status for status, following in TRANSITIONS.items() if following.issuperset(to)]
-    return f"({' OR '.join(dict.fromkeys(_IN_QUEUE[status] for status in states))})"
+    return f"CASE WHEN {' OR '.join(dict.fromkeys(_IN_QUEUE[status] for status in states))} THEN true END"
 
 
 def record_condition() -> str:
@@ -44,7 +48,7 @@ def record_condition() -> str:
         for status, to in moves.items()
         if to
     ]
-    return f"({' OR '.join(conditions)})"
+    return f"CASE WHEN {' OR '.join(conditions)} THEN true END"
 
 
 def _recorded(status: Status) -> Status:

@@ -63,10 +63,16 @@ def lanes(tx: Tx, after: Lane, limit: int) -> list[Lane]:
     return [Lane(*row) for row in rows]
 
 
-def next_due(tx: Tx, lanes: Iterable[Lane]) -> list[NextDue]:
-    """When the first delivery of each lane that can be claimed is due."""
+def next_due(tx: Tx, lanes: Iterable[tuple[Lane, tuple[int, bytes]]]) -> list[NextDue]:
+    """For each lane, when the first delivery after a position that can be claimed is due."""
     now = tx.now
-    parameters = [{"account": lane.account, "endpoint": lane.endpoint, "lane": lane.lane, "now": now} for lane in lanes]
+    parameters = [
+        {
+            "account": lane.account, "endpoint": lane.endpoint, "lane": lane.lane, "now": now,
+            "after_due": after[0], "after_id": after[1],
+        }
+        for lane, after in lanes
+    ]  # fmt: skip
     results = tx.rows_each("next_due", parameters)
     return [NextDue(rows[0][0], rows[0][1] or 0) if rows else NextDue(None, 0) for rows in results]
 

@@ -14,9 +14,9 @@ SELECT e.account, e.id, l.lane, q.due FROM endpoints e CROSS JOIN (VALUES (0), (
     /*reachable: e.account */ /*reachable: q.account */
   ORDER BY e.account, e.id, l.lane LIMIT :limit
 -- name: next_due
-/*each: account bytea, endpoint bytea, lane integer, now bigint */
+/*each: account bytea, endpoint bytea, lane integer, now bigint, after_due bigint, after_id bytea */
 SELECT due, (SELECT not_before FROM health WHERE account = :account AND endpoint = :endpoint) AS not_before FROM queue
-  WHERE account = :account AND endpoint = :endpoint AND lane = :lane
+  WHERE account = :account AND endpoint = :endpoint AND lane = :lane AND (due, id) > (:after_due, :after_id)
     AND (worker IS NULL OR lease <= :now) ORDER BY due LIMIT 1
 -- name: due
 /*each: account bytea, endpoint bytea, lane integer, now bigint, after_due bigint, after_id bytea, most integer */

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from gatepost.store.pending import Key
 from gatepost.webhooks.queue_rows import Lane
-from gatepost.webhooks.schedule_state import START, EndpointState, LaneState, Parked, Position, Ready, Slots
+from gatepost.webhooks.schedule_state import EndpointState, LaneState, Parked, Position, Ready, Slots
 
 SLOTS = 512  # attempts in flight at once
 BATCH = 128  # claimed in one commit
 _MIN_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
-_REREAD_AFTER = 10_000  # milliseconds after which a lane is read from its beginning again
 _INACTIVE_FOR = 1_000  # milliseconds before an inactive endpoint is tried again
 _MOST_INACTIVE = 60_000  # the same after claims that failed
 _MAX_PARKED = 2000  # in one batch, so that the event loop does not wait for long
@@ -222,12 +221,10 @@ class Schedule:
             if count <= 0:
                 left_out = True
                 continue
-            if batch.now - lane.read_at > _REREAD_AFTER:
-                lane.after, lane.read_at = START, batch.now
             batch.turns.append(
                 Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan")
             )
-            lane.due = None
+            lane.clear()
             self._slots.add(endpoint, number, count)
             taken += count
         if taken:  # a lane that is left out goes on waiting for the same, or for this turn's attempts
@@ -252,14 +249,15 @@ class Schedule:
             endpoint.allowance -= count
         lane = endpoint.lanes[turn.lane.lane]
         lane.add(next_due)  # a delivery may have been created since the claim
-        lane.after = last if last is not None and next_due is not None and next_due <= now else START
+        if next_due is not None and next_due <= now:
+            lane.read_from(turn.after if last is None else last)
         self._enqueue(endpoint, now)
 
     def endpoint_inactive(self, turn: Turn, now: int, *, failed: bool = False) -> None:
         """Nothing was claimed, because the endpoint is not active, or because the claim `failed`, as it would again."""
         endpoint = self._endpoint(turn.lane[:2])
         self._slots.add(endpoint, turn.lane.lane, -turn.limit)
-        endpoint.lanes[turn.lane.lane].due = None
+        endpoint.lanes[turn.lane.lane].clear()
         self._slots.set_window(endpoint, 1)
         endpoint.failed_claims = endpoint.failed_claims + 1 if failed else 0
         endpoint.inactive_until = now + min(_INACTIVE_FOR * 2**endpoint.failed_claims, _MOST_INACTIVE)
@@ -273,6 +271,7 @@ class Schedule:
             endpoint = self._endpoint(turn.lane[:2])
             self._slots.add(endpoint, turn.lane.lane, -turn.limit)
             endpoint.lanes[turn.lane.lane].add(turn.lane.due)
+            endpoint.lanes[turn.lane.lane].read_from(turn.after)
             self._enqueue(endpoint, now)
 
     def attempt_ended(self, key: Key, lane: int, *, succeeded: bool, overloaded: bool, now: int) -> None:

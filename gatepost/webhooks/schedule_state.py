@@ -12,19 +12,31 @@ _UNLIMITED = 1e9
 _MAX_FULL = 8  # accounts that can have used up their own part of a share at the same time
 
 Position = tuple[int, bytes]  # in a lane: when a delivery is due, and its id
-START: Position = (-1, b"")
+_END: Position = (2**62, b"")
+LATE = 2_000  # milliseconds that a delivery may be due before the time at which it was reported to be due
 
 
 @dataclass(slots=True, eq=False)
 class LaneState:
-    """What is known of one lane of an endpoint."""
+    """What is known of one lane of an endpoint.
+
+    A lane is read from just before the first delivery that is known of, not from its beginning: PostgreSQL keeps the
+    rows of ended deliveries there for as long as any transaction may see them, and reading past them takes time.
+    """
 
     due: int | None = None  # of its first delivery; None if it is empty, or is being claimed
-    after: Position = START
-    read_at: int = 0
+    after: Position = _END  # where to read
 
     def add(self, due: int | None) -> None:
-        self.due = _earlier(self.due, due)
+        if due is not None:
+            self.due = due if self.due is None else min(self.due, due)
+            self.read_from((due - LATE, b""))
+
+    def read_from(self, position: Position) -> None:
+        self.after = min(self.after, position)
+
+    def clear(self) -> None:
+        self.due, self.after = None, _END
 
 
 @dataclass(slots=True, eq=False)

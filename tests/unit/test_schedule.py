@@ -9,59 +9,15 @@ import pytest
 from gatepost.store.pending import Key
 from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import BATCH, Schedule, Turn
-
-NOW = 1_794_729_600_000
-START = (-1, b"")
-MANY = 10_000
-
-
-def key(endpoint: int = 0, account: int = 0) -> Key:
-    return bytes([account]) * 16, endpoint.to_bytes(16, "big")
-
-
-def wait_for(schedule: Schedule, *keys: Key, lane: int = 0, due: int = NOW, now: int = NOW) -> None:
-    for each in keys:
-        schedule.lane_found(Lane(*each, lane, due), now)
-
-
-def claim(
-    schedule: Schedule, turn: Turn, count: int | None = None, left: int | None = NOW, now: int = NOW
-) -> tuple[int, bytes]:
-    """As if so many were there, and more of them until `left`; the last position."""
-    positions = [
-        (turn.lane.due, number.to_bytes(16, "big")) for number in range(turn.limit if count is None else count)
-    ]
-    schedule.claimed(turn, len(positions), positions[-1] if positions else None, left, now)
-    return positions[-1] if positions else START
-
-
-def end(
-    schedule: Schedule, *keys: Key, lane: int = 0, succeeded: bool = True, overloaded: bool = False, now: int = NOW
-) -> None:
-    for each in keys:
-        schedule.attempt_ended(each, lane, succeeded=succeeded, overloaded=overloaded, now=now)
-
-
-def warm(schedule: Schedule, keys: Iterable[Key], window: int, rate: int | None = None) -> None:
-    """Let endpoints answer well, some time ago, until their window is so wide."""
-    for each in keys:
-        for now in range(NOW - MANY, NOW - MANY + 1000 * window.bit_length(), 1000):
-            wait_for(schedule, each, due=now, now=now)
-            [turn] = schedule.turns(now)
-            schedule.set_limits(each, window, rate)
-            claim(schedule, turn, 1, None, now)
-            end(schedule, each, now=now)
-
-
-def limits(turns: Iterable[Turn]) -> dict[Key, int]:
-    return {(turn.lane.account, turn.lane.endpoint): turn.limit for turn in turns}
+from gatepost.webhooks.schedule_state import LATE
+from tests.unit.scheduling import MANY, NOW, claim, end, key, limits, wait_for, warm
 
 
 class TestWindow:
     def test_an_endpoint_starts_with_one(self) -> None:
         schedule = Schedule()
         wait_for(schedule, key())
-        assert schedule.turns(NOW) == [Turn(Lane(*key(), 0, NOW), 1, START, "plan")]
+        assert schedule.turns(NOW) == [Turn(Lane(*key(), 0, NOW), 1, (NOW - LATE, b""), "plan")]
         assert schedule.turns(NOW) == [], "each has one turn"
 
     def test_a_success_doubles_it_up_to_what_the_endpoint_takes(self) -> None:
@@ -291,32 +247,6 @@ class TestWaiting:
         assert schedule.next_at() is None
         wait_for(schedule, key(), due=NOW + 5000)
         assert schedule.next_at() == NOW + 5000
-
-
-class TestPosition:
-    def test_a_lane_goes_on_where_it_was_and_starts_anew_when_it_is_read(self) -> None:
-        schedule = Schedule()
-        wait_for(schedule, key())
-        [turn] = schedule.turns(NOW)
-        last = claim(schedule, turn)
-        end(schedule, key(), succeeded=False)
-        [turn] = schedule.turns(NOW)
-        assert turn.after == last
-        claim(schedule, turn, left=NOW + 5000)
-        end(schedule, key(), succeeded=False)
-        [turn] = schedule.turns(NOW + 5000)
-        assert turn.after == START
-
-    def test_every_ten_seconds_it_starts_from_the_beginning(self) -> None:
-        schedule, starts = Schedule(), []
-        wait_for(schedule, key())
-        for now in range(NOW, NOW + 30_000, 1000):
-            [turn] = schedule.turns(now)
-            if turn.after == START:
-                starts.append((now - NOW) // 1000)
-            claim(schedule, turn, left=now, now=now)
-            end(schedule, key(), succeeded=False, now=now)
-        assert starts == [0, 11, 22]
 
 
 class TestTurns:
