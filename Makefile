@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs pictures wheel lock clean
+.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi clients console docs pictures wheel lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -63,6 +63,10 @@ bench: setup-test  ## measure tokens and deliveries beside their limits and thei
 
 openapi: setup  ## write openapi.json from the code
 	@$(BIN)/python -m gatepost.web.openapi > gatepost/openapi.json
+
+clients: setup  ## write the types and the conformance table of the client libraries
+	@$(BIN)/python clients/generate.py
+	@$(BIN)/python clients/conformance/generate.py
 
 docs: setup  ## write the generated parts of the pages, and build the site into build/site
 	@$(BIN)/python docs/generate.py
