@@ -64,8 +64,10 @@ bench: setup-test  ## measure tokens and deliveries beside their limits and thei
 openapi: setup  ## write openapi.json from the code
 	@$(BIN)/python -m gatepost.web.openapi > gatepost/openapi.json
 
-clients: setup-test  ## write the types of the clients from openapi.json
+clients: setup-test  ## write the types and the conformance table of the client libraries
+	@$(BIN)/python clients/generate.py
 	@$(BIN)/python clients/python/generate.py
+	@$(BIN)/python clients/conformance/generate.py
 
 docs: setup  ## write the generated parts of the pages, and build the site into build/site
 	@$(BIN)/python docs/generate.py
