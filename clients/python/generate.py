@@ -52,7 +52,9 @@ class Types:
         if "allOf" in schema and "properties" not in schema:
             return self._extended(name, schema["allOf"])
         if "properties" in schema:
-            return self.add(name, schema)
+            alternatives = {member for part in schema.get("anyOf", ()) for member in part.get("properties", ())}
+            # The members of a JWK depend on its type, and it may have others.
+            return "dict[str, Any]" if alternatives - schema["properties"].keys() else self.add(name, schema)
         if all("title" in part for part in schema.get("anyOf", [{}])):
             return _union(self.type(name + _suffix(part), part) for part in schema["anyOf"])
         if "type" in schema:
@@ -79,7 +81,7 @@ class Types:
         return self.add(name, schema) if len(steps) == 3 else self.type(name, schema)
 
     def _object(self, name: str, schema: dict[str, Any], base: str = "TypedDict") -> str:
-        members = _alternatives(schema) | schema["properties"]
+        members = schema["properties"]
         required = schema.get("required", ())
         types = {member: self.type(name + _camel(member), members[member]) for member in sorted(members)}
         types = {member: f"Required[{text}]" if member in required else text for member, text in types.items()}
@@ -93,16 +95,6 @@ class Types:
         base, extension = parts
         self.definitions[name] = self._object(name, extension, self._reference(base["$ref"]))
         return name
-
-
-def _alternatives(schema: dict[str, Any]) -> dict[str, Any]:
-    """The members that only alternatives of an object have, such as those of the types of keys."""
-    members: dict[str, Any] = {}
-    for part in schema.get("anyOf", ()):
-        for name, member in part.get("properties", {}).items():
-            values = [*members.get(name, {}).get("enum", ()), *([member["const"]] if "const" in member else [])]
-            members[name] = {"enum": values} if values else member
-    return members
 
 
 def _literal(values: list[Any]) -> str:

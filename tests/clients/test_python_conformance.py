@@ -35,7 +35,7 @@ def table(name: str) -> dict[str, Any]:
     return loaded
 
 
-def named(cases: list[dict[str, Any]]) -> Any:
+def named(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in cases])
 
 

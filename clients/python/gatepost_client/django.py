@@ -10,7 +10,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse  # type: ignore[import-untyped]
+from django.http import HttpRequest, JsonResponse
 
 from gatepost_client.access_tokens import RequestCredentials, TokenVerifier
 from gatepost_client.errors import TokenError

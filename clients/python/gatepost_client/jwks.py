@@ -16,6 +16,7 @@ DEFAULT_MAX_AGE = 900.0  # seconds, if the response does not say
 _MAX_AGES = (60.0, 86_400.0)  # the range within which the max-age of the response counts
 RETRY_AFTER = 60.0  # seconds between fetches for unknown keys, and after a fetch that failed
 _MAX_KEYS = 100
+_HEADERS = {"Accept": "application/json", "Connection": "close"}  # the next fetch is minutes away
 
 
 class Key(NamedTuple):
@@ -64,7 +65,7 @@ class KeySet:
             return  # another caller has fetched it just now
         self._retry_at = self._clock() + RETRY_AFTER
         try:
-            response = self._transport.send(Request("GET", self._url, {"Accept": "application/json"}))
+            response = self._transport.send(Request("GET", self._url, _HEADERS))
             if response.status != 200:
                 raise ApiError("unexpected_response", f"{self._url} responded with {response.status}")
             keys = _read(response.json())

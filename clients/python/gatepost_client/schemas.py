@@ -26,23 +26,10 @@ class ClientGrant(TypedDict, total=False):
     status: Required[Literal["active", "disabled"]]
 
 
-class KeySetKey(TypedDict, total=False):
-    """Key set key."""
-
-    alg: Literal["ES256", "RS256", "PS256", "EdDSA", "Ed25519"] | None
-    crv: Literal["P-256", "Ed25519"]
-    e: str
-    kid: str
-    kty: Required[Literal["EC", "OKP", "RSA"]]
-    n: str
-    x: str
-    y: str
-
-
 class KeySet(TypedDict, total=False):
     """A JWK set of public keys. Several keys need a kid each."""
 
-    keys: Required[list[KeySetKey]]
+    keys: Required[list[dict[str, Any]]]
 
 
 class ClientSecret(TypedDict, total=False):

@@ -52,9 +52,9 @@ class Transport:
     """Sends requests. It may be used by several threads at the same time."""
 
     def __init__(self, *, timeout: float = TIMEOUT, ssl_context: ssl.SSLContext | None = None) -> None:
-        self._timeout, self._ssl_context = timeout, ssl_context
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = {}
+        self._timeout, self._ssl_context = timeout, ssl_context
 
     def send(self, request: Request) -> Response:
         """Send a request, again if it can be repeated and a kept connection was closed meanwhile. Raises ApiError."""
@@ -84,6 +84,10 @@ class Transport:
         for connections in idle.values():
             for connection in connections:
                 connection.close()
+
+    def __del__(self) -> None:
+        """Close the connections of a client that was not closed, without a ResourceWarning."""
+        self.close()
 
     def _exchange(self, connection: http.client.HTTPConnection, request: Request, target: str) -> Response:
         headers = {"User-Agent": _USER_AGENT, **request.headers}
