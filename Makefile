@@ -92,7 +92,7 @@ console:  ## build the console's pages; the only target that needs Node
 lock: setup-test  ## pin the newest allowed versions, with hashes
 	@$(BIN)/python -m pip --quiet install uv
 	@for one in "pyproject.toml --extra archive --extra postgres --extra nats --extra kafka --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
-	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
+	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 --no-emit-package gatepost-client $$one || exit 1; done
 
 clean:  ## remove what make made
 	rm -rf $(VENV) .cache console/node_modules build clients/python/build clients/python/*.egg-info dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
