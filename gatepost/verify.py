@@ -1,4 +1,4 @@
-"""Verification of webhooks, for receivers: `gatepost_client.webhooks` under the name that it has in this package."""
+"""Verification of webhooks as specified by Standard Webhooks: the function of `gatepost_client`, by its first name."""
 
 from gatepost_client.errors import VerificationError
 from gatepost_client.webhooks import TOLERANCE, verify
