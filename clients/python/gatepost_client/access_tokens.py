@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from gatepost_client import dpop, jose
@@ -22,6 +22,7 @@ from gatepost_client.transport import Transport, base_url
 
 ALGORITHMS = ("ES256", "RS256", "EdDSA")  # the values of an account's `signing_alg`
 LEEWAY = 10.0  # seconds
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TYPES = ("at+jwt", "application/at+jwt")  # RFC 9068, section 4
 
 
@@ -92,8 +93,8 @@ class RequestCredentials:
     The URL is the one that the client used. Behind a proxy, it begins with the public URL of the API.
     """
 
-    authorization: str | Sequence[str] | None
-    dpop: str | Sequence[str] | None = None
+    authorization: str | Sequence[str] | None = field(repr=False)
+    dpop: str | Sequence[str] | None = field(default=None, repr=False)
     method: str = "GET"
     url: str = ""
 
@@ -292,7 +293,7 @@ def _read(jws: Jws) -> AccessToken:
         account=account if isinstance(account, str) else "",
         scopes=frozenset(scope.split(" ")) if isinstance(scope, str) else frozenset(),
         audience=tuple(audience) if isinstance(audience, list) else (audience,) if isinstance(audience, str) else (),
-        expires_at=datetime.fromtimestamp(_time(claims.get("exp")) or 0, UTC),
+        expires_at=_EPOCH + timedelta(seconds=_time(claims.get("exp")) or 0),
         claims=claims,
     )
 

@@ -33,7 +33,12 @@ class SharedCall(Generic[T]):
         """Call the function in a thread, or wait for the call that is in progress without using a thread."""
         future, is_first = self._join()
         if is_first:
-            asyncio.get_running_loop().run_in_executor(None, self._run, future)
+            try:
+                asyncio.get_running_loop().run_in_executor(None, self._run, future)
+            except BaseException as error:  # no thread can be started: the callers must not wait for it
+                self._end()
+                future.set_exception(error)
+                raise
         return await asyncio.wrap_future(future)
 
     def _join(self) -> tuple[Future[T], bool]:

@@ -1,7 +1,7 @@
 """Access tokens that a client obtains for itself (client credentials), cached until shortly before they expire."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from gatepost_client.errors import ApiError
 from gatepost_client.schemas import Token
@@ -10,10 +10,11 @@ from gatepost_client.shared_call import SharedCall
 LONGEST_MARGIN = 60.0  # seconds before the expiry at which a token is no longer used; a tenth of a short lifetime
 
 
-class ObtainedToken(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ObtainedToken:
     """An access token, its scheme in the header Authorization, and until when it is used."""
 
-    value: str
+    value: str = field(repr=False)
     scheme: str
     use_until: float
 

@@ -5,6 +5,7 @@ No part of a URL, header or body is in an error message, except the origin.
 
 import http.client
 import json
+import os
 import ssl
 import threading
 from collections.abc import Mapping
@@ -54,6 +55,7 @@ class Transport:
     def __init__(self, *, timeout: float = TIMEOUT, ssl_context: ssl.SSLContext | None = None) -> None:
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = {}
+        self._process = os.getpid()
         self._timeout, self._ssl_context = timeout, ssl_context
 
     def send(self, request: Request) -> Response:
@@ -104,6 +106,8 @@ class Transport:
 
     def _connection(self, scheme: str, netloc: str, *, reuse: bool) -> tuple[http.client.HTTPConnection, bool]:
         with self._lock:
+            if self._process != os.getpid():  # after a fork, the connections belong to the parent
+                self._process, self._idle = os.getpid(), {}
             idle = self._idle.get((scheme, netloc))
             if idle and reuse:
                 return idle.pop(), True
