@@ -1,9 +1,11 @@
 """Access tokens of a running service, verified by the Python client alone and in web frameworks."""
 
 import asyncio
+import io
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import django
 import flask
@@ -130,13 +132,13 @@ def test_bad_options() -> None:
 def fastapi_app(verifier: TokenVerifier) -> Any:
     app = FastAPI()
 
-    @app.api_route("/invoices", methods=["GET", "POST"])
+    @app.api_route("/{path:path}", methods=["GET", "POST"])
     async def invoices(
         token: Annotated[AccessToken, Depends(for_starlette.require(verifier, "invoices:read", base_url=BASE))],
     ) -> dict[str, str]:
         return {"client": token.client_id}
 
-    def call(method: str, headers: dict[str, str]) -> tuple[int, Any, Any]:
+    def call(method: str, headers: dict[str, str], path: str = "/invoices") -> tuple[int, Any, Any]:
         sent: list[Any] = []
 
         async def receive() -> Any:
@@ -146,7 +148,13 @@ def fastapi_app(verifier: TokenVerifier) -> Any:
             sent.append(message)
 
         fields = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        address = {"path": "/invoices", "query_string": b"", "server": ("127.0.0.1", 80), "scheme": "http"}
+        address = {
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "server": ("127.0.0.1", 80),
+            "scheme": "http",
+        }
         asyncio.run(app({"type": "http", "method": method, "headers": fields, **address}, receive, send))
         received = Headers([(name.decode(), value.decode()) for name, value in sent[0]["headers"]])
         return sent[0]["status"], received, json.loads(sent[1]["body"])
@@ -157,13 +165,13 @@ def fastapi_app(verifier: TokenVerifier) -> Any:
 def flask_app(verifier: TokenVerifier) -> Any:
     app = flask.Flask(__name__)
 
-    @app.route("/invoices", methods=["GET", "POST"])
+    @app.route("/<path:path>", methods=["GET", "POST"])
     @for_flask.require(verifier, "invoices:read", base_url=BASE)
-    def invoices() -> dict[str, str]:
+    def invoices(path: str) -> dict[str, str]:
         return {"client": flask.g.access_token.client_id}
 
-    def call(method: str, headers: dict[str, str]) -> tuple[int, Any, Any]:
-        answer = app.test_client().open("/invoices", method=method, headers=headers)
+    def call(method: str, headers: dict[str, str], path: str = "/invoices") -> tuple[int, Any, Any]:
+        answer = app.test_client().open(path, method=method, headers=headers)
         return answer.status_code, answer.headers, answer.get_json()
 
     return call
@@ -178,8 +186,8 @@ def django_view(verifier: TokenVerifier) -> Any:
     def invoices(request: Any) -> Any:
         return JsonResponse({"client": request.access_token.client_id})
 
-    def call(method: str, headers: dict[str, str]) -> tuple[int, Any, Any]:
-        answer = invoices(RequestFactory().generic(method, "/invoices", headers=headers))
+    def call(method: str, headers: dict[str, str], path: str = "/invoices") -> tuple[int, Any, Any]:
+        answer = invoices(RequestFactory().generic(method, path, headers=headers))
         return answer.status_code, answer.headers, json.loads(answer.content)
 
     return call
@@ -187,15 +195,17 @@ def django_view(verifier: TokenVerifier) -> Any:
 
 def django_async_view(verifier: TokenVerifier) -> Any:
     prepare_django()
+    from django.core.handlers.asgi import ASGIRequest
     from django.http import JsonResponse
-    from django.test import AsyncRequestFactory
 
     @for_django.require(verifier, "invoices:read", base_url=BASE)
     async def invoices(request: Any) -> Any:
         return JsonResponse({"client": request.access_token.client_id})
 
-    def call(method: str, headers: dict[str, str]) -> tuple[int, Any, Any]:
-        answer = asyncio.run(invoices(AsyncRequestFactory().generic(method, "/invoices", headers=headers)))
+    def call(method: str, headers: dict[str, str], path: str = "/invoices") -> tuple[int, Any, Any]:
+        fields = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "method": method, "path": unquote(path), "headers": fields, "scheme": "http"}
+        answer = asyncio.run(invoices(ASGIRequest(scope, io.BytesIO())))
         return answer.status_code, answer.headers, json.loads(answer.content)
 
     return call
@@ -223,6 +233,8 @@ def test_frameworks(make: Any, verifier: TokenVerifier, robot: ClientSecret, bea
     assert headers["Cache-Control"] == "no-store"
 
     assert call("POST", bound.headers("POST", URL, "invoices:read"))[0] == 200
+    path = "/inv%C3%B6ices/17%20;a:b/@x"
+    assert call("GET", bound.headers("GET", BASE + path, "invoices:read"), path)[0] == 200
     wrong = bound.headers("GET", URL, "invoices:read")
     status, headers, _ = call("POST", wrong)
     assert status == 401

@@ -88,7 +88,7 @@ class Client:
 
         def build() -> Request:
             headers, form = self._credentials.authenticate(self._url, self._clock())
-            body = urlencode([*parameters.items(), *form.items()]).encode()
+            body = urlencode([*parameters.items(), *form.items()], doseq=True).encode()
             media = {"Content-Type": "application/x-www-form-urlencoded", "Gatepost-Version": VERSION}
             return Request("POST", self._url + _TOKENS, {**media, **headers}, body, repeatable)
 

@@ -13,6 +13,7 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 
 from gatepost_client.access_tokens import RequestCredentials, TokenVerifier
+from gatepost_client.dpop import request_url
 from gatepost_client.errors import TokenError
 
 View = Callable[..., Any]
@@ -23,8 +24,9 @@ def require(
 ) -> Callable[[View], View]:
     """A decorator for views: the access token must have all of these scopes. The view finds it in the request.
 
-    Any other request is refused with the status and the challenge that belong to the failed check. `base_url` is the
-    public URL of the API, for DPoP proofs; set it behind a proxy that does not pass on the host.
+    The view is exempt from the protection against cross-site request forgery, because a browser does not send a token
+    by itself. Any other request is refused with the status and the challenge that belong to the failed check.
+    `base_url` is the public URL of the API, for DPoP proofs; set it behind a proxy that does not pass on the host.
     """
 
     def decorate(view: View) -> View:
@@ -45,13 +47,15 @@ def require(
                 return _refusal(error)
             return await view(request, *args, **kwargs)
 
-        return checked_async if iscoroutinefunction(view) else checked
+        protected: View = checked_async if iscoroutinefunction(view) else checked
+        protected.csrf_exempt = True  # type: ignore[attr-defined]
+        return protected
 
     return decorate
 
 
 def _credentials(request: HttpRequest, base_url: str | None) -> RequestCredentials:
-    url = request.build_absolute_uri(request.path) if base_url is None else base_url.rstrip("/") + request.path
+    url = request_url(base_url or f"{request.scheme}://{request.get_host()}", request.path)
     headers = request.headers
     return RequestCredentials(headers.get("Authorization"), headers.get("DPoP"), request.method, url)
 

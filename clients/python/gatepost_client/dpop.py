@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -119,6 +119,11 @@ def _verified(proofs: Sequence[str]) -> tuple[dict[str, Any], str]:
 def token_hash(token: str) -> str:
     """The claim `ath` for an access token: RFC 9449, section 4.2."""
     return jose.b64url(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+
+
+def request_url(origin: str, path: str) -> str:
+    """The URL of a request whose path a web framework has decoded."""
+    return origin.rstrip("/") + quote(path, safe="/!$&'()*+,;=:@")
 
 
 def normalized(url: str) -> str | None:

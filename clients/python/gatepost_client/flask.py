@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar, cast
 from flask import abort, current_app, g, jsonify, request
 
 from gatepost_client.access_tokens import RequestCredentials, TokenVerifier
+from gatepost_client.dpop import request_url
 from gatepost_client.errors import TokenError
 
 P = ParamSpec("P")
@@ -31,7 +32,7 @@ def require(
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         @wraps(view)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            url = request.base_url if base_url is None else base_url.rstrip("/") + request.path
+            url = request_url(base_url or request.host_url, request.script_root + request.path)
             headers = request.headers
             credentials = RequestCredentials(
                 headers.getlist("Authorization"), headers.getlist("DPoP"), request.method, url

@@ -39,8 +39,8 @@ class Sender:
             request = build()
             try:
                 response = self._attempt(request, build, token)
-            except ApiError:
-                if retries == RETRIES or not request.repeatable:
+            except ApiError as error:
+                if retries == RETRIES or not request.repeatable or error.code != "connection_failed":
                     raise
                 wait = None
             else:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from gatepost_client.access_tokens import AccessToken, RequestCredentials, TokenVerifier
+from gatepost_client.dpop import request_url
 from gatepost_client.errors import TokenError
 
 
@@ -27,7 +28,9 @@ def require(
     """
 
     async def access_token(request: Request) -> AccessToken:
-        url = str(request.url) if base_url is None else base_url.rstrip("/") + request.url.path
+        origin = f"{request.url.scheme}://{request.url.netloc}" if base_url is None else base_url.rstrip("/")
+        raw_path = request.scope.get("raw_path")
+        url = origin + raw_path.decode("latin-1") if raw_path else request_url(origin, request.scope["path"])
         credentials = RequestCredentials(
             request.headers.getlist("authorization"), request.headers.getlist("dpop"), request.method, url
         )
