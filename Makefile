@@ -7,16 +7,16 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi console docs pictures wheel lock clean
+.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi clients console docs pictures wheel lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(VENV)/run.stamp: requirements/run.txt requirements/build.txt pyproject.toml
+$(VENV)/run.stamp: requirements/run.txt requirements/build.txt pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gatepost needs Python 3.11 or newer; try make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || { echo "making $(VENV) (once)"; $(PYTHON) -m venv $(VENV); }
 	@$(PIP) -r requirements/build.txt -r requirements/run.txt
-	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable ./clients/python --editable .
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/run.stamp requirements/test.txt
@@ -64,6 +64,11 @@ bench: setup-test  ## measure tokens and deliveries beside their limits and thei
 openapi: setup  ## write openapi.json from the code
 	@$(BIN)/python -m gatepost.web.openapi > gatepost/openapi.json
 
+clients: setup-test  ## write the types and the conformance table of the client libraries
+	@$(BIN)/python clients/generate.py
+	@$(BIN)/python clients/python/generate.py
+	@$(BIN)/python clients/conformance/generate.py
+
 docs: setup  ## write the generated parts of the pages, and build the site into build/site
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/site.py
@@ -72,9 +77,9 @@ pictures: setup-test  ## take the pictures of the console and of the demo; needs
 	@$(BIN)/python docs/console_pictures.py
 	@$(BIN)/python docs/picture.py
 
-wheel: setup  ## build the wheel into dist, and check it in a new environment
-	@rm -rf build/lib build/wheel dist && mkdir -p dist
-	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
+wheel: setup  ## build the wheels into dist, and check them in a new environment
+	@rm -rf build/lib build/wheel clients/python/build dist && mkdir -p dist
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation --wheel-dir dist ./clients/python .
 	@$(PYTHON) -m venv build/wheel
 	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes -r requirements/run.txt
 	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install --no-deps dist/*.whl
@@ -87,7 +92,7 @@ console:  ## build the console's pages; the only target that needs Node
 lock: setup-test  ## pin the newest allowed versions, with hashes
 	@$(BIN)/python -m pip --quiet install uv
 	@for one in "pyproject.toml --extra archive --extra postgres --extra nats --extra kafka --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
-	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
+	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 --no-emit-package gatepost-client $$one || exit 1; done
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .cache console/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache console/node_modules build clients/python/build clients/python/*.egg-info dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,54 +1,14 @@
-"""`gatepost.publish`: publish an event in the caller's own PostgreSQL transaction, with any driver.
+"""The outbox: rows that applications insert in their own PostgreSQL transactions, and the privileges for that.
 
-It is one INSERT into `gatepost_outbox`. The worker moves the row into the ledger after the caller's commit. A role only
-needs the INSERT privilege on that table, which can be restricted to certain accounts.
+The worker moves the rows into the ledger. `publish` is `gatepost_client.publish`, which performs the insert.
 """
 
-import inspect
-import json
 from collections.abc import Iterable
-from contextlib import closing
-from typing import Any
 
 from gatepost.core.errors import BadSetting
-from gatepost.core.strict_json import Json, read_json
-from gatepost.ledger.publishable import Event, event
+from gatepost_client.outbox import publish
 
-_INSERT = "INSERT INTO gatepost_outbox (account, type, data, id) VALUES (%s, %s, CAST(%s AS json), %s)"
-
-
-def publish(connection: Any, *, account: str, type: str, data: Any, id: str | None = None) -> None:  # noqa: A002 (the words of an event)
-    """Add an event to the outbox, through a connection or cursor that writes parameters as %s.
-
-    `account` is a name or an id. An `id` that is used again with the same type and data is the same event. Raises
-    ValueError, before anything is sent, if the event cannot be published.
-    """
-    row = (account, type, _text(account, type, data, id), id)
-    if not hasattr(connection, "execute"):  # PEP 249 gives it to cursors only
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(_INSERT, row)
-        return
-    result = connection.execute(_INSERT, row)
-    if inspect.iscoroutine(result):
-        result.close()
-        raise TypeError("this connection is asynchronous: use a synchronous one, or execute and await the INSERT")
-
-
-def _text(account: str, type_: str, data: Any, given_id: str | None) -> str:
-    """The data as JSON. Raises ValueError if the event cannot be published."""
-    if not isinstance(account, str) or not account.isprintable() or not account:
-        raise ValueError("account: must be the name or the id of an account")
-    try:
-        written = json.dumps(data, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"data: must be representable as JSON ({error})") from None
-    parsed = read_json(written)
-    if not isinstance(parsed, Json):
-        raise ValueError(f"data: {parsed.detail}")  # noqa: TRY004 (the value is at fault)
-    checked = event(type_, parsed.value, given_id)
-    if not isinstance(checked, Event):
-        raise ValueError(checked.detail)  # noqa: TRY004 (the same)
-    return checked.data
+__all__ = ["grant_statements", "publish", "revoke_statements"]
 
 
 def grant_statements(role: str, accounts: Iterable[str]) -> list[str]:

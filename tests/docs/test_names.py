@@ -9,7 +9,7 @@ from gatepost.ledger import entries
 from gatepost.webhooks.subscriptions import matches_type
 from tests.docs.pages import EXAMPLES, ROOT, blocks, every_page, inline_code, json_blocks, named
 
-PLACES = ("gatepost", "examples", "console/src", "bench", "tests/conformance")
+PLACES = ("gatepost", "clients/python", "examples", "console/src", "bench", "tests/conformance")
 # Words of other programs, and words that a page describes as unsupported or ignored.
 ELSEWHERE = {"synchronous_commit", "full_page_writes", "repository_id"} | {
     "max_prepared_statements", "server_login_retry", "query_wait_timeout",
@@ -40,7 +40,7 @@ def every_metric() -> set[str]:
 @every_page
 def test_metrics_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    result = set(re.findall(r"(?<![\w/])gatepost_[a-z_]+[a-z]", text)) - {"gatepost_outbox"}
+    result = set(re.findall(r"(?<![\w/])gatepost_[a-z_]+[a-z]", text)) - {"gatepost_outbox", "gatepost_client"}
     assert result <= every_metric(), named(page)
 
 

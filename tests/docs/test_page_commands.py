@@ -24,6 +24,7 @@ from gatepost.settings import Settings, load
 from gatepost.web.app import ROUTES
 from gatepost.web.ops import pages
 from gatepost.webhooks import publish
+from gatepost_client import TokenError
 from tests import command, postgres, service
 from tests.docs.pages import DEFAULT_URL, DOCS, HOW_TO, REFERENCE, ROOT, blocks, json_blocks
 from tests.docs.reader import RECEIVER, Reader
@@ -293,8 +294,21 @@ def test_the_backup_guide_works(reader: Reader) -> None:
     assert "ledger of gatepost: intact" in printed
 
 
+def test_the_python_client_verifies_tokens(reader: Reader) -> None:
+    snippet, _ = blocks(HOW_TO / "verify-tokens.md", "python")
+    known: dict[str, Any] = {}
+    audience = "https://verify-client.example.com"
+    result = snippet.replace(DEFAULT_URL, reader.service.url).replace("https://api.example.com", audience)
+    exec(compile(result, "verify-tokens.md", "exec"), known)
+    token, other = tokens_to_verify(reader.service, "verify-client")
+    assert known["verify"](f"Bearer {token}", "read").scopes == {"read", "write"}
+    for wrong, scope in ((token, "delete"), (other, "read"), (token[:-8] + "AAAAAAAA", "read")):
+        with pytest.raises(TokenError):
+            known["verify"](f"Bearer {wrong}", scope)
+
+
 def test_the_python_example_verifies_tokens(reader: Reader) -> None:
-    [snippet] = blocks(HOW_TO / "verify-tokens.md", "python")
+    _, snippet = blocks(HOW_TO / "verify-tokens.md", "python")
     known: dict[str, Any] = {}
     exec(compile(snippet.replace(DEFAULT_URL, reader.service.url), "verify-tokens.md", "exec"), known)
     token, other = tokens_to_verify(reader.service, "verify-python")
