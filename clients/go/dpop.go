@@ -15,6 +15,7 @@ const (
 	maxProofSize   = 16384
 	proofTolerance = 60 // seconds
 	maxJTI         = 256
+	maxUsedProofs  = 100_000
 )
 
 var (
@@ -23,7 +24,7 @@ var (
 	escape          = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 )
 
-// usedProofs are the proofs that were used in the last two minutes, in this process.
+// usedProofs are the proofs that were used in the last two minutes, in this process, up to a limit.
 type usedProofs struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -34,7 +35,7 @@ type usedProofs struct {
 func (u *usedProofs) add(proof string, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for len(u.order) > 0 && !u.until[u.order[0]].After(now) {
+	for len(u.order) > 0 && (!u.until[u.order[0]].After(now) || len(u.order) >= maxUsedProofs) {
 		delete(u.until, u.order[0])
 		u.order = u.order[1:]
 	}

@@ -1,6 +1,7 @@
 package gatepost
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -62,6 +63,16 @@ type TokenError struct {
 }
 
 func (e *TokenError) Error() string { return "gatepost: " + e.Message }
+
+// Refuse answers a request for which Verify returned an error.
+func Refuse(w http.ResponseWriter, err error) {
+	failed := &TokenError{Status: http.StatusInternalServerError, Message: "The token cannot be verified."}
+	errors.As(err, &failed)
+	if failed.WWWAuthenticate != "" {
+		w.Header().Set("WWW-Authenticate", failed.WWWAuthenticate)
+	}
+	http.Error(w, failed.Message, failed.Status)
+}
 
 func newTokenError(name, scheme string, scopes []string) *TokenError {
 	failed := checks[name]

@@ -8,16 +8,17 @@ export type ProofCheck = `dpop_${"proof" | "key" | "htm" | "htu" | "ath" | "iat"
 const MAX_SIZE = 16384;
 const TOLERANCE = 60;
 const MAX_JTI = 256;
+const MAX_USED = 100_000;
 const PRIVATE_MEMBERS = ["d", "k", "p", "q", "dp", "dq", "qi", "oth"];
 
-/** The proofs that were used in the last two minutes, in this process. */
+/** The proofs that were used in the last two minutes, in this process, up to a limit. */
 export class UsedProofs {
   readonly #until = new Map<string, number>(); // in the order of their times
 
   /** Record a proof. Returns false if it was used before. */
   add(proof: string, now: number): boolean {
     for (const [each, until] of this.#until) {
-      if (until > now) break;
+      if (until > now && this.#until.size < MAX_USED) break;
       this.#until.delete(each);
     }
     if (this.#until.has(proof)) return false;

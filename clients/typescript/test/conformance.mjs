@@ -69,6 +69,7 @@ async function runOperations({ options, calls, exchanges, waits }) {
     ...(options.events_url === undefined ? {} : { eventsUrl: options.events_url }),
     ...(options.scope === undefined ? {} : { scope: options.scope }),
     fetch: async (url, init) => {
+      assert.equal(init.redirect, "manual");
       const { request, answer } = left.shift() ?? { answer: { connection: "failed" } };
       try {
         assert(request, `an unexpected request to ${url}`);
