@@ -1,8 +1,8 @@
 /** The operations of Gatepost, and the tokens that they need. */
 
-import { signJwt, type Jwk } from "./jose.js";
-import { send, type Request } from "./send.js";
 import { GatepostError } from "./errors.js";
+import { requireWebCrypto, signJwt, type Jwk } from "./jose.js";
+import { send, type Request } from "./send.js";
 import type * as types from "./types.js";
 
 export { GatepostError };
@@ -78,6 +78,7 @@ export class GatepostClient {
   readonly #tokens = new Map<string, CachedToken>();
 
   constructor(options: ClientOptions) {
+    requireWebCrypto();
     if (!/^https?:\/\//.test(options.url)) throw new TypeError("url must begin with https:// or http://");
     if (!options.clientId) throw new TypeError("clientId is missing");
     if ((options.clientSecret === undefined) === (options.privateKey === undefined)) {

@@ -48,6 +48,12 @@ const PUBLIC_MEMBERS: Readonly<Record<string, readonly string[]>> = {
 };
 const encoder = new TextEncoder();
 
+/** Throw if the runtime has no WebCrypto, so that it is not taken for a wrong signature. */
+export function requireWebCrypto(): void {
+  if (globalThis.crypto?.subtle) return;
+  throw new TypeError("WebCrypto is missing. In Node 18, start node with --experimental-global-webcrypto.");
+}
+
 /** The parts of a compact JWS, or null if it is malformed or needs extensions that it calls critical. */
 export function parseJws(text: string): Jws | null {
   const [first, second, third, ...more] = text.split(".");

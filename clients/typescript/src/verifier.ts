@@ -2,7 +2,7 @@
 
 import { checkProof, PROOF_ALGORITHMS, UsedProofs } from "./dpop.js";
 import { headerValues, type HeadersLike } from "./headers.js";
-import { parseJws, parseObject, verifyJws } from "./jose.js";
+import { parseJws, parseObject, requireWebCrypto, verifyJws } from "./jose.js";
 import { KeySet } from "./keys.js";
 
 /** The checks in their order: the status, the error code of the challenge, and the message. */
@@ -112,6 +112,7 @@ export class TokenVerifier {
   readonly #used = new UsedProofs();
 
   constructor(options: TokenVerifierOptions) {
+    requireWebCrypto();
     this.#options = options;
     this.#algorithms = options.algorithms ?? ALGORITHMS;
     for (const name of ["issuer", "audience"] as const) {

@@ -2,6 +2,7 @@
 
 import { decodeBase64, encodeBase64 } from "./base64.js";
 import { headerValues, type HeadersLike } from "./headers.js";
+import { requireWebCrypto } from "./jose.js";
 
 /** The checks, in their order. */
 export type WebhookCheck = "secret" | "headers" | "id" | "timestamp" | "signature" | "body";
@@ -49,6 +50,7 @@ export async function verifyWebhook<Event = WebhookEvent>(
   body: string | Uint8Array | ArrayBuffer,
   { now = () => Date.now() / 1000 }: WebhookOptions = {},
 ): Promise<Event> {
+  requireWebCrypto();
   const verifiers = await Promise.all((typeof secret === "string" ? [secret] : secret).map(verifier));
   if (verifiers.length === 0) throw new WebhookVerificationError("secret", "No secret was given.");
   const [id, timestamp, signatures] = ["id", "timestamp", "signature"].map((name) => header(headers, name)) as [
