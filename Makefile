@@ -94,4 +94,4 @@ lock: setup-test  ## pin the newest allowed versions, with hashes
 	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 $$one || exit 1; done
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .cache console/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache console/node_modules clients/typescript/node_modules clients/typescript/dist build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

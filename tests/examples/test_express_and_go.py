@@ -1,5 +1,6 @@
 """The Express and Go examples: a request with a token publishes an event, which comes back as a webhook."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from tests.interop import npm
 from tests.service import Service, free_ports
 from tests.waiting import LIMIT
 
-EXPRESS = "express@5.3.0"
+EXPRESS = json.loads((EXAMPLES / "express" / "package.json").read_text("utf-8"))["dependencies"]["express"]
 
 pytestmark = pytest.mark.xdist_group("examples-express-and-go")
 
@@ -27,7 +28,7 @@ def express(directory: Path) -> list[str]:
     app = directory / "app"
     (app / "node_modules" / "@gatepost").mkdir(parents=True)
     (app / "node_modules" / "@gatepost" / "client").symlink_to(client)
-    (app / "node_modules" / "express").symlink_to(npm.installed(EXPRESS) / "node_modules" / "express")
+    (app / "node_modules" / "express").symlink_to(npm.installed(f"express@{EXPRESS}") / "node_modules" / "express")
     shutil.copy(EXAMPLES / "express" / "app.mjs", app)
     return ["node", str(app / "app.mjs")]
 

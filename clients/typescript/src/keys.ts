@@ -49,7 +49,7 @@ export class KeySet {
   async #refresh(): Promise<void> {
     this.#triedAt = this.#now();
     try {
-      const response = await this.#fetch(this.#url, { redirect: "error", signal: AbortSignal.timeout(TIMEOUT) });
+      const response = await this.#fetch(this.#url, { redirect: "manual", signal: AbortSignal.timeout(TIMEOUT) });
       if (!response.ok) return;
       const { keys } = (await response.json()) as { keys: Jwk[] };
       const usable = keys.filter((key) => typeof key.kid === "string" && (key.use === undefined || key.use === "sig"));

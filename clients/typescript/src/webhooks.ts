@@ -51,6 +51,9 @@ export async function verifyWebhook<Event = WebhookEvent>(
   { now = () => Date.now() / 1000 }: WebhookOptions = {},
 ): Promise<Event> {
   requireWebCrypto();
+  if (typeof body !== "string" && !(body instanceof ArrayBuffer) && !ArrayBuffer.isView(body)) {
+    throw new TypeError("body must be the received bytes or text, not parsed JSON");
+  }
   const verifiers = await Promise.all((typeof secret === "string" ? [secret] : secret).map(verifier));
   if (verifiers.length === 0) throw new WebhookVerificationError("secret", "No secret was given.");
   const [id, timestamp, signatures] = ["id", "timestamp", "signature"].map((name) => header(headers, name)) as [
