@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"os"
 
@@ -22,7 +23,8 @@ func main() {
 		URL: os.Getenv("GATEPOST"), EventsURL: os.Getenv("EVENTS"),
 		ClientID: os.Getenv("CLIENT_ID"), ClientSecret: os.Getenv("CLIENT_SECRET"),
 	})
-	if err := errors.Join(err, err2); err != nil {
+	listener, err3 := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
+	if err := errors.Join(err, err2, err3); err != nil {
 		log.Fatal(err)
 	}
 	http.HandleFunc("POST /invoices/{number}/pay", func(w http.ResponseWriter, r *http.Request) {
@@ -52,5 +54,5 @@ func main() {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	fmt.Println("serving", resource)
-	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), nil))
+	log.Fatal(http.Serve(listener, nil))
 }
