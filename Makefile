@@ -95,4 +95,4 @@ lock: setup-test  ## pin the newest allowed versions, with hashes
 	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 --no-emit-package gatepost-client $$one || exit 1; done
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .cache console/node_modules build clients/python/build clients/python/*.egg-info dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache console/node_modules clients/typescript/node_modules clients/typescript/dist build clients/python/build clients/python/*.egg-info dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,7 +9,7 @@ from gatepost.ledger import entries
 from gatepost.webhooks.subscriptions import matches_type
 from tests.docs.pages import EXAMPLES, ROOT, blocks, every_page, inline_code, json_blocks, named
 
-PLACES = ("gatepost", "clients/python", "examples", "console/src", "bench", "tests/conformance")
+PLACES = ("gatepost", "clients", "examples", "console/src", "bench", "tests/conformance")
 # Words of other programs, and words that a page describes as unsupported or ignored.
 ELSEWHERE = {"synchronous_commit", "full_page_writes", "repository_id"} | {
     "max_prepared_statements", "server_login_retry", "query_wait_timeout",

@@ -27,7 +27,10 @@ Browse = Callable[[str], dict[str, Any]]
 
 def node(script: str) -> list[str]:
     """The command that runs a script of this folder, with the packages where it looks for them."""
-    return ["node", "--preserve-symlinks", "--preserve-symlinks-main", str(_installed() / "scripts" / script)]
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("Node is not on this machine; the service does not need it")
+    folder = installed(*PACKAGES)
+    return ["node", "--preserve-symlinks", "--preserve-symlinks-main", str(folder / "scripts" / script)]
 
 
 _idle: dict[str, subprocess.Popen[str]] = {}  # by script: starting one takes longer than most of what is asked of it
@@ -74,17 +77,15 @@ def _end_all() -> None:
         _end(process)
 
 
-def _installed() -> Path:
-    """Installed once for these versions, by whichever process comes first."""
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        pytest.skip("Node is not on this machine; the service does not need it")
-    folder = CACHE / f"npm-{hashlib.sha256(' '.join(PACKAGES).encode()).hexdigest()[:12]}"
+def installed(*packages: str) -> Path:
+    """Install packages once for these versions, by whichever process comes first. They are in `node_modules`."""
+    folder = CACHE / f"npm-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}"
     if folder.exists():
         return folder
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="npm-", ignore_cleanup_errors=True) as made:
         command = ["npm", "install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run([*command, *PACKAGES], cwd=made, check=False, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*command, *packages], cwd=made, check=False, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         (Path(made) / "scripts").symlink_to(Path("../..") / SCRIPTS.relative_to(CACHE.parent), target_is_directory=True)
         try:

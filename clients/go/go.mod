@@ -1,0 +1,3 @@
+module gatepost.example/client
+
+go 1.24

@@ -1,0 +1,150 @@
+package gatepost
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	webhookTolerance = 300     // seconds
+	maxWebhookSize   = 1 << 20 // an event has at most 256 KiB
+)
+
+var webhookTimestamp = regexp.MustCompile(`^[0-9]{1,12}$`)
+
+// WebhookError says that a webhook cannot be trusted. Check is the check that failed: secret, headers, id, timestamp,
+// signature or body, in this order.
+type WebhookError struct {
+	Check   string
+	Message string
+}
+
+func (e *WebhookError) Error() string { return "gatepost: " + e.Message }
+
+// WebhookEvent is the body of a webhook of an endpoint with the format standard.
+type WebhookEvent struct {
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Timestamp time.Time       `json:"timestamp"`
+	Account   string          `json:"account"`
+	Data      json.RawMessage `json:"data"`
+}
+
+// ReadWebhook reads the body of a request, verifies it as VerifyWebhook does, and returns the event.
+func ReadWebhook(r *http.Request, secrets ...string) (*WebhookEvent, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxWebhookSize))
+	if err != nil {
+		return nil, fmt.Errorf("gatepost: the body of the webhook cannot be read: %w", err)
+	}
+	if err := VerifyWebhook(r.Header, body, secrets...); err != nil {
+		return nil, err
+	}
+	event := new(WebhookEvent)
+	if err := json.Unmarshal(body, event); err != nil {
+		return nil, &WebhookError{"body", "The body is signed but is not an event."}
+	}
+	return event, nil
+}
+
+// VerifyWebhook checks that a request is recent and signed with one of the secrets, as specified by Standard Webhooks,
+// and that its body is JSON. A secret is a whsec_…, or a whpk_… (the public key of an endpoint with the signing v1a).
+// During a rotation, pass several.
+func VerifyWebhook(header http.Header, body []byte, secrets ...string) error {
+	return verifyWebhook(header, body, secrets, time.Now())
+}
+
+func verifyWebhook(header http.Header, body []byte, secrets []string, now time.Time) error {
+	if len(secrets) == 0 {
+		return &WebhookError{"secret", "No secret was given."}
+	}
+	verifiers := make([]webhookVerifier, 0, len(secrets))
+	for _, secret := range secrets {
+		verifier := newWebhookVerifier(secret)
+		if verifier == nil {
+			return &WebhookError{"secret", "A secret is whsec_ or whpk_, followed by the key in base64."}
+		}
+		verifiers = append(verifiers, verifier)
+	}
+	id, timestamp, signatures := header.Get("webhook-id"), header.Get("webhook-timestamp"), header.Get("webhook-signature")
+	if id == "" || timestamp == "" || signatures == "" {
+		return &WebhookError{"headers", "webhook-id, webhook-timestamp or webhook-signature is missing."}
+	}
+	if strings.Contains(id, ".") { // otherwise the signed content could be split in another way
+		return &WebhookError{"id", "webhook-id contains a dot."}
+	}
+	if !webhookTimestamp.MatchString(timestamp) {
+		return &WebhookError{"timestamp", "webhook-timestamp is not a number of seconds."}
+	}
+	sent, _ := strconv.ParseFloat(timestamp, 64)
+	if math.Abs(seconds(now)-sent) > webhookTolerance {
+		return &WebhookError{"timestamp", "webhook-timestamp is too old or too new."}
+	}
+	content := append([]byte(id+"."+timestamp+"."), body...)
+	if !matches(verifiers, content, strings.Split(signatures, " ")) {
+		return &WebhookError{"signature", "No signature matches a secret."}
+	}
+	if !json.Valid(body) {
+		return &WebhookError{"body", "The body is signed but is not JSON."}
+	}
+	return nil
+}
+
+func matches(verifiers []webhookVerifier, content []byte, signatures []string) bool {
+	for _, isValid := range verifiers {
+		for _, signature := range signatures {
+			version, text, _ := strings.Cut(signature, ",")
+			if isValid(content, version, text) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+type webhookVerifier func(content []byte, version, signature string) bool
+
+// newWebhookVerifier returns the verifier of a secret, or nil if the secret is malformed.
+func newWebhookVerifier(secret string) webhookVerifier {
+	if text, found := strings.CutPrefix(secret, "whsec_"); found {
+		key := decodeBase64(text)
+		if len(key) == 0 {
+			return nil
+		}
+		return func(content []byte, version, signature string) bool {
+			mac := hmac.New(sha256.New, key)
+			mac.Write(content)
+			expected := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+			return version == "v1" && hmac.Equal([]byte(expected), []byte(signature))
+		}
+	}
+	text, found := strings.CutPrefix(secret, "whpk_")
+	key := decodeBase64(text)
+	if !found || len(key) != ed25519.PublicKeySize {
+		return nil
+	}
+	return func(content []byte, version, signature string) bool {
+		return version == "v1a" && ed25519.Verify(key, content, decodeBase64(signature))
+	}
+}
+
+// decodeBase64 decodes text, padded or not. It returns nil if the text is not base64.
+func decodeBase64(text string) []byte {
+	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil || strings.ContainsAny(text, "\r\n") {
+		return nil
+	}
+	return decoded
+}
+
+func seconds(at time.Time) float64 { return float64(at.UnixNano()) / 1e9 }
