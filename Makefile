@@ -70,6 +70,7 @@ docs: setup  ## write the generated parts of the pages, and build the site into 
 
 pictures: setup-test  ## take the pictures of the console and of the demo; needs Chromium
 	@$(BIN)/python docs/console_pictures.py
+	@$(BIN)/python docs/operator_picture.py
 	@$(BIN)/python docs/picture.py
 
 wheel: setup  ## build the wheel into dist, and check it in a new environment

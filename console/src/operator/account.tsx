@@ -144,8 +144,12 @@ function List({ place, tab }: { place: Place; tab: Exclude<(typeof TABS)[number]
       <Panel title={tab === 'tokens' ? 'Tokens of the last day' : tab[0]!.toUpperCase() + tab.slice(1)} reading={reading} level={2}>
         {(data) => (
           <>
-            <Table name={tab} rows={list(data['data'])} columns={COLUMNS[tab]!(account)} />
-            {filters.length > 0 && data['next_cursor'] !== null && <p class="none">Older entries are on the next page.</p>}
+            <Table
+              name={tab}
+              rows={list(data['data'])}
+              columns={COLUMNS[tab]!(account)}
+              empty={data['next_cursor'] === null ? 'None.' : 'No matches among the entries that this page examined.'}
+            />
             <Pages place={place} next={data['next_cursor']} />
           </>
         )}

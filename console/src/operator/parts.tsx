@@ -87,7 +87,7 @@ export function Time({ at }: { at: unknown }) {
 }
 
 export function State({ good, children }: { good: boolean; children: ComponentChildren }) {
-  return <span class={good ? 'is-succeeded' : 'is-failed'}>{children}</span>
+  return <span class={good ? undefined : 'bad'}>{children}</span>
 }
 
 /** JSON that is shown on demand. */
@@ -104,8 +104,8 @@ export function Details({ name, of }: { name: string; of: unknown }) {
 
 export type Column = [heading: string, cell: (row: Json) => ComponentChildren, kind?: 'number']
 
-export function Table({ name, columns, rows }: { name: string; columns: Column[]; rows: Json[] }) {
-  if (!rows.length) return <p class="none">None.</p>
+export function Table({ name, columns, rows, empty = 'None.' }: { name: string; columns: Column[]; rows: Json[]; empty?: string }) {
+  if (!rows.length) return <p class="none">{empty}</p>
   return (
     <div class="scrolls" role="region" aria-label={name} tabIndex={0}>
       <table class="listing">

@@ -103,7 +103,7 @@ export function Accounts({ place }: { place: Place }) {
               ['Status', (row) => <Health row={row} />],
               ['Created', (row) => <Time at={row['created_at']} />],
               ['Ledger entries', (row) => amount(row['sealed_entries']), 'number'],
-              ['Deliveries, last hour', (row) => amount(object(hour(row)['deliveries'])['made']), 'number'],
+              ['Deliveries, last hour', (row) => amount(hour(row)['made']), 'number'],
               ['Succeeded', (row) => share(hour(row)['success_ratio']), 'number'],
               ['Unfinished', (row) => unfinished(object(row['unfinished'])), 'number'],
               ['Oldest unfinished', (row) => <Time at={object(row['unfinished'])['oldest_pending_at']} />],

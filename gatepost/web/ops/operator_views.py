@@ -130,10 +130,11 @@ def _render_account(tx: Tx, account: Account, chain: Chain | BrokenChain | None)
     if not rendered["reachable"]:
         return rendered
     now = clock.seconds(tx.at)
+    hour = summary.total(tallies.load_deliveries(tx, account.id, now - tallies.HOUR, now + tallies.MINUTE))
     unfinished = listing_query.count_unfinished(tx, account.id, suspended=not account.active, most=_COUNTED)
     return rendered | {
         "sealed_entries": chain.tree.size if isinstance(chain, Chain) else None,
-        "last_hour": summary.total(tallies.load(tx, account.id, now - 3600, now + 60, tallies.HOUR)),
+        "last_hour": {"success_ratio": hour["success_ratio"], **hour["deliveries"]},
         "unfinished": listing.render_unfinished(unfinished, _COUNTED),
     }
 
