@@ -40,7 +40,7 @@ def problem(
 ) -> str:  # fmt: skip
     """What is wrong with the record of the chain or with its last seal, or ""."""
     if not isinstance(chain, Chain):
-        return str(chain) if chain else "the account has no chain record"
+        return record_problem(chain)
     number = chain.head.number
     if not number or (anchor and seal.is_pruned(key, account, anchor, chain.head)):
         return ""
@@ -54,6 +54,11 @@ def problem(
     if last.mac != chain.head.mac or not seal.follows(key, account, Head(number - 1, previous), last):
         return f"seal {number}, the last one, was altered"
     return ""
+
+
+def record_problem(chain: Chain | BrokenChain | None) -> str:
+    """What is wrong with the record of a chain alone, or ""."""
+    return "" if isinstance(chain, Chain) else str(chain or "the account has no chain record")
 
 
 def _render_checkpoint(recorded: RecordedHead | None) -> dict[str, Any] | None:

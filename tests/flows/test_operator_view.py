@@ -89,6 +89,18 @@ class TestAccess:
         assert gatepost.post("/oauth/clients", token, {}).status_code == 401
         assert gatepost.session.get(f"{gatepost.url}/oauth/userinfo", headers=headers).status_code == 401
 
+    def test_the_log_names_the_token_and_never_contains_it(self, gatepost: Service, token: str) -> None:
+        answer = ask(gatepost, token, "clients", account="gatepost")
+        log = gatepost.directory.parent / f"{gatepost.directory.name}.log"
+        request = answer.headers["X-Request-Id"]
+        wait_until(lambda: request in log.read_text(), "the line of the request")
+        [line] = [line for line in log.read_text().splitlines() if request in line]
+        assert "/operator/clients" in line
+        contents = operator_tokens.read(gatepost.opened.service.keys.operator, token)
+        assert contents is not None
+        assert ids.text("evt", contents.id) in line
+        assert token not in log.read_text()
+
     def test_another_host_is_refused(self, gatepost: Service, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}", "Host": "evil.example"}
         assert gatepost.session.get(f"{gatepost.ops}/operator/overview", headers=headers).status_code == 421
@@ -156,6 +168,7 @@ class TestViews:
             platform.once(platform.send({"order": 1}, "order.paid"), "succeeded")
         [listed] = read(gatepost, token, "accounts", limit=1, cursor="volume-")["data"]
         assert listed["name"] == platform.name
+        assert (listed["status"], listed["ledger_problem"]) == ("active", None)
         assert (listed["last_hour"]["made"], listed["unfinished"]["pending"], listed["reachable"]) == (1, 0, True)
         wait_until(lambda: self.ledger(gatepost, token, platform.name)["unsealed"] == 0, "a sealed ledger")
         account = read(gatepost, token, "account", account=platform.name)

@@ -118,6 +118,7 @@ export function Accounts({ place }: { place: Place }) {
 
 function Health({ row }: { row: Json }) {
   if (row['reachable'] === false) return <State good={false}>database node down</State>
+  if (row['ledger_problem']) return <State good={false}>{text(row['ledger_problem'])}</State>
   return <State good={row['status'] === 'active'}>{text(row['status'])}</State>
 }
 

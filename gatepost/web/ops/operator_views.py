@@ -58,11 +58,7 @@ def _page(data: list[Json], cursor: str | None) -> Json:
 
 def _id_in_cursor(question: Question, prefix: str, start: bytes) -> bytes | Refusal:
     found = ids.parse(prefix, question.cursor) if question.cursor else start
-    return (
-        Refusal("invalid_request", "cursor: must be a next_cursor of the same view", "cursor")
-        if found is None
-        else found
-    )
+    return found or Refusal("invalid_request", "cursor: must be a next_cursor of the same view", "cursor")
 
 
 # --- the service
@@ -125,7 +121,7 @@ def _render_account(tx: Tx, account: Account, chain: Chain | BrokenChain | None)
     rendered: Json = {
         "id": account.id, "name": account.name, "status": account.status,
         "created_at": clock.rfc3339(account.created_at), "reachable": _reachable(tx, account),
-        "sealed_entries": None, "last_hour": None, "unfinished": None,
+        "sealed_entries": None, "ledger_problem": None, "last_hour": None, "unfinished": None,
     }  # fmt: skip
     if not rendered["reachable"]:
         return rendered
@@ -134,6 +130,7 @@ def _render_account(tx: Tx, account: Account, chain: Chain | BrokenChain | None)
     unfinished = listing_query.count_unfinished(tx, account.id, suspended=not account.active, most=_COUNTED)
     return rendered | {
         "sealed_entries": chain.tree.size if isinstance(chain, Chain) else None,
+        "ledger_problem": chain_status.record_problem(chain) or None,
         "last_hour": {"success_ratio": hour["success_ratio"], **hour["deliveries"]},
         "unfinished": listing.render_unfinished(unfinished, _COUNTED),
     }
