@@ -32,7 +32,7 @@ from gatepost.webhooks import (
 )
 from gatepost.webhooks.deliveries import Attempt, Delivery
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.listing_query import DeliveryFilter, PageRequest, Position, UnfinishedCounts
+from gatepost.webhooks.listing_query import DeliveryFilter, PageRequest, Position
 from gatepost.webhooks.plan import retry_schedule
 from gatepost.webhooks.render import render_delivery
 from gatepost.webhooks.service import Service
@@ -169,20 +169,15 @@ def summarize(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
     body = {
         "data": summary.summarize(rows, query.interval, start, end),
         "total": summary.total(rows),
-        "now": render_unfinished(unfinished, listing_query.MAX_COUNTED),
+        "now": {
+            "pending": unfinished.pending,
+            "held": unfinished.held,
+            "in_flight": unfinished.in_flight,
+            "counted_to": listing_query.MAX_COUNTED,
+            "oldest_pending_at": clock.rfc3339(ids.made_at(unfinished.oldest)) if unfinished.oldest else None,
+        },
     }
     return Answer(200, body, None)
-
-
-def render_unfinished(unfinished: UnfinishedCounts, counted_to: int) -> dict[str, Any]:
-    """The unfinished deliveries of an account."""
-    return {
-        "pending": unfinished.pending,
-        "held": unfinished.held,
-        "in_flight": unfinished.in_flight,
-        "counted_to": counted_to,
-        "oldest_pending_at": clock.rfc3339(ids.made_at(unfinished.oldest)) if unfinished.oldest else None,
-    }
 
 
 # --- endpoints

@@ -328,7 +328,7 @@ def _columns(names: Iterable[str]) -> str:
 
 
 class UnfinishedCounts(NamedTuple):
-    """Unfinished deliveries, counted up to a limit, and the oldest one."""
+    """Unfinished deliveries, counted among the oldest `MAX_COUNTED` of them, and the oldest one."""
 
     pending: int
     held: int
@@ -336,10 +336,10 @@ class UnfinishedCounts(NamedTuple):
     oldest: bytes | None
 
 
-def count_unfinished(tx: Tx, account: str, *, suspended: bool, most: int = MAX_COUNTED) -> UnfinishedCounts:
-    """Count the unfinished deliveries of an account by their status, among the oldest `most` of them."""
+def count_unfinished(tx: Tx, account: str, *, suspended: bool) -> UnfinishedCounts:
+    """Count the unfinished deliveries of an account by their status."""
     counts = dict.fromkeys(UNFINISHED, 0)
-    for status, in_flight, count in tx.select(_UNFINISHED, {"account": ids.raw(account), "most": most}):
+    for status, in_flight, count in tx.select(_UNFINISHED, {"account": ids.raw(account), "most": MAX_COUNTED}):
         counts["in_flight" if in_flight else "held" if suspended or status != "active" else "pending"] += count
     return UnfinishedCounts(**counts, oldest=queue_rows.oldest(tx, account))
 

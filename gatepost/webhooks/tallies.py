@@ -20,12 +20,6 @@ def load(tx: Tx, account: str, since: int, until: int, interval: int = 1) -> lis
     return [(start, what, int(count)) for start, what, count in rows]
 
 
-def load_deliveries(tx: Tx, account: str, since: int, until: int) -> list[tuple[int, str, int]]:
-    """The counts of deliveries alone, in one interval. Leaving out the durations makes this several times as fast."""
-    rows = tx.rows("tallied_deliveries", account=ids.raw(account), since=since, until=until)
-    return [(since, what, int(count)) for what, count in rows]
-
-
 def roll_up(tx: Tx, before: int, limit: int) -> int:
     """Add some of the counts by the minute before an instant to those by the hour. Returns how many it added."""
     rows = tx.write("old_minutes", before=before, limit=limit)

@@ -6,9 +6,6 @@ INSERT INTO tallies (account, since, span, slot, what, count)
 -- name: tallied
 SELECT since / :interval * :interval, what, sum(count) FROM tallies
   WHERE account = :account AND since >= :since AND since < :until GROUP BY 1, 2
--- name: tallied_deliveries
-SELECT what, sum(count) FROM tallies WHERE account = :account AND since >= :since AND since < :until
-    AND (what = 'made' OR substr(what, 1, 6) = 'ended ') GROUP BY what
 -- name: old_minutes
 DELETE FROM tallies WHERE (account, since, span, slot, what) IN (
     SELECT account, since, span, slot, what FROM tallies WHERE span = 60 AND since < :before

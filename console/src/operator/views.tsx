@@ -105,8 +105,8 @@ export function Accounts({ place }: { place: Place }) {
               ['Ledger entries', (row) => amount(row['sealed_entries']), 'number'],
               ['Deliveries, last hour', (row) => amount(hour(row)['made']), 'number'],
               ['Succeeded', (row) => share(hour(row)['success_ratio']), 'number'],
-              ['Unfinished', (row) => unfinished(object(row['unfinished'])), 'number'],
-              ['Oldest unfinished', (row) => <Time at={object(row['unfinished'])['oldest_pending_at']} />],
+              ['Unfinished', (row) => unfinished(object(hour(row)['unfinished'])), 'number'],
+              ['Oldest unfinished', (row) => <Time at={object(hour(row)['unfinished'])['oldest']} />],
             ]}
           />
           <Pages place={place} next={data['next_cursor']} />

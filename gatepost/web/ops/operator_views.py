@@ -20,14 +20,13 @@ from gatepost.oauth.service import Service
 from gatepost.oauth.signing_keys import ROTATE, SigningKey
 from gatepost.store import nodes
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
-from gatepost.webhooks import listing, listing_query, peers, summary, tallies, worker_rows
+from gatepost.webhooks import last_hour, listing, peers, worker_rows
 
 Json = dict[str, Any]
 
 DEFAULT_LIMIT = 25
 MAX_LIMIT = 100
 ACCOUNTS_SEARCHED = 200  # for an entry, in one request
-_COUNTED = 1000  # unfinished deliveries of an account in the list
 
 
 class Question(NamedTuple):
@@ -118,22 +117,16 @@ def _reachable(tx: Tx, account: Account) -> bool:
 
 
 def _render_account(tx: Tx, account: Account, chain: Chain | BrokenChain | None) -> Json:
-    rendered: Json = {
+    rendered = {
         "id": account.id, "name": account.name, "status": account.status,
         "created_at": clock.rfc3339(account.created_at), "reachable": _reachable(tx, account),
-        "sealed_entries": None, "ledger_problem": None, "last_hour": None, "unfinished": None,
-    }  # fmt: skip
-    if not rendered["reachable"]:
-        return rendered
-    now = clock.seconds(tx.at)
-    hour = summary.total(tallies.load_deliveries(tx, account.id, now - tallies.HOUR, now + tallies.MINUTE))
-    unfinished = listing_query.count_unfinished(tx, account.id, suspended=not account.active, most=_COUNTED)
-    return rendered | {
         "sealed_entries": chain.tree.size if isinstance(chain, Chain) else None,
-        "ledger_problem": chain_status.record_problem(chain) or None,
-        "last_hour": {"success_ratio": hour["success_ratio"], **hour["deliveries"]},
-        "unfinished": listing.render_unfinished(unfinished, _COUNTED),
-    }
+        "ledger_problem": None, "last_hour": None,
+    }  # fmt: skip
+    if rendered["reachable"]:
+        rendered["ledger_problem"] = chain_status.record_problem(chain) or None
+        rendered["last_hour"] = last_hour.render(tx, account)
+    return rendered
 
 
 def show_account(tx: Tx, question: Question) -> Json | Refusal:

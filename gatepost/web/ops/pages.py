@@ -1,7 +1,4 @@
-"""The built pages from console/: the console under /console/, and the operator's view under /operator/. They only read.
-
-The console reads from the base URL, and the operator's view from the operations plane itself.
-"""
+"""The console: the built pages from console/, served under /console/. They only read, and only from the base URL."""
 
 import html
 from collections.abc import Iterator
@@ -23,43 +20,45 @@ _IMMUTABLE = ("cache-control", "public, max-age=31536000, immutable")  # file na
 
 
 def address(host: str, port: int, path: str = ROOT) -> str:
-    """The URL of a page for a browser on this machine."""
+    """The URL of the console, or of another path, for a browser on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (only compared with)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def load(base_url: str) -> dict[str, Reply]:
-    """Every path of the console with its response. Other paths are not served."""
+    """Every path with its response. Other paths are not served."""
     folder = files("gatepost").joinpath("console")
     page = folder.joinpath("index.html").read_text("utf-8")
     if page.count(_BASE_URL) != 1:
         raise RuntimeError("the console's index.html has no placeholder for the base URL; build it with `make console`")
     meta = _BASE_URL.replace('""', f'"{html.escape(base_url)}"')
     index = Reply(200, page.replace(_BASE_URL, meta).encode(), _security_headers(base_url), _TYPES[".html"])
-    return {ROOT: index} | dict(_assets(folder, ROOT))
+    return {ROOT: index} | dict(_assets(folder.joinpath("assets")))
 
 
 def load_operator() -> dict[str, Reply]:
-    """Every path of the page of the operator's view with its response."""
-    folder = files("gatepost").joinpath("console")
-    page = folder.joinpath("operator.html").read_bytes()
-    return {OPERATOR: Reply(200, page, _security_headers("'self'"), _TYPES[".html"])} | dict(_assets(folder, OPERATOR))
+    """The same for the operator's view, whose page has the headers of the console, but calls its own origin."""
+    console = load("'self'")
+    page = files("gatepost").joinpath("console", "operator.html").read_bytes()
+    return {path.replace(ROOT, OPERATOR, 1): reply for path, reply in console.items()} | {
+        OPERATOR: console[ROOT]._replace(body=page)
+    }
 
 
-def _assets(folder: Traversable, root: str) -> Iterator[tuple[str, Reply]]:
-    for file in folder.joinpath("assets").iterdir():
+def _assets(folder: Traversable) -> Iterator[tuple[str, Reply]]:
+    for file in folder.iterdir():
         kind = _TYPES["." + file.name.rpartition(".")[2]]
-        yield f"{root}assets/{file.name}", Reply(200, file.read_bytes(), (_IMMUTABLE,), kind)
+        yield f"{ROOT}assets/{file.name}", Reply(200, file.read_bytes(), (_IMMUTABLE,), kind)
 
 
-def _security_headers(called: str) -> tuple[tuple[str, str], ...]:
-    """The page loads only its own files, calls only this origin, and cannot be framed or opened by other pages."""
+def _security_headers(base_url: str) -> tuple[tuple[str, str], ...]:
+    """The page loads only its own files, calls only the base URL, and cannot be framed or opened by other pages."""
     policy = (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self'",
-        f"connect-src {called}",
+        f"connect-src {base_url}",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",

@@ -61,7 +61,7 @@ class Plane:
         self._in_flight = InFlight(max_requests_per_address, trusted_proxies)
         self._probe = WriteProbe(store)
         self._page = page
-        self._log = RequestLog(traces)  # of POST requests and the operator's view; probes and scrapes are not logged
+        self._log = RequestLog(traces)  # of POST requests only; probes and scrapes are not logged
         console = pages.load(service.base_url)
         self._routes: dict[str, Callable[[], Awaitable[Reply]] | Reply] = {
             "/healthz": self._healthz,
@@ -76,7 +76,7 @@ class Plane:
         }
         self._post = post
         self._views: dict[str, Handler] = {}
-        if with_operator:
+        if with_operator:  # its requests are logged too
             self._routes |= {"/operator": _TO_OPERATOR, **pages.load_operator()}
             self._views = operator.routes(page)
 
