@@ -75,6 +75,7 @@ docs: setup  ## write the generated parts of the pages, and build the site into 
 
 pictures: setup-test  ## take the pictures of the console and of the demo; needs Chromium
 	@$(BIN)/python docs/console_pictures.py
+	@$(BIN)/python docs/operator_picture.py
 	@$(BIN)/python docs/picture.py
 
 wheel: setup  ## build the wheels into dist, and check them in a new environment

@@ -7,7 +7,8 @@ import { defineConfig } from 'vite'
 
 const here = dirname(fileURLToPath(import.meta.url))
 const out = join(here, '..', 'gatepost', 'console')
-const SOURCES = ['index.html', 'package.json', 'package-lock.json', 'tsconfig.json', 'vite.config.js', 'src']
+const PAGES = ['index.html', 'operator.html']
+const SOURCES = [...PAGES, 'package.json', 'package-lock.json', 'tsconfig.json', 'vite.config.js', 'src']
 const SHIPPED = ['preact', 'uplot']
 
 const digest = (bytes) => createHash('sha256').update(bytes).digest('hex')
@@ -52,6 +53,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     target: ['chrome123', 'firefox128', 'safari17.5'],
     reportCompressedSize: true,
+    rolldownOptions: { input: PAGES.map((page) => join(here, page)) },
   },
   plugins: [record],
 })

@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trusted_proxies: list[str] = []
     max_requests_per_address: int = 256
     ops_allowed_hosts: list[str] = []
+    operator_console: bool = False
     docs_url: str = ""
     intake: Literal["", "off", "http"] = ""
     allow_networks: dict[str, list[str]] = {}

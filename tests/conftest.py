@@ -54,7 +54,7 @@ def postgres_url(postgres_server: postgres.Server) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def sqlite_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
-    with service.running(tmp_path_factory.mktemp("gatepost") / "data") as running:
+    with service.running(tmp_path_factory.mktemp("gatepost") / "data", operator_console="true") as running:
         yield running
 
 
@@ -63,7 +63,8 @@ def postgres_gatepost(
     tmp_path_factory: pytest.TempPathFactory, postgres_server: postgres.Server
 ) -> Iterator[service.Service]:
     directory: Path = tmp_path_factory.mktemp("gatepost") / "data"
-    with service.running(directory, postgres_server.create_database("gatepost")) as running:
+    database = postgres_server.create_database("gatepost")
+    with service.running(directory, database, operator_console="true") as running:
         yield running
 
 
@@ -72,7 +73,7 @@ def citus_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service
     with citus.schema() as url:
         with psycopg.connect(url, autocommit=True) as database, citus.changing(database):
             citus.migrate_and_distribute(url)
-        with service.running(tmp_path_factory.mktemp("gatepost") / "data", url) as running:
+        with service.running(tmp_path_factory.mktemp("gatepost") / "data", url, operator_console="true") as running:
             yield running
 
 

@@ -14,6 +14,7 @@ from gatepost.ledger import entries
 from gatepost.store import sql_loader
 from gatepost.web.app import ROUTES, Application
 from gatepost.web.context import Context
+from gatepost.web.ops import operator
 
 PACKAGE = Path(__file__).parents[1] / "gatepost"
 
@@ -67,6 +68,19 @@ OPERATIONS_PLANE = {
     "/console",
     "/console/",
     "/events",
+}
+# Only with the setting operator_console.
+OPERATOR = {
+    "/operator",
+    "/operator/",
+    "/operator/overview",
+    "/operator/accounts",
+    "/operator/account",
+    "/operator/clients",
+    "/operator/scopes",
+    "/operator/tokens",
+    "/operator/entries",
+    "/operator/entry",
 }
 
 
@@ -158,6 +172,7 @@ def test_every_public_route_is_in_the_contract() -> None:
 
 
 Protocol = Literal["full", "six"]
+UNSERVED = OPERATIONS_PLANE | OPERATOR | {"/", "/oauth"}  # by the public listener
 
 
 def answered(protocol: Protocol, method: str, path: str) -> tuple[int, bytes]:
@@ -183,7 +198,7 @@ def answered(protocol: Protocol, method: str, path: str) -> tuple[int, bytes]:
 )
 def test_what_each_protocol_serves(protocol: Protocol, served: set[str]) -> None:
     """No path has the method TRACE: one that is served says so with 405, one that is not is unknown."""
-    asked = {path: answered(protocol, "TRACE", path)[0] for path in ROUTES.keys() | OPERATIONS_PLANE | {"/", "/oauth"}}
+    asked = {path: answered(protocol, "TRACE", path)[0] for path in ROUTES.keys() | UNSERVED}
     assert {path for path, status in asked.items() if status == 405} == served
     assert {status for path, status in asked.items() if path not in served} == {404}
 
@@ -205,6 +220,7 @@ def test_every_operations_route_is_in_the_contract() -> None:
     served = set(re.findall(r'^            "(/[^"]*)":', source, re.MULTILINE))
     assert served
     assert served <= OPERATIONS_PLANE
+    assert operator.VIEWS.keys() | {"/operator", "/operator/"} == OPERATOR
 
 
 def test_every_recorded_type_is_in_the_table() -> None:

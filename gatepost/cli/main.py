@@ -15,7 +15,7 @@ from gatepost.settings import load
 # Each noun is a module of this package that has a command of the same name.
 NOUNS = (
     "account", "audit", "client", "completion", "consent", "delivery", "doctor", "endpoint", "event", "issuer", "key",
-    "outbox", "scope", "simulate", "store", "token",
+    "operator", "outbox", "scope", "simulate", "store", "token",
 )  # fmt: skip
 
 

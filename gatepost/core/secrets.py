@@ -50,7 +50,7 @@ class Secret:
         return "***"
 
 
-_SECRETS = re.compile(r"(gps_|gpr_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # eyJ: any JWT
+_SECRETS = re.compile(r"(gps_|gpr_|gpo_|whsec_|eyJ)[A-Za-z0-9+/=._-]{20,}")  # eyJ: any JWT
 
 
 def mask_secrets(text: str) -> str:
@@ -159,12 +159,13 @@ def _parse_master_key(word: str) -> bytes:
 class ServerKeys:
     """The unwrapped server keys, which every process of the service holds."""
 
-    __slots__ = ("checkpoint", "data", "hash", "instance", "nonce", "refresh", "seal")
+    __slots__ = ("checkpoint", "data", "hash", "instance", "nonce", "operator", "refresh", "seal")
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self.hash = keys["hash"]
         self.refresh = mac(self.hash, b"gatepost refresh tokens")
         self.nonce = mac(self.hash, b"gatepost dpop nonces")
+        self.operator = mac(self.hash, b"gatepost operator tokens")
         self.seal = keys["seal"]
         self.instance = mac(self.hash, b"gatepost instance")[:16].hex()  # public: identifies the store
         self.checkpoint = mac(self.seal, b"gatepost checkpoints")  # the seed of an Ed25519 key

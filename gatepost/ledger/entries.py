@@ -133,6 +133,7 @@ TYPES: dict[str, dict[str, Any]] = {
         "unfinished_deliveries": 3,
         "lost_entries": {"oauth.token.issued": 120},
     },
+    "account.operator.authorized": {"expires_at": "2026-11-15T09:00:00.000Z", "reason": "incident 42"},
     "account.heads.recorded": {"heads": {"acc_…": "12:9f86d081…"}, "previous": "evt_…"},
     "oauth.client.created": {
         "client_name": "Billing",

@@ -15,6 +15,9 @@ from gatepost.store.transaction import HIGHEST, LOWEST, Tx
 # commit may have to wait.
 CLOCK_TOLERANCE = timedelta(minutes=15)
 _PAGE = 500
+_BATCH = 100
+MAX_EXAMINED = 2000  # entries that one page examines
+MAX_READ = 4 * 1024 * 1024  # characters of data that one page examines
 
 
 class EntryFilter(NamedTuple):
@@ -70,6 +73,35 @@ def _newest(tx: Tx, account: str, before: bytes, since: bytes) -> list[Entry]:
     page = entry_rows.newest(tx, account, before, since, _PAGE)
     tx.check_snapshot()
     return page
+
+
+class EntryPage(NamedTuple):
+    """Entries, the newest first, and the id before which the next page starts. It is None on the last page only."""
+
+    entries: list[Entry]
+    next: bytes | None
+
+
+def page(tx: Tx, account: str, wanted: EntryFilter, before: bytes, limit: int) -> EntryPage:
+    """The newest entries before this id that match. The cost is bounded, so a page may have few of them, or none."""
+    since, end = wanted.id_range()
+    before = min(before, end)
+    found: list[Entry] = []
+    examined = read = 0
+    while examined < MAX_EXAMINED:
+        batch = entry_rows.newest(tx, account, before, since, _BATCH)
+        tx.check_snapshot()
+        for entry in batch:
+            before = entry.id
+            read += len(entry.data or "")
+            if wanted.matches(entry):
+                found.append(entry)
+            if len(found) == limit or read > MAX_READ:
+                return EntryPage(found, before)
+        if len(batch) < _BATCH:
+            return EntryPage(found, None)
+        examined += len(batch)
+    return EntryPage(found, before)
 
 
 def oldest(store: Reader, account: str, wanted: EntryFilter) -> Iterator[Entry]:

@@ -107,7 +107,7 @@ def find(
         entry = store.read_now(lambda tx: _entry(tx, account.id, selector.id))
         if entry is None:
             raise BadSetting(f"there is no token {selector.id} in the ledger of {account.name}")
-        yield store.read_now(partial(_render, service=service, entry=entry))
+        yield store.read_now(partial(render, service=service, entry=entry))
         return
     consents: set[str] = set()
     if selector.subject:
@@ -119,13 +119,14 @@ def find(
         data = msgspec.json.decode(entry.data or "{}")
         selected = selector.client or data.get("family") == selector.family != "" or data.get("consent") in consents
         if selected or (selector.subject and data.get("sub") == selector.subject):
-            yield store.read_now(partial(_render, service=service, entry=entry))
+            yield store.read_now(partial(render, service=service, entry=entry))
             limit -= 1
         if not limit:
             return
 
 
-def _render(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
+def render(tx: Tx, service: Service, entry: Entry) -> dict[str, Any]:
+    """The token that an entry records, and its state."""
     data = msgspec.json.decode(entry.data or "{}")
     recorded = provenance.load(tx, entry.account, entry.id)
     rendered: dict[str, Any] = {

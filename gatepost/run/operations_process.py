@@ -51,6 +51,7 @@ async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Tra
         post={"/events": intake.answer} if settings.takes_events else {}, limits=intake.BODY, traces=traces,
         allowed_hosts=tuple(settings.ops_allowed_hosts), trusted_proxies=tuple(settings.trusted_proxies),
         max_requests_per_address=settings.max_requests_per_address, docs_url=settings.docs_url,
+        with_operator=settings.operator_console,
     )  # fmt: skip
     stopping = child.stopping(on_line=supervisor.receive)
     async with listening(plane, settings.ops_host, settings.ops_port):

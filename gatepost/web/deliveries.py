@@ -1,7 +1,7 @@
 """GET /webhooks/deliveries: checks the query string strictly."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import permutations
 from typing import Any, NamedTuple, get_args
 
@@ -61,8 +61,8 @@ class Parameter(NamedTuple):
     convert: Callable[[Any], Any] = str  # from a value that is valid by the schema; None if it is invalid nevertheless
 
 
-def query(raw: bytes) -> Query | Refusal:
-    """The parsed query string. Every parameter must be known, sent once, have a value, and belong to the view."""
+def values_of(raw: bytes, known: Mapping[str, Parameter]) -> dict[str, Any] | Refusal:
+    """The values of a query string by name. Every parameter must be known, sent once, and have a valid value."""
     sent = parameters(raw)
     if isinstance(sent, Refusal):
         return sent
@@ -70,18 +70,27 @@ def query(raw: bytes) -> Query | Refusal:
         return Refusal("invalid_request", "every parameter must have a value: leave out parameters that you do not use")
     values: dict[str, Any] = {}
     for name, (text,) in sent.items():
-        if name not in PARAMETERS:
-            return _invalid(name, f"unknown parameter; the parameters are {', '.join(PARAMETERS)}")
-        schema, _, convert = PARAMETERS[name]
+        if name not in known:
+            return _invalid(name, f"unknown parameter; the parameters are {', '.join(known)}")
+        schema, _, convert = known[name]
         value = int(text) if schema["type"] == "integer" and re.fullmatch(r"[0-9]{1,3}", text) else text
         values[name] = None if json_schema.problem(schema, value) else convert(value)
         if values[name] is None:
             return _invalid(name, f"must be {json_schema.expectation(schema)}")
+    return values
+
+
+def query(raw: bytes) -> Query | Refusal:
+    """The parsed query string. Every parameter must belong to the view."""
+    values = values_of(raw, PARAMETERS)
+    if isinstance(values, Refusal):
+        return values
+    has_view = "view" in values
     view = values.pop("view", "deliveries")
     for name in values:
         if name not in VIEWS[view]:
             allowed = f"not allowed with view={view}, which allows {', '.join(VIEWS[view])}"
-            return _invalid(name, allowed if "view" in sent else "only allowed with view=summary")
+            return _invalid(name, allowed if has_view else "only allowed with view=summary")
     filters = DeliveryFilter(**{_FIELDS.get(name, name): values.pop(name) for name in FILTERS if name in values})
     order = values.pop("order", "newest" if filters.due_before is None else "oldest")
     return Query(filters, view, newest=order == "newest", **values)
@@ -113,7 +122,7 @@ def _before(text: str) -> int | None:
     return None if at is None else clock.milliseconds(at) + (at.microsecond % 1000 > 0)
 
 
-_TIME = DATE_TIME | {EXPECTS: "a time with an offset, such as 2026-11-15T08:00:00Z (encode a + as %2B)"}
+TIME = DATE_TIME | {EXPECTS: "a time with an offset, such as 2026-11-15T08:00:00Z (encode a + as %2B)"}
 _OTHER_VIEWS: dict[str, tuple[str, ...]] = {
     "summary": ("interval", "created_after", "created_before"),
     "endpoints": ("limit", "cursor"),
@@ -143,9 +152,9 @@ FILTERS: dict[str, Parameter] = {
         _code_range,
     ),
     "failure": Parameter(one_of(FAILURES), "The phase in which the last attempt failed."),
-    "created_after": Parameter(_TIME, "Deliveries created at this time or later.", _from),
-    "created_before": Parameter(_TIME, "Deliveries created before this time.", _before),
-    "due_before": Parameter(_TIME, "Only unfinished deliveries, in the order in which they are due.", _before),
+    "created_after": Parameter(TIME, "Deliveries created at this time or later.", _from),
+    "created_before": Parameter(TIME, "Deliveries created before this time.", _before),
+    "due_before": Parameter(TIME, "Only unfinished deliveries, in the order in which they are due.", _before),
 }
 PARAMETERS = FILTERS | {
     "limit": Parameter(

@@ -110,7 +110,12 @@ class Peers:
 
 def count_running(tx: Tx) -> int:
     """Count the workers with a recent heartbeat."""
-    return sum(1 for peer in worker_rows.load(tx) if tx.now - peer.beat_at <= DEAD_AFTER)
+    return sum(is_running(peer, tx.now) for peer in worker_rows.load(tx))
+
+
+def is_running(worker: Peer, now: int) -> bool:
+    """Whether the worker has a recent heartbeat."""
+    return now - worker.beat_at <= DEAD_AFTER
 
 
 def _weight(worker: bytes, key: Key) -> bytes:

@@ -12,7 +12,7 @@ from tests.service import Client
 @pytest.fixture(scope="session")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     directory = tmp_path_factory.mktemp("reader")
-    with service.running(directory / "gatepost-data") as running:
+    with service.running(directory / "gatepost-data", operator_console="true") as running:
         yield Reader(directory, running)
 
 

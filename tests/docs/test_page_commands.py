@@ -140,6 +140,14 @@ def test_the_ledger_guide_works(reader: Reader, first: Client) -> None:
     assert "2555d" in printed or str(2555 * 86400) in printed
 
 
+def test_the_operator_guide_works(reader: Reader) -> None:
+    printed = reader.run(HOW_TO / "use-the-operator-view.md")
+    assert "The token is revoked.\n" in printed
+    assert '"next_cursor":"' in printed, "there are more than two accounts"
+    assert '"type":"oauth.' in printed
+    assert '"status":401' not in printed
+
+
 def test_the_proxy_guide_works(reader: Reader) -> None:
     assert "can be used on this machine only" in reader.run(HOW_TO / "run-behind-a-proxy.md")
 

@@ -16,7 +16,7 @@ from gatepost.core import clock, jwk_sets, secret_rotation
 from gatepost.core.errors import ERRORS
 from gatepost.core.secrets import SERVER_KEYS
 from gatepost.ingest import http
-from gatepost.ledger import entries, idempotency, operations
+from gatepost.ledger import entries, idempotency, operations, search
 from gatepost.oauth import client_grants, clients, discovery, scopes, signing_keys
 from gatepost.oauth.authorize import flow as authorize_units
 from gatepost.oauth.authorize import request
@@ -28,7 +28,7 @@ from gatepost.web import body, definitions, responses
 from gatepost.web import deliveries as web_deliveries
 from gatepost.web import requests as web_requests
 from gatepost.web.app import ROUTES
-from gatepost.web.ops import plane
+from gatepost.web.ops import operator, operator_views, pages, plane
 from gatepost.webhooks import deliveries, endpoints
 from gatepost.webhooks import listing_query as listing
 from tests.docs.pages import (
@@ -193,8 +193,22 @@ def test_operations_plane_paths() -> None:
     served = dict.fromkeys(re.findall(r'"(/[a-z./]+)": (?:self|_TO_CONSOLE|console)', source), "GET")
     taken = re.findall(r'"(/[a-z./]+)": intake', Path(operations_process.__file__).read_text())
     assert taken
-    assert result == served | dict.fromkeys(taken, "POST")
+    assert result == served | dict.fromkeys(taken, "POST") | {pages.OPERATOR: "GET"}
     assert http.SCOPE in section(HTTP, "Paths")
+
+
+def test_the_paths_of_the_operators_view() -> None:
+    page = HOW_TO / "use-the-operator-view.md"
+    listed = {
+        path: tuple(re.findall(r"`(\w+)`", row[2]))
+        for row in rows(page, "path", "shows", "parameters")
+        for path in re.findall(r"`(/[a-z/]+)`", row[0])
+    }
+    assert listed == {path: (*view.required, *view.accepted) for path, view in operator.VIEWS.items()}
+    text = page.read_text("utf-8")
+    assert f"{operator_views.DEFAULT_LIMIT} by default and {operator_views.MAX_LIMIT} at most" in text
+    assert f"examines at most {search.MAX_EXAMINED} entries" in text
+    assert f"searched {operator_views.ACCOUNTS_SEARCHED} at a time" in text
 
 
 def test_members() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gatepost.web.ops import operator
 from gatepost.web.responses import VERSION
 from tests.service import Client, Service, running
 from tests.waiting import wait_until
@@ -31,6 +32,8 @@ def test_further_names_can_be_allowed(tmp_path: Path) -> None:
         ):  # fmt: skip
             answer = gatepost.session.get(f"{gatepost.ops}/healthz", headers={"Host": host})
             assert answer.status_code == status, host
+        for path in ("/operator", "/operator/", *operator.VIEWS):  # off by default
+            assert gatepost.session.get(f"{gatepost.ops}{path}").status_code == 404, path
 
 
 def test_unknown_paths_and_methods(gatepost: Service) -> None:

@@ -87,6 +87,7 @@ class TestPrecedence:
             "trusted_proxies": "10.0.0.0/8",
             "max_requests_per_address": "20",
             "ops_allowed_hosts": "ops.example.com",
+            "operator_console": "true",
             "docs_url": "https://docs.example.com/gatepost",
             "intake": "http",
             "allow_networks": "acme=10.1.0.0/16,fd12::/48 other=10.2.0.0/16",
@@ -99,7 +100,7 @@ class TestPrecedence:
         }  # fmt: skip
         needed = {"GATEPOST_BUS": texts["bus"]} if name == "bus_config" else {}
         found = getattr(load({}, needed | {f"GATEPOST_{name.upper()}": texts[name]}), name)
-        expected = {"port": 81, "ops_port": 82, "workers": 2, "deliverers": 3, "dev": True,
+        expected = {"port": 81, "ops_port": 82, "workers": 2, "deliverers": 3, "dev": True, "operator_console": True,
                     "shared_resources": {"https://b": SharedResource(["s"])},
                     "trusted_proxies": ["10.0.0.0/8"], "max_requests_per_address": 20,
                     "ops_allowed_hosts": ["ops.example.com"],

@@ -45,17 +45,23 @@ class Page(Collector):
         self._store = store
         self._directory = directory
         self._of_supervisor = of_supervisor
+        self._queue_figures = UNKNOWN
         self._queue: list[Metric] = []
         self._counted_at = -math.inf
         self._counting = asyncio.Lock()
         start_at_zero(TYPES, FAILURES)
 
     async def text(self) -> bytes:
+        await self.queue()
+        return generate_latest(self)
+
+    async def queue(self) -> "QueueFigures":
+        """The figures of the queue, counted again if the last count is too old."""
         async with self._counting:
             if time.monotonic() - self._counted_at > COUNTED_FOR:
                 self._queue = await self._count()
                 self._counted_at = time.monotonic()
-        return generate_latest(self)
+        return self._queue_figures
 
     async def _count(self) -> list[Metric]:
         """Count the queue, the nodes and the workers. The figures are unknown while the store is unavailable."""
@@ -64,6 +70,7 @@ class Page(Collector):
             deployment = await asyncio.wait_for(self._store.read(count_deployment), TIMEOUT)
         except (Unavailable, TimeoutError):
             queue, deployment = UNKNOWN, NO_DEPLOYMENT
+        self._queue_figures = queue
         return [*of_queue(queue, self._store.now()), *of_deployment(deployment)]
 
     def collect(self) -> Iterator[Metric]:
@@ -92,6 +99,10 @@ class QueueFigures(NamedTuple):
     replays: float
     examined: float
     made: float
+
+    def age(self, now: datetime) -> float:
+        """How many seconds the oldest due delivery has waited. 0 if none is due."""
+        return 0.0 if self.due is None else max(0.0, (now - self.due).total_seconds())
 
 
 UNKNOWN = QueueFigures(dict.fromkeys(("pending", "held", "in_flight"), math.nan), None, math.nan, math.nan, math.nan)
@@ -131,8 +142,7 @@ def of_queue(queue: QueueFigures, now: datetime) -> Iterator[Metric]:
     for state, number in queue.states.items():
         deliveries.add_metric([state], number)
     yield deliveries
-    age = 0.0 if queue.due is None else max(0.0, (now - queue.due).total_seconds())
-    waited = math.nan if queue is UNKNOWN else age
+    waited = math.nan if queue is UNKNOWN else queue.age(now)
     yield GaugeMetricFamily("gatepost_queue_age_seconds", "How long the oldest due delivery has waited.", waited)
     yield GaugeMetricFamily("gatepost_replays_running", "Running replays.", queue.replays)
     replayed = GaugeMetricFamily(

@@ -8,6 +8,7 @@ from importlib.resources.abc import Traversable
 from gatepost.web.responses import Reply
 
 ROOT = "/console/"
+OPERATOR = "/operator/"
 _BASE_URL = '<meta name="gatepost-base-url" content="">'
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -18,10 +19,10 @@ _TYPES = {
 _IMMUTABLE = ("cache-control", "public, max-age=31536000, immutable")  # file names contain a hash of the content
 
 
-def address(host: str, port: int) -> str:
-    """The console's URL for a browser on this machine."""
+def address(host: str, port: int, path: str = ROOT) -> str:
+    """The URL of the console, or of another path, for a browser on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (only compared with)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{ROOT}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def load(base_url: str) -> dict[str, Reply]:
@@ -33,6 +34,15 @@ def load(base_url: str) -> dict[str, Reply]:
     meta = _BASE_URL.replace('""', f'"{html.escape(base_url)}"')
     index = Reply(200, page.replace(_BASE_URL, meta).encode(), _security_headers(base_url), _TYPES[".html"])
     return {ROOT: index} | dict(_assets(folder.joinpath("assets")))
+
+
+def load_operator() -> dict[str, Reply]:
+    """The same for the operator's view, whose page has the headers of the console, but calls its own origin."""
+    console = load("'self'")
+    page = files("gatepost").joinpath("console", "operator.html").read_bytes()
+    return {path.replace(ROOT, OPERATOR, 1): reply for path, reply in console.items()} | {
+        OPERATOR: console[ROOT]._replace(body=page)
+    }
 
 
 def _assets(folder: Traversable) -> Iterator[tuple[str, Reply]]:

@@ -20,7 +20,7 @@ from gatepost.web import bearer
 from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
 from gatepost.web.context import Context, Handler
 from gatepost.web.in_flight import TOO_MANY, InFlight
-from gatepost.web.ops import metrics, pages
+from gatepost.web.ops import metrics, operator, pages
 from gatepost.web.ops.readiness import WriteProbe
 from gatepost.web.request_log import RequestLog, log_failure
 from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 _TO_CONSOLE = Reply(307, b"", (("location", pages.ROOT),), "text/plain")
+_TO_OPERATOR = Reply(307, b"", (("location", pages.OPERATOR),), "text/plain")
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 
 
@@ -41,8 +42,12 @@ class Plane:
         *, post: Mapping[str, Handler] = MappingProxyType({}), traces: "Traces | None" = None,
         allowed_hosts: tuple[str, ...] = (), trusted_proxies: tuple[str, ...] = (),
         max_requests_per_address: int = 0, limits: BodyLimits = BODY, docs_url: str = "",
+        with_operator: bool = False,
     ) -> None:  # fmt: skip
-        """`not_ready` says why the service is not ready, or "". `post` maps paths that take a POST to handlers."""
+        """`not_ready` says why the service is not ready, or "". `post` maps paths that take a POST to handlers.
+
+        `with_operator` switches the operator's view on.
+        """
         self._store = store
         self._service = service
         self._context = Context(store, service, store.now)
@@ -70,6 +75,10 @@ class Plane:
             **console,
         }
         self._post = post
+        self._views: dict[str, Handler] = {}
+        if with_operator:  # its requests are logged too
+            self._routes |= {"/operator": _TO_OPERATOR, **pages.load_operator()}
+            self._views = operator.routes(page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -128,16 +137,30 @@ class Plane:
         if not supported:
             return problem(UNSUPPORTED_VERSION)
         handler = self._routes.get(path)
-        if handler is None:
+        if handler is None and path not in self._views:
             return problem(Refusal("not_found", "no such path"))
         if scope["method"] not in ("GET", "HEAD"):
             return problem(Refusal("method_not_allowed", "this path accepts GET"), ("allow", "GET, HEAD"))
+        if handler is None:
+            return await self._handle_view(scope, request_id, headers, address)
         if isinstance(handler, Reply):
             return handler
         try:
             return await handler()
         except Exception as error:  # noqa: BLE001 (a caller must never see a stack trace)
             return problem(log_failure(error, request_id, path))
+
+    async def _handle_view(self, scope: Scope, request_id: str, headers: dict[str, str], address: str) -> Reply:
+        """Handle a request of the operator's view. The log line has the entry that recorded its token."""
+        path, query = scope["path"], scope["query_string"].decode("latin-1")
+        started, span = perf_counter(), self._log.start_span(scope, path)
+        request = Request("GET", path, query, headers, b"", address, request_id)
+        try:
+            reply = await self._views[path](self._context, request)
+        except Exception as error:  # noqa: BLE001 (a caller must never see a stack trace)
+            reply = problem(log_failure(error, request_id, path))
+        self._log.record(scope, path, started, span, reply, request_id, address)
+        return reply
 
     async def _handle_post(
         self, scope: Scope, receive: Receive, request_id: str, headers: dict[str, str], address: str
