@@ -3,7 +3,7 @@
 from typing import Any
 
 from gatepost.accounts import account_rows
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import NotFound, Refused
 from gatepost.ledger.operations import Call, operator
 from gatepost.oauth import client_rows, define_client
 from gatepost.oauth.clients import Client
@@ -15,7 +15,7 @@ def named(tx: Tx, client_id: str) -> Client:
     """The client with this id. Raises `BadSetting` if there is none."""
     client = client_rows.load(tx, client_id)
     if client is None:
-        raise BadSetting(f"there is no client {client_id}; `gatepost client list --account NAME` lists the clients")
+        raise NotFound(f"there is no client {client_id}; `gatepost client list --account NAME` lists the clients")
     return client
 
 
@@ -28,5 +28,5 @@ def redefine(tx: Tx, service: Service, client_id: str, changes: dict[str, Any]) 
     body = {"client_id": client_id} | changes
     answer = define_client.define(tx, service, account, Call(operator(account.id), body))
     if answer.refusal is not None:
-        raise BadSetting(f"{answer.refusal.detail}; `gatepost client show {client_id}` shows its definition")
+        raise Refused(f"{answer.refusal.detail}; `gatepost client show {client_id}` shows its definition")
     return answer.body

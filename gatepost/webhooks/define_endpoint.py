@@ -8,7 +8,7 @@ import msgspec
 
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids, webhook_signature
-from gatepost.core.errors import BadSetting, Refusal
+from gatepost.core.errors import NotFound, Refusal, Refused
 from gatepost.core.secrets import Box
 from gatepost.egress import address_guard
 from gatepost.ledger.entries import OPERATOR, Entry
@@ -163,7 +163,7 @@ def set_status(tx: Tx, service: Service, account: Account, endpoint: str, status
         raise LookupError(account.id)
     answer = define(tx, service, locked, Call(operator(account.id), {"id": endpoint, "status": status}))
     if answer.refusal is not None:
-        raise BadSetting(f"{answer.refusal.detail}; {_LIST}")
+        raise Refused(f"{answer.refusal.detail}; {_LIST}")
     return answer.body
 
 
@@ -171,5 +171,5 @@ def load_named(tx: Tx, account: Account, name: str) -> Endpoint:
     """Load the endpoint that an operator named, or raise."""
     endpoint = endpoint_rows.load_uncached(tx, account.id, name)
     if endpoint is None:
-        raise BadSetting(f"there is no endpoint {name} in {account.name}; {_LIST}")
+        raise NotFound(f"there is no endpoint {name} in {account.name}; {_LIST}")
     return endpoint
