@@ -8,8 +8,8 @@ import msgspec
 
 from gatepost.accounts import SETTINGS, Account, lookup
 from gatepost.cli import profiles, show
-from gatepost.cli.define import save_option
-from gatepost.cli.options import account_named, contents, pairs, with_store
+from gatepost.cli.define import SECRET_WOULD_BE_LOST, save_option
+from gatepost.cli.options import account_named, contents, pairs, quiet_option, with_store
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import account_admin
@@ -29,16 +29,19 @@ def account() -> None:
 @click.option("--jwks", metavar="@FILE", help="Public keys for the first client, instead of a secret.")
 @click.option("--if-missing", is_flag=True, help="Do nothing if there is an account of this name.")
 @save_option
+@quiet_option
 @with_store
 def create(
     runtime: Runtime, name: str, settings: tuple[str, ...], jwks: str | None, if_missing: bool, save: Path | None,
-    as_json: bool,
+    quiet: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Create an account, and print the id and secret of its first client. The secret is shown only once.
 
     The client has every gatepost: scope of its account.
     """
     changes, keys = pairs(settings), _key_set(jwks)
+    if quiet and save is None and keys is None:
+        raise BadSetting(SECRET_WOULD_BE_LOST)
 
     def unit(tx: Tx) -> CreatedAccount:
         existing = lookup.find(tx, name) if if_missing else None
@@ -58,6 +61,9 @@ def create(
     elif save is not None and not created.client:
         rotate = f"`gatepost client list --account {name}` lists its clients, and `gatepost client rotate-secret` helps"
         profiles.check_saved(save, "account", account.id, rotate)
+    if quiet:
+        print(account.id)
+        return
     show.record(members, as_json=as_json)
     if members.get("client_secret") and not as_json:
         print("This secret is shown only once.")

@@ -24,6 +24,7 @@ save_option = click.option(
 overlap_option = click.option(
     "--overlap", type=duration, default="24h", help="How long the previous secret stays valid; 0 ends it now."
 )
+SECRET_WOULD_BE_LOST = "--quiet needs --save FILE: the secret is shown only once, and would be lost"  # noqa: S105
 _HOW = (
     "Write MEMBER=@FILE for the content of a file, MEMBER= for the default, commas between the items of a list, and "
     "JSON for an object."
@@ -41,7 +42,7 @@ def add_commands(group: click.Group, kind: Kind) -> None:
     ) -> None:  # fmt: skip
         body = ({kind.id: identifier} if identifier else {}) | parse_members(kind, members, "create")
         if quiet and save is None and _gets_secret(kind, body):
-            raise BadSetting("--quiet needs --save FILE: the secret is shown only once, and would be lost")
+            raise BadSetting(SECRET_WOULD_BE_LOST)
         defined = operations.define(kind, body, if_missing=if_missing)
         if save is not None:
             defined = save_secret(save, operations.url, kind, defined)

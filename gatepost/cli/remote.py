@@ -55,13 +55,16 @@ class RemoteOperations:
     def deliveries(self, query: Mapping[str, str]) -> dict[str, Any]:
         return self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"})
 
-    def request_token(self, scope: str, resource: str = "") -> dict[str, Any]:
-        """Return the response of the token endpoint to a request with client credentials. RFC 6749, section 4.4."""
+    def request_token(self, scope: str, resource: str = "", *, explain: bool = False) -> dict[str, Any]:
+        """Return the response to a token request with client credentials (RFC 6749, section 4.4).
+
+        With `explain`, no token is issued: the response is the decision.
+        """
         form = {"grant_type": "client_credentials", "scope": scope} | ({"resource": resource} if resource else {})
         credentials = f"{quote(self._profile.client_id)}:{quote(self._profile.client_secret)}"
-        basic = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
-        response = self._send("/oauth/tokens", basic, urlencode(form).encode())
-        return _checked(response)
+        headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
+        headers |= {"Prefer": "explain"} if explain else {}
+        return _checked(self._send("/oauth/tokens", headers, urlencode(form).encode()))
 
     def _call(self, path: str, scopes: set[str], body: bytes | None = None) -> dict[str, Any]:
         response = self._send_with_token(path, scopes, body)

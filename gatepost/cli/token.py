@@ -22,16 +22,22 @@ def token() -> None:
 @token.command()
 @click.option("--scope", "scopes", multiple=True, required=True, help="A scope of the token; repeatable.")
 @click.option("--resource", default="", metavar="URI", help="The audience, if the scopes have several.")
+@click.option("--explain", is_flag=True, help="Issue no token, and show each rule up to the one that decides.")
 @remote_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the token.")
 @json_option
 def get(
-    scopes: tuple[str, ...], resource: str, remote: str | None, profile: str | None, quiet: bool, as_json: bool
-) -> None:
+    scopes: tuple[str, ...], resource: str, explain: bool, remote: str | None, profile: str | None, quiet: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Request an access token with a client's credentials, from the service that --remote or --profile names."""
     client = RemoteOperations(profiles.load(*remote_values(remote, profile)))
-    response = client.request_token(" ".join(scopes), resource)
-    if quiet:
+    response = client.request_token(" ".join(scopes), resource, explain=explain)
+    if explain and not as_json:
+        show.record({name: value for name, value in response.items() if name != "rules"})
+        print()
+        show.listing(response["rules"], show.headings("rule", "held"))
+    elif quiet and not explain:
         print(response["access_token"])
     else:
         show.record(response, as_json=as_json)
