@@ -1,7 +1,6 @@
 """`gatepost listen`: forward an endpoint's new deliveries to a receiver on this machine, for development."""
 
 import time
-from datetime import timedelta
 from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ import click
 import msgspec
 
 from gatepost.cli import show
+from gatepost.cli.event import MAX_COMMIT_DELAY
 from gatepost.cli.operations import ENDPOINT, Operations, Record, pages, with_operations
 from gatepost.cli.options import contents
 from gatepost.cli.remote import NoRedirects
@@ -19,14 +19,13 @@ from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.webhooks import message
 
 POLL_EVERY = 1.0  # seconds
-MAX_COMMIT_DELAY = timedelta(seconds=15)  # between the creation of a delivery and its commit
 TIMEOUT = 15.0  # seconds, as the default of endpoints
 _OPENER = build_opener(ProxyHandler({}), NoRedirects)
 
 
 @click.command()
 @click.argument("endpoint_id")
-@click.option("--forward", "url", required=True, metavar="URL", help="Such as http://localhost:3000/hooks.")
+@click.option("--forward", "url", required=True, metavar="URL", help="Such as http://127.0.0.1:3000/hooks.")
 @click.option(
     "--secret",
     metavar="WHSEC",
@@ -40,7 +39,7 @@ def listen(operations: Operations, endpoint_id: str, url: str, secret: str | Non
     endpoint can be disabled: its deliveries are then held, but still forwarded.
     """
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise BadSetting("--forward: must be an http or https URL, such as http://localhost:3000/hooks")
+        raise BadSetting("--forward: must be an http or https URL, such as http://127.0.0.1:3000/hooks")
     text = contents(secret) if secret else webhook_signature.new_secret("v1").shown
     try:
         signer = webhook_signature.signer("v1", webhook_signature.parse_secret(text))
