@@ -27,8 +27,8 @@ $(VENV)/test.stamp: $(VENV)/run.stamp requirements/test.txt
 setup: $(VENV)/run.stamp  ## make .venv with what the service needs
 setup-test: $(VENV)/test.stamp
 
-serve: setup  ## run the service on SQLite, for this machine only
-	@$(BIN)/gatepost serve --dev
+serve: setup  ## run the service on SQLite, for this machine only; on other ports: make serve PORT=8081 OPS_PORT=9091
+	@$(BIN)/gatepost serve --dev $(if $(PORT),--port $(PORT)) $(if $(OPS_PORT),--ops-port $(OPS_PORT))
 
 demo: setup  ## a token and webhooks to three receivers, watched live, in a temporary directory
 	@$(BIN)/python -m examples.demo

@@ -23,6 +23,7 @@ import limits
 import standards
 
 from gatepost import accounts, settings
+from gatepost.cli import endpoint
 from gatepost.cli.main import all_commands
 from gatepost.core import json_schema
 from gatepost.core.errors import ERRORS
@@ -47,8 +48,8 @@ MEMBER_TABLES = [
     subscriptions.MEMBERS,
     subscriptions.REPLAY_MEMBERS,
 ]
-COMMON = ("data", "database", "config", "as_json")  # options of nearly every command, described once
-_WITH_COMMON = all_commands().commands["doctor"]  # has these options and no other
+COMMON = ("name", "remote", "profile", "data", "database", "config", "as_json")  # described once
+_WITH_COMMON = endpoint.endpoint.commands["list"]  # has these options and no other
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -78,18 +79,15 @@ def service_settings(part: str) -> str:
 def account_settings(part: str) -> str:
     meaning = meanings(part)
     rows = [
-        (f"`{name}`", _value(_written(name, setting)), setting.bounds, meaning.get(name, ""))
+        (f"`{name}`", _value(_written(setting)), setting.bounds, meaning.get(name, ""))
         for name, setting in accounts.SETTINGS.items()
     ]
     return table(("setting", "default", "bounds", "meaning"), rows)
 
 
-def _written(name: str, setting: accounts.Setting) -> Any:
-    """Return the default as an operator would write it: a duration in the largest unit that fits."""
-    if name == "retry_schedule":
-        return ",".join(_duration(delay) for delay in setting.default)
-    timed = re.search(r"\d[smhd]\b", setting.bounds)
-    return _duration(setting.default) if timed and isinstance(setting.default, int) else setting.default
+def _written(setting: accounts.Setting) -> str:
+    """Return the default as an operator would write it."""
+    return "" if setting.default is None else setting.write(setting.default)
 
 
 def _duration(seconds: int) -> str:

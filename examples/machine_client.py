@@ -1,6 +1,7 @@
 """A program that calls an API for itself: the client_credentials grant, with a secret or with a key of its own.
 
     CLIENT_SECRET=gps_… python examples/machine_client.py --client cli_… --scope things:read URL
+    python examples/machine_client.py --credentials robot.json --scope things:read URL
     python examples/machine_client.py --client cli_… --scope things:read --key key.json URL
     python examples/machine_client.py --key key.json --jwks      print the public key set, to define the client with
 
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("urls", nargs="*", metavar="URL", help="what to call, in turn")
     parser.add_argument("--issuer", default="http://127.0.0.1:8080", help="the base URL of Gatepost")
     parser.add_argument("--client", default="", help="the client's id, cli_…")
+    parser.add_argument("--credentials", type=Path, help="file with client_id and client_secret, as --save writes it")
     parser.add_argument("--scope", default="", help="what to ask for")
     parser.add_argument("--key", type=Path, help="file of a key to authenticate with, in place of CLIENT_SECRET")
     parser.add_argument("--jwks", action="store_true", help="print the public half of the key, and no more")
@@ -121,6 +123,9 @@ def main() -> None:
         print(json.dumps({"keys": [own_key(given.key or Path("key.json")).as_dict(private=False)]}))
         return
     authenticate = by_secret(given.client, os.environ.get("CLIENT_SECRET", ""))
+    if given.credentials:
+        saved = json.loads(given.credentials.read_text("utf-8"))
+        authenticate = by_secret(saved["client_id"], saved["client_secret"])
     if given.key:
         authenticate = by_key(given.client, own_key(given.key), given.issuer)
     tokens = Tokens(given.issuer, given.scope, authenticate)

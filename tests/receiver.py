@@ -148,7 +148,7 @@ def says_and_waits(data: bytes) -> Callable[[Connection], None]:
 class Receiver:
     """One listener, a thread for each connection. `behaviour` may be changed while it runs."""
 
-    def __init__(self, behaviour: Behaviour, host: str, tls: ssl.SSLContext | None, name: str) -> None:
+    def __init__(self, behaviour: Behaviour, host: str, tls: ssl.SSLContext | None, name: str, port: int = 0) -> None:
         self.behaviour = behaviour
         self.requests: list[Request] = []
         self.connections = 0
@@ -158,7 +158,7 @@ class Receiver:
         self.streams: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=1000)
+        self._listener = socket.create_server((host, port), family=family, backlog=1000)
         self.port: int = self._listener.getsockname()[1]
         shown = name or (f"[{host}]" if ":" in host else host)
         self.url = f"{'https' if tls else 'http'}://{shown}:{self.port}/hooks"
@@ -241,10 +241,11 @@ class Receiver:
 
 @contextlib.contextmanager
 def receiver(
-    behaviour: Behaviour = OK, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, name: str = ""
-) -> Iterator[Receiver]:
+    behaviour: Behaviour = OK, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, name: str = "",
+    port: int = 0,
+) -> Iterator[Receiver]:  # fmt: skip
     """Run a receiver. `name` is the host of its URL; with `tls` it must be in the certificate."""
-    made = Receiver(behaviour, host, tls, name)
+    made = Receiver(behaviour, host, tls, name, port)
     made.start()
     try:
         yield made

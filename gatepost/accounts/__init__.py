@@ -83,11 +83,12 @@ def change(account: Account, changes: Mapping[str, str], *, dev: bool) -> Accoun
 
 
 class Setting(NamedTuple):
-    """A setting: its default, the parser of its texts, and its bounds in words. The parser raises ValueError."""
+    """A setting: its default, the parser of its texts, which raises ValueError, its bounds in words, and its text."""
 
     default: Value
     parse: Callable[[str, bool], Value]  # the text, and whether the service runs with --dev
     bounds: str
+    write: Callable[[Value], str] = str  # the inverse of `parse`
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -106,6 +107,12 @@ def _seconds(text: str) -> int:
     return int(parse_duration(text).total_seconds())
 
 
+def _write_seconds(seconds: int) -> str:
+    """Write a duration in the largest unit that fits."""
+    unit = next(unit for unit in ("d", "h", "m", "s") if seconds % _UNITS[unit] == 0) if seconds else "s"
+    return f"{seconds // _UNITS[unit]}{unit}"
+
+
 def _duration(default: str, low: str, high: str) -> Setting:
     def parse(text: str, _dev: bool) -> int:
         value = _seconds(text)
@@ -113,7 +120,7 @@ def _duration(default: str, low: str, high: str) -> Setting:
             raise ValueError("out of bounds")
         return value
 
-    return Setting(_seconds(default), parse, f"{low} to {high}")
+    return Setting(_seconds(default), parse, f"{low} to {high}", _write_seconds)
 
 
 def _number(default: int | None, high: int) -> Setting:
@@ -125,14 +132,16 @@ def _number(default: int | None, high: int) -> Setting:
     return Setting(default, parse, f"1 to {high}")
 
 
-def _choice(*choices: str, default: str, read: Callable[[str], Value] = str) -> Setting:
+def _choice(
+    *choices: str, default: str, read: Callable[[str], Value] = str, write: Callable[[Value], str] = str
+) -> Setting:
     def parse(text: str, _dev: bool) -> Value:
         value = read(text)
         if value not in [read(choice) for choice in choices]:
             raise ValueError("not one of the allowed values")
         return value
 
-    return Setting(read(default), parse, f"{', '.join(choices[:-1])} or {choices[-1]}")
+    return Setting(read(default), parse, f"{', '.join(choices[:-1])} or {choices[-1]}", write)
 
 
 def web_url(text: str, dev: bool) -> str:
@@ -179,15 +188,21 @@ SETTINGS: dict[str, Setting] = {
     "refresh_grace": _duration("10s", "0", "60s"),
     "signing_alg": _choice("ES256", "RS256", "EdDSA", default="ES256"),
     "login_url": Setting(None, web_url, "an https URL"),
-    "login_jwks": Setting(None, _login_jwks, "a JWK set of public keys, or an https URL of one"),
+    "login_jwks": Setting(
+        None,
+        _login_jwks,
+        "a JWK set of public keys, or an https URL of one",
+        lambda keys: keys if isinstance(keys, str) else msgspec.json.encode(keys).decode(),
+    ),
     "profile": _choice("oauth21", "fapi2", default="oauth21"),
     "retry_schedule": Setting(
         _schedule("5s,5m,30m,2h,5h,10h,14h,20h,24h", False),
         _schedule,
         "0 to 24 delays separated by commas, each 1s to 7d; none for no retries",
+        lambda delays: ",".join(map(_write_seconds, delays)) or "none",
     ),
-    "retention": _choice(*_RETENTION[:4], default="30d", read=_seconds),
-    "audit_retention": _choice(*_RETENTION[1:], default="400d", read=_seconds),
+    "retention": _choice(*_RETENTION[:4], default="30d", read=_seconds, write=_write_seconds),
+    "audit_retention": _choice(*_RETENTION[1:], default="400d", read=_seconds, write=_write_seconds),
     "hold_limit": _duration("7d", "1h", "30d"),
     "max_clients": _number(1000, 100_000),
     "max_scopes": _number(1000, 100_000),

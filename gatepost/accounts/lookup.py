@@ -1,11 +1,12 @@
 """Finding accounts by name or id."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import NotFound
 from gatepost.store.interface import Reader
 from gatepost.store.transaction import Tx
 
@@ -16,7 +17,7 @@ def named(tx: Tx, name: str) -> Account:
     """The account with this name or id. Raises `BadSetting` if there is none."""
     account = find(tx, name)
     if account is None:
-        raise BadSetting(f"there is no account {name}; `gatepost account list` lists the accounts")
+        raise NotFound(f"there is no account {name}; `gatepost account list` lists the accounts")
     return account
 
 
@@ -39,6 +40,17 @@ def unreachable(tx: Tx) -> list[Account]:
         found += [account for account in page if not shards.is_reachable(ids.raw(account.id))]
         after = page[-1].name
     return found
+
+
+def owner(store: Reader, owns: Callable[[Tx, str], bool]) -> Account | None:
+    """The account for whose id `owns` is true, by asking for every account. Each page is a transaction of its own."""
+    after = ""
+    while page := store.read_now(lambda tx, after=after: account_rows.page(tx, after, _PAGE)):  # type: ignore[misc]
+        found = store.read_now(lambda tx, page=page: [account for account in page if owns(tx, account.id)])  # type: ignore[misc]
+        if found:
+            return cast(Account, found[0])
+        after = page[-1].name
+    return None
 
 
 def every(store: Reader) -> Iterator[Account]:

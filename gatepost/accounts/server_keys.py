@@ -1,7 +1,7 @@
 """The keys of the service itself, which are stored encrypted with the master key."""
 
 from gatepost.accounts import account_rows
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NoStore
 from gatepost.core.secrets import SERVER_KEYS, Box, ServerKeys, WrongKey, random_bytes
 from gatepost.store.transaction import Tx
 
@@ -19,7 +19,7 @@ def open_keys(tx: Tx, master: Box, *, make: bool) -> ServerKeys:
     if missing and (stored or account_rows.page(tx, "", 1)):
         raise BadSetting(f"the server key {missing[0]} was removed from the store; restore it from a backup")
     if missing:
-        raise BadSetting("the store has no keys yet; start the service once, or run: gatepost store migrate")
+        raise NoStore("the store has no keys yet; start the service once, or run: gatepost store migrate")
     try:
         return ServerKeys({name: master.decrypt(wrapped, f"server key {name}") for name, wrapped in stored.items()})
     except WrongKey as error:

@@ -1,17 +1,21 @@
 """`gatepost account`: accounts, which only operators create and change."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from gatepost.accounts import Account, lookup
-from gatepost.cli import show
-from gatepost.cli.options import account_named, contents, pairs, with_store
+from gatepost.accounts import SETTINGS, Account, lookup
+from gatepost.cli import profiles, show
+from gatepost.cli.define import SECRET_WOULD_BE_LOST, save_option
+from gatepost.cli.options import account_named, contents, pairs, quiet_option, with_store
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import account_admin
+from gatepost.oauth.account_admin import CreatedAccount
 from gatepost.run.app import Runtime
+from gatepost.store.transaction import Tx
 
 
 @click.group()
@@ -23,18 +27,45 @@ def account() -> None:
 @click.argument("name")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--jwks", metavar="@FILE", help="Public keys for the first client, instead of a secret.")
+@click.option("--if-missing", is_flag=True, help="Do nothing if there is an account of this name.")
+@save_option
+@quiet_option
 @with_store
-def create(runtime: Runtime, name: str, settings: tuple[str, ...], jwks: str | None, as_json: bool) -> None:
+def create(
+    runtime: Runtime, name: str, settings: tuple[str, ...], jwks: str | None, if_missing: bool, save: Path | None,
+    quiet: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Create an account, and print the id and secret of its first client. The secret is shown only once.
 
     The client has every gatepost: scope of its account.
     """
     changes, keys = pairs(settings), _key_set(jwks)
-    created = runtime.store.run_now(lambda tx: account_admin.create(tx, runtime.service, name, changes, keys))
-    secret = created.secret.reveal() if created.secret else None
-    account = created.account.render() if as_json else created.account.id
-    show.record({"account": account, "client_id": created.client, "client_secret": secret}, as_json=as_json)
-    if secret and not as_json:
+    if quiet and save is None and keys is None:
+        raise BadSetting(SECRET_WOULD_BE_LOST)
+
+    def unit(tx: Tx) -> CreatedAccount:
+        existing = lookup.find(tx, name) if if_missing else None
+        if existing is not None:
+            return CreatedAccount(existing, "", None)
+        return account_admin.create(tx, runtime.service, name, changes, keys)
+
+    created = runtime.store.run_now(unit)
+    account, secret = created.account, created.secret.reveal() if created.secret else None
+    members: dict[str, Any] = {"account": account.render() if as_json else account.id}
+    if as_json or created.client:
+        members |= {"client_id": created.client or None, "client_secret": secret}
+    if save is not None and secret:
+        profiles.save(save, {"remote": runtime.service.base_url} | members | {"account": account.id})
+        del members["client_secret"]
+        members["saved"] = str(save)
+    elif save is not None and not created.client:
+        rotate = f"`gatepost client list --account {name}` lists its clients, and `gatepost client rotate-secret` helps"
+        profiles.check_saved(save, "account", account.id, rotate)
+    if quiet:
+        print(account.id)
+        return
+    show.record(members, as_json=as_json)
+    if members.get("client_secret") and not as_json:
         print("This secret is shown only once.")
 
 
@@ -60,7 +91,10 @@ def list_accounts(runtime: Runtime, as_json: bool) -> None:
 @click.argument("name")
 @with_store
 def show_account(runtime: Runtime, name: str, as_json: bool) -> None:
-    """Show an account with all its settings, and its database node if the store is distributed."""
+    """Show an account, and its settings as `account set` takes them.
+
+    If the store is distributed, the account's database node is shown too.
+    """
     account, shards = account_named(runtime, name), runtime.store.shards
     _show(account, as_json, shards.node(ids.raw(account.id)).name if shards else "")
 
@@ -100,5 +134,9 @@ def _show(account: Account, as_json: bool, database_node: str = "") -> None:
     settings = members.pop("settings")
     show.record(members)
     print()
-    rows = [(name, value, "set" if name in account.settings else "default") for name, value in settings.items()]
+    rows = [
+        (name, SETTINGS[name].write(value) if value is not None else "",
+         "set" if name in account.settings else "default")
+        for name, value in settings.items()
+    ]  # fmt: skip
     show.table(("setting", "value", "source"), rows)

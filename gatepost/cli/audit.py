@@ -13,11 +13,13 @@ import msgspec
 
 from gatepost.accounts import OPERATOR, Account, account_rows, lookup
 from gatepost.cli import archives, show
+from gatepost.cli.operations import account_of
 from gatepost.cli.options import (
     account_named,
     account_option,
     instant,
     json_option,
+    optional_account,
     since_option,
     until_option,
     with_runtime,
@@ -25,7 +27,7 @@ from gatepost.cli.options import (
     with_store,
 )
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.ledger import (
     checkpoint,
     entries,
@@ -55,8 +57,22 @@ def audit() -> None:
     """Read, verify and export the ledger of an account."""
 
 
+@audit.command("show")
+@click.argument("event")
+@optional_account
+@with_store
+def show_entry(runtime: Runtime, event: str, name: str, as_json: bool) -> None:
+    """Show one entry of the ledger, by its id."""
+    account = account_of(runtime, name, event)
+    raw_id = ids.parse("evt", event)
+    entry = runtime.store.read_now(lambda tx: entry_rows.load(tx, account.id, raw_id)) if raw_id else None
+    if entry is None:
+        raise NotFound(f"{account.name} has no entry {event}; it may have been pruned")
+    show.record(entries.render(entry), as_json=as_json)
+
+
 @audit.command("list")
-@account_option
+@optional_account
 @click.option(
     "--type", "types", multiple=True, metavar="TYPE", help="Only this type; oauth.token.* for all types below."
 )
@@ -76,7 +92,7 @@ def list_entries(
     person: str, since: datetime | None, until: datetime | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
     """List entries, newest first. An entry must match all conditions."""
-    account = account_named(runtime, name)
+    account = account_of(runtime, name, client, subject)
     mentions = {mention for mention in (token, family) if mention}
     if len(mentions) + bool(person) > 1:
         raise BadSetting("--token, --family and --person cannot be combined; use one of them")
@@ -84,7 +100,7 @@ def list_entries(
         consents = consent_rows.every(runtime.store, account.id, runtime.service.keys.data)
         mentions = {consent.id for consent in consents if consent.subject == person}
         if not mentions:
-            raise BadSetting(f"--person: {account.name} has no consent of {person}; see `gatepost consent list`")
+            raise NotFound(f"--person: {account.name} has no consent of {person}; see `gatepost consent list`")
     wanted = EntryFilter(types, client, subject, since, until, frozenset(mentions))
     rendered = [entries.render(entry) for entry in search.newest(runtime.store, account.id, wanted, limit)]
     show.listing(rendered, show.headings("at", "id", "type", "actor", "subject", "data"), as_json=as_json)
@@ -290,10 +306,7 @@ def key(runtime: Runtime, name: str, as_json: bool) -> None:
 
 @audit.command()
 @click.argument("event")
-@click.option(
-    "--account", "name", default="", metavar="NAME",
-    help="Name or id of the account. The default is the account of EVENT.",
-)  # fmt: skip
+@optional_account
 @with_runtime
 def prove(runtime: Runtime, event: str, name: str) -> None:
     """Print a proof that an entry is in its account's ledger, for `audit check-proof`.
@@ -303,7 +316,7 @@ def prove(runtime: Runtime, event: str, name: str) -> None:
     raw_id = ids.parse("evt", event)
     if raw_id is None:
         raise BadSetting(f"{event} is not the id of an entry, which begins with evt_")
-    account = account_named(runtime, name) if name else _account_with(runtime, raw_id)
+    account = account_of(runtime, name, event)
     seal_key = runtime.service.keys.seal
     proof = runtime.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
     if proof is None:
@@ -311,15 +324,8 @@ def prove(runtime: Runtime, event: str, name: str) -> None:
         _record_heads(runtime)
         proof = runtime.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))
     if proof is None:
-        raise BadSetting("the account's tree is still being built after the upgrade; try again later")
+        raise Refused("the account's tree is still being built after the upgrade; try again later")
     print(proof.text(), end="")
-
-
-def _account_with(runtime: Runtime, raw_id: bytes) -> Account:
-    for account in lookup.every(runtime.store):
-        if runtime.store.read_now(partial(entry_rows.load, account=account.id, raw_id=raw_id)) is not None:
-            return account
-    raise BadSetting(f"no account has an entry {ids.text('evt', raw_id)}; it may have been pruned")
 
 
 def _record_heads(runtime: Runtime) -> None:

@@ -8,7 +8,7 @@ from gatepost.accounts import lookup
 from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import NotFound
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.oauth import consent_rows, consents, revocation, token_admin
 from gatepost.oauth.token_admin import TokenSelector
@@ -64,7 +64,7 @@ def revoke(runtime: Runtime, consent_id: str, name: str, as_json: bool) -> None:
         account = lookup.named(tx, name)
         box = runtime.service.keys.data
         if not ids.parse("con", consent_id) or not consent_rows.load(tx, account.id, consent_id, box):
-            raise BadSetting(f"{account.name} has no consent {consent_id}; see `gatepost consent list`")
+            raise NotFound(f"{account.name} has no consent {consent_id}; see `gatepost consent list`")
         return revocation.end_consent(tx, account, consent_id, token_admin.REASON, Origin(OPERATOR))
 
     ended = runtime.store.run_now(unit)

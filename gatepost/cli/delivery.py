@@ -2,31 +2,29 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
-from gatepost.accounts import Account, account_rows, lookup
+from gatepost.accounts import Account
 from gatepost.cli import show
-from gatepost.cli.options import account_named, account_option, since_option, until_option, with_store
+from gatepost.cli.operations import SUBSCRIPTION, Operations, Record, StoreOperations, pages, with_operations
+from gatepost.cli.options import optional_account, quiet_option, since_option, until_option, with_store
 from gatepost.cli.show import printable
 from gatepost.cli.simulate import format_duration
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting, Refusal
+from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.run.app import Runtime
-from gatepost.store.transaction import Tx
 from gatepost.webhooks import define_endpoint, listing, operator_actions
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, TRANSITIONS
 from gatepost.webhooks.endpoints import Endpoint
-from gatepost.webhooks.listing import Query
-from gatepost.webhooks.listing_query import DeliveryFilter
 
-Record = dict[str, Any]
 REDRAW_EVERY = 1.0  # seconds
 _COLUMNS = ("id", "status", "event", "endpoint", "attempts", "last outcome", "next attempt", "created")
 
@@ -37,7 +35,6 @@ def delivery() -> None:
 
 
 @delivery.command("list")
-@account_option
 @click.option("--endpoint", metavar="ID", help="Only deliveries to this endpoint.")
 @click.option("--event", metavar="ID", help="Only deliveries of this event.")
 @click.option("--type", "type_", metavar="TYPE", help="Only deliveries of this event type.")
@@ -46,55 +43,34 @@ def delivery() -> None:
 @until_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--watch", is_flag=True, help="Refresh the list every second, until Ctrl-C.")
-@with_store
+@quiet_option
+@with_operations
 def list_deliveries(
-    runtime: Runtime, name: str, endpoint: str | None, event: str | None, type_: str | None, status: str | None,
-    since: datetime | None, until: datetime | None, limit: int, watch: bool, as_json: bool,
+    operations: Operations, endpoint: str | None, event: str | None, type_: str | None, status: str | None,
+    since: datetime | None, until: datetime | None, limit: int, watch: bool, quiet: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """List deliveries, newest first."""
-    account = account_named(runtime, name)
-    filters = DeliveryFilter(
-        endpoint=_raw_id("ep", "--endpoint", endpoint), event=_raw_id("evt", "--event", event), event_type=type_,
-        status=status, created_after=clock.milliseconds(since) if since else None,
-        created_before=clock.milliseconds(until) if until else None,
-    )  # fmt: skip
+    filters = {
+        "endpoint_id": endpoint, "event_id": event, "event_type": type_, "status": status,
+        "created_after": clock.rfc3339(since) if since else None,
+        "created_before": clock.rfc3339(until) if until else None, "limit": str(min(limit, listing.MAX_LIMIT)),
+    }  # fmt: skip
+    query = {name: value for name, value in filters.items() if value}
+
+    def found() -> Iterator[Record]:
+        return islice(pages(operations, query), limit)
+
     if watch:
-        if as_json or not sys.stdout.isatty():
-            raise BadSetting("--watch needs a terminal and cannot be combined with --json")
-        _watch(runtime, account, filters, limit)
-        return
-    deliveries = list(_deliveries(runtime, account, filters, limit))
-    if as_json:
-        show.document(deliveries)
+        if as_json or quiet or not sys.stdout.isatty():
+            raise BadSetting("--watch needs a terminal and cannot be combined with --json or --quiet")
+        _watch(found)
+    elif quiet:
+        for record in found():
+            print(record["id"])
+    elif as_json:
+        show.document(list(found()))
     else:
-        show.table(_COLUMNS, map(_row, deliveries))
-
-
-def _raw_id(prefix: str, option: str, text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    raw = ids.parse(prefix, text)
-    if raw is None:
-        raise BadSetting(f"{option} {text}: not a valid id, which begins with {prefix}_")
-    return raw
-
-
-def _deliveries(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: int) -> Iterator[Record]:
-    """Yield the deliveries page by page, in the form that GET /webhooks/deliveries returns."""
-    query: Query | None = Query(filters)
-    while query is not None and limit > 0:
-        limited = query._replace(limit=min(limit, listing.MAX_LIMIT))
-        page = runtime.store.read_now(partial(_page, runtime=runtime, account=account, query=limited))
-        yield from page["data"]
-        limit -= len(page["data"])
-        query = query._replace(cursor=page["next_cursor"]) if page["next_cursor"] else None
-
-
-def _page(tx: Tx, runtime: Runtime, account: Account, query: Query) -> dict[str, Any]:
-    page = listing.page(tx, runtime.service, account_rows.load(tx, account.id) or account, query)
-    if isinstance(page, Refusal):
-        raise BadSetting(page.detail)
-    return page.body
+        show.table(_COLUMNS, map(_row, found()))
 
 
 def _row(record: Record) -> tuple[Any, ...]:
@@ -108,12 +84,11 @@ def _row(record: Record) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _watch(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: int) -> None:
+def _watch(found: Callable[[], Iterator[Record]]) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         try:
             while True:
-                rows = map(_row, _deliveries(runtime, account, filters, limit))
-                live.update(show.build_table(_COLUMNS, rows), refresh=True)
+                live.update(Text(show.format_table(_COLUMNS, map(_row, found()))), refresh=True)
                 time.sleep(REDRAW_EVERY)
         except KeyboardInterrupt:
             return
@@ -121,20 +96,19 @@ def _watch(runtime: Runtime, account: Account, filters: DeliveryFilter, limit: i
 
 @delivery.command("show")
 @click.argument("delivery_id")
-@account_option
-@with_store
-def show_delivery(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
+@with_operations
+def show_delivery(operations: Operations, delivery_id: str, as_json: bool) -> None:
     """Show a delivery with all its attempts and the planned ones."""
-    _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id)).record, as_json)
+    _show(_load(operations, delivery_id), as_json)
 
 
 @delivery.command()
 @click.argument("delivery_id")
-@account_option
+@optional_account
 @with_store
 def explain(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Explain a delivery in sentences: every attempt, what comes next and why, and what to do."""
-    details = runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id))
+    details = _details(runtime, name, delivery_id)
     sentences = [printable(sentence) for sentence in explanation(details, clock.now())]
     value = {"id": delivery_id, "status": details.record["status"], "story": sentences}
     show.message(value, "\n".join(sentences), as_json=as_json)
@@ -142,22 +116,45 @@ def explain(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> Non
 
 @delivery.command()
 @click.argument("delivery_id")
-@account_option
-@with_store
-def retry(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
-    """Make the next attempt now, or when the endpoint's Retry-After is over. A finished delivery is sent again."""
-    retried = runtime.store.run_now(lambda tx: operator_actions.retry(tx, lookup.named(tx, name), delivery_id))
-    _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, retried)).record, as_json)
+@with_operations
+def retry(operations: Operations, delivery_id: str, as_json: bool) -> None:
+    """Make the next attempt now, or when the endpoint's Retry-After is over. A finished delivery is sent again.
+
+    With --remote, only a finished delivery can be sent again: by a replay of its event, which is shown.
+    """
+    if isinstance(operations, StoreOperations):
+        account = operations.account(delivery_id)
+        retried = operations.runtime.store.run_now(lambda tx: operator_actions.retry(tx, account, delivery_id))
+        _show(_load(operations, retried), as_json)
+        return
+    record = _load(operations, delivery_id)
+    if record["ended_at"] is None:
+        next_at = record["retries"]["next_at"] or "planned when its endpoint is enabled"
+        raise Refused(
+            f"{delivery_id} is not finished, and only an operator can retry it earlier; next attempt: {next_at}"
+        )
+    body = {"id": record["subscription_id"], "replay": {"event_ids": [record["event"]["id"]]}}
+    show.record(operations.define(SUBSCRIPTION, body), as_json=as_json)
 
 
 @delivery.command()
 @click.argument("delivery_id")
-@account_option
+@optional_account
 @with_store
 def cancel(runtime: Runtime, delivery_id: str, name: str, as_json: bool) -> None:
     """Cancel an unfinished delivery: no more attempts are made. `retry` sends it as a new one."""
-    runtime.store.run_now(lambda tx: operator_actions.cancel(tx, lookup.named(tx, name), delivery_id))
-    _show(runtime.store.read_now(lambda tx: _details(tx, runtime, name, delivery_id)).record, as_json)
+    operations = StoreOperations(runtime, name)
+    account = operations.account(delivery_id)
+    _load(operations, delivery_id)  # which must exist
+    runtime.store.run_now(lambda tx: operator_actions.cancel(tx, account, delivery_id))
+    _show(_load(operations, delivery_id), as_json)
+
+
+def _load(operations: Operations, delivery_id: str) -> Record:
+    found: list[Record] = operations.deliveries({"id": delivery_id})["data"] if ids.parse("dlv", delivery_id) else []
+    if not found:
+        raise NotFound(f"there is no delivery {delivery_id}; see `gatepost delivery list`")
+    return found[0]
 
 
 class Details(NamedTuple):
@@ -168,16 +165,11 @@ class Details(NamedTuple):
     endpoint: Endpoint
 
 
-def _details(tx: Tx, runtime: Runtime, name: str, delivery_id: str) -> Details:
-    account = lookup.named(tx, name)
-    raw = ids.parse("dlv", delivery_id)
-    records: list[Record] = []
-    if raw is not None:
-        records = _page(tx, runtime, account, Query(DeliveryFilter(id=raw)))["data"]
-    if not records:
-        command = f"`gatepost delivery list --account {account.name}`"
-        raise BadSetting(f"{account.name} has no delivery {delivery_id}; see {command}")
-    return Details(records[0], account, define_endpoint.load_named(tx, account, records[0]["endpoint"]["id"]))
+def _details(runtime: Runtime, name: str, delivery_id: str) -> Details:
+    operations = StoreOperations(runtime, name)
+    record, account = _load(operations, delivery_id), operations.account()
+    endpoint = runtime.store.read_now(lambda tx: define_endpoint.load_named(tx, account, record["endpoint"]["id"]))
+    return Details(record, account, endpoint)
 
 
 def _show(record: Record, as_json: bool) -> None:
@@ -283,18 +275,18 @@ def _explain_hold(details: Details) -> Iterator[str]:
         since = f" since {clock.rfc3339(endpoint.disabled_at)}" if endpoint.disabled_at else ""
         yield (
             f"It is held, because the endpoint is {endpoint.status} ({endpoint.disabled_reason or 'removed'}){since}. "
-            f"To continue: `{_command('endpoint enable', endpoint.id, account)}`."
+            f"To continue: `gatepost endpoint enable {endpoint.id}`."
         )
     limit = format_duration(account.seconds("hold_limit") * 1000)
     yield f"It fails when it has been held for longer than {limit} (hold_limit)."
 
 
 def _explain_end(details: Details) -> Iterator[str]:
-    record, account, endpoint = details.record, details.account, details.endpoint
+    record, endpoint = details.record, details.endpoint
     reason = record["ended_reason"]
     yield f"It ended at {record['ended_at']}: {record['status']} ({reason}). {ENDS[reason][1]}"
-    retry = f"`{_command('delivery retry', record['id'], account)}`"
-    enable = f"`{_command('endpoint enable', endpoint.id, account)}`"
+    retry = f"`gatepost delivery retry {record['id']}`"
+    enable = f"`gatepost endpoint enable {endpoint.id}`"
     if endpoint.status == "disabled" and reason in ("endpoint_gone", "held_too_long", "attempts_exhausted"):
         yield f"The endpoint is disabled. Fix the receiver, run {enable}, and then send the event again with {retry}."
     elif reason == "endpoint_removed" or (endpoint.status == "removed" and record["status"] != "succeeded"):
@@ -303,7 +295,3 @@ def _explain_end(details: Details) -> Iterator[str]:
         yield f"Fix the receiver, and then send the event again with {retry}."
     elif record["status"] == "cancelled":
         yield f"To send the event anyway, run {retry}."
-
-
-def _command(command: str, identifier: str, account: Account) -> str:
-    return f"gatepost {command} {identifier} --account {account.name}"

@@ -19,7 +19,7 @@ from gatepost.cli import show
 from gatepost.cli.options import account_named, account_option, contents, json_option, load_settings, with_store
 from gatepost.cli.show import printable
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
+from gatepost.core.errors import BadSetting, GatepostError, Refusal, Refused, Unavailable
 from gatepost.core.strict_json import read_json
 from gatepost.ledger import entries, entry_rows
 from gatepost.ledger import publishable as rules
@@ -82,9 +82,11 @@ def _publish_one(
     if text is None:
         raise BadSetting("--type needs --data, for example --data '{\"amount\": 1}'")
     event = _check({"type": type_, "data": _parse_data(text), "id": given_id})
-    outcome = event if isinstance(event, Refusal) else _publish(runtime, account, [event])[0]
+    if isinstance(event, Refusal):
+        raise BadSetting(f"--{event.detail}")
+    outcome = _publish(runtime, account, [event])[0]
     if isinstance(outcome, Refusal):
-        raise BadSetting(f"--{outcome.detail}")
+        raise Refused(f"--{outcome.detail}")
     show.record(render(outcome), as_json=as_json)
 
 
@@ -153,7 +155,7 @@ def _lines(stream: Iterable[bytes]) -> Iterator[Line]:
 
 def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json: bool) -> None:
     published = again = deliveries = 0
-    problem = ""
+    problem, code = "", 0
     try:
         with _progress(stream) as advance:
             lines = _lines(stream)
@@ -163,6 +165,7 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
                     outcomes.append(chunk[-1].event)
                 for line, outcome in zip(chunk, outcomes, strict=False):
                     if isinstance(outcome, Refusal):
+                        code = BadSetting.exit_code if outcome is line.event else Refused.exit_code
                         problem = f"line {line.number}: {outcome.detail.replace('the body', 'it', 1)}"
                         break
                     published += 1
@@ -174,14 +177,14 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
                 if problem:
                     break
     except GatepostError as error:
-        problem = str(error)
+        problem, code = str(error), error.exit_code
     except KeyboardInterrupt:
-        problem = "interrupted"
+        problem, code = "interrupted", GatepostError.exit_code
     summary = f"{published} events published ({again} of them already before), {deliveries} deliveries created"
     if problem:
         click.echo(f"gatepost: {problem}; before that, {summary}. Correct it and send all lines again: "
                    "an event with an id is published only once", err=True)  # fmt: skip
-        sys.exit(1)
+        sys.exit(code)
     if not as_json:
         click.echo(summary)
 

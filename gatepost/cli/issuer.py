@@ -8,7 +8,10 @@ from gatepost.cli.options import account_option, with_store
 from gatepost.oauth import issuer_admin, issuer_rows
 from gatepost.run.app import Runtime
 
-_account = click.option("--account", required=True, metavar="NAME", help="Name or id of the account.")
+_account = click.option(
+    "--account", required=True, metavar="NAME", envvar="GATEPOST_ACCOUNT",
+    help="Name or id of the account. The default is GATEPOST_ACCOUNT.",
+)  # fmt: skip
 
 
 @click.group()

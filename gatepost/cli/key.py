@@ -11,7 +11,7 @@ import click
 from gatepost.accounts import lookup, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings, with_store
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.core.secrets import Box, new_master_key
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.oauth import key_rotation, key_rows, signing_keys
@@ -66,7 +66,7 @@ def revoke(runtime: Runtime, key_id: str, reason: str, yes: bool, as_json: bool)
     """Remove a compromised key from the key set at once. Tokens that it signed are no longer valid."""
     published = {key.id: key for key in _load_keys(runtime) if key.status in signing_keys.PUBLISHED}
     if key_id not in published:
-        raise BadSetting(f"no key {key_id} is in use; see `gatepost key list`")
+        raise NotFound(f"no key {key_id} is in use; see `gatepost key list`")
     key = published[key_id]
     click.echo(
         f"{key_id} ({key.alg}, {key.status}): tokens that it signed become invalid, here at once, elsewhere when the "
@@ -130,7 +130,7 @@ def _rewrap_lock(key_file: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadSetting("another rewrap is running; wait until it has finished") from None
+            raise Refused("another rewrap is running; wait until it has finished") from None
         yield
 
 

@@ -8,14 +8,13 @@ from typing import Any
 import click
 
 from gatepost import __version__
-from gatepost.cli.options import settings_options
+from gatepost.cli.options import load_settings, settings_options
 from gatepost.core.errors import GatepostError
-from gatepost.settings import load
 
 # Each noun is a module of this package that has a command of the same name.
 NOUNS = (
     "account", "audit", "client", "completion", "consent", "delivery", "doctor", "endpoint", "event", "issuer", "key",
-    "operator", "outbox", "scope", "simulate", "store", "token",
+    "listen", "operator", "outbox", "scope", "simulate", "store", "subscription", "token",
 )  # fmt: skip
 
 
@@ -30,10 +29,25 @@ class _Nouns(click.Group):
             self.add_command(getattr(import_module(f"gatepost.cli.{cmd_name}"), cmd_name))
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None:
+            all_commands()  # which the error message compares with what was written
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gatepost")
-def commands() -> None:
+@click.option(
+    "--remote", metavar="URL", envvar="GATEPOST_REMOTE", show_envvar=True,
+    help="Use the service at this URL with a client's credentials, instead of the store.",
+)  # fmt: skip
+@click.option(
+    "--profile", metavar="FILE", envvar="GATEPOST_PROFILE", show_envvar=True,
+    help="File with the client's credentials. The default is GATEPOST_CLIENT_ID and GATEPOST_CLIENT_SECRET.",
+)  # fmt: skip
+def commands(**_: str | None) -> None:
     """Issue and audit tokens, and deliver webhooks."""
 
 
@@ -47,11 +61,12 @@ def commands() -> None:
 @click.option("--only", type=click.Choice(["web", "deliver"]), help="Run only the web or the delivery processes.")
 @click.option("--bus", help="Kafka topics to consume events from: kafka://host:port/topic.")
 @click.option("--dev", is_flag=True, default=None, help="Development mode: allow http and private receivers.")
-def serve(config: str, **flags: Any) -> None:
+def serve(**flags: Any) -> None:
     """Run the service."""
+    settings = load_settings(**flags)
     from gatepost.run import supervisor  # noqa: PLC0415 (only this command needs a server)
 
-    supervisor.main(load(flags, config=config))
+    supervisor.main(settings)
 
 
 def all_commands() -> click.Group:
@@ -63,10 +78,10 @@ def all_commands() -> click.Group:
 
 
 def main() -> None:
-    """Run the command. An expected error is printed without a traceback, and the exit code is 2."""
+    """Run the command. An expected error is printed without a traceback, and has an exit code."""
     os.umask(0o077)  # only the service's user may read what it writes
     try:
         commands()
     except GatepostError as error:
         print(f"gatepost: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)

@@ -18,7 +18,12 @@ from gatepost.settings import Settings, load
 Command = Callable[..., Any]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-account_option = click.option("--account", "name", required=True, metavar="NAME", help="Name or id of the account.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the id.")
+_account = functools.partial(click.option, "--account", "name", metavar="NAME", envvar="GATEPOST_ACCOUNT")
+account_option = _account(required=True, help="Name or id of the account. The default is GATEPOST_ACCOUNT.")
+optional_account = _account(
+    default="", help="Name or id of the account. The default is GATEPOST_ACCOUNT, or else the account of the id."
+)
 
 
 def settings_options(function: Command) -> Command:
@@ -32,9 +37,31 @@ def settings_options(function: Command) -> Command:
     return function
 
 
-def load_settings(config: str, data: str | None, database: str | None) -> Settings:
-    """Load the settings with the values of the settings options."""
-    return load({"data": data, "database": database}, config=config)
+def remote_options(function: Command) -> Command:
+    """Add --remote and --profile. Their environment variables belong to the group of all commands."""
+    for option in (
+        click.option("--profile", metavar="FILE", help="File with a client's credentials, as --save writes it."),
+        click.option("--remote", metavar="URL", help="Use the service at this URL with a client's credentials."),
+    ):
+        function = option(function)
+    return function
+
+
+def remote_values(remote: str | None = None, profile: str | None = None) -> tuple[str, str]:
+    """Return --remote and --profile of the command, or else those that were given before the command."""
+    context = click.get_current_context(silent=True)
+    given = context.find_root().params if context else {}
+    return remote or given.get("remote") or "", profile or given.get("profile") or ""
+
+
+def load_settings(config: str, data: str | None, database: str | None, **flags: Any) -> Settings:
+    """Load the settings with the values of the settings options, for a command that works on the store."""
+    if any(remote_values()):
+        raise click.UsageError(
+            f"`{click.get_current_context().command_path}` needs the store: run it where the store is, "
+            "without --remote and --profile (or GATEPOST_REMOTE and GATEPOST_PROFILE)."
+        )
+    return load({"data": data, "database": database} | flags, config=config)
 
 
 def with_settings(function: Command) -> Command:

@@ -1,8 +1,9 @@
-"""`gatepost scope`: the scopes that an account's clients may request."""
+"""`gatepost scope`: define and show the scopes that an account's clients may request."""
 
 import click
 
-from gatepost.cli import show
+from gatepost.cli import define, show
+from gatepost.cli.operations import SCOPE
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.oauth import reports, scope_rows, scopes
 from gatepost.run.app import Runtime
@@ -10,7 +11,10 @@ from gatepost.run.app import Runtime
 
 @click.group()
 def scope() -> None:
-    """Show the scopes of an account."""
+    """Define and show the scopes of an account."""
+
+
+define.add_commands(scope, SCOPE)
 
 
 @scope.command("list")

@@ -1,19 +1,29 @@
-"""Output of commands: tables for people, JSON for programs, checks, and a progress bar for long work."""
+"""Output of commands: tables for people, JSON for programs, checks, and a progress bar for long work.
 
+Tables fit the width of the terminal. An id is never broken, so that it can be copied. Without a terminal, no line is
+broken.
+"""
+
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 T = TypeVar("T")
-_WIDTH = 100_000  # columns: the terminal wraps long lines, so that an id can be copied as a whole
+_UNLIMITED = 100_000  # columns
+_WHOLE = 30  # characters: ids, times and states are shorter, and are not broken
+_GAP = "  "  # between columns
+_NARROW = 16  # characters: the least width of a column with longer values
 
 
 def document(value: Any) -> None:
@@ -33,13 +43,20 @@ def record(values: Mapping[str, Any], *, as_json: bool = False) -> None:
     """Print one object, with a line for each member."""
     if as_json:
         document(values)
-        return
-    grid = Table(box=None, pad_edge=False, show_header=False)
-    grid.add_column(style="bold")
-    grid.add_column()
+    else:
+        print("\n".join(record_lines(values, _width())))
+
+
+def record_lines(values: Mapping[str, Any], width: int) -> list[str]:
+    """Return a line for each member. Values are broken at spaces only, and continue below their first word."""
+    indent = max((len(name) for name in values), default=0) + 1
+    lines = []
     for name, value in values.items():
-        grid.add_row(name, _cell(value))
-    _print(grid)
+        text, room = _text(value), max(width - indent, _NARROW)
+        if cell_len(text) > room:
+            text = textwrap.fill(text, room, break_long_words=False, break_on_hyphens=False)
+        lines.append(f"{name:{indent}}{text}".replace("\n", "\n" + " " * indent))
+    return "\n".join(lines).split("\n")
 
 
 def listing(items: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool = False) -> None:
@@ -56,36 +73,48 @@ def headings(*members: str) -> dict[str, str]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table."""
-    _print(build_table(columns, rows))
+    """Print a table, or the rows as records if the terminal is too narrow for it."""
+    print(format_table(columns, rows))
 
 
-def build_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a table without lines."""
-    grid = Table(*columns, box=None, pad_edge=False, header_style="bold")
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return the table that `table` prints."""
+    return "\n".join(table_lines(columns, [[_text(value) for value in row] for row in rows], _width()))
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of a table without rules, in which long values are broken if the width requires it."""
+    widest = [max(cell_len(text) for text in column) for column in zip(columns, *rows, strict=True)]
+    least = [size if size <= _WHOLE else _NARROW for size in widest]
+    if rows and sum(least) + len(_GAP) * (len(least) - 1) > width:
+        records = ["\n".join(record_lines(dict(zip(columns, row, strict=True)), width)) for row in rows]
+        return "\n\n".join(records).split("\n")
+    grid = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
+    for name, size in zip(columns, widest, strict=True):
+        grid.add_column(name, no_wrap=size <= _WHOLE, overflow="fold")
     for row in rows:
-        grid.add_row(*(_cell(value) for value in row))
-    return grid
+        grid.add_row(*map(Text, row))
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(grid)
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def _cell(value: Any) -> Text:
+def _text(value: Any) -> str:
     if value is None or value == "":
         value = "–"
     elif not isinstance(value, str):
         value = msgspec.json.encode(value).decode()
-    return Text(printable(value))
+    return printable(value)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED
 
 
 def printable(text: str) -> str:
     """Return text from others without control characters, which must not reach the terminal."""
     return "".join(char if char.isprintable() else "�" for char in text)
-
-
-def _print(grid: Table) -> None:
-    console = Console(width=_WIDTH)
-    with console.capture() as captured:
-        console.print(grid)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 # --- checks

@@ -16,7 +16,7 @@ from gatepost.cli.doctor import check_schema
 from gatepost.cli.options import account_named, json_option, with_settings, with_store
 from gatepost.cli.show import Check
 from gatepost.core import clock
-from gatepost.core.errors import BadSetting, GatepostError
+from gatepost.core.errors import BadSetting, GatepostError, NoStore
 from gatepost.ledger import entry_rows, seal_rows
 from gatepost.ledger.retention import PruningPosition
 from gatepost.run import app, backups
@@ -65,7 +65,7 @@ def migrate(settings: Settings, as_json: bool) -> None:
 def check(settings: Settings, as_json: bool) -> None:
     """Check the schema, the integrity of the database, every ledger, and that no delivery is missing."""
     if not settings.database and not settings.sqlite_file.exists():
-        raise BadSetting(f"there is no store in {settings.data_directory}; set --data to the right directory")
+        raise NoStore(f"there is no store in {settings.data_directory}; set --data to the right directory")
     show.checks(_checks(settings), as_json=as_json)
 
 
@@ -220,7 +220,7 @@ def move(settings: Settings, target: str, as_json: bool) -> None:
     The master key stays the same: set GATEPOST_MASTER_KEY or master_key_file for the service on PostgreSQL.
     """
     if settings.database or not settings.sqlite_file.exists():
-        raise BadSetting(f"there is no SQLite store in {settings.data_directory}; set --data to its directory")
+        raise NoStore(f"there is no SQLite store in {settings.data_directory}; set --data to its directory")
     if not target.startswith(("postgresql://", "postgres://")):
         raise BadSetting("--to: must be a postgresql:// URL")
     app.open_for_use(settings).store.close()  # checks the schema and the master key

@@ -1,12 +1,13 @@
-"""`gatepost token`: issued tokens, whether they are still valid, and their revocation."""
+"""`gatepost token`: request a token, show issued tokens and whether they are still valid, and revoke them."""
 
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from gatepost.cli import show
-from gatepost.cli.options import with_store
+from gatepost.cli import profiles, show
+from gatepost.cli.options import json_option, remote_options, remote_values, with_store
+from gatepost.cli.remote import RemoteOperations
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import token_admin
 from gatepost.oauth.token_admin import TokenSelector
@@ -15,12 +16,42 @@ from gatepost.run.app import Runtime
 
 @click.group()
 def token() -> None:
-    """Show and revoke issued tokens: by their id, client, person or family."""
+    """Request a token, and show and revoke issued tokens: by their id, client, person or family."""
+
+
+@token.command()
+@click.option("--scope", "scopes", multiple=True, required=True, help="A scope of the token; repeatable.")
+@click.option("--resource", default="", metavar="URI", help="The audience, if the scopes have several.")
+@click.option("--explain", is_flag=True, help="Issue no token, and show each rule up to the one that decides.")
+@remote_options
+@click.option("-q", "--quiet", is_flag=True, help="Print only the token.")
+@json_option
+def get(
+    scopes: tuple[str, ...], resource: str, explain: bool, remote: str | None, profile: str | None, quiet: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Request an access token with a client's credentials, from the service that --remote or --profile names."""
+    client = RemoteOperations(profiles.load(*remote_values(remote, profile)))
+    response = client.request_token(" ".join(scopes), resource, explain=explain)
+    if explain and not as_json:
+        show.record({name: value for name, value in response.items() if name != "rules"})
+        print()
+        show.listing(response["rules"], show.headings("rule", "held"))
+    elif quiet and not explain:
+        print(response["access_token"])
+    else:
+        show.record(response, as_json=as_json)
 
 
 def _selector_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--account", default="", metavar="NAME", help="The account; by default it is searched for."),
+        click.option(
+            "--account",
+            default="",
+            metavar="NAME",
+            envvar="GATEPOST_ACCOUNT",
+            help="The account. The default is GATEPOST_ACCOUNT, or else it is searched for.",
+        ),
         click.option("--family", default="", metavar="FAM", help="Tokens of a refresh token and its descendants."),
         click.option("--subject", default="", metavar="SUB", help="Tokens about a person, by the `sub` in tokens."),
         click.option("--client", default="", metavar="CLIENT_ID", help="Tokens of a client."),

@@ -2,7 +2,12 @@
 
     GatepostError
     ├── BadSetting          a setting, option or key cannot be used; the command prints the reason and exits
+    │   ├── NotFound        there is no account, client, delivery … with this name or id
+    │   ├── Refused         what was asked for is not possible in the present state
+    │   └── NoStore         there is no store here, or its schema is not that of this release
     └── Unavailable         the store is not available now; 503 with Retry-After
+
+Each class has the exit code with which a command ends.
 
 A refusal of a request is not an exception. It is a `Refusal`, which the decision returns and commits.
 """
@@ -15,13 +20,37 @@ import msgspec
 class GatepostError(Exception):
     """The base class of all exceptions of Gatepost."""
 
+    exit_code = 1
+
 
 class BadSetting(GatepostError):
     """The message tells the operator what is wrong and what to do."""
 
+    exit_code = 2
+
+
+class NotFound(BadSetting):
+    """There is no resource with the name or id that the operator gave."""
+
+    exit_code = 3
+
+
+class Refused(BadSetting):
+    """The values are well formed, but the operation or the state of a resource does not allow the change."""
+
+    exit_code = 4
+
+
+class NoStore(BadSetting):
+    """The settings name no store that this release can use. A command that waits and tries again fails again."""
+
+    exit_code = 5
+
 
 class Unavailable(GatepostError):
     """The store is full, locked, unreachable or restarting. Nothing was written, and the request can be retried."""
+
+    exit_code = 5
 
 
 class Meaning(NamedTuple):

@@ -1,7 +1,7 @@
 """Proofs that an entry is in its account's tree, computed from seals, stored subtrees and the tree at the anchor."""
 
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound
 from gatepost.ledger import chain, checkpoint, checkpoint_rows, entry_rows, merkle, receipt, seal_rows, tree_rows
 from gatepost.ledger.chain import STORED, PrunedTree
 from gatepost.ledger.checkpoint import Proof
@@ -16,9 +16,7 @@ def prove(tx: Tx, key: bytes, account: str, raw_id: bytes) -> Proof | None:
     """The proof that an entry is in the tree of the last checkpoint. None if the entry is newer than the checkpoint."""
     entry = entry_rows.load(tx, account, raw_id)
     if entry is None:
-        raise BadSetting(
-            f"there is no entry {ids.text('evt', raw_id)} in this account; `gatepost audit list` shows them"
-        )
+        raise NotFound(f"there is no entry {ids.text('evt', raw_id)} in this account; `gatepost audit list` shows them")
     recorded = checkpoint_rows.load(tx, key, account)
     sealed = _find_seal(tx, account, raw_id)
     if recorded is None or sealed is None:

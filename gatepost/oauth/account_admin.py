@@ -11,7 +11,7 @@ import msgspec
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows, lookup
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.core.secrets import Secret
 from gatepost.ledger import chains, operations
 from gatepost.ledger.entries import OPERATOR, Origin
@@ -43,9 +43,7 @@ def create(
     if account.strict:
         _check_profile(tx, account)
     if not account_rows.add(tx, account):
-        raise BadSetting(
-            f"there is already an account {name}; choose another name, or see `gatepost account show {name}`"
-        )
+        raise Refused(f"there is already an account {name}; choose another name, or see `gatepost account show {name}`")
     chains.create(tx, service.keys.seal, account.id)
     record(tx, account, "account.created", _ORIGIN, account.id, {"name": name, "settings": account.settings})
     body: dict[str, Any] = {
@@ -57,7 +55,7 @@ def create(
         body |= {"token_endpoint_auth_method": "private_key_jwt", "jwks": jwks}
     answer = define_client.define(tx, service, account, Call(operator(account.id), body))
     if answer.refusal:
-        raise BadSetting(answer.refusal.detail)
+        raise Refused(answer.refusal.detail)
     secret = answer.body.get("client_secret")
     return CreatedAccount(account, answer.body["client_id"], Secret(secret) if secret else None)
 
@@ -91,13 +89,13 @@ def change(tx: Tx, service: Service, name: str, changes: Mapping[str, str]) -> A
 def _check_profile(tx: Tx, account: Account) -> None:
     """Refuse the profile fapi2 while the account or one of its clients does not comply with it."""
     if account["signing_alg"] == "RS256":
-        raise BadSetting("profile=fapi2: access tokens must not be signed with RS256; set signing_alg=ES256 or EdDSA")
+        raise Refused("profile=fapi2: access tokens must not be signed with RS256; set signing_alg=ES256 or EdDSA")
     after = LOWEST
     while page := client_rows.page(tx, account.id, after, _PAGE):
         for client in page:
             violation = client_rules.fapi2_violation(client) if client.active else None
             if violation:
-                raise BadSetting(f"profile=fapi2: client {client.id} does not comply: {' '.join(violation)}")
+                raise Refused(f"profile=fapi2: client {client.id} does not comply: {' '.join(violation)}")
         after = ids.raw(page[-1].id)
 
 
@@ -105,7 +103,7 @@ def suspend(tx: Tx, name: str, reason: str) -> Account:
     """Suspend an account: its clients get no tokens, and its tokens are no longer accepted."""
     account = _locked(tx, name)
     if account.name == accounts.OPERATOR:
-        raise BadSetting("the account gatepost belongs to the service itself and cannot be suspended; name another")
+        raise Refused("the account gatepost belongs to the service itself and cannot be suspended; name another")
     return _set_status(tx, account, "suspended", {"reason": reason} if reason else {})
 
 
@@ -128,5 +126,5 @@ def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> 
 def _locked(tx: Tx, name: str) -> Account:
     account = account_rows.lock(tx, lookup.named(tx, name).id)
     if account is None:
-        raise BadSetting(f"there is no account {name}; `gatepost account list` lists the accounts")
+        raise NotFound(f"there is no account {name}; `gatepost account list` lists the accounts")
     return account

@@ -1,7 +1,7 @@
 """Adding and removing trusted issuers: the operator's commands. Each change is recorded in the account's ledger."""
 
 from gatepost.accounts import Account
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.egress.address_guard import url_problem
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
@@ -26,15 +26,15 @@ def add(
         raise BadSetting(f"--jwks-uri: {problem}")
     owner = client_admin.named(tx, client)
     if owner.account != account.id:
-        raise BadSetting(f"there is no client {client} in the account {account.name}")
+        raise NotFound(f"there is no client {client} in the account {account.name}")
     grant = owner.grant(JWT_BEARER)
     if grant is None:
-        raise BadSetting(f"client {client} has no active grant {JWT_BEARER}; add it to its grant_types first")
+        raise Refused(f"client {client} has no active grant {JWT_BEARER}; add it to its grant_types first")
     for scope_name in added.scope:
         if scope_name not in grant.scopes or scope_name in scopes.RESERVED_NAMES:
-            raise BadSetting(f"--scope: {scope_name} is not in the client's grant {JWT_BEARER}")
+            raise Refused(f"--scope: {scope_name} is not in the client's grant {JWT_BEARER}")
     if not issuer_rows.add(tx, added):
-        raise BadSetting(f"{account.name} already has an issuer {name}; choose another name, or remove it first")
+        raise Refused(f"{account.name} already has an issuer {name}; choose another name, or remove it first")
     recorded = {"name": name, "issuer": issuer, "match": added.match, "client": client, "scope": added.scope}
     data = {"issuer": recorded | ({"once": True} if once else {})}
     record(tx, account, "account.changed", Origin(OPERATOR), account.id, data)
@@ -57,4 +57,4 @@ def remove(tx: Tx, account: Account, name: str) -> None:
 
 
 def _unknown(account: Account, name: str) -> BadSetting:
-    return BadSetting(f"there is no issuer {name} in {account.name}; `gatepost issuer list` lists the issuers")
+    return NotFound(f"there is no issuer {name} in {account.name}; `gatepost issuer list` lists the issuers")

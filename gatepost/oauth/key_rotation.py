@@ -6,7 +6,7 @@ from typing import Any
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import clock
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import NotFound, Refused
 from gatepost.ledger.entries import SERVICE, Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import key_rows, signing_keys
@@ -30,7 +30,7 @@ def rotate(tx: Tx, service: Service, origin: Origin, algs: frozenset[str], *, no
         ready = key.announced_at + signing_keys.ANNOUNCE if key else None
         if not now and (ready is None or ready > tx.at):
             wait = (ready - tx.at if ready else signing_keys.ANNOUNCE) + timedelta(minutes=1)
-            raise BadSetting(
+            raise Refused(
                 f"the next {alg} key has not been announced for 24 h yet (wait {str(wait).split('.', maxsplit=1)[0]}); "
                 "with --now, verifiers that cached the key set see an unknown kid until they fetch it again"
             )
@@ -42,7 +42,7 @@ def revoke(tx: Tx, service: Service, key_id: str, reason: str, origin: Origin) -
     keys = _lock(tx)
     compromised = [key for key in keys if key.id == key_id and key.status in signing_keys.PUBLISHED]
     if not compromised:
-        raise BadSetting(f"there is no key {key_id} in use; `gatepost key list` lists the keys")
+        raise NotFound(f"there is no key {key_id} in use; `gatepost key list` lists the keys")
     changes = signing_keys.revoke(keys, compromised, tx.at)
     return _apply(tx, service, changes, origin, {"reason": reason} if reason else {})
 

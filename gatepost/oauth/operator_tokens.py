@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound
 from gatepost.core.jose import b64, unb64
 from gatepost.core.secrets import Secret, mac
 from gatepost.ledger import entry_rows
@@ -96,7 +96,7 @@ def revoke(tx: Tx, token: str) -> bool:
     entry = _entry(tx, operator, raw_id) if raw_id and operator else None
     if operator is None or entry is None:
         do = f"`gatepost audit list --account {accounts.OPERATOR} --type {TYPE}` lists them, as evt_ instead of tok_"
-        raise BadSetting(f"there is no operator token {token}; {do}")
+        raise NotFound(f"there is no operator token {token}; {do}")
     latest = clock.from_milliseconds(entry.at) + MAX_LIFETIME
     return revocation.end_token(tx, operator, token, latest, "revoked_by_operator", _ORIGIN)
 

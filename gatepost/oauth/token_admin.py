@@ -10,7 +10,7 @@ import msgspec
 
 from gatepost.accounts import Account, account_rows, lookup
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound
 from gatepost.ledger import entry_rows, search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.search import EntryFilter
@@ -70,7 +70,7 @@ def account_of(store: Store, selector: TokenSelector, name: str) -> Account:
             return account
     what = f"token {selector.id}" if selector.id else f"family {selector.family}"
     how = "by its jti, tok_…" if selector.id else "as `gatepost token show` has it, fam_…"
-    raise BadSetting(f"there is no {what}{f' in {named.name}' if named else ''}; name it {how}")
+    raise NotFound(f"there is no {what}{f' in {named.name}' if named else ''}; name it {how}")
 
 
 def _owner(tx: Tx, selector: TokenSelector) -> str:
@@ -106,7 +106,7 @@ def find(
     if selector.id:
         entry = store.read_now(lambda tx: _entry(tx, account.id, selector.id))
         if entry is None:
-            raise BadSetting(f"there is no token {selector.id} in the ledger of {account.name}")
+            raise NotFound(f"there is no token {selector.id} in the ledger of {account.name}")
         yield store.read_now(partial(render, service=service, entry=entry))
         return
     consents: set[str] = set()

@@ -15,7 +15,7 @@ import msgspec
 from gatepost import accounts
 from gatepost.accounts import account_rows, server_keys
 from gatepost.core import clock, files
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NoStore, Refused
 from gatepost.core.logging import is_configured, log
 from gatepost.core.metrics import observe_commit
 from gatepost.core.secrets import Box, ServerKeys, new_master_key, parse_master_keys
@@ -123,7 +123,7 @@ def run_statements(database: str, statements: list[str]) -> None:
             for statement in statements:
                 connection.execute(statement.encode())
     except psycopg.Error as error:
-        raise BadSetting(f"PostgreSQL refused the statements: {str(error).strip()}") from None
+        raise Refused(f"PostgreSQL refused the statements: {str(error).strip()}") from None
 
 
 def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
@@ -141,7 +141,7 @@ def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
 def open_for_use(settings: Settings) -> Runtime:
     """Open a store that exists, for a command or a child process."""
     if not settings.database and not settings.sqlite_file.exists():
-        raise BadSetting(
+        raise NoStore(
             f"there is no store in {settings.data_directory}; start the service once (gatepost serve), "
             "or point --data or GATEPOST_DATA at the right directory"
         )
@@ -149,7 +149,7 @@ def open_for_use(settings: Settings) -> Runtime:
     try:
         problem = schema_problem(store.dialect, store.applied())
         if problem:
-            raise BadSetting(problem)
+            raise NoStore(problem)
         master = Box(master_keys(settings))
         keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
     except BaseException:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows, lookup, server_keys
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, NotFound
 from gatepost.core.secrets import Box
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
@@ -59,7 +59,7 @@ def restore_backup(settings: Settings, file: Path, progress: Progress, *, keep_t
             "--after-pitr"
         )
     if not file.is_file():
-        raise BadSetting(f"the file {file} does not exist")
+        raise NotFound(f"the file {file} does not exist")
     backups.verify(file)
     settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with presence.exclusive(settings.data_directory):

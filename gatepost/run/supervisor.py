@@ -43,9 +43,12 @@ def main(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     configure_logs()
     _raise_file_limit()
-    for host, port in ((settings.host, settings.port), (settings.ops_host, settings.ops_port)):
+    listeners = (("port", settings.host, settings.port), ("ops-port", settings.ops_host, settings.ops_port))
+    for option, host, port in listeners:
         if problem := app.bind_problem(host, port):
-            raise BadSetting(f"cannot listen on {host}:{port}: {problem}")
+            variable = option.upper().replace("-", "_")
+            other = f"choose another port: --{option} {port + 1}, or make serve {variable}={port + 1}"
+            raise BadSetting(f"cannot listen on {host}:{port}: {problem}; {other}")
     metrics = tempfile.mkdtemp(prefix="gatepost-metrics-")
     try:
         with app.service_lock(settings):

@@ -13,7 +13,7 @@ from typing import Any, cast
 import apsw
 
 from gatepost.core import clock, files
-from gatepost.core.errors import BadSetting, Unavailable
+from gatepost.core.errors import BadSetting, Refused, Unavailable
 from gatepost.store.turnstile import Turnstile
 
 _PAGES = 2000  # in one step
@@ -130,7 +130,7 @@ def settle(file: Path) -> None:
 def check_target(target: Path) -> None:
     """Raise `BadSetting` if a backup cannot be written to this path."""
     if target.exists():
-        raise BadSetting(f"{target} exists already; choose another name, so that no backup is overwritten")
+        raise Refused(f"{target} exists already; choose another name, so that no backup is overwritten")
     if not target.parent.is_dir():
         raise BadSetting(f"{target.parent} is not a directory; make it first")
 

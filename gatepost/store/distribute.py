@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, Refused
 from gatepost.store.nodes import SILENT_AFTER
 from gatepost.store.shards import BY_ACCOUNT, TWO_PHASE_TABLE
 
@@ -83,7 +83,7 @@ def plan(database: Database) -> Plan:
         raise BadSetting("Citus has no nodes for shards; run SELECT citus_add_node('NAME', PORT) for each of them")
     running = database.execute(_RUNNING, [SILENT_AFTER]).fetchall()
     if running:
-        raise BadSetting(f"a gatepost runs on {running[0][0]}; stop every `gatepost serve` first")
+        raise Refused(f"a gatepost runs on {running[0][0]}; stop every `gatepost serve` first")
     tables = {name: (partitioned, distributed) for name, partitioned, distributed in database.execute(_TABLES)}
     wanted = [name for name in BY_ACCOUNT if not tables[name][1]]
     foreign_keys = [ForeignKey(*row) for row in database.execute(_FOREIGN_KEYS)]

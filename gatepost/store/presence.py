@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import Refused
 
 _NAME = "service.lock"
 
@@ -32,7 +32,7 @@ def _held(directory: Path, how: int, refusal: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadSetting(refusal.format(directory)) from None
+            raise Refused(refusal.format(directory)) from None
         yield
     finally:
         os.close(descriptor)

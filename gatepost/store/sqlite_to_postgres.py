@@ -13,7 +13,7 @@ import apsw
 import psycopg
 from psycopg import sql
 
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, Refused
 from gatepost.store.turnstile import Turnstile
 
 PAGE = 2000
@@ -34,7 +34,7 @@ def to_postgres(
     """Copy everything in one transaction. The other store must have its tables, and no rows."""
     with _held(source) as database, target.transaction():
         if target.execute("SELECT 1 FROM accounts LIMIT 1").fetchall():
-            raise BadSetting("the PostgreSQL database already has accounts; use an empty database")
+            raise Refused("the PostgreSQL database already has accounts; use an empty database")
         tables = [name for name in _tables(database) if name not in _STAYS]
         target.execute("DELETE FROM counters")
         rows = {table: _copy(database, target, table, on_progress) for table in tables}

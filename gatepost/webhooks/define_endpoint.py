@@ -1,4 +1,4 @@
-"""Defining endpoints: POST /webhooks/endpoints, and the commands `endpoint enable` and `endpoint disable`."""
+"""Defining endpoints: POST /webhooks/endpoints."""
 
 from base64 import b64decode, b64encode
 from functools import partial
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gatepost.accounts import Account, account_rows
+from gatepost.accounts import Account
 from gatepost.core import ids, webhook_signature
-from gatepost.core.errors import BadSetting, Refusal
+from gatepost.core.errors import NotFound, Refusal
 from gatepost.core.secrets import Box
 from gatepost.egress import address_guard
 from gatepost.ledger.entries import OPERATOR, Entry
-from gatepost.ledger.operations import Answer, Call, changed_members, operator, refused
+from gatepost.ledger.operations import Answer, Call, changed_members, refused
 from gatepost.ledger.record import record
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_headers, endpoint_rows, endpoint_rules, endpoints, health_rows, queue_rows
@@ -151,25 +151,9 @@ def render(tx: Tx, account: Account, endpoint: Endpoint) -> dict[str, Any]:
     return endpoints.render(endpoint, health_rows.load(tx, account.id, endpoint.id), held, tx.at)
 
 
-# --- operators
-
-_LIST = "`gatepost endpoint list` lists the endpoints"
-
-
-def set_status(tx: Tx, service: Service, account: Account, endpoint: str, status: str) -> dict[str, Any]:
-    """Set the status of an endpoint as an operator."""
-    locked = account_rows.lock(tx, account.id)
-    if locked is None:
-        raise LookupError(account.id)
-    answer = define(tx, service, locked, Call(operator(account.id), {"id": endpoint, "status": status}))
-    if answer.refusal is not None:
-        raise BadSetting(f"{answer.refusal.detail}; {_LIST}")
-    return answer.body
-
-
 def load_named(tx: Tx, account: Account, name: str) -> Endpoint:
     """Load the endpoint that an operator named, or raise."""
     endpoint = endpoint_rows.load_uncached(tx, account.id, name)
     if endpoint is None:
-        raise BadSetting(f"there is no endpoint {name} in {account.name}; {_LIST}")
+        raise NotFound(f"there is no endpoint {name} in {account.name}; `gatepost endpoint list` lists the endpoints")
     return endpoint

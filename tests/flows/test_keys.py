@@ -74,7 +74,7 @@ def store(tmp_path: Path) -> Alone:
 def test_rotate_is_refused_until_the_next_key_was_announced_long_enough(store: Alone) -> None:
     before = keys(store)
     ended = store.cli("key", "rotate", "--alg", "ES256", check=False)
-    assert ended.returncode == 2
+    assert ended.returncode == 4
     assert "24 h" in ended.stderr
     assert "--now" in ended.stderr
     assert keys(store) == before
@@ -146,7 +146,7 @@ def test_revoke_asks_first(store: Alone) -> None:
     assert keys(store)[active] == "revoked"
     for key in (active, "key_nobody"):
         ended = store.cli("key", "revoke", key, "--yes", check=False)
-        assert ended.returncode == 2
+        assert ended.returncode == 3
         assert "gatepost key list" in ended.stderr
 
 

@@ -63,7 +63,7 @@ def test_everything_goes_on_where_it_was_moved_to(tmp_path: Path, postgres_url: 
 
 def test_what_cannot_be_moved(tmp_path: Path, postgres_url: str) -> None:
     nothing = move(tmp_path / "none", postgres_url)
-    assert nothing.returncode == 2
+    assert nothing.returncode == 5
     assert "there is no SQLite store" in nothing.stderr
     directory = tmp_path / "data"
     with service.running(directory):
@@ -73,7 +73,7 @@ def test_what_cannot_be_moved(tmp_path: Path, postgres_url: str) -> None:
     with service.running(tmp_path / "other", postgres_url):
         pass
     full = move(directory, postgres_url)
-    assert full.returncode == 2
+    assert full.returncode == 4
     assert "already has accounts" in full.stderr
     assert (directory / "gatepost.db").exists()
 

@@ -372,7 +372,7 @@ def test_wrong_input_says_what_to_do_and_ends_nothing(
 
 def test_a_refusal_is_one_line_of_the_command(sqlite_shop: Shop) -> None:
     done = sqlite_shop.gatepost.cli("token", "revoke", "--family", "xyz", "--account", sqlite_shop.name, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("gatepost: there is no family xyz")
     assert done.stderr.count("\n") == 1
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, Key, KeyParameters, OKPKey, RSAKey
 
-from gatepost.oauth import account_admin, client_admin
-from gatepost.store.transaction import Tx
+from gatepost.oauth import account_admin
 from tests.interop import npm
 from tests.interop.person import altered, sign_in
 from tests.login import CALLBACK, CLAIMS, Platform, decode_jwt
@@ -115,12 +114,10 @@ class EveryClient:
         client = defined(platform, way)
         service = platform.gatepost.opened.service
 
-        def comply(tx: Tx) -> None:
-            for other in (platform.first, platform.client):  # which have secrets
-                client_admin.redefine(tx, service, other.id, {"status": "disabled"})
-            account_admin.change(tx, service, platform.name, {"profile": "fapi2"})
-
-        platform.gatepost.opened.store.run_now(comply)
+        for other in (platform.first, platform.client):  # which have secrets
+            platform.gatepost.cli("client", "disable", other.id)
+        change = {"profile": "fapi2"}
+        platform.gatepost.opened.store.run_now(lambda tx: account_admin.change(tx, service, platform.name, change))
         result = self.run(platform, "signed_in", scope=SCOPE, **client)
         assert result["first"]["token_type"] == "dpop"
         assert result["second"]["refresh_token"] == result["first"]["refresh_token"]

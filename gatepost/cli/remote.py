@@ -1,0 +1,132 @@
+"""The operations through a service, with the credentials of one of its clients. This is the only file that calls it.
+
+Each request has a token with only the scopes that it needs. To change a client, a token must also have the `gatepost:`
+scopes of that client: the service names the missing scope in its challenge, and the request is repeated with it.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+import msgspec
+
+from gatepost import __version__
+from gatepost.cli.profiles import Profile
+from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, Unavailable
+from gatepost.oauth.scopes import RESERVED
+
+if TYPE_CHECKING:
+    from gatepost.cli.operations import Kind
+
+TIMEOUT = 30.0  # seconds
+_CHALLENGED_SCOPE = re.compile(r'error="insufficient_scope".*\bscope="([^"]+)"')
+
+
+class Response(NamedTuple):
+    """The response of the service: its status, its header WWW-Authenticate, and its JSON body."""
+
+    status: int
+    challenge: str
+    body: dict[str, Any]
+
+
+class RemoteOperations:
+    """The operations of the service, for the account of the client."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._tokens: dict[frozenset[str], str] = {}
+
+    @property
+    def url(self) -> str:
+        return self._profile.remote
+
+    def define(self, kind: "Kind", body: dict[str, Any], *, if_missing: bool = False) -> dict[str, Any]:
+        if if_missing:
+            raise BadSetting("--if-missing needs the store; with --remote, leave it out")
+        held = {name for name in str(body.get("scope", "")).split() if name.startswith(RESERVED)}
+        return self._call(kind.path, {kind.operation.scope, *held}, msgspec.json.encode(body))
+
+    def deliveries(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"})
+
+    def request_token(self, scope: str, resource: str = "", *, explain: bool = False) -> dict[str, Any]:
+        """Return the response to a token request with client credentials (RFC 6749, section 4.4).
+
+        With `explain`, no token is issued: the response is the decision.
+        """
+        form = {"grant_type": "client_credentials", "scope": scope} | ({"resource": resource} if resource else {})
+        credentials = f"{quote(self._profile.client_id)}:{quote(self._profile.client_secret)}"
+        headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
+        headers |= {"Prefer": "explain"} if explain else {}
+        return _checked(self._send("/oauth/tokens", headers, urlencode(form).encode()))
+
+    def _call(self, path: str, scopes: set[str], body: bytes | None = None) -> dict[str, Any]:
+        response = self._send_with_token(path, scopes, body)
+        if response.status == 401:  # the token has expired or was revoked
+            self._tokens.clear()
+            response = self._send_with_token(path, scopes, body)
+        while response.status == 403 and (missing := _missing_scope(response.challenge)) not in {"", *scopes}:
+            scopes = {*scopes, missing}
+            response = self._send_with_token(path, scopes, body)
+        return _checked(response)
+
+    def _send_with_token(self, path: str, scopes: set[str], body: bytes | None) -> Response:
+        key = frozenset(scopes)
+        if key not in self._tokens:
+            self._tokens[key] = self.request_token(" ".join(sorted(scopes)))["access_token"]
+        headers = {"Authorization": f"Bearer {self._tokens[key]}"}
+        return self._send(path, headers | ({"Content-Type": "application/json"} if body is not None else {}), body)
+
+    def _send(self, path: str, headers: dict[str, str], body: bytes | None) -> Response:
+        request = Request(self.url + path, body, headers | {"User-Agent": f"gatepost/{__version__}"})  # noqa: S310 (checked)
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT) as answer:
+                return Response(answer.status, "", _decoded(answer.read()))
+        except HTTPError as answer:
+            with answer:
+                return Response(answer.code, answer.headers.get("WWW-Authenticate", ""), _decoded(answer.read()))
+        except (OSError, HTTPException) as error:
+            raise Unavailable(f"{self.url} cannot be reached: {getattr(error, 'reason', error)}") from None
+
+
+class NoRedirects(HTTPRedirectHandler):
+    """Credentials go only to the service that was named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = build_opener(NoRedirects)
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _missing_scope(challenge: str) -> str:
+    found = _CHALLENGED_SCOPE.search(challenge)
+    return found[1] if found else ""
+
+
+def _checked(response: Response) -> dict[str, Any]:
+    body = response.body
+    if response.status < 300 and body:
+        return body
+    detail = body.get("error_description") or body.get("detail") or f"the service responded {response.status}"
+    raise error_of(response.status, str(detail))
+
+
+def error_of(status: int, detail: str) -> GatepostError:
+    """Return the error, with its exit code, for the HTTP status of a refusal."""
+    if status >= 500 or status < 400:
+        return Unavailable(detail)
+    return NotFound(detail) if status == 404 else Refused(detail)
