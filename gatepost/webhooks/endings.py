@@ -1,6 +1,6 @@
 """Ends deliveries: the status of the record, the counts of the summary, and the event about a failure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -37,7 +37,7 @@ def end(tx: Tx, ended: Sequence[tuple[Queued, str]]) -> None:
         delivery = records[queued.key]
         code, failure = delivery.last_code, delivery.last_failure
         changes.append(deliveries.end(*queued.key, reason, tx.now, code, failure))
-        tallies.add(tx, ids.text("acc", queued.account), f"ended {reason}")
+        tallies.add(tx, (queued.account, queued.endpoint), f"ended {reason}")
         record_failure(tx, queued, delivery.event_type, queued.number, reason, code, failure)
     delivery_rows.write_statuses(tx, changes)
 
@@ -63,12 +63,12 @@ def record_failure(
     record(tx, account, "webhook.delivery.failed", _ORIGIN, ids.text("dlv", queued.id), data)
 
 
-def close_attempts(tx: Tx, open_: Iterable[Queued], outcome: str, detail: str) -> None:
+def close_attempts(tx: Tx, open_: Sequence[Queued], outcome: str, detail: str) -> None:
     """Record open attempts whose result is unknown (`interrupted`), or that were never sent (`not_sent`)."""
     closed = [_attempt(queued, tx.now, outcome, detail) for queued in open_]
     delivery_rows.add_attempts(tx, closed)
-    for attempt in closed:
-        tallies.add(tx, ids.text("acc", attempt.account), f"attempt {outcome}")
+    for queued in open_:
+        tallies.add(tx, (queued.account, queued.endpoint), f"attempt {outcome}")
 
 
 def _attempt(queued: Queued, now: int, outcome: str, detail: str) -> Attempt:

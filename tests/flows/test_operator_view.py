@@ -137,7 +137,7 @@ class TestCommand:
 
     def test_only_operator_tokens_can_be_revoked(self, sqlite_gatepost: Service) -> None:
         done = sqlite_gatepost.cli("operator", "revoke", ids.new("tok"), check=False)
-        assert (done.returncode, "there is no operator token" in done.stderr) == (2, True)
+        assert (done.returncode, "there is no operator token" in done.stderr) == (3, True)
 
 
 class TestViews:
