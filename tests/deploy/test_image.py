@@ -1,4 +1,4 @@
-"""The Containerfile: its instructions give an image that serves as another user, with everything but its data read-only.
+"""The Containerfile: its instructions give an image that serves as its own user, with only its data writable.
 
 No container engine is needed: tests/deploy/container.py says what stands in for it.
 """
@@ -17,7 +17,8 @@ import pytest
 from gatepost import settings
 from tests.deploy import container
 from tests.deploy.container import Container, Root
-from tests.deploy.containerfile import IGNORED, ROOT, context_files, parse
+from tests.deploy.containerfile import IGNORED, context_files, parse
+from tests.docs.pages import ROOT
 from tests.unit.test_deploy import check_command
 
 STAGES = parse()
@@ -35,9 +36,7 @@ def test_the_stages() -> None:
     assert [stage.name for stage in STAGES] == ["base", "build", ""]
     assert {stage.base for stage in STAGES[1:]} == {"base"}
     for text in (text for stage in STAGES for text in stage.texts("RUN") if " install " in text):
-        assert "--require-hashes" in text or "--no-index" in text, (
-            "every package is pinned with its hash, or built here"
-        )
+        assert "--require-hashes" in text or "--no-index" in text, "pinned with its hash, or built here"
 
 
 def test_the_settings_of_the_image() -> None:
