@@ -113,7 +113,6 @@ def _as_user() -> list[str]:
 
 def build(directory: Path) -> Root:
     """Run the instructions of every stage but the base, which stands for what the machine has. Returns the image."""
-    directory.chmod(0o755)
     roots: dict[str, Root] = {}
     for number, stage in enumerate(parse()[1:]):
         path = directory / (stage.name or "image")

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,10 +80,7 @@ def test_what_is_built_from() -> None:
 def image(tmp_path_factory: pytest.TempPathFactory) -> Root:
     if problem := container.missing():
         pytest.skip(problem)
-    directory = tmp_path_factory.mktemp("image")
-    for parent in directory.parents[:2]:
-        parent.chmod(parent.stat().st_mode | stat.S_IXOTH)  # the user of the image passes through
-    return container.build(directory)
+    return container.build(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")
