@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types bench openapi clients console docs pictures wheel lock clean
+.PHONY: help setup setup-test serve demo test test-fast simulate soak check lint types check-deploy bench openapi clients console docs pictures wheel lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -57,6 +57,15 @@ types: setup-test
 
 check: lint types test  ## lint, types and tests: what CI runs
 
+# Helm is built from source, if it is not installed. This takes several minutes, once.
+HELM := $(or $(shell command -v helm),.cache/bin/helm)
+.cache/bin/helm:
+	@GOBIN="$(CURDIR)/.cache/bin" GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.18.6
+
+check-deploy: setup-test $(HELM)  ## check the Helm chart and the Compose file against their schemas
+	@$(PIP) -r requirements/deploy.txt
+	@DEPLOY_TESTS=required $(BIN)/python -m pytest -q tests/deploy/test_chart.py tests/deploy/test_compose.py
+
 bench: setup-test  ## measure tokens and deliveries beside their limits and their peers
 	@$(BIN)/python -m bench.tokens
 	@$(BIN)/python -m bench.deliver
@@ -92,7 +101,7 @@ console:  ## build the console's pages; the only target that needs Node
 
 lock: setup-test  ## pin the newest allowed versions, with hashes
 	@$(BIN)/python -m pip --quiet install uv
-	@for one in "pyproject.toml --extra archive --extra postgres --extra nats --extra kafka --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt"; do \
+	@for one in "pyproject.toml --extra archive --extra postgres --extra nats --extra kafka --extra otel -o requirements/run.txt" "requirements/build.in -o requirements/build.txt" "requirements/test.in -o requirements/test.txt" "requirements/deploy.in -o requirements/deploy.txt"; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 --no-emit-package gatepost-client $$one || exit 1; done
 
 clean:  ## remove what make made

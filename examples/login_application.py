@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("person", nargs="?", choices=PEOPLE, help="who has left")
     parser.add_argument("--account", help="the account's id, acc_…")
     parser.add_argument("--issuer", default="http://127.0.0.1:8080", help="the base URL of Gatepost")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 in a container")
     parser.add_argument("--port", type=int, default=8090)
     parser.add_argument("--data", type=Path, default=Path("login-data"), help="where its key is kept")
     given = parser.parse_args()
@@ -183,7 +184,7 @@ def main() -> None:
     Pages.url = f"http://127.0.0.1:{given.port}/login"
     if given.command == "jwks":
         print(json.dumps({"keys": [own_key(given.data).as_dict(private=False)]}))
-    elif given.account is None:
+    elif not given.account:
         parser.error("whose login application is this? --account acc_…")
     elif given.command == "offboard":
         (given.data / f"{given.person}.left").touch()
@@ -191,7 +192,7 @@ def main() -> None:
         urlopen(f"{given.issuer}/oauth/revoke", form.encode(), timeout=10).close()
         print(f"{given.person} is locked out, and what {given.person} allowed has ended.")
     else:
-        server = ThreadingHTTPServer(("127.0.0.1", given.port), Pages)
+        server = ThreadingHTTPServer((given.host, given.port), Pages)
         print(f"signing in at {Pages.url}", flush=True)
         server.serve_forever()
 

@@ -1,47 +1,65 @@
-"""A receiver of webhooks, which verifies the signature of each.
+"""A receiver of webhooks: it verifies each one, prints it, and responds.
 
-    python examples/receiver.py endpoint.json --port 8787
+    python examples/receiver.py endpoint.json
+    WEBHOOK_SECRET=whsec_… python examples/receiver.py
 
 endpoint.json has the endpoint's secret, as `gatepost endpoint create --save endpoint.json` writes it.
 """
 
 import argparse
 import json
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import gatepost
+from gatepost_client import VerificationError, verify
+
+LARGEST = 1 << 20  # bytes
 
 
 class Receiver(BaseHTTPRequestHandler):
     secret = ""
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        size = int(self.headers.get("content-length", 0))
+        if size > LARGEST:
+            self.respond(413)
+            return
+        body = self.rfile.read(size)
         try:
-            event = gatepost.verify(self.secret, dict(self.headers), body)
-        except gatepost.VerificationError as error:
+            event = verify(self.secret, dict(self.headers), body)
+        except VerificationError as error:
             print("refused:", error, flush=True)
-            self.send_response(400)
+            self.respond(400)
         else:
-            print("delivered and verified:", event["type"], event["data"], flush=True)
-            self.send_response(204)
+            print("delivered and verified:", event["type"], json.dumps(event["data"]), flush=True)
+            self.respond(204)
+
+    def respond(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("content-length", "0")
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        pass
+        """One line for each webhook is enough."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Receive webhooks and verify them.")
-    parser.add_argument("file", type=Path, help="the file with the endpoint's secret")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", help="the file with the endpoint's secret")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=8787)
     parser.add_argument("--once", action="store_true", help="end after one request")
-    arguments = parser.parse_args()
-    Receiver.secret = json.loads(arguments.file.read_text("utf-8"))["secret"]
-    server = HTTPServer(("127.0.0.1", arguments.port), Receiver)
-    if arguments.once:
+    given = parser.parse_args()
+    Receiver.secret = (
+        json.loads(given.file.read_text("utf-8"))["secret"] if given.file else os.environ.get("WEBHOOK_SECRET", "")
+    )
+    if not Receiver.secret:
+        parser.error("name the file with the endpoint's secret, or set WEBHOOK_SECRET")
+    server = ThreadingHTTPServer((given.host, given.port), Receiver)
+    if given.once:
         server.handle_request()
+        server.server_close()  # waits for the thread
     else:
         server.serve_forever()
 

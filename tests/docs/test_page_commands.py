@@ -48,7 +48,7 @@ def test_the_readme_works(reader: Reader) -> None:
         [token] = re.findall(r"^access_token (\S+)$", printed, re.MULTILINE)
         claims = jwt.decode(token, options={"verify_signature": False})
         assert (claims["aud"], claims["scope"]) == ("https://api.acme.example", "invoices:read")
-        assert printed.count("delivered and verified: invoice.paid {'invoice': 17}\n") == 1
+        assert printed.count('delivered and verified: invoice.paid {"invoice": 17}\n') == 1
         assert len(re.findall(r"^dlv_\w+ +succeeded +invoice.paid ", printed, re.MULTILINE)) == 2 * number, (
             "listed twice"
         )

@@ -1,0 +1,1 @@
+"""Tests of what is deployed: the image, the Compose file and the Helm chart."""
