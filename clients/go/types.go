@@ -214,12 +214,16 @@ type DeliverySummary struct {
 
 // DeliverySummaryData is a JSON object.
 type DeliverySummaryData struct {
+	// Of attempts with a known result: the share with a 2xx response.
+	AttemptSuccessRatio *float64 `json:"attempt_success_ratio"`
 	// Attempts by class of response.
-	Attempts     DeliverySummaryDataAttempts   `json:"attempts"`
-	Deliveries   DeliverySummaryDataDeliveries `json:"deliveries"`
-	DurationMS   DeliverySummaryDataDurationMs `json:"duration_ms"`
-	Start        time.Time                     `json:"start"`
-	SuccessRatio *float64                      `json:"success_ratio"`
+	Attempts   DeliverySummaryDataAttempts   `json:"attempts"`
+	Deliveries DeliverySummaryDataDeliveries `json:"deliveries"`
+	// Percentiles of the duration of attempts with a response.
+	DurationMS DeliverySummaryDataDurationMs `json:"duration_ms"`
+	Start      time.Time                     `json:"start"`
+	// Of ended deliveries: the share that was delivered.
+	SuccessRatio *float64 `json:"success_ratio"`
 }
 
 // DeliverySummaryDataAttempts: Attempts by class of response.
@@ -250,7 +254,7 @@ type DeliverySummaryDataDeliveriesEnded struct {
 	HeldTooLong         int64 `json:"held_too_long"`
 }
 
-// DeliverySummaryDataDurationMs is a JSON object.
+// DeliverySummaryDataDurationMs: Percentiles of the duration of attempts with a response.
 type DeliverySummaryDataDurationMs struct {
 	P50 *float64 `json:"p50"`
 	P95 *float64 `json:"p95"`
@@ -269,11 +273,15 @@ type DeliverySummaryNow struct {
 
 // DeliverySummaryTotal is a JSON object.
 type DeliverySummaryTotal struct {
+	// Of attempts with a known result: the share with a 2xx response.
+	AttemptSuccessRatio *float64 `json:"attempt_success_ratio"`
 	// Attempts by class of response.
-	Attempts     DeliverySummaryTotalAttempts   `json:"attempts"`
-	Deliveries   DeliverySummaryTotalDeliveries `json:"deliveries"`
-	DurationMS   DeliverySummaryTotalDurationMs `json:"duration_ms"`
-	SuccessRatio *float64                       `json:"success_ratio"`
+	Attempts   DeliverySummaryTotalAttempts   `json:"attempts"`
+	Deliveries DeliverySummaryTotalDeliveries `json:"deliveries"`
+	// Percentiles of the duration of attempts with a response.
+	DurationMS DeliverySummaryTotalDurationMs `json:"duration_ms"`
+	// Of ended deliveries: the share that was delivered.
+	SuccessRatio *float64 `json:"success_ratio"`
 }
 
 // DeliverySummaryTotalAttempts: Attempts by class of response.
@@ -304,7 +312,7 @@ type DeliverySummaryTotalDeliveriesEnded struct {
 	HeldTooLong         int64 `json:"held_too_long"`
 }
 
-// DeliverySummaryTotalDurationMs is a JSON object.
+// DeliverySummaryTotalDurationMs: Percentiles of the duration of attempts with a response.
 type DeliverySummaryTotalDurationMs struct {
 	P50 *float64 `json:"p50"`
 	P95 *float64 `json:"p95"`
@@ -321,6 +329,8 @@ type EndpointPage struct {
 type EndpointPageData struct {
 	// The account that the endpoint belongs to.
 	Account string `json:"account"`
+	// failing: the last attempt failed, and none succeeded in the last 5 minutes. degraded: less than 95% of the attempts in the last 5 minutes succeeded. One of: healthy, degraded, failing, disabled.
+	Condition string `json:"condition"`
 	// When the endpoint was created.
 	CreatedAt time.Time `json:"created_at"`
 	// A note for people.
@@ -341,14 +351,20 @@ type EndpointPageData struct {
 	Held int64 `json:"held"`
 	// Identifies the endpoint to change or read. Leave it out to create an endpoint.
 	ID string `json:"id"`
+	// The newest delivery, if it is at most 7 days old.
+	LastDelivery *EndpointPageDataLastDelivery `json:"last_delivery"`
 	// The most attempts that may be in progress at the same time.
 	MaxInFlight int64 `json:"max_in_flight"`
 	// The longest time for which a `Retry-After` of the receiver is honored.
 	MaxRetryAfter int64 `json:"max_retry_after"`
 	// Data of your own. Gatepost stores and returns it.
 	Metadata map[string]string `json:"metadata"`
+	// The earliest due time of unfinished deliveries.
+	OldestDueAt *time.Time `json:"oldest_due_at"`
 	// The most attempts per second.
 	RateLimit *int64 `json:"rate_limit"`
+	// The counts of the last 5 minutes.
+	Recent EndpointPageDataRecent `json:"recent"`
 	// The delays after failed attempts, each varied by up to 10 %. An empty list means no retries.
 	RetrySchedule []int64 `json:"retry_schedule"`
 	// The new secret, or for `v1a` the public key, only in the response that created it.
@@ -366,6 +382,8 @@ type EndpointPageData struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	// Where webhooks are sent, at a public address. http is accepted only with `--dev`.
 	URL string `json:"url"`
+	// Unfinished deliveries, counted up to 1000.
+	Waiting int64 `json:"waiting"`
 }
 
 // EndpointHealth: The failures since the last success: `consecutive_failures`, `failing_since`, `will_be_disabled_at` and `retry_after_until`.
@@ -376,6 +394,68 @@ type EndpointHealth struct {
 	RetryAfterUntil *time.Time `json:"retry_after_until"`
 	// Unless an attempt succeeds before.
 	WillBeDisabledAt *time.Time `json:"will_be_disabled_at"`
+}
+
+// EndpointPageDataLastDelivery: The newest delivery, if it is at most 7 days old.
+type EndpointPageDataLastDelivery struct {
+	CreatedAt time.Time  `json:"created_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	// One of: delivered, attempts_exhausted, endpoint_gone, held_too_long, endpoint_removed, cancelled_by_operator.
+	EndedReason *string `json:"ended_reason"`
+	// One of: dns, connect, tls, send, first_byte, body, timeout, blocked_target, redirect.
+	Failure      *string `json:"failure"`
+	ID           string  `json:"id"`
+	ResponseCode *int64  `json:"response_code"`
+}
+
+// EndpointPageDataRecent: The counts of the last 5 minutes.
+type EndpointPageDataRecent struct {
+	// Of attempts with a known result: the share with a 2xx response.
+	AttemptSuccessRatio *float64 `json:"attempt_success_ratio"`
+	// Attempts by class of response.
+	Attempts          EndpointPageDataRecentAttempts   `json:"attempts"`
+	AttemptsPerSecond float64                          `json:"attempts_per_second"`
+	Deliveries        EndpointPageDataRecentDeliveries `json:"deliveries"`
+	// Percentiles of the duration of attempts with a response.
+	DurationMS EndpointPageDataRecentDurationMs `json:"duration_ms"`
+	Since      time.Time                        `json:"since"`
+	// Of ended deliveries: the share that was delivered.
+	SuccessRatio *float64 `json:"success_ratio"`
+}
+
+// EndpointPageDataRecentAttempts: Attempts by class of response.
+type EndpointPageDataRecentAttempts struct {
+	Class1xx    int64 `json:"1xx"`
+	Class2xx    int64 `json:"2xx"`
+	Class3xx    int64 `json:"3xx"`
+	Class4xx    int64 `json:"4xx"`
+	Class5xx    int64 `json:"5xx"`
+	Interrupted int64 `json:"interrupted"`
+	None        int64 `json:"none"`
+	NotSent     int64 `json:"not_sent"`
+}
+
+// EndpointPageDataRecentDeliveries is a JSON object.
+type EndpointPageDataRecentDeliveries struct {
+	Ended EndpointPageDataRecentDeliveriesEnded `json:"ended"`
+	Made  int64                                 `json:"made"`
+}
+
+// EndpointPageDataRecentDeliveriesEnded is a JSON object.
+type EndpointPageDataRecentDeliveriesEnded struct {
+	AttemptsExhausted   int64 `json:"attempts_exhausted"`
+	CancelledByOperator int64 `json:"cancelled_by_operator"`
+	Delivered           int64 `json:"delivered"`
+	EndpointGone        int64 `json:"endpoint_gone"`
+	EndpointRemoved     int64 `json:"endpoint_removed"`
+	HeldTooLong         int64 `json:"held_too_long"`
+}
+
+// EndpointPageDataRecentDurationMs: Percentiles of the duration of attempts with a response.
+type EndpointPageDataRecentDurationMs struct {
+	P50 *float64 `json:"p50"`
+	P95 *float64 `json:"p95"`
+	P99 *float64 `json:"p99"`
 }
 
 // EndpointSecret is a JSON object.
@@ -795,7 +875,7 @@ type DeliveryQuery struct {
 	ID      string `json:"id,omitzero"`
 	// Adds the body that is sent, or the start of the response body of each attempt. One of: payload, responses, payload,responses, responses,payload.
 	Include string `json:"include,omitzero"`
-	// The interval of a summary. Default: hour. One of: hour, day.
+	// The interval of a summary. Default: hour. minute is for ranges of up to 3 hours, of the last 3 hours. One of: minute, hour, day.
 	Interval string `json:"interval,omitzero"`
 	// Default: 50. A page may have fewer items, even none. Only the last page has a null next_cursor.
 	Limit int64 `json:"limit,omitzero"`
@@ -806,6 +886,6 @@ type DeliveryQuery struct {
 	// One of: pending, held, in_flight, succeeded, failed, cancelled.
 	Status         string `json:"status,omitzero"`
 	SubscriptionID string `json:"subscription_id,omitzero"`
-	// Returns a summary or the endpoints instead of deliveries. summary accepts only interval, created_after, created_before. endpoints accepts only limit, cursor. One of: summary, endpoints.
+	// Returns a summary or the endpoints instead of deliveries. summary accepts only interval, endpoint_id, created_after, created_before. endpoints accepts only limit, cursor. One of: summary, endpoints.
 	View string `json:"view,omitzero"`
 }

@@ -373,7 +373,7 @@ class DeliverySummaryDataDeliveries(TypedDict, total=False):
 
 
 class DeliverySummaryDataDurationMs(TypedDict, total=False):
-    """Delivery summary data duration ms."""
+    """Percentiles of the duration of attempts with a response."""
 
     p50: Required[float | None]
     p95: Required[float | None]
@@ -383,6 +383,7 @@ class DeliverySummaryDataDurationMs(TypedDict, total=False):
 class DeliverySummaryData(TypedDict, total=False):
     """Delivery summary data."""
 
+    attempt_success_ratio: Required[float | None]
     attempts: Required[DeliverySummaryDataAttempts]
     deliveries: Required[DeliverySummaryDataDeliveries]
     duration_ms: Required[DeliverySummaryDataDurationMs]
@@ -435,7 +436,7 @@ class DeliverySummaryTotalDeliveries(TypedDict, total=False):
 
 
 class DeliverySummaryTotalDurationMs(TypedDict, total=False):
-    """Delivery summary total duration ms."""
+    """Percentiles of the duration of attempts with a response."""
 
     p50: Required[float | None]
     p95: Required[float | None]
@@ -445,6 +446,7 @@ class DeliverySummaryTotalDurationMs(TypedDict, total=False):
 class DeliverySummaryTotal(TypedDict, total=False):
     """Delivery summary total."""
 
+    attempt_success_ratio: Required[float | None]
     attempts: Required[DeliverySummaryTotalAttempts]
     deliveries: Required[DeliverySummaryTotalDeliveries]
     duration_ms: Required[DeliverySummaryTotalDurationMs]
@@ -505,6 +507,83 @@ class Endpoint(TypedDict, total=False):
     url: Required[str]
 
 
+class EndpointPageDataLastDelivery(TypedDict, total=False):
+    """The newest delivery, if it is at most 7 days old."""
+
+    created_at: Required[str]
+    ended_at: Required[str | None]
+    ended_reason: Required[
+        Literal[
+            "delivered",
+            "attempts_exhausted",
+            "endpoint_gone",
+            "held_too_long",
+            "endpoint_removed",
+            "cancelled_by_operator",
+        ]
+        | None
+    ]
+    failure: Required[
+        Literal["dns", "connect", "tls", "send", "first_byte", "body", "timeout", "blocked_target", "redirect"] | None
+    ]
+    id: Required[str]
+    response_code: Required[int | None]
+
+
+EndpointPageDataRecentAttempts = TypedDict(
+    "EndpointPageDataRecentAttempts",
+    {
+        "1xx": Required[int],
+        "2xx": Required[int],
+        "3xx": Required[int],
+        "4xx": Required[int],
+        "5xx": Required[int],
+        "interrupted": Required[int],
+        "none": Required[int],
+        "not_sent": Required[int],
+    },
+    total=False,
+)
+
+
+class EndpointPageDataRecentDeliveriesEnded(TypedDict, total=False):
+    """Endpoint page data recent deliveries ended."""
+
+    attempts_exhausted: Required[int]
+    cancelled_by_operator: Required[int]
+    delivered: Required[int]
+    endpoint_gone: Required[int]
+    endpoint_removed: Required[int]
+    held_too_long: Required[int]
+
+
+class EndpointPageDataRecentDeliveries(TypedDict, total=False):
+    """Endpoint page data recent deliveries."""
+
+    ended: Required[EndpointPageDataRecentDeliveriesEnded]
+    made: Required[int]
+
+
+class EndpointPageDataRecentDurationMs(TypedDict, total=False):
+    """Percentiles of the duration of attempts with a response."""
+
+    p50: Required[float | None]
+    p95: Required[float | None]
+    p99: Required[float | None]
+
+
+class EndpointPageDataRecent(TypedDict, total=False):
+    """The counts of the last 5 minutes."""
+
+    attempt_success_ratio: Required[float | None]
+    attempts: Required[EndpointPageDataRecentAttempts]
+    attempts_per_second: Required[float]
+    deliveries: Required[EndpointPageDataRecentDeliveries]
+    duration_ms: Required[EndpointPageDataRecentDurationMs]
+    since: Required[str]
+    success_ratio: Required[float | None]
+
+
 SubscriptionReplay = TypedDict(
     "SubscriptionReplay",
     {
@@ -539,7 +618,12 @@ class Subscription(TypedDict, total=False):
 class EndpointPageData(Endpoint, total=False):
     """Endpoint page data."""
 
+    condition: Required[Literal["healthy", "degraded", "failing", "disabled"]]
+    last_delivery: Required[EndpointPageDataLastDelivery]
+    oldest_due_at: Required[str | None]
+    recent: Required[EndpointPageDataRecent]
     subscriptions: Required[list[Subscription]]
+    waiting: Required[int]
 
 
 class EndpointPage(TypedDict, total=False):
@@ -808,7 +892,7 @@ class DeliveryQuery(TypedDict, total=False):
     order: Literal["newest", "oldest"]
     include: Literal["payload", "responses", "payload,responses", "responses,payload"]
     view: Literal["summary", "endpoints"]
-    interval: Literal["hour", "day"]
+    interval: Literal["minute", "hour", "day"]
 
 
 class DeliveryFilters(TypedDict, total=False):

@@ -271,11 +271,15 @@ export interface DeliverySummary {
 }
 
 export interface DeliverySummaryData {
+  /** Of attempts with a known result: the share with a 2xx response. */
+  attempt_success_ratio: number | null;
   /** Attempts by class of response. */
   attempts: DeliverySummaryDataAttempts;
   deliveries: DeliverySummaryDataDeliveries;
+  /** Percentiles of the duration of attempts with a response. */
   duration_ms: DeliverySummaryDataDurationMs;
   start: string;
+  /** Of ended deliveries: the share that was delivered. */
   success_ratio: number | null;
 }
 
@@ -305,6 +309,7 @@ export interface DeliverySummaryDataDeliveriesEnded {
   held_too_long: number;
 }
 
+/** Percentiles of the duration of attempts with a response. */
 export interface DeliverySummaryDataDurationMs {
   p50: number | null;
   p95: number | null;
@@ -321,10 +326,14 @@ export interface DeliverySummaryNow {
 }
 
 export interface DeliverySummaryTotal {
+  /** Of attempts with a known result: the share with a 2xx response. */
+  attempt_success_ratio: number | null;
   /** Attempts by class of response. */
   attempts: DeliverySummaryTotalAttempts;
   deliveries: DeliverySummaryTotalDeliveries;
+  /** Percentiles of the duration of attempts with a response. */
   duration_ms: DeliverySummaryTotalDurationMs;
+  /** Of ended deliveries: the share that was delivered. */
   success_ratio: number | null;
 }
 
@@ -354,6 +363,7 @@ export interface DeliverySummaryTotalDeliveriesEnded {
   held_too_long: number;
 }
 
+/** Percentiles of the duration of attempts with a response. */
 export interface DeliverySummaryTotalDurationMs {
   p50: number | null;
   p95: number | null;
@@ -368,6 +378,8 @@ export interface EndpointPage {
 export interface EndpointPageData {
   /** The account that the endpoint belongs to. */
   account: string;
+  /** failing: the last attempt failed, and none succeeded in the last 5 minutes. degraded: less than 95% of the attempts in the last 5 minutes succeeded. */
+  condition: "healthy" | "degraded" | "failing" | "disabled";
   /** When the endpoint was created. */
   created_at: string;
   /** A note for people. */
@@ -388,14 +400,20 @@ export interface EndpointPageData {
   held: number;
   /** Identifies the endpoint to change or read. Leave it out to create an endpoint. */
   id: string;
+  /** The newest delivery, if it is at most 7 days old. */
+  last_delivery: EndpointPageDataLastDelivery | null;
   /** The most attempts that may be in progress at the same time. */
   max_in_flight: number;
   /** The longest time for which a `Retry-After` of the receiver is honored. */
   max_retry_after: number;
   /** Data of your own. Gatepost stores and returns it. */
   metadata: Record<string, string>;
+  /** The earliest due time of unfinished deliveries. */
+  oldest_due_at: string | null;
   /** The most attempts per second. */
   rate_limit: number | null;
+  /** The counts of the last 5 minutes. */
+  recent: EndpointPageDataRecent;
   /** The delays after failed attempts, each varied by up to 10 %. An empty list means no retries. */
   retry_schedule: number[] | null;
   /** The new secret, or for `v1a` the public key, only in the response that created it. */
@@ -413,6 +431,8 @@ export interface EndpointPageData {
   updated_at: string;
   /** Where webhooks are sent, at a public address. http is accepted only with `--dev`. */
   url: string;
+  /** Unfinished deliveries, counted up to 1000. */
+  waiting: number;
 }
 
 /** The failures since the last success: `consecutive_failures`, `failing_since`, `will_be_disabled_at` and `retry_after_until`. */
@@ -423,6 +443,64 @@ export interface EndpointHealth {
   retry_after_until: string | null;
   /** Unless an attempt succeeds before. */
   will_be_disabled_at: string | null;
+}
+
+/** The newest delivery, if it is at most 7 days old. */
+export interface EndpointPageDataLastDelivery {
+  created_at: string;
+  ended_at: string | null;
+  ended_reason: "delivered" | "attempts_exhausted" | "endpoint_gone" | "held_too_long" | "endpoint_removed" | "cancelled_by_operator" | null;
+  failure: "dns" | "connect" | "tls" | "send" | "first_byte" | "body" | "timeout" | "blocked_target" | "redirect" | null;
+  id: string;
+  response_code: number | null;
+}
+
+/** The counts of the last 5 minutes. */
+export interface EndpointPageDataRecent {
+  /** Of attempts with a known result: the share with a 2xx response. */
+  attempt_success_ratio: number | null;
+  /** Attempts by class of response. */
+  attempts: EndpointPageDataRecentAttempts;
+  attempts_per_second: number;
+  deliveries: EndpointPageDataRecentDeliveries;
+  /** Percentiles of the duration of attempts with a response. */
+  duration_ms: EndpointPageDataRecentDurationMs;
+  since: string;
+  /** Of ended deliveries: the share that was delivered. */
+  success_ratio: number | null;
+}
+
+/** Attempts by class of response. */
+export interface EndpointPageDataRecentAttempts {
+  "1xx": number;
+  "2xx": number;
+  "3xx": number;
+  "4xx": number;
+  "5xx": number;
+  interrupted: number;
+  none: number;
+  not_sent: number;
+}
+
+export interface EndpointPageDataRecentDeliveries {
+  ended: EndpointPageDataRecentDeliveriesEnded;
+  made: number;
+}
+
+export interface EndpointPageDataRecentDeliveriesEnded {
+  attempts_exhausted: number;
+  cancelled_by_operator: number;
+  delivered: number;
+  endpoint_gone: number;
+  endpoint_removed: number;
+  held_too_long: number;
+}
+
+/** Percentiles of the duration of attempts with a response. */
+export interface EndpointPageDataRecentDurationMs {
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
 }
 
 export interface EndpointSecret {
@@ -917,8 +995,8 @@ export interface DeliveryQuery {
   id?: string;
   /** Adds the body that is sent, or the start of the response body of each attempt. */
   include?: "payload" | "responses" | "payload,responses" | "responses,payload";
-  /** The interval of a summary. Default: hour. */
-  interval?: "hour" | "day";
+  /** The interval of a summary. Default: hour. minute is for ranges of up to 3 hours, of the last 3 hours. */
+  interval?: "minute" | "hour" | "day";
   /** Default: 50. A page may have fewer items, even none. Only the last page has a null next_cursor. */
   limit?: number;
   /** Default: newest; with due_before, oldest. */
@@ -927,6 +1005,6 @@ export interface DeliveryQuery {
   response_code?: string;
   status?: "pending" | "held" | "in_flight" | "succeeded" | "failed" | "cancelled";
   subscription_id?: string;
-  /** Returns a summary or the endpoints instead of deliveries. summary accepts only interval, created_after, created_before. endpoints accepts only limit, cursor. */
+  /** Returns a summary or the endpoints instead of deliveries. summary accepts only interval, endpoint_id, created_after, created_before. endpoints accepts only limit, cursor. */
   view?: "summary" | "endpoints";
 }
