@@ -12,7 +12,7 @@ import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from gatepost_client import VerificationError, verify
+from gatepost_client import VerificationError, verify_webhook
 
 LARGEST = 1 << 20  # bytes
 
@@ -27,7 +27,7 @@ class Receiver(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(size)
         try:
-            event = verify(self.secret, dict(self.headers), body)
+            event = verify_webhook(self.secret, dict(self.headers), body)
         except VerificationError as error:
             print("refused:", error, flush=True)
             self.respond(400)
