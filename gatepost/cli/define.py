@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from gatepost.cli import profiles, show
-from gatepost.cli.operations import SCOPE, Kind, Operations, Record, with_operations
+from gatepost.cli.kinds import SCOPE, Kind
+from gatepost.cli.operations import Operations, Record, with_operations
 from gatepost.cli.options import Command, duration, pairs, quiet_option
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.core.json_schema import Json
