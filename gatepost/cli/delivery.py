@@ -89,7 +89,7 @@ def _watch(found: Callable[[], Iterator[Record]]) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         try:
             while True:
-                live.update(Text(show.format_table(_COLUMNS, map(_row, found()))), refresh=True)
+                live.update(Text.from_ansi(show.format_table(_COLUMNS, map(_row, found()))), refresh=True)
                 time.sleep(REDRAW_EVERY)
         except KeyboardInterrupt:
             return
