@@ -3,7 +3,8 @@
 import click
 
 from gatepost.cli import define, show
-from gatepost.cli.operations import CLIENT, Operations, with_operations
+from gatepost.cli.kinds import CLIENT
+from gatepost.cli.operations import Operations, with_operations
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.oauth import client_rows, define_client
 from gatepost.run.app import Runtime

@@ -1,5 +1,6 @@
 """The commands `create`, `set` and `rotate-secret` of clients, scopes, endpoints and subscriptions."""
 
+import os
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
@@ -9,7 +10,8 @@ from typing import Any
 import click
 
 from gatepost.cli import profiles, show
-from gatepost.cli.operations import SCOPE, Kind, Operations, Record, with_operations
+from gatepost.cli.kinds import SCOPE, Kind
+from gatepost.cli.operations import Operations, Record, with_operations
 from gatepost.cli.options import Command, duration, pairs, quiet_option
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.core.json_schema import Json
@@ -17,8 +19,16 @@ from gatepost.core.members import Member
 from gatepost.core.strict_json import read_json
 from gatepost.oauth.clients import SECRET_METHODS
 
+
+def _check_directory(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
+    """Refuse a file that could not be written before anything is created: its secret would be lost."""
+    if file is not None and not os.access(file.parent, os.W_OK):
+        raise click.BadParameter(f"{file.parent} is not a directory in which files can be written")
+    return file
+
+
 save_option = click.option(
-    "--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", callback=_check_directory,
     help="Write the secret to FILE, which only its owner can read, instead of printing it.",
 )  # fmt: skip
 overlap_option = click.option(

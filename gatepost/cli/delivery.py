@@ -14,7 +14,8 @@ from rich.text import Text
 
 from gatepost.accounts import Account
 from gatepost.cli import show
-from gatepost.cli.operations import SUBSCRIPTION, Operations, Record, StoreOperations, pages, with_operations
+from gatepost.cli.kinds import SUBSCRIPTION
+from gatepost.cli.operations import Operations, Record, StoreOperations, pages, with_operations
 from gatepost.cli.options import optional_account, quiet_option, since_option, until_option, with_store
 from gatepost.cli.show import printable
 from gatepost.cli.simulate import format_duration
@@ -88,7 +89,7 @@ def _watch(found: Callable[[], Iterator[Record]]) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         try:
             while True:
-                live.update(Text(show.format_table(_COLUMNS, map(_row, found()))), refresh=True)
+                live.update(Text.from_ansi(show.format_table(_COLUMNS, map(_row, found()))), refresh=True)
                 time.sleep(REDRAW_EVERY)
         except KeyboardInterrupt:
             return

@@ -3,7 +3,8 @@
 import click
 
 from gatepost.cli import define, show
-from gatepost.cli.operations import ENDPOINT, Operations, Record, pages, with_operations
+from gatepost.cli.kinds import ENDPOINT
+from gatepost.cli.operations import Operations, Record, pages, with_operations
 
 
 @click.group()

@@ -11,7 +11,8 @@ import msgspec
 
 from gatepost.cli import show
 from gatepost.cli.event import MAX_COMMIT_DELAY
-from gatepost.cli.operations import ENDPOINT, Operations, Record, pages, with_operations
+from gatepost.cli.kinds import ENDPOINT
+from gatepost.cli.operations import Operations, Record, pages, with_operations
 from gatepost.cli.options import contents
 from gatepost.cli.remote import NoRedirects
 from gatepost.core import clock, webhook_signature

@@ -6,7 +6,7 @@ Both do the same with the same bodies and queries, so a command does not know wh
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import click
@@ -14,54 +14,28 @@ from click.core import ParameterSource
 
 from gatepost.accounts import Account, account_rows, lookup
 from gatepost.cli import options, profiles
+from gatepost.cli.kinds import SCOPE, Kind
 from gatepost.cli.options import account_named, json_option, optional_account, remote_options, settings_options
 from gatepost.cli.remote import RemoteOperations, error_of
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refusal
-from gatepost.core.members import MemberTable
 from gatepost.ledger import entry_rows
 from gatepost.ledger.operations import Call, operator
-from gatepost.oauth import client_admin, client_rows, clients, define_client, scopes
+from gatepost.oauth import client_admin, client_rows, define_client
 from gatepost.run.app import Runtime, open_for_use
 from gatepost.settings import load
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.web import definitions, deliveries
-from gatepost.web.definitions import Operation
+from gatepost.web import deliveries
 from gatepost.webhooks import (
     define_endpoint,
     define_subscription,
     delivery_rows,
     endpoint_rows,
-    endpoints,
     listing,
     subscription_rows,
-    subscriptions,
 )
 
 Record = dict[str, Any]
-
-
-class Kind(NamedTuple):
-    """A kind of resource: its operation, its members, and the members that identify it, hold its secret and name it."""
-
-    noun: str
-    path: str
-    operation: Operation
-    table: MemberTable
-    id: str = "id"
-    secret: str = ""
-    names: tuple[str, ...] = ()  # with --if-missing, a resource with these values is not created again
-
-
-CLIENT = Kind(
-    "client", "/oauth/clients", definitions.CLIENTS, clients.MEMBERS, "client_id", "client_secret", ("client_name",)
-)
-SCOPE = Kind("scope", "/oauth/scopes", definitions.SCOPES, scopes.MEMBERS, "name")
-ENDPOINT = Kind("endpoint", "/webhooks/endpoints", definitions.ENDPOINTS, endpoints.MEMBERS, "id", "secret", ("url",))
-SUBSCRIPTION = Kind(
-    "subscription", "/webhooks/subscriptions", definitions.SUBSCRIPTIONS, subscriptions.MEMBERS,
-    names=("endpoint_id", "events"),
-)  # fmt: skip
 
 
 class Operations(Protocol):

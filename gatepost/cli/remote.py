@@ -8,7 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -16,12 +16,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import msgspec
 
 from gatepost import __version__
+from gatepost.cli.kinds import Kind
 from gatepost.cli.profiles import Profile
 from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, Unavailable
 from gatepost.oauth.scopes import RESERVED
-
-if TYPE_CHECKING:
-    from gatepost.cli.operations import Kind
 
 TIMEOUT = 30.0  # seconds
 _CHALLENGED_SCOPE = re.compile(r'error="insufficient_scope".*\bscope="([^"]+)"')
@@ -46,7 +44,7 @@ class RemoteOperations:
     def url(self) -> str:
         return self._profile.remote
 
-    def define(self, kind: "Kind", body: dict[str, Any], *, if_missing: bool = False) -> dict[str, Any]:
+    def define(self, kind: Kind, body: dict[str, Any], *, if_missing: bool = False) -> dict[str, Any]:
         if if_missing:
             raise BadSetting("--if-missing needs the store; with --remote, leave it out")
         held = {name for name in str(body.get("scope", "")).split() if name.startswith(RESERVED)}

@@ -3,7 +3,7 @@
 import click
 
 from gatepost.cli import define, show
-from gatepost.cli.operations import SCOPE
+from gatepost.cli.kinds import SCOPE
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.oauth import reports, scope_rows, scopes
 from gatepost.run.app import Runtime

@@ -5,7 +5,8 @@ from datetime import datetime
 import click
 
 from gatepost.cli import define, show
-from gatepost.cli.operations import ENDPOINT, SUBSCRIPTION, Operations, pages, with_operations
+from gatepost.cli.kinds import ENDPOINT, SUBSCRIPTION
+from gatepost.cli.operations import Operations, pages, with_operations
 from gatepost.cli.options import since_option, until_option
 from gatepost.core import clock
 

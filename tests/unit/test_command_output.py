@@ -10,7 +10,7 @@ import pytest
 from gatepost.accounts import SETTINGS
 from gatepost.cli import profiles, show
 from gatepost.cli.define import parse_members
-from gatepost.cli.operations import CLIENT, ENDPOINT, SUBSCRIPTION, Kind
+from gatepost.cli.kinds import CLIENT, ENDPOINT, SUBSCRIPTION, Kind
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, Refused
 
