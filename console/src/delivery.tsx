@@ -1,5 +1,7 @@
 // One delivery: what it is, why it is as it is, its attempts on a line of time, and what was sent.
 import { useEffect, useState } from 'preact/hooks'
+import { ActionButton } from './action'
+import { ResendDelivery } from './actions/replay'
 import { useChoices } from './choices'
 import { useNow } from './figures'
 import { StatusWord } from './marks'
@@ -56,6 +58,13 @@ export function DeliveryView({ id }: { id: string }) {
           <p class="to">
             to <b>{record.endpoint.url}</b>
           </p>
+          {record.ended_at && endpoint && (
+            <div class="actions">
+              <ActionButton scope="gatepost:subscriptions" name="Send again" look="main">
+                {(close) => <ResendDelivery record={record} endpoint={endpoint} close={close} />}
+              </ActionButton>
+            </div>
+          )}
           <Stale reading={reading} />
           <Facts record={record} now={now} />
           {endpoint !== undefined && (

@@ -20,7 +20,7 @@ export function useKeys(place: Place, help: RefObject<HTMLDialogElement | null>)
   const { live } = useChoices()
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || help.current?.open) return
+      if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return
       if ((event.target as HTMLElement).closest('input, select, textarea')) {
         if (event.key === 'Escape') (event.target as HTMLElement).blur()
         return

@@ -15,6 +15,7 @@ import './style/frame.css'
 import './style/health.css'
 import './style/list.css'
 import './style/delivery.css'
+import './style/forms.css'
 
 const TITLES: Record<Place['view'], string> = { health: 'Health', deliveries: 'Deliveries', delivery: 'Delivery' }
 

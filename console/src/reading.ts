@@ -3,6 +3,12 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import { type Problem, readText } from './session'
 
 const SLOWEST = 30_000
+const readers = new Set<() => void>()
+
+/** Read everything that is shown again, after a change. */
+export function readAllAgain(): void {
+  for (const again of readers) again()
+}
 
 export interface Reading<T> {
   data: T | undefined
@@ -37,6 +43,10 @@ export function useReading<T>(
   const failures = useRef(0)
   const again = useCallback(() => setTurn((count) => count + 1), [])
 
+  useEffect(() => {
+    readers.add(again)
+    return () => void readers.delete(again)
+  }, [])
   useEffect(() => {
     if (!query) return
     const stop = new AbortController()

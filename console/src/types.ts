@@ -64,7 +64,29 @@ export interface Endpoint {
   }
   held: number
   created_at: string
-  subscriptions: { id: string; events: string[]; status: string }[]
+  max_in_flight: number
+  rate_limit: number | null
+  max_retry_after: number
+  retry_schedule: number[] | null
+  secrets: { id: string; created_at: string; expires_at: string | null }[]
+  subscriptions: Subscription[]
+}
+
+export interface Replay {
+  id: string
+  state: 'running' | 'ended'
+  examined: number
+  made: number
+}
+
+export interface Subscription {
+  id: string
+  endpoint_id: string
+  events: string[]
+  filter: Record<string, string | number | boolean | null>
+  status: 'active' | 'disabled'
+  description: string
+  replay: Replay | null
 }
 
 export interface Page<T> {
