@@ -18,7 +18,7 @@ import msgspec
 from playwright.sync_api import Browser, Page, Route
 
 DOCS = Path(__file__).parent
-IMAGES = DOCS / "images"
+IMAGES = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "images"
 sys.path.insert(0, str(DOCS.parent))
 from gatepost.core import clock, ids  # noqa: E402 (the root is not on the path before)
 from gatepost.store.transaction import Tx  # noqa: E402
@@ -68,7 +68,7 @@ def main() -> None:
         add_history(gatepost, platform, failing)
         browser = stack.enter_context(look.browser())
         delivery = retried(platform, failing)[0]["id"]
-        save_pictures(browser, gatepost, platform.client, delivery, addresses)
+        save_pictures(browser, gatepost, platform.client, delivery, failing, addresses)
 
 
 def responder(response: Any, delay: float) -> Any:
@@ -129,34 +129,58 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
 
 
 def save_pictures(
-    browser: Browser, gatepost: Service, client: Client, delivery: str, addresses: dict[str, str]
+    browser: Browser, gatepost: Service, client: Client, delivery: str, endpoint: str, addresses: dict[str, str]
 ) -> None:
-    """Save the pictures of all views: light and dark, and of the width of a phone."""
+    """Save the pictures of all views, and of some dialogs: light and dark, and of the width of a phone."""
     page = new_page(browser, (1280, 620), "light", addresses)
     page.goto(f"{gatepost.ops}/console/")
     page.get_by_label("Client ID").wait_for()
     page.screenshot(path=IMAGES / "console-sign-in.png")
-    for view, height, place in (
-        ("health", 1110, "#/health"),
-        ("deliveries", 760, "#/deliveries"),
-        ("delivery", 1330, f"#/delivery?id={delivery}"),
+    page.context.close()
+    for name, size, theme, place, action in (
+        ("health", (1280, 1240), "light", "#/health", ""),
+        ("health-dark", (1280, 1240), "dark", "#/health", ""),
+        ("health-phone", PHONE, "light", "#/health", ""),
+        ("deliveries", (1280, 760), "light", "#/deliveries", ""),
+        ("deliveries-dark", (1280, 760), "dark", "#/deliveries", ""),
+        ("deliveries-phone-dark", PHONE, "dark", "#/deliveries", ""),
+        ("delivery", (1280, 1330), "light", f"#/delivery?id={delivery}", ""),
+        ("delivery-dark", (1280, 1330), "dark", f"#/delivery?id={delivery}", ""),
+        ("delivery-phone", PHONE, "light", f"#/delivery?id={delivery}", ""),
+        ("endpoint", (1280, 1240), "light", f"#/endpoint?id={endpoint}&range=1h", ""),
+        ("endpoint-phone-dark", PHONE, "dark", f"#/endpoint?id={endpoint}&range=1h", ""),
+        ("subscribe", (1280, 900), "light", f"#/endpoint?id={endpoint}&range=1h", "Subscribe to events"),
+        ("resend-phone", PHONE, "light", f"#/endpoint?id={endpoint}&range=1h", "Send failed deliveries again"),
+        ("explain", (1280, 900), "light", "#/access", ""),
     ):
-        for suffix, size, theme in (
-            ("", (1280, height), "light"),
-            ("-dark", (1280, height), "dark"),
-            ("-phone-dark" if view == "deliveries" else "-phone", PHONE, "dark" if view == "deliveries" else "light"),
-        ):
-            page = new_page(browser, size, theme, addresses)
-            page.goto(f"{gatepost.ops}/console/")
-            page.get_by_label("Client ID").fill(client.id)
-            page.get_by_label("Secret", exact=True).fill(client.secret)
-            page.get_by_role("button", name="Sign in").click()
-            page.locator(".head").wait_for()
-            page.evaluate("place => { location.hash = place }", place)
-            page.mouse.move(0, 0)
-            page.wait_for_timeout(1500)  # until the charts are drawn
-            page.screenshot(path=IMAGES / f"console-{view}{suffix}.png")
-            page.context.close()
+        page = new_page(browser, size, theme, addresses)
+        page.goto(f"{gatepost.ops}/console/")
+        page.get_by_label("Client ID").fill(client.id)
+        page.get_by_label("Client secret").fill(client.secret)
+        page.get_by_role("button", name="Sign in").click()
+        page.locator(".head").wait_for()
+        page.evaluate("place => { location.hash = place }", place)
+        page.mouse.move(0, 0)
+        if action:
+            page.get_by_role("button", name=action).click()
+        if name == "subscribe":
+            page.get_by_label("Event types").fill("invoice.*")
+            page.get_by_label("Filter").fill('/customer/plan = "team"\n/customer/country = "NL"')
+        if name == "explain":
+            explain(page, client)
+        page.wait_for_timeout(1500)  # until the charts are drawn
+        page.screenshot(path=IMAGES / f"console-{name}.png")
+        page.context.close()
+
+
+def explain(page: Page, client: Client) -> None:
+    """Ask for the explanation of a refusal."""
+    form = page.get_by_role("region", name="Would this token request succeed?")
+    form.get_by_label("Client ID").fill(client.id)
+    form.get_by_label("Secret of this client").fill(client.secret)
+    form.get_by_label("Scopes").fill("invoices:read")
+    form.get_by_role("button", name="Explain").click()
+    form.get_by_text("The token would be refused").wait_for()
 
 
 def new_page(browser: Browser, size: tuple[int, int], theme: Any, addresses: dict[str, str]) -> Page:

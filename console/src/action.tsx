@@ -44,7 +44,7 @@ export interface ActionProps {
 }
 
 /** A random value for the header Idempotency-Key. `randomUUID` exists only on pages that are served securely. */
-export const newKey = (): string =>
+const newKey = (): string =>
   [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
 export function ActionDialog(props: ActionProps) {
@@ -56,9 +56,21 @@ export function ActionDialog(props: ActionProps) {
   const [problem, setProblem] = useState<Problem | null>(null)
   const [answers, setAnswers] = useState<Answer[] | null>(null)
   useEffect(() => {
+    const leave = () => dialog.current?.close()
     dialog.current?.showModal()
+    dialog.current?.querySelector<HTMLElement>('input, textarea, select, .buttons button')?.focus()
+    window.addEventListener('hashchange', leave)
+    return () => window.removeEventListener('hashchange', leave)
   }, [])
 
+  useEffect(() => {
+    if (answers) dialog.current?.querySelector<HTMLElement>('.buttons button')?.focus()
+  }, [answers])
+
+  const closed = () => {
+    if (answers) readAllAgain() // not before, because the page behind may no longer have this dialog
+    close()
+  }
   const keyed = requests?.map((request) => withKey(request, keys.current)) ?? null
   const confirm = async (event: SubmitEvent) => {
     event.preventDefault()
@@ -69,14 +81,13 @@ export function ActionDialog(props: ActionProps) {
       const got: Answer[] = []
       for (const request of keyed) got.push(await send(request))
       setAnswers(got)
-      readAllAgain()
     } catch (error) {
       setProblem(error instanceof Problem ? error : new Problem('failing', String(error)))
     }
     setBusy(false)
   }
   return (
-    <dialog ref={dialog} class={`action${wide ? ' wide' : ''}`} aria-labelledby={heading} onClose={close}>
+    <dialog ref={dialog} class={`action${wide ? ' wide' : ''}`} aria-labelledby={heading} onClose={closed}>
       <h2 id={heading}>{title}</h2>
       {answers ? (
         <>
@@ -84,7 +95,7 @@ export function ActionDialog(props: ActionProps) {
             {result(answers)}
           </div>
           <div class="buttons">
-            <button type="button" class="main" autofocus onClick={() => dialog.current?.close()}>
+            <button type="button" class="main" onClick={() => dialog.current?.close()}>
               Close
             </button>
           </div>
@@ -98,7 +109,7 @@ export function ActionDialog(props: ActionProps) {
                 <h3>{titleOf(problem)}</h3>
                 <Advice problem={problem} />
                 <Trace problem={problem} />
-                {problem.kind === 'away' && <p>Repeat it safely: the same Idempotency-Key has its effect only once.</p>}
+                {problem.kind === 'away' && <p>You can safely repeat it: it has the same key, so it takes effect only once.</p>}
               </div>
             )}
           </div>
@@ -117,12 +128,13 @@ export function ActionDialog(props: ActionProps) {
   )
 }
 
-/** The request with its key: the same one as long as nothing else in the request changes. */
+/** The request with its key, which stays the same until the request changes. The key of an event is its id. */
 function withKey(request: ApiRequest, keys: Map<string, string>): ApiRequest {
-  if (request.path === '/events') return request
   const content = JSON.stringify([request.path, request.body])
   if (!keys.has(content)) keys.set(content, newKey())
-  return { ...request, key: keys.get(content)! }
+  const key = keys.get(content)!
+  if (request.path === '/events') return { path: request.path, body: { specversion: '1.0', id: key, ...request.body } }
+  return { ...request, key }
 }
 
 function RequestPreview({ requests }: { requests: ApiRequest[] }) {
@@ -135,7 +147,7 @@ function RequestPreview({ requests }: { requests: ApiRequest[] }) {
         </Copy>
       </h3>
       {requests.map((request) => (
-        <pre tabIndex={0} key={request.key}>
+        <pre tabIndex={0} key={JSON.stringify(request.body)}>
           {`POST ${urlOf(request.path)}\n`}
           {request.key && `Idempotency-Key: ${request.key}\n`}
           {`\n${JSON.stringify(request.body, null, 2)}`}

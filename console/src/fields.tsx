@@ -1,5 +1,6 @@
 // The fields of the forms in dialogs, and how their text becomes the members of a request.
 import type { ComponentChildren } from 'preact'
+import { useState } from 'preact/hooks'
 import type { Members } from './api'
 
 interface Common {
@@ -13,11 +14,10 @@ interface TextProps extends Common {
   placeholder?: string
   required?: boolean
   type?: 'text' | 'password' | 'datetime-local' | 'number'
-  focus?: boolean
   mono?: boolean
 }
 
-export function TextField({ label, hint, value, set, type = 'text', focus, mono, ...rest }: TextProps) {
+export function TextField({ label, hint, value, set, type = 'text', mono, ...rest }: TextProps) {
   return (
     <label class="field">
       <span>{label}</span>
@@ -27,7 +27,6 @@ export function TextField({ label, hint, value, set, type = 'text', focus, mono,
         class={mono ? 'mono' : ''}
         step={type === 'datetime-local' ? '1' : undefined}
         value={value}
-        autofocus={focus}
         spellcheck={false}
         autoComplete="off"
         autoCapitalize="off"
@@ -123,4 +122,14 @@ export function objectOf(text: string): Members | null {
 export function changes(before: Members, after: Members): Members {
   const differs = ([name, value]: [string, unknown]) => JSON.stringify(value) !== JSON.stringify(before[name] ?? null)
   return Object.fromEntries(Object.entries(after).filter(differs))
+}
+
+/** The texts of a form, and for each name what a field needs to show and change it. */
+export function useForm<Names extends string>(initial: Record<Names, string>) {
+  const [values, setValues] = useState(initial)
+  const bind = (name: Names) => ({
+    value: values[name],
+    set: (value: string) => setValues((before) => ({ ...before, [name]: value })),
+  })
+  return { values, bind }
 }

@@ -10,6 +10,17 @@ export function readAllAgain(): void {
   for (const again of readers) again()
 }
 
+/** A number that changes when everything is to be read again. */
+export function useVersion(): number {
+  const [version, setVersion] = useState(0)
+  useEffect(() => {
+    const again = () => setVersion((count) => count + 1)
+    readers.add(again)
+    return () => void readers.delete(again)
+  }, [])
+  return version
+}
+
 export interface Reading<T> {
   data: T | undefined
   /** Whether `data` was read for an earlier question. */
@@ -40,13 +51,10 @@ export function useReading<T>(
   const [held, hold] = useState<Held<T>>({ key: '', at: 0 })
   const [busy, setBusy] = useState(false)
   const [turn, setTurn] = useState(0)
+  const version = useVersion()
   const failures = useRef(0)
   const again = useCallback(() => setTurn((count) => count + 1), [])
 
-  useEffect(() => {
-    readers.add(again)
-    return () => void readers.delete(again)
-  }, [])
   useEffect(() => {
     if (!query) return
     const stop = new AbortController()
@@ -80,7 +88,7 @@ export function useReading<T>(
       stop.abort()
       window.clearTimeout(timer)
     }
-  }, [key, every, turn])
+  }, [key, every, turn, version])
 
   return { data: held.data, old: held.key !== key, problem: held.problem, busy, at: held.at, again }
 }

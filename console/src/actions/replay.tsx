@@ -50,8 +50,8 @@ export function ResendFailed({ endpoint, close }: { endpoint: Endpoint; close: (
     <ActionDialog
       title={`Send all failed deliveries to ${endpoint.description || endpoint.url} again`}
       verb="Send again"
-      requests={requests.length ? requests : null}
-      missing="The endpoint has no subscription."
+      requests={requests.length && found !== 0 ? requests : null}
+      missing={requests.length ? 'No delivery failed in this time.' : 'The endpoint has no subscription.'}
       result={(answers) => <Progress answers={answers} found={{ endpoint_id: endpoint.id }} />}
       close={close}
     >
