@@ -1,15 +1,14 @@
 // What needs attention, in one sentence at the top of the health view.
 import type { ComponentChildren } from 'preact'
-import type { EndpointWithState } from './endpoints'
 import { about, count, several, useNow } from './figures'
 import { Mark } from './marks'
 import { href } from './route'
 import { nameOfEndpoint } from './states'
-import type { Summary } from './types'
+import type { Condition, Endpoint, Summary } from './types'
 
 interface AttentionProps {
   summary: Summary
-  endpoints: EndpointWithState[]
+  endpoints: Endpoint[]
   /** Whether there are more endpoints than were read. */
   more: boolean
 }
@@ -18,10 +17,10 @@ export function Attention({ summary, endpoints, more }: AttentionProps) {
   const now = useNow()
   const { pending, held, oldest_pending_at: oldest, counted_to: limit } = summary.now
   const all = `${count(endpoints.length)}${more ? '+' : ''} ${endpoints.length === 1 ? 'endpoint' : 'endpoints'}`
-  const inState = (state: string) => endpoints.filter((each) => each.state === state)
-  const failing = inState('failing')
-  const degraded = inState('degraded')
-  const disabled = inState('disabled')
+  const those = (condition: Condition) => endpoints.filter((each) => each.condition === condition)
+  const failing = those('failing')
+  const degraded = those('degraded')
+  const disabled = those('disabled')
   const waiting = pending + held
   const mark = failing.length ? 'failed' : degraded.length || disabled.length ? 'degraded' : 'succeeded'
   const parts: ComponentChildren[] = []
@@ -57,7 +56,7 @@ export function Attention({ summary, endpoints, more }: AttentionProps) {
       </p>
       {worst.length > 0 && (
         <p class="worst">
-          {worst.map(({ endpoint }) => (
+          {worst.map((endpoint) => (
             <a key={endpoint.id} href={href('endpoint', { id: endpoint.id })}>
               {nameOfEndpoint(endpoint)}
             </a>

@@ -6,15 +6,15 @@ import { ReplayRange, ResendFailed } from './actions/replay'
 import { DefineSubscription, SetSubscriptionStatus } from './actions/subscriptions'
 import { useChoices } from './choices'
 import { Rows } from './deliveries'
-import { StateDetails, StateWord } from './endpoints'
+import { ConditionDetails, ConditionWord } from './endpoints'
 import { several, span, useNow } from './figures'
 import { Copy, Empty, Id, Live, Stale, Time, Trouble, Waiting } from './parts'
 import { useReading } from './reading'
 import { href, type Query } from './route'
 import { INTAKE } from './session'
-import { type EndpointState, nameOfEndpoint, stateOf } from './states'
+import { nameOfEndpoint } from './states'
 import { Charts, Figures, hasAttempts, Ranges, RANGES, rangeOf, useSummary } from './summary'
-import type { Delivery, Endpoint, Page, Subscription } from './types'
+import type { Condition, Delivery, Endpoint, Page, Subscription } from './types'
 import { useEndpoint } from './use-endpoint'
 
 const EVERY = 10_000
@@ -23,7 +23,6 @@ export function EndpointView({ query }: { query: Query }) {
   const id = query['id'] ?? ''
   const range = rangeOf(query)
   const reading = useSummary(range, id)
-  const hour = useSummary('1h', id)
   const endpoint = useEndpoint(id, reading.at)
   const now = useNow()
   if (endpoint === null || reading.problem?.kind === 'refused')
@@ -38,7 +37,6 @@ export function EndpointView({ query }: { query: Query }) {
   const found = reading.data
   if (!endpoint || !found)
     return reading.problem ? <Trouble problem={reading.problem} again={reading.again} /> : <Waiting />
-  const state = stateOf(endpoint, hour.data, now)
   return (
     <article class="endpoint-page">
       <p class="back">
@@ -46,7 +44,7 @@ export function EndpointView({ query }: { query: Query }) {
       </p>
       <div class="title">
         <h1>
-          <StateWord state={state} />
+          <ConditionWord condition={endpoint.condition} />
           {nameOfEndpoint(endpoint)}
         </h1>
         <Ranges view="endpoint" query={query} range={range} />
@@ -56,7 +54,7 @@ export function EndpointView({ query }: { query: Query }) {
         <b>{endpoint.url}</b> <Copy text={endpoint.url} label="Copy the URL" />
       </p>
       <Stale reading={reading} />
-      <Verdict endpoint={endpoint} state={state} now={now} />
+      <Verdict endpoint={endpoint} now={now} />
       <EndpointActions endpoint={endpoint} />
       <Figures summary={found} endpoint={id} />
       {hasAttempts(found) ? (
@@ -71,21 +69,21 @@ export function EndpointView({ query }: { query: Query }) {
   )
 }
 
-const VERDICTS: Record<EndpointState, string> = {
+const VERDICTS: Record<Condition, string> = {
   failing: 'Nothing succeeds at this endpoint.',
   degraded: 'Some attempts succeed, others fail or have to wait.',
   disabled: 'This endpoint is disabled: its deliveries are held.',
   healthy: 'This endpoint is healthy.',
 }
 
-function Verdict({ endpoint, state, now }: { endpoint: Endpoint; state: EndpointState; now: number }) {
+function Verdict({ endpoint, now }: { endpoint: Endpoint; now: number }) {
   return (
     <div class="verdict">
       <p>
-        <b>{VERDICTS[state]}</b>
+        <b>{VERDICTS[endpoint.condition]}</b>
       </p>
       <div class="state">
-        <StateDetails endpoint={endpoint} now={now} />
+        <ConditionDetails endpoint={endpoint} now={now} />
       </div>
     </div>
   )

@@ -1,88 +1,29 @@
-// The account's endpoints with their states: those in trouble first, with how long until they are disabled.
-import { useEffect, useRef, useState } from 'preact/hooks'
+// The account's endpoints: those in trouble first, with how long until they are disabled.
+import { useState } from 'preact/hooks'
 import { ActionButton } from './action'
 import { DefineEndpoint } from './actions/endpoints'
 import { away, count, duration, several, span, useNow } from './figures'
 import { Mark } from './marks'
 import { Copy, Empty, Time, Trouble, Waiting } from './parts'
-import { type Reading, useReading } from './reading'
+import type { Reading } from './reading'
 import { href } from './route'
-import { read } from './session'
-import { Sparkline } from './sparkline'
-import { type EndpointState, MARKS, nameOfEndpoint, outcomes, stateOf, worry } from './states'
-import type { Endpoint, Page, Summary } from './types'
+import { byUrgency, MARKS, nameOfEndpoint } from './states'
+import type { Condition, Endpoint, Page } from './types'
 
 const SHOWN = 12
-const MEASURED = 24 // endpoints of which the last hour is read
-const AT_ONCE = 4
+const DAY = 86_400_000
 
-export interface EndpointWithState {
-  endpoint: Endpoint
-  state: EndpointState
-  /** The summary of the last hour by the minute, as soon as it has been read. */
-  hour: Summary | undefined
-}
-
-interface EndpointStates {
-  reading: Reading<Page<Endpoint>>
-  list: EndpointWithState[] | undefined
-  more: boolean
-}
-
-export function useEndpointStates(every: number): EndpointStates {
-  const reading = useReading<Page<Endpoint>>({ view: 'endpoints', limit: '200' }, every)
-  const hours = useHours(reading.data?.data, reading.at)
-  const now = useNow(10_000)
-  const list = reading.data?.data.map((endpoint): EndpointWithState => {
-    const hour = hours.get(endpoint.id)
-    return { endpoint, hour, state: stateOf(endpoint, hour, now) }
-  })
-  list?.sort((one, other) => {
-    const [a, b] = [worry(one.endpoint, one.state), worry(other.endpoint, other.state)]
-    return a[0] - b[0] || (a[1] === b[1] ? 0 : a[1] - b[1])
-  })
-  return { reading, list, more: !!reading.data?.next_cursor }
-}
-
-/** The summaries of the last hour of the first endpoints, active ones and the worst first. */
-function useHours(endpoints: Endpoint[] | undefined, version: number): Map<string, Summary> {
-  const [hours, setHours] = useState(new Map<string, Summary>())
-  const readAt = useRef(0)
-  useEffect(() => {
-    if (!endpoints || Date.now() - readAt.current < 9000) return
-    readAt.current = Date.now()
-    const stop = new AbortController()
-    const created_after = new Date(Math.floor(Date.now() / 60_000) * 60_000 - 59 * 60_000).toISOString()
-    const waiting = endpoints
-      .filter((each) => each.status === 'active')
-      .sort((one, other) => other.health.consecutive_failures - one.health.consecutive_failures)
-      .slice(0, MEASURED)
-      .map((each) => each.id)
-    const found = new Map<string, Summary>()
-    const next = async (): Promise<void> => {
-      const id = waiting.shift()
-      if (!id) return
-      found.set(id, await read({ view: 'summary', interval: 'minute', endpoint_id: id, created_after }, stop.signal))
-      return next()
-    }
-    Promise.all(Array.from({ length: AT_ONCE }, next))
-      .then(() => setHours(found))
-      .catch(() => undefined) // the reading of the endpoints reports problems
-    return () => stop.abort()
-  }, [version])
-  return hours
-}
-
-export function Endpoints({ reading, list, more }: EndpointStates) {
+export function Endpoints({ reading }: { reading: Reading<Page<Endpoint>> }) {
   const [all, showAll] = useState(false)
   const now = useNow()
+  const list = reading.data && [...reading.data.data].sort(byUrgency)
   const shown = all ? list : list?.slice(0, SHOWN)
   return (
     <section class="endpoints" aria-labelledby="endpoints-title">
       <div class="heading">
         <h2 id="endpoints-title">
           Endpoints
-          {list && list.length > 0 && <small>{summarize(list, more, now)}</small>}
+          {list && list.length > 0 && <small>{summarize(list, !!reading.data?.next_cursor, now)}</small>}
         </h2>
         <ActionButton scope="gatepost:endpoints" name="Create an endpoint">
           {(close) => <DefineEndpoint close={close} />}
@@ -98,7 +39,7 @@ export function Endpoints({ reading, list, more }: EndpointStates) {
       {shown && shown.length > 0 && (
         <ul class="rows">
           {shown.map((each) => (
-            <Row {...each} now={now} key={each.endpoint.id} />
+            <Row endpoint={each} now={now} key={each.id} />
           ))}
         </ul>
       )}
@@ -111,41 +52,36 @@ export function Endpoints({ reading, list, more }: EndpointStates) {
   )
 }
 
-const DAY = 86_400_000
-
-function summarize(list: EndpointWithState[], more: boolean, now: number): string {
-  const near = list.filter(
-    ({ endpoint, state }) =>
-      state !== 'disabled' && Date.parse(endpoint.health.will_be_disabled_at ?? '') - now < DAY,
-  )
+function summarize(list: Endpoint[], more: boolean, now: number): string {
+  const near = list.filter(({ health }) => Date.parse(health.will_be_disabled_at ?? '') - now < DAY)
   return [
     `${count(list.length)}${more ? ' and more' : ''}`,
     ...(near.length ? [`${count(near.length)} will be disabled within a day`] : []),
   ].join(', ')
 }
 
-const WORDS: Record<EndpointState, string> = {
+const WORDS: Record<Condition, string> = {
   failing: 'Failing',
   degraded: 'Degraded',
   disabled: 'Disabled',
   healthy: 'Healthy',
 }
 
-export function StateWord({ state }: { state: EndpointState }) {
+export function ConditionWord({ condition }: { condition: Condition }) {
   return (
-    <span class={`status is-${MARKS[state]}`}>
-      <Mark of={MARKS[state]} />
-      {WORDS[state]}
+    <span class={`status is-${MARKS[condition]}`}>
+      <Mark of={MARKS[condition]} />
+      {WORDS[condition]}
     </span>
   )
 }
 
-function Row({ endpoint, state, hour, now }: EndpointWithState & { now: number }) {
+function Row({ endpoint, now }: { endpoint: Endpoint; now: number }) {
   const active = endpoint.subscriptions.filter((each) => each.status === 'active')
   const types = [...new Set(active.flatMap((each) => each.events))]
   return (
-    <li class={`endpoint is-${MARKS[state]}`}>
-      <StateWord state={state} />
+    <li class={`endpoint is-${MARKS[endpoint.condition]}`}>
+      <ConditionWord condition={endpoint.condition} />
       <div class="what">
         <a class="name" href={href('endpoint', { id: endpoint.id })}>
           {nameOfEndpoint(endpoint)}
@@ -156,27 +92,41 @@ function Row({ endpoint, state, hour, now }: EndpointWithState & { now: number }
           {types.length ? types.map((each) => <code key={each}>{each}</code>) : <span>no active subscription</span>}
         </p>
       </div>
-      <Sparkline hour={hour} />
       <div class="state">
-        <StateDetails endpoint={endpoint} now={now} />
-        {endpoint.status === 'active' && hour && <Rate hour={hour} now={now} />}
+        <ConditionDetails endpoint={endpoint} now={now} />
+        <Activity endpoint={endpoint} now={now} />
       </div>
     </li>
   )
 }
 
-/** Rate, response time and last attempt of an hour. */
-function Rate({ hour, now }: { hour: Summary; now: number }) {
-  const { succeeded, failed } = outcomes(hour)
-  const last = hour.data.findLast((each) => Object.values(each.attempts).some((number) => number > 0))
-  if (!succeeded && !failed) return <p>no attempts in the last hour</p>
-  const { p50 } = hour.total.duration_ms
-  const minutes = last ? Math.floor((now - Date.parse(last.start)) / 60_000) : 0
+/** Rate and response time of the last minutes, and the last delivery. */
+function Activity({ endpoint, now }: { endpoint: Endpoint; now: number }) {
+  const { recent, last_delivery: last } = endpoint
+  const rate = recent.attempts_per_second
+  const { p50 } = recent.duration_ms
   return (
-    <p>
-      <b>{count(succeeded + failed)}</b>/h{p50 !== null && `, median ${duration(p50)}`}
-      {failed > 0 && succeeded > 0 && `, ${count(failed)} failed`}, last {minutes < 1 ? 'in this minute' : `${several(minutes, 'minute')} ago`}
-    </p>
+    <>
+      {rate > 0 && (
+        <p>
+          <b>{rate >= 1 ? `${rate.toFixed(1)}/s` : `${(rate * 60).toFixed(1)}/min`}</b>
+          {p50 !== null && `, median ${duration(p50)}`}
+          {recent.attempt_success_ratio !== null &&
+            recent.attempt_success_ratio < 1 &&
+            `, ${Math.floor(recent.attempt_success_ratio * 100)} % succeed`}
+        </p>
+      )}
+      <p>
+        {last ? (
+          <>
+            last delivery <Time at={last.created_at} now={now} as="away" />
+            {(last.response_code || last.failure) && `, ${last.failure?.replace('_', ' ') ?? last.response_code}`}
+          </>
+        ) : (
+          'no recent delivery'
+        )}
+      </p>
+    </>
   )
 }
 
@@ -187,7 +137,7 @@ const REASONS: Record<string, string> = {
   failing: '120 hours without a success',
 }
 
-export function StateDetails({ endpoint, now }: { endpoint: Endpoint; now: number }) {
+export function ConditionDetails({ endpoint, now }: { endpoint: Endpoint; now: number }) {
   const { health } = endpoint
   return (
     <>

@@ -3,11 +3,13 @@ import { ActionButton } from './action'
 import { SendTestEvent } from './actions/events'
 import { Attention } from './attention'
 import { useChoices } from './choices'
-import { Endpoints, useEndpointStates } from './endpoints'
+import { Endpoints } from './endpoints'
 import { Empty, Live, Stale, Trouble, Waiting } from './parts'
+import { useReading } from './reading'
 import type { Query } from './route'
 import { INTAKE } from './session'
 import { Charts, Figures, hasAttempts, Ranges, RANGES, rangeOf, useSummary } from './summary'
+import type { Endpoint, Page } from './types'
 
 const EVERY = 10_000
 
@@ -15,7 +17,7 @@ export function Health({ query, account }: { query: Query; account: string }) {
   const { live } = useChoices()
   const range = rangeOf(query)
   const reading = useSummary(range)
-  const endpoints = useEndpointStates(live ? EVERY : 0)
+  const endpoints = useReading<Page<Endpoint>>({ view: 'endpoints', limit: '200' }, live ? EVERY : 0)
   const found = reading.data
   return (
     <>
@@ -29,12 +31,14 @@ export function Health({ query, account }: { query: Query; account: string }) {
       {!found && !reading.problem && <Waiting />}
       {found && (
         <div aria-busy={reading.old}>
-          {endpoints.list && <Attention summary={found} endpoints={endpoints.list} more={endpoints.more} />}
+          {endpoints.data && (
+            <Attention summary={found} endpoints={endpoints.data.data} more={!!endpoints.data.next_cursor} />
+          )}
           <Figures summary={found} />
           {hasAttempts(found) ? <Charts summary={found} range={range} /> : <NoAttempts account={account} range={range} />}
         </div>
       )}
-      {found && <Endpoints {...endpoints} />}
+      {found && <Endpoints reading={endpoints} />}
     </>
   )
 }

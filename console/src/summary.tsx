@@ -8,7 +8,7 @@ import { Mark } from './marks'
 import { Time } from './parts'
 import { type Reading, useReading } from './reading'
 import { href, type Place, type Query } from './route'
-import { outcomes } from './states'
+import { attemptsOf } from './states'
 import type { Summary } from './types'
 
 const EVERY = 10_000
@@ -69,13 +69,12 @@ export function Figures({ summary, endpoint }: { summary: Summary; endpoint?: st
   const ended = Object.values(total.deliveries.ended).reduce((sum, each) => sum + each, 0)
   const delivered = total.deliveries.ended['delivered'] ?? 0
   const lost = Object.entries(total.deliveries.ended).filter(([reason, number]) => reason !== 'delivered' && number)
-  const { succeeded, failed } = outcomes(summary)
-  const tried = succeeded + failed
+  const { succeeded, all } = attemptsOf(total)
   return (
     <section class="figures" aria-label="Figures">
       <Figure name="Attempts succeeded" wide>
-        <Share share={tried ? succeeded / tried : null} />
-        <small>{tried ? `${count(succeeded)} of ${several(tried, 'attempt')}` : 'no attempts'}</small>
+        <Share share={total.attempt_success_ratio} />
+        <small>{all ? `${count(succeeded)} of ${several(all, 'attempt')}` : 'no attempts'}</small>
       </Figure>
       <Figure name="Deliveries succeeded" wide>
         <Share share={total.success_ratio} />

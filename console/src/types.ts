@@ -70,7 +70,13 @@ export interface Endpoint {
   retry_schedule: number[] | null
   secrets: { id: string; created_at: string; expires_at: string | null }[]
   subscriptions: Subscription[]
+  condition: Condition
+  /** The counts of the last minutes. */
+  recent: Counts & { since: string; attempts_per_second: number }
+  last_delivery: { id: string; created_at: string; response_code: number | null; failure: string | null } | null
 }
+
+export type Condition = 'failing' | 'degraded' | 'disabled' | 'healthy'
 
 export interface Replay {
   id: string
@@ -94,16 +100,20 @@ export interface Page<T> {
   next_cursor: string | null
 }
 
-export interface Interval {
-  start: string
+export interface Counts {
   deliveries: { made: number; ended: Record<string, number> }
   attempts: Record<string, number>
   success_ratio: number | null
+  attempt_success_ratio: number | null
   duration_ms: Record<'p50' | 'p95' | 'p99', number | null>
+}
+
+export interface Interval extends Counts {
+  start: string
 }
 
 export interface Summary {
   data: Interval[]
-  total: Omit<Interval, 'start'>
+  total: Counts
   now: { pending: number; held: number; in_flight: number; counted_to: number; oldest_pending_at: string | null }
 }

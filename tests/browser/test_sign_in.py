@@ -154,7 +154,10 @@ def test_a_secret_that_ends(look: Opener, platform: Platform) -> None:
 
 
 def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
-    """Not in storage, cookies, the address, the page, the browser's console or the service's log; a reload forgets."""
+    """Not in cookies, the address, the page, the browser's console or the service's log.
+
+    The tab alone keeps the token, so that a reload does not end the session. Signing out discards it.
+    """
     seen = look()
     seen.enter(platform.client, "#/deliveries?status=failed&secret=from-a-link")
     seen.heading("No deliveries match").wait_for()
@@ -171,12 +174,19 @@ def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
     )
     logs = (platform.gatepost.directory.parent / f"{platform.gatepost.directory.name}.log").read_text()
     result = json.dumps([kept, seen.context.storage_state(), seen.said, [each.url for each in seen.asked], logs])
-    for secret in (platform.client.secret, platform.client.basic.split()[1], token):
+    for secret in (platform.client.secret, platform.client.basic.split()[1]):
         assert secret not in result
+    assert result.count(token) == 1
+    assert seen.page.evaluate("sessionStorage.getItem('gatepost-token')") == token
     assert "dark" in kept, "or nothing would have been found anyway"
+    seen.page.reload()
+    seen.heading("No deliveries yet").wait_for()
+    assert seen.tokens_asked_for() == 1
+    seen.page.get_by_role("button", name="Sign out").click()
     seen.page.reload()
     seen.page.get_by_label("Client ID").wait_for()
     assert not seen.page.get_by_label("Client secret").input_value()
+    assert token not in seen.page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
 
 
 def test_leaving_forgets(look: Opener, platform: Platform) -> None:
