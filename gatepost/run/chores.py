@@ -4,14 +4,13 @@ Every chore is safe to run in several processes and on several machines at once,
 """
 
 import asyncio
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from gatepost.accounts import Account, account_rows
-from gatepost.core import clock, files, ids
+from gatepost.core import files, ids
 from gatepost.core.logging import log
 from gatepost.core.repeat import Chore, Chores, progress
 from gatepost.core.supervisor_metrics import RECOUNTED, SEALED, UNACCOUNTED, UNSEALED
@@ -37,8 +36,6 @@ ROLL_UP_EVERY = 60.0
 CHECKPOINT_EVERY = 1.0
 RECOUNT_EVERY = 2.0
 RECOUNT_SECONDS = 0.02  # per run, to the end of a page: about a hundredth of a core
-MINUTES_KEPT = timedelta(hours=2)  # before counts by the minute become counts by the hour
-HOURS_KEPT = timedelta(days=400)
 _TALLIES = 500
 
 
@@ -202,11 +199,11 @@ def _delete_expired(tx: Tx) -> int:
 
 async def roll_up(runtime: Runtime) -> None:
     """Turn counts by the minute into counts by the hour, and delete old counts by the hour."""
-    now = runtime.store.now()
-    hour = clock.seconds(now - MINUTES_KEPT) // 3600 * 3600
-    await _run_slices(runtime.store, partial(tallies.roll_up, before=hour, limit=_TALLIES), _TALLIES)
-    oldest = clock.seconds(now - HOURS_KEPT)
-    await _run_slices(runtime.store, partial(tallies.delete_before, before=oldest, limit=_TALLIES), _TALLIES)
+    oldest = tallies.oldest_minute(runtime.store.now())
+    for roll_up in (tallies.roll_up, tallies.roll_up_endpoints):
+        await _run_slices(runtime.store, partial(roll_up, before=oldest, limit=_TALLIES), _TALLIES)
+    for delete_old in (tallies.delete_old, tallies.delete_old_of_endpoints):
+        await _run_slices(runtime.store, partial(delete_old, limit=_TALLIES), _TALLIES)
 
 
 async def sum_up_refusals(runtime: Runtime) -> None:

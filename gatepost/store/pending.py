@@ -85,7 +85,7 @@ class PendingWrites:
         """The statements that write everything but conditional writes, each with its rows in a fixed order."""
         counted = [
             (statement, sorted((*key, number) for key, number in counts.items()))
-            for statement, counts in self.counts.items()
+            for statement, counts in sorted(self.counts.items())  # so that no two commits wait for each other
         ]
         return [*self.appended.items(), *counted]
 

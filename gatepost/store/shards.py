@@ -14,8 +14,8 @@ from gatepost.core.errors import Unavailable
 BY_ACCOUNT = (
     "entries", "unsealed", "seals", "anchors", "prunings", "chains", "tree_seals", "tree_nodes", "pruned_trees",
     "checkpoints", "answers", "published", "endpoints", "subscriptions", "health", "deliveries", "queue", "attempts",
-    "tallies", "replays", "delivery_prunings", "secret_uses", "pushed", "interactions", "consents", "codes", "families",
-    "revoked",
+    "tallies", "endpoint_minutes", "endpoint_hours", "replays", "delivery_prunings", "secret_uses", "pushed",
+    "interactions", "consents", "codes", "families", "revoked",
 )  # fmt: skip
 # A table of the coordinator that Citus knows. To Citus a write there is one on a node of its own, so a transaction
 # that writes there and on another node commits in two phases. It does not notice other writes on the coordinator.

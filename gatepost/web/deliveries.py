@@ -115,7 +115,7 @@ def _before(text: str) -> int | None:
 
 _TIME = DATE_TIME | {EXPECTS: "a time with an offset, such as 2026-11-15T08:00:00Z (encode a + as %2B)"}
 _OTHER_VIEWS: dict[str, tuple[str, ...]] = {
-    "summary": ("interval", "created_after", "created_before"),
+    "summary": ("interval", "endpoint_id", "created_after", "created_before"),
     "endpoints": ("limit", "cursor"),
 }
 FILTERS: dict[str, Parameter] = {
@@ -168,7 +168,10 @@ PARAMETERS = FILTERS | {
         "Returns a summary or the endpoints instead of deliveries. "
         + " ".join(f"{view} accepts only {', '.join(names)}." for view, names in _OTHER_VIEWS.items()),
     ),
-    "interval": Parameter(one_of(SECONDS), "The interval of a summary. Default: hour."),
+    "interval": Parameter(
+        one_of(SECONDS),
+        "The interval of a summary. Default: hour. minute is for ranges of up to 3 hours, of the last 3 hours.",
+    ),
 }
 _FIELDS = {  # of DeliveryFilter, where they are named otherwise
     "endpoint_id": "endpoint",

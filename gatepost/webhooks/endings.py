@@ -37,7 +37,7 @@ def end(tx: Tx, ended: Sequence[tuple[Queued, str]]) -> None:
         delivery = records[queued.key]
         code, failure = delivery.last_code, delivery.last_failure
         changes.append(deliveries.end(*queued.key, reason, tx.now, code, failure))
-        tallies.add(tx, ids.text("acc", queued.account), f"ended {reason}")
+        tallies.add(tx, (queued.account, queued.endpoint), f"ended {reason}")
         record_failure(tx, queued, delivery.event_type, queued.number, reason, code, failure)
     delivery_rows.write_statuses(tx, changes)
 
@@ -65,10 +65,10 @@ def record_failure(
 
 def close_attempts(tx: Tx, open_: Iterable[Queued], outcome: str, detail: str) -> None:
     """Record open attempts whose result is unknown (`interrupted`), or that were never sent (`not_sent`)."""
-    closed = [_attempt(queued, tx.now, outcome, detail) for queued in open_]
-    delivery_rows.add_attempts(tx, closed)
-    for attempt in closed:
-        tallies.add(tx, ids.text("acc", attempt.account), f"attempt {outcome}")
+    closed = list(open_)
+    delivery_rows.add_attempts(tx, [_attempt(queued, tx.now, outcome, detail) for queued in closed])
+    for queued in closed:
+        tallies.add(tx, (queued.account, queued.endpoint), f"attempt {outcome}")
 
 
 def _attempt(queued: Queued, now: int, outcome: str, detail: str) -> Attempt:

@@ -56,7 +56,8 @@ def create_deliveries(tx: Tx, entry: Entry) -> list[bytes]:
     if not to.matching:
         return []
     created = fan_out(entry, to, ids.new_raw)
-    tallies.add(tx, entry.account, "made", len(created))
+    for delivery in created:
+        tallies.add(tx, (delivery.account, delivery.endpoint), "made")
     return delivery_rows.create(tx, created)
 
 

@@ -1,8 +1,9 @@
-"""GET /webhooks/deliveries: a page of deliveries, a summary of the account, or its endpoints. It only reads.
+"""GET /webhooks/deliveries: a page of deliveries, a summary of the account or an endpoint, or its endpoints.
 
-`listing_query` reads the page from the database, and `render` renders each delivery.
+It only reads. `listing_query` reads the page from the database, and `render` renders each delivery.
 """
 
+from datetime import timedelta
 from hmac import compare_digest
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from gatepost.webhooks import (
     define_endpoint,
     define_subscription,
     delivery_rows,
+    endpoint_activity,
     endpoint_rows,
     health_rows,
     listing_query,
@@ -41,7 +43,7 @@ from gatepost.webhooks.summary import Interval
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 MAX_PAYLOAD = 4 * 1024 * 1024  # bytes of events in one page; the rest is on the next page
-DEFAULT_RANGE: dict[Interval, int] = {"hour": 24 * 3600, "day": 30 * 86_400}  # seconds
+DEFAULT_RANGE: dict[Interval, int] = {"minute": 3600, "hour": 24 * 3600, "day": 30 * 86_400}  # seconds
 
 _encode = msgspec.json.Encoder().encode
 
@@ -152,20 +154,23 @@ def _receiver(tx: Tx, account: Account, raw: bytes) -> tuple[Endpoint, int | Non
 
 
 def summarize(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
-    """Answer with whole intervals that cover the range: by default the last 24 hours, or the last 30 days."""
+    """Answer with whole intervals that cover the range: by default the last hour, 24 hours, or 30 days.
+
+    An endpoint that the account does not have has no counts.
+    """
     size, filters = summary.SECONDS[query.interval], query.filters
     until = tx.now if filters.created_before is None else filters.created_before
     since = until - DEFAULT_RANGE[query.interval] * 1000 if filters.created_after is None else filters.created_after
     since = max(since, 0)
-    if since >= until:
-        detail = "created_after: must be before created_before, or before now"
-        return Refusal("invalid_request", detail, "created_after")
     start, end = summary.span(query.interval, since // 1000, -(-until // 1000))
-    if (end - start) // size > summary.MAX_INTERVALS:
-        detail = f"created_after: at most {summary.MAX_INTERVALS} intervals of one {query.interval} in one summary"
-        return Refusal("invalid_request", detail, "created_after")
-    rows = tallies.load(tx, account.id, start, end, size)
-    unfinished = listing_query.count_unfinished(tx, account.id, suspended=not account.active)
+    problem = _range_problem(tx, query.interval, since, until)
+    if problem:
+        return Refusal("invalid_request", f"created_after: {problem}", "created_after")
+    if filters.endpoint is None:
+        rows = tallies.load(tx, account.id, start, end, size)
+    else:
+        rows = tallies.load_of_endpoint(tx, (ids.raw(account.id), filters.endpoint), start, end, size)
+    unfinished = listing_query.count_unfinished(tx, account.id, filters.endpoint, suspended=not account.active)
     body = {
         "data": summary.summarize(rows, query.interval, start, end),
         "total": summary.total(rows),
@@ -180,6 +185,22 @@ def summarize(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
     return Answer(200, body, None)
 
 
+def _range_problem(tx: Tx, interval: Interval, since: int, until: int) -> str:
+    """What is wrong with a range in milliseconds; empty if nothing is."""
+    if since >= until:
+        return "must be before created_before, or before now"
+    start, end = summary.span(interval, since // 1000, -(-until // 1000))
+    if interval != "minute":
+        too_many = (end - start) // summary.SECONDS[interval] > summary.MAX_INTERVALS
+        return f"at most {summary.MAX_INTERVALS} intervals of one {interval} in one summary" if too_many else ""
+    hours = tallies.MINUTES_KEPT // timedelta(hours=1)
+    if until - since > tallies.MINUTES_KEPT // timedelta(milliseconds=1):
+        return f"at most {hours} hours before created_before with interval=minute; use interval=hour for longer ranges"
+    if start < tallies.oldest_minute(tx.at):
+        return f"at most {hours} hours ago with interval=minute; use interval=hour for earlier times"
+    return ""
+
+
 # --- endpoints
 
 _BATCH = 200
@@ -187,7 +208,7 @@ _MAX_BATCHES = 10  # read for one page, because removed endpoints are skipped
 
 
 def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answer | Refusal:
-    """Answer with endpoints and their subscriptions, in the order of their creation."""
+    """Answer with endpoints, their subscriptions and what happens there now, in the order of their creation."""
     position = _position(service, account, query)
     if isinstance(position, Refusal):
         return position
@@ -197,6 +218,8 @@ def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answe
         subscriptions = subscription_rows.of_endpoint(tx, account.id, endpoint.id)
         rendered = [define_subscription.render(tx, subscription) for subscription in subscriptions]
         data.append(define_endpoint.render(tx, account, endpoint) | {"subscriptions": rendered})
+    activity = endpoint_activity.load(tx, page, data)
+    data = [rendered | added for rendered, added in zip(data, activity, strict=True)]
     return Answer(200, {"data": data, "next_cursor": _cursor(service, account, query, next_)}, None)
 
 

@@ -328,7 +328,7 @@ def _columns(names: Iterable[str]) -> str:
 
 
 class UnfinishedCounts(NamedTuple):
-    """Unfinished deliveries, counted among the oldest `MAX_COUNTED` of them, and the oldest one."""
+    """Unfinished deliveries, counted among the first `MAX_COUNTED` of them, and the oldest one."""
 
     pending: int
     held: int
@@ -336,17 +336,27 @@ class UnfinishedCounts(NamedTuple):
     oldest: bytes | None
 
 
-def count_unfinished(tx: Tx, account: str, *, suspended: bool) -> UnfinishedCounts:
-    """Count the unfinished deliveries of an account by their status."""
+def count_unfinished(tx: Tx, account: str, endpoint: bytes | None = None, *, suspended: bool) -> UnfinishedCounts:
+    """Count the unfinished deliveries of an account, or of one endpoint, by their status."""
     counts = dict.fromkeys(UNFINISHED, 0)
-    for status, in_flight, count in tx.select(_UNFINISHED, {"account": ids.raw(account), "most": MAX_COUNTED}):
+    parameters = {"account": ids.raw(account), "endpoint": endpoint, "most": MAX_COUNTED}
+    some = _OF_ACCOUNT if endpoint is None else _OF_ENDPOINT
+    for status, in_flight, count in tx.select(_UNFINISHED.format(some=some), parameters):
         counts["in_flight" if in_flight else "held" if suspended or status != "active" else "pending"] += count
-    return UnfinishedCounts(**counts, oldest=queue_rows.oldest(tx, account))
+    if endpoint is None:
+        return UnfinishedCounts(**counts, oldest=queue_rows.oldest(tx, account))
+    oldest = tx.select(_OLDEST.format(some=some), parameters)
+    return UnfinishedCounts(**counts, oldest=oldest[0][0] if oldest else None)
 
 
+_OF_ACCOUNT = "queue q WHERE q.account = :account ORDER BY q.account, q.id LIMIT :most"
+# The index of an endpoint is in the order of due times: those that are due first are counted.
+_OF_ENDPOINT = (
+    "queue q WHERE q.account = :account AND q.endpoint = :endpoint"
+    " ORDER BY q.account, q.endpoint, q.lane, q.due, q.id LIMIT :most"
+)
 _UNFINISHED = """
-SELECT e.status, it.in_flight, count(*)
-  FROM (SELECT q.endpoint, q.worker IS NOT NULL AS in_flight FROM queue q WHERE q.account = :account
-    ORDER BY q.account, q.id LIMIT :most) it
+SELECT e.status, it.in_flight, count(*) FROM (SELECT q.endpoint, q.worker IS NOT NULL AS in_flight FROM {some}) it
   JOIN endpoints e ON e.account = :account AND e.id = it.endpoint GROUP BY e.status, it.in_flight
 """
+_OLDEST = "SELECT it.id FROM (SELECT q.id FROM {some}) it ORDER BY it.id LIMIT 1"

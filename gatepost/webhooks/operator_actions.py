@@ -37,7 +37,7 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
         account.seconds("retention") // 86400, "retry",
     )  # fmt: skip
     delivery_rows.create(tx, [created], "operator")
-    tallies.add(tx, account.id, "made")
+    tallies.add(tx, (created.account, created.endpoint), "made")
     return ids.text("dlv", created.id)
 
 

@@ -83,7 +83,7 @@ def _create_deliveries(
         if request.only_failed and not delivery_rows.has_failed(tx, account.id, entry.id, subscription.id):
             continue
         count += len(delivery_rows.create(tx, fan_out(entry, to, ids.new_raw, "replay")))
-    tallies.add(tx, account.id, "made", count)
+    tallies.add(tx, (ids.raw(account.id), ids.raw(subscription.endpoint)), "made", count=count)
     return count
 
 

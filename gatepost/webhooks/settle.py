@@ -143,9 +143,10 @@ def settle(tx: Tx, batch: SettleBatch) -> Settled:
     changes = [attempt.status_change for attempt in succeeded]
     changes += [_status_change(attempt.result, decision) for attempt, decision in decided]
     delivery_rows.write_statuses(tx, [change for change in changes if change is not None])
-    counted = Counter([(attempt.result.claim.account, attempt.counted) for attempt in succeeded])
-    counted.update((attempt.result.claim.account, _counted(attempt.result, to)) for attempt, to in decided)
-    _tally(tx, counted)
+    counted = Counter([(attempt.result.claim.endpoint_key, attempt.counted) for attempt in succeeded])
+    counted.update((attempt.result.claim.endpoint_key, _counted(attempt.result, to)) for attempt, to in decided)
+    for (endpoint, names), count in counted.items():
+        tallies.add(tx, endpoint, *names, count=count)
     retries: list[tuple[Key, int]] = []
     for attempt, decision in decided:
         result, claim = attempt.result, attempt.result.claim
@@ -197,11 +198,11 @@ def _status_change(result: Result, decision: Decision) -> StatusChange | None:
 
 
 def _counted(result: Result, decision: Decision) -> tuple[str, ...]:
-    """The counts of the summary that an attempt adds to."""
+    """The counts of the summary that an attempt adds to. Only an attempt with a response has a duration there."""
     if isinstance(decision, Released):
         return ("attempt not_sent",)
     answered = result.code is not None and result.failure is None
-    duration = None if result.duration_ms is None else bucket(result.duration_ms)
+    duration = bucket(result.duration_ms) if answered and result.duration_ms is not None else None
     reason = "" if isinstance(decision, RetryAt) else decision.reason
     return _counts((result.code or 0) // 100 if answered else 0, duration, reason)
 
@@ -213,13 +214,3 @@ def _counts(code_class: int, duration: int | None, reason: str) -> tuple[str, ..
         *([] if duration is None else [f"ms {duration}"]),
         *([f"ended {reason}"] if reason else []),
     )
-
-
-def _tally(tx: Tx, counted: Counter[tuple[str, tuple[str, ...]]]) -> None:
-    """Most attempts have the same counts, so equal ones are added up first."""
-    totals: Counter[tuple[str, str]] = Counter()
-    for (account, names), count in counted.items():
-        for name in names:
-            totals[account, name] += count
-    for (account, name), count in totals.items():
-        tallies.add(tx, account, name, count)

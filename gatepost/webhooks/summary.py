@@ -1,4 +1,7 @@
-"""Summaries of an account's deliveries, from its counts. Durations are counted in buckets, accurate to 10 %."""
+"""Summaries of the deliveries of an account or of an endpoint, from counts.
+
+Durations are those of attempts with a response. They are counted in buckets, accurate to 10 %.
+"""
 
 import math
 from collections import Counter
@@ -37,12 +40,13 @@ def percentile(counts: Mapping[int, int], share: float) -> float | None:
 
 # --- summaries
 
-Interval = Literal["hour", "day"]
+Interval = Literal["minute", "hour", "day"]
 Row = tuple[int, str, int]  # start in seconds, what was counted, and the count
 
-SECONDS: dict[Interval, int] = {"hour": 3600, "day": 86_400}
+SECONDS: dict[Interval, int] = {"minute": 60, "hour": 3600, "day": 86_400}
 MAX_INTERVALS = 1000  # in one summary
 CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none", "interrupted", "not_sent")
+_KNOWN_RESULTS = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
 
 
 def span(interval: Interval, start: int, end: int) -> tuple[int, int]:
@@ -77,13 +81,18 @@ def total(rows: Iterable[Row]) -> dict[str, Any]:
 def _render(counts: Mapping[str, int]) -> dict[str, Any]:
     ended = dict.fromkeys(ENDS, 0) | _with_prefix(counts, "ended ")
     buckets = {int(number): count for number, count in _with_prefix(counts, "ms ").items()}
-    endings = sum(ended.values())
+    attempts = dict.fromkeys(CLASSES, 0) | _with_prefix(counts, "attempt ")
     return {
         "deliveries": {"made": counts.get("made", 0), "ended": ended},
-        "attempts": dict.fromkeys(CLASSES, 0) | _with_prefix(counts, "attempt "),
-        "success_ratio": round(ended["delivered"] / endings, 6) if endings else None,
+        "attempts": attempts,
+        "success_ratio": _ratio(ended["delivered"], sum(ended.values())),
+        "attempt_success_ratio": _ratio(attempts["2xx"], sum(attempts[name] for name in _KNOWN_RESULTS)),
         "duration_ms": {name: percentile(buckets, share) for name, share in _PERCENTILES},
     }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole else None
 
 
 def _with_prefix(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """An account with endpoints and subscriptions, and a worker that sends nothing: tests give the results of attempts."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -268,10 +269,17 @@ class Post:
         return [msgspec.json.decode(each.data or "null") for each in self.entries(type_)]
 
     def tallied(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        """All counts of the account, which those of its endpoints add up to."""
+        found: Counter[str] = Counter()
         for _, what, count in self.store.read_now(lambda tx: tallies.load(tx, self.id, 0, 1 << 40)):
-            found[what] = found.get(what, 0) + count
-        return found
+            found[what] += count
+        of_endpoints: Counter[str] = Counter()
+        for table in ("endpoint_minutes", "endpoint_hours"):
+            text = f"SELECT what, sum(count) FROM {table} WHERE account = :account GROUP BY what"
+            for what, count in self.store.read_now(lambda tx, text=text: tx.select(text, {"account": raw(self.id)})):  # type: ignore[misc]
+                of_endpoints.update(dict.fromkeys(what.split(","), int(count)))
+        assert of_endpoints == found
+        return dict(found)
 
 
 def lanes(tx: Tx) -> list[Lane]:

@@ -43,7 +43,7 @@ def everything(backend: Backend) -> dict[str, list[tuple[Any, ...]]]:
     tables = {
         "deliveries": "account, id", "queue": "account, id", "attempts": "account, delivery, number",
         "health": "account, endpoint", "endpoints": "account, id", "entries": "account, id",
-        "tallies": "account, since, what, slot",
+        "tallies": "account, since, what, slot", "endpoint_minutes": "account, endpoint, since, what, slot",
     }  # fmt: skip
     return {name: backend.execute(f"SELECT * FROM {name} ORDER BY {order}") for name, order in tables.items()}
 
@@ -380,27 +380,33 @@ def test_an_answer_between_interruptions_starts_the_count_anew(post: Post, endpo
 # --- counts
 
 
-def test_minutes_become_hours_with_the_same_sums(post: Post, backend: Backend) -> None:
+def test_minutes_become_hours_with_the_same_sums(post: Post, endpoint: Endpoint, backend: Backend) -> None:
     post.watch.at = post.watch.at.replace(minute=0, second=0, microsecond=0)
-    began = clock.seconds(post.watch())
+    began, key = clock.seconds(post.watch()), post.key(endpoint)
     for number in range(90):
-        post.store.run_now(lambda tx, number=number: tallies.add(tx, post.id, "made", number))  # type: ignore[misc]
-        post.store.run_now(lambda tx: tallies.add(tx, post.id, "attempt 2xx"))
+        post.store.run_now(lambda tx, number=number: tallies.add(tx, key, "made", count=number))  # type: ignore[misc]
+        post.store.run_now(lambda tx: tallies.add(tx, key, "attempt 2xx", "ms 3"))
         post.forward(minutes=1)
     before = post.tallied()
-    assert before == {"made": 89 * 45, "attempt 2xx": 90}
+    assert before == {"made": 89 * 45, "attempt 2xx": 90, "ms 3": 90}
     hour = began + 3600
     while post.store.run_now(lambda tx: tallies.roll_up(tx, hour, 50)) == 50:
         assert post.tallied() == before
     assert post.tallied() == before
     rows = backend.execute("SELECT since, span, what, count FROM tallies WHERE since < ? ORDER BY what", hour)
-    assert rows == [(began, 3600, "attempt 2xx", 60), (began, 3600, "made", 59 * 30)]
+    assert rows == [(began, 3600, "attempt 2xx", 60), (began, 3600, "made", 59 * 30), (began, 3600, "ms 3", 60)]
     assert backend.execute("SELECT count(*) FROM tallies WHERE since >= ? AND span = 60", hour)[0][0] >= 59
     assert post.store.run_now(lambda tx: tallies.roll_up(tx, hour, 50)) == 0
+    while post.store.run_now(lambda tx: tallies.roll_up_endpoints(tx, hour, 50)) == 50:
+        assert post.tallied() == before
+    assert post.tallied() == before
+    rows = backend.execute("SELECT since, what, count FROM endpoint_hours ORDER BY what")
+    assert rows == [(began, "attempt 2xx,ms 3", 60), (began, "made", 59 * 30)]
 
 
-def test_every_writer_counts(post: Post, other: Store) -> None:
-    outcomes = parallel.run([post.store, other], [lambda tx: tallies.add(tx, post.id, "made", 2)] * 60)
+def test_every_writer_counts(post: Post, endpoint: Endpoint, other: Store) -> None:
+    key = post.key(endpoint)
+    outcomes = parallel.run([post.store, other], [lambda tx: tallies.add(tx, key, "made", count=2)] * 60)
     assert parallel.failures(outcomes) == []
     assert post.tallied() == {"made": 120}
 

@@ -256,11 +256,11 @@ def test_what_waits_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_counts_are_summed_by_the_interval(world: World, watch: FakeClock) -> None:
-    first = clock.seconds(watch()) // 3600 * 3600
+    first, key = clock.seconds(watch()) // 3600 * 3600, (world.raw, ids.raw(world.endpoints[0].id))
     for minutes in (0, 1, 59, 60):
         watch.at = clock.from_milliseconds((first + minutes * 60) * 1000)
         for _ in range(2):
-            world.store.run_now(lambda tx: tallies.add(tx, world.account, "made", 5))
+            world.store.run_now(lambda tx: tallies.add(tx, key, "made", count=5))
     watch.forward(timedelta(days=3))
     world.store.run_now(lambda tx: tallies.roll_up(tx, first + 60, 100))
     rows = world.store.read_now(lambda tx: tallies.load(tx, world.account, first, first + 7200, 3600))

@@ -1,6 +1,7 @@
 """GET /webhooks/deliveries on every store: records, cursors, the summary and the endpoints of an account."""
 
 from base64 import urlsafe_b64decode
+from datetime import datetime, timedelta
 from string import ascii_letters
 from typing import Any
 
@@ -14,7 +15,7 @@ from gatepost.core.errors import Refusal
 from gatepost.ledger.operations import Answer
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import delivery_rows, health_rows, tallies
+from gatepost.webhooks import delivery_rows, health_rows, summary, tallies
 from gatepost.webhooks import listing as units
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.deliveries import Attempt, AttemptDocument
@@ -167,7 +168,8 @@ def test_a_cursor_by_due_time(world: World, account: str) -> None:
 def test_the_summary_of_an_account(world: World, account: str, watch: FakeClock) -> None:
     world.deliver(50)
     hour = clock.seconds(watch()) // 3600 * 3600
-    world.store.run_now(lambda tx: tallies.add(tx, account, "ended delivered", 3))
+    key = (world.raw, ids.raw(world.endpoints[0].id))
+    world.store.run_now(lambda tx: tallies.add(tx, key, "ended delivered", count=3))
     body = ask(world.store, account, view="summary")
     assert len(body["data"]) == 25 if clock.seconds(watch()) % 3600 else 24
     last = body["data"][-1]
@@ -179,6 +181,65 @@ def test_the_summary_of_an_account(world: World, account: str, watch: FakeClock)
     oldest = next(each for each in world.made if each.unfinished)
     assert body["now"]["oldest_pending_at"] == clock.rfc3339(ids.made_at(oldest.id))
     assert len(ask(world.store, account, view="summary", interval="day")["data"]) in (30, 31)
+
+
+def test_the_summary_of_an_endpoint(world: World, account: str, watch: FakeClock) -> None:
+    """By the minute, by the hour and by the day, before and after minutes become hours."""
+    world.deliver(60)
+    now = watch.at.replace(hour=12, minute=30)
+    first, other, held = (ids.raw(endpoint.id) for endpoint in world.endpoints)
+    names = ("attempt 2xx", "ms 30", "ended delivered")
+    for minutes, raw in ((0, first), (1, first), (61, first), (61, other), (170, first), (24 * 60, first)):
+        watch.at = now - timedelta(minutes=minutes)
+        world.store.run_now(lambda tx, raw=raw: tallies.add(tx, (world.raw, raw), "made", count=7))  # type: ignore[misc]
+        world.store.run_now(lambda tx, raw=raw: tallies.add(tx, (world.raw, raw), *names))  # type: ignore[misc]
+    watch.at = now
+    oldest = tallies.oldest_minute(now)
+    world.store.run_now(lambda tx: tallies.roll_up_endpoints(tx, oldest - 3600, 500))
+
+    def made(endpoint: bytes, interval: Any, hours: int = 0) -> list[int]:
+        after = clock.milliseconds(now - timedelta(hours=hours)) if hours else None
+        filters = DeliveryFilter(endpoint=endpoint, created_after=after)
+        body = ask(world.store, account, view="summary", interval=interval, filters=filters)
+        parts = [part["deliveries"]["made"] for part in body["data"]]
+        assert sum(parts) == body["total"]["deliveries"]["made"] == 7 * body["total"]["attempts"]["2xx"]
+        assert body["total"]["duration_ms"]["p50"] == (round(summary.middle(30), 2) if sum(parts) else None)
+        return [count for count in parts if count]
+
+    for before in (oldest, oldest + 2 * 3600):
+        assert made(first, "minute") == [7, 7]
+        assert made(first, "minute", 3) == [7, 7, 7, 7]
+        assert made(other, "minute", 3) == [7]
+        assert made(first, "hour") == [7, 7, 7, 14]
+        assert made(first, "day") == [7, 28]
+        assert made(held, "day") == []
+        world.store.run_now(lambda tx, before=before: tallies.roll_up_endpoints(tx, before, 500))  # type: ignore[misc]
+    assert made(first, "hour") == [7, 7, 7, 14]
+    assert made(first, "minute", 3) == [7, 7, 7]  # the first of them is in an hour by now
+    for endpoint in world.endpoints:
+        filters = DeliveryFilter(endpoint=ids.raw(endpoint.id))
+        body = ask(world.store, account, view="summary", filters=filters)
+        mine = [each for each in world.made if each.delivery.endpoint == filters.endpoint and each.unfinished]
+        for name in listing.UNFINISHED:
+            assert body["now"][name] == sum(each.status == name for each in mine)
+        assert body["now"]["oldest_pending_at"] == clock.rfc3339(ids.made_at(min(each.id for each in mine)))
+
+
+def test_ranges_by_the_minute(world: World, account: str, watch: FakeClock) -> None:
+    """At most three hours, of which the counts by the minute are still there."""
+    now, hour = clock.milliseconds(watch.at), 3_600_000
+    for filters, count in (
+        (DeliveryFilter(), 60), (DeliveryFilter(created_after=now - 3 * hour), 180),
+        (DeliveryFilter(created_after=now - 3 * hour, created_before=now - hour), 120),
+        (DeliveryFilter(created_after=now - 2 * hour, created_before=now + hour), 180),
+    ):  # fmt: skip
+        body = ask(world.store, account, view="summary", interval="minute", filters=filters)
+        assert len(body["data"]) in (count, count + 1)
+    for filters in (
+        DeliveryFilter(created_after=now - 3 * hour - 1), DeliveryFilter(created_before=now - 4 * hour),
+        DeliveryFilter(created_after=now), DeliveryFilter(created_after=now, created_before=now - hour),
+    ):  # fmt: skip
+        assert ask_badly(world.store, account, Query(filters, "summary", interval="minute")) == "created_after"
 
 
 NO_RANGES = [
@@ -212,3 +273,45 @@ def test_the_endpoints_of_an_account(world: World, account: str, monkeypatch: py
     assert [each["id"] for each in first["subscriptions"]] == [each.id for each in world.subscriptions[:2]]
     held = [each for each in world.made if each.delivery.endpoint == ids.raw(world.endpoints[2].id) and each.unfinished]
     assert (first["held"], found[2]["held"]) == (0, len(held))
+
+
+def test_what_happens_at_an_endpoint(world: World, account: str, watch: FakeClock) -> None:
+    since = clock.milliseconds(watch.at) - 600_000
+    world.deliver(60, since=since)
+    keys = [(world.raw, ids.raw(endpoint.id)) for endpoint in world.endpoints]
+
+    def attempts(endpoint: int, code: str, count: int) -> None:
+        world.store.run_now(lambda tx: tallies.add(tx, keys[endpoint], f"attempt {code}", "ms 9", count=count))
+        if code != "2xx":
+            world.store.run_now(lambda tx: health_rows.add_failures(tx, keys[endpoint], count, since, 0))
+
+    def shown() -> list[dict[str, Any]]:
+        data: list[dict[str, Any]] = ask(world.store, account, view="endpoints")["data"]
+        return data
+
+    assert [each["condition"] for each in shown()] == ["healthy", "healthy", "disabled"]
+    attempts(0, "5xx", 5)
+    attempts(1, "2xx", 94)
+    attempts(1, "5xx", 5)
+    first, second, third = shown()
+    assert (first["condition"], second["condition"], third["condition"]) == ("failing", "degraded", "disabled")
+    assert second["recent"]["attempts"]["5xx"] == 5
+    assert second["recent"]["duration_ms"]["p50"] == round(summary.middle(9), 2)
+    seconds = (watch.at - datetime.fromisoformat(second["recent"]["since"])).total_seconds()
+    assert second["recent"]["attempts_per_second"] == pytest.approx(99 / seconds, abs=0.001)
+    assert third["recent"]["attempts_per_second"] == 0
+    attempts(1, "2xx", 1)
+    assert shown()[1]["condition"] == "healthy"
+    for key, rendered in zip(keys, shown(), strict=True):
+        mine = [each for each in world.made if each.delivery.endpoint == key[1]]
+        unfinished = [each for each in mine if each.unfinished]
+        assert rendered["waiting"] == len(unfinished)
+        due = min(each.queued.due for each in unfinished)
+        assert rendered["oldest_due_at"] == clock.rfc3339(clock.from_milliseconds(due))
+        last = max(mine, key=lambda each: each.id)
+        assert rendered["last_delivery"]["id"] == ids.text("dlv", last.id)
+        assert rendered["last_delivery"]["response_code"] == last.delivery.last_code
+    watch.forward(timedelta(days=8))
+    later = shown()[1]
+    assert (later["condition"], later["last_delivery"]) == ("failing", None)
+    assert (later["recent"]["attempts_per_second"], later["recent"]["attempt_success_ratio"]) == (0, None)

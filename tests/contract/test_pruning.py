@@ -27,6 +27,7 @@ from tests.contract.backends import Backend, FakeClock
 
 KEY = b"k" * 32
 DAY = timedelta(days=1)
+ENDPOINT = b"e" * 16
 
 
 @pytest.fixture
@@ -418,7 +419,7 @@ def test_the_chore_prunes_every_account(
 
 def tally_all(tx: Tx, account: str) -> None:
     for number in range(20):
-        tallies.add(tx, account, f"ms {number}", 2)
+        tallies.add(tx, (ids.raw(account), ENDPOINT), f"ms {number}", count=2)
 
 
 def test_counts_by_the_minute_become_counts_by_the_hour(
@@ -430,21 +431,24 @@ def test_counts_by_the_minute_become_counts_by_the_hour(
         watch.at = hour + timedelta(minutes=minute)
         store.run_now(lambda tx: tally_all(tx, account))
     watch.at = now
-    store.run_now(lambda tx: tallies.add(tx, account, "made"))
+    store.run_now(lambda tx: tallies.add(tx, (ids.raw(account), ENDPOINT), "made"))
     asyncio.run(chores.roll_up(opened(store)))
     spans = backend.execute("SELECT span, count(*), sum(count) FROM tallies GROUP BY span ORDER BY span")
     assert [(span, rows, int(total)) for span, rows, total in spans] == [(60, 1, 1), (3600, 20, 60 * 20 * 2)]
     start, end_ = clock.seconds(hour), clock.seconds(now) + 1
     result = store.read_now(lambda tx: tallies.load(tx, account, start, end_))
     assert sorted(each for each in result if each[1] != "made") == sorted((start, f"ms {n}", 120) for n in range(20))
+    key = (ids.raw(account), ENDPOINT)
+    assert sorted(store.read_now(lambda tx: tallies.load_of_endpoint(tx, key, start, end_))) == sorted(result)
 
 
 def test_counts_are_forgotten_in_the_end(store: Store, account: str, watch: FakeClock, backend: Backend) -> None:
     now = watch.at
-    for age in (399 * DAY, 402 * DAY):
+    for age in (89 * DAY, 399 * DAY, 402 * DAY):
         watch.at = now - age
-        store.run_now(lambda tx: tallies.add(tx, account, "made"))
+        store.run_now(lambda tx: tallies.add(tx, (ids.raw(account), ENDPOINT), "made"))
     watch.at = now
     asyncio.run(chores.roll_up(opened(store)))
-    [(since,)] = backend.execute("SELECT since FROM tallies")
-    assert since == clock.seconds(now - 399 * DAY) // 3600 * 3600
+    hours = [(clock.seconds(now - age) // 3600 * 3600,) for age in (399 * DAY, 89 * DAY)]
+    assert backend.execute("SELECT since FROM tallies ORDER BY since") == hours
+    assert backend.execute("SELECT since FROM endpoint_hours") == hours[1:]

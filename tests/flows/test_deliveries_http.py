@@ -156,7 +156,15 @@ def test_views(one: Tenant) -> None:
     )
     assert [each["start"][:10] for each in summary.json()["data"]] == ["2026-01-01", "2026-01-02", "2026-01-03"]
     assert summary.json()["now"]["held"] == 5
+    whole, part = (
+        one.get({"view": "summary", "interval": "minute"} | of) for of in ({}, {"endpoint_id": one.endpoint})
+    )
+    assert len(part.json()["data"]) in (60, 61)
+    assert part.json()["total"] == whole.json()["total"]
+    assert part.json()["now"] == whole.json()["now"]
     endpoints = one.get("view=endpoints&limit=1").json()
+    shown = endpoints["data"][0]
+    assert (shown["condition"], shown["waiting"], shown["last_delivery"]["id"]) == ("disabled", 5, one.deliveries[-1])
     assert [each["id"] for each in endpoints["data"]] == [one.endpoint]
     assert endpoints["next_cursor"] is None
     assert endpoints["data"][0]["held"] == 5
@@ -185,13 +193,18 @@ BAD: list[tuple[str, str]] = [
     ("include=secrets", "include"), ("include=payload,", "include"), ("include=payload,payload", "include"),
     ("include=payload%20responses", "include"),
     ("cursor=x", "cursor"), ("cursor=%00", "NUL"), ("cursor=" + "A" * 43, "cursor"), ("cursor=" + "A" * 5000, "cursor"),
-    ("view=deliveries", "view"), ("view=Summary", "view"), ("view=summary&interval=minute", "interval"),
+    ("view=deliveries", "view"), ("view=Summary", "view"), ("view=summary&interval=week", "interval"),
     ("interval=hour", "interval"), ("view=summary&limit=5", "limit"), ("view=summary&status=failed", "status"),
     ("view=endpoints&status=active", "status"), ("view=endpoints&order=oldest", "order"),
     ("view=endpoints&include=payload", "include"),
     ("view=summary&created_after=2026-11-15T00:00:00Z&created_before=2026-11-15T00:00:00Z", "created_after"),
     ("view=summary&created_after=2020-01-01T00:00:00Z", "1000 intervals"),
     ("view=summary&created_after=2999-01-01T00:00:00Z", "created_after"),
+    ("view=summary&interval=minute&created_after=2999-01-01T00:00:00Z", "created_after: must be before"),
+    ("view=summary&interval=minute&created_after=2020-01-01T00:00:00Z", "at most 3 hours before created_before"),
+    ("view=summary&interval=minute&created_before=2020-01-01T00:00:00Z", "at most 3 hours ago"),
+    ("view=summary&endpoint_id=ep_", "endpoint_id"), ("view=summary&event_id=*", "event_id"),
+    ("view=endpoints&endpoint_id=ep_06d8un0u5du3r3ifb9lnp3culs", "endpoint_id: not allowed with view=endpoints"),
     ("view=summary&created_before=0001-01-01T00:00:00Z", "created_after"),
     ("state=failed", "state: unknown parameter"), ("Status=failed", "Status: unknown parameter"),
     ("account=acc_06d8un0u5du3r3ifb9lnp3culs", "account: unknown parameter"), ("page=2", "page: unknown"),
@@ -252,6 +265,12 @@ def test_what_is_anothers_is_as_if_unknown(two: Two) -> None:
         found, unknown = mine.get({name: their}), mine.get({name: ids.new(prefix)})
         assert found.status_code == unknown.status_code == 200
         assert found.content == unknown.content == b'{"data":[],"next_cursor":null}'
+    found, unknown = (mine.get({"view": "summary", "endpoint_id": each}) for each in (theirs.endpoint, ids.new("ep")))
+    assert found.status_code == unknown.status_code == 200
+    assert found.json()["total"] == unknown.json()["total"]
+    assert found.json()["total"]["deliveries"]["made"] == 0
+    assert found.json()["now"] == unknown.json()["now"]
+    assert found.json()["now"]["held"] == 0
     for view in ("", "view=endpoints", "view=summary"):
         result = mine.get(view).text
         for each in (*theirs.deliveries, theirs.endpoint, theirs.subscription, theirs.account):

@@ -68,6 +68,10 @@ def test_it_is_tried_again_as_planned_until_it_is_taken(platform: Platform) -> N
     for request, attempt in zip(requests, record["attempts"], strict=True):
         assert verify(endpoint["secret"], request.headers, request.body)
         assert int(request.headers["webhook-timestamp"]) == int(instant(attempt["started_at"]).timestamp())
+    counted = platform.read(view="summary", interval="minute", endpoint_id=endpoint["id"]).json()["total"]
+    assert (counted["deliveries"]["made"], counted["deliveries"]["ended"]["delivered"]) == (1, 1)
+    assert (counted["attempts"]["5xx"], counted["attempts"]["2xx"]) == (2, 1)
+    assert (counted["success_ratio"], counted["attempt_success_ratio"]) == (1.0, 0.333333)
 
 
 def test_a_delivery_fails_after_all_attempts_and_an_event_reports_it(platform: Platform) -> None:

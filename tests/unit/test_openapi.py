@@ -559,7 +559,7 @@ PARAMETER_AGREEMENT: dict[str, list[Any]] = {
     "order": ["newest", "oldest", "due"],
     "include": ["payload", "responses", "payload,responses", "responses,payload", "payload,payload", "payload,", "all"],
     "view": ["summary", "endpoints", "deliveries", "all"],
-    "interval": ["hour", "day", "minute"],
+    "interval": ["hour", "day", "minute", "week"],
 }  # fmt: skip
 
 

@@ -52,6 +52,7 @@ EMPTY: dict[str, Any] = {
     "deliveries": {"made": 0, "ended": dict.fromkeys(ENDS, 0)},
     "attempts": dict.fromkeys(CLASSES, 0),
     "success_ratio": None,
+    "attempt_success_ratio": None,
     "duration_ms": {"p50": None, "p95": None, "p99": None},
 }
 
@@ -79,6 +80,7 @@ class TestIntervals:
             "2xx": 3, "5xx": 4, "none": 2, "interrupted": 1, "not_sent": 1,
         }  # fmt: skip
         assert found["success_ratio"] == 0.6
+        assert found["attempt_success_ratio"] == 0.333333
         assert set(found["duration_ms"].values()) == {round(summary.middle(30), 2)}
         assert {"start": found["start"]} | total(rows) == found
 

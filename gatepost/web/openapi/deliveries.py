@@ -1,14 +1,17 @@
 """Schemas of the responses of GET /webhooks/deliveries: a page of deliveries, and its two other views."""
 
+from datetime import timedelta
 from typing import get_args
 
 from gatepost.core.json_schema import DATE_TIME, Json, array, count, identifier, nullable, one_of, ref, response_object
 from gatepost.webhooks.deliveries import BECAUSE, ENDS, FAILURES, Outcome, Status
+from gatepost.webhooks.endpoint_activity import DEGRADED, LAST_DELIVERY, MAX_WAITING, RECENT, Condition
 from gatepost.webhooks.summary import CLASSES
 
 _TEXT: Json = {"type": "string"}
 _NUMBER: Json = {"type": "integer", "minimum": 1}
 _MILLISECONDS: Json = {"type": "number", "minimum": 0}
+_RATIO: Json = {"type": "number", "minimum": 0, "maximum": 1}
 
 
 def _attempt() -> Json:
@@ -71,13 +74,48 @@ def _page(items: Json) -> Json:
     return response_object({"data": array(items), "next_cursor": nullable(_TEXT)})
 
 
+def _activity(counts: dict[str, Json]) -> dict[str, Json]:
+    """What view=endpoints adds to an endpoint. `counts` are the members of a summary."""
+    minutes = RECENT // timedelta(minutes=1)
+    last = {
+        "id": identifier("dlv"),
+        "created_at": DATE_TIME,
+        "ended_at": nullable(DATE_TIME),
+        "ended_reason": nullable(one_of(ENDS)),
+        "response_code": nullable({"type": "integer"}),
+        "failure": nullable(one_of(FAILURES)),
+    }
+    return {
+        "condition": one_of(
+            get_args(Condition),
+            description=f"failing: the last attempt failed, and none succeeded in the last {minutes} minutes. "
+            f"degraded: less than {DEGRADED:.0%} of the attempts in the last {minutes} minutes succeeded.",
+        ),
+        "recent": response_object(
+            {"since": DATE_TIME, "attempts_per_second": {"type": "number", "minimum": 0}} | counts,
+            description=f"The counts of the last {minutes} minutes.",
+        ),
+        "waiting": count(maximum=MAX_WAITING, description=f"Unfinished deliveries, counted up to {MAX_WAITING}."),
+        "oldest_due_at": nullable(DATE_TIME | {"description": "The earliest due time of unfinished deliveries."}),
+        "last_delivery": nullable(
+            response_object(last, description=f"The newest delivery, if it is at most {LAST_DELIVERY.days} days old.")
+        ),
+    }
+
+
 def schemas() -> dict[str, Json]:
     """The components of the operation."""
     tally = {
         "deliveries": response_object({"made": count(), "ended": response_object(dict.fromkeys(ENDS, count()))}),
         "attempts": response_object(dict.fromkeys(CLASSES, count()), description="Attempts by class of response."),
-        "success_ratio": nullable({"type": "number", "minimum": 0, "maximum": 1}),
-        "duration_ms": response_object(dict.fromkeys(("p50", "p95", "p99"), nullable(_MILLISECONDS))),
+        "success_ratio": nullable(_RATIO | {"description": "Of ended deliveries: the share that was delivered."}),
+        "attempt_success_ratio": nullable(
+            _RATIO | {"description": "Of attempts with a known result: the share with a 2xx response."}
+        ),
+        "duration_ms": response_object(
+            dict.fromkeys(("p50", "p95", "p99"), nullable(_MILLISECONDS)),
+            description="Percentiles of the duration of attempts with a response.",
+        ),
     }
     now = dict.fromkeys(("pending", "held", "in_flight"), count()) | {
         "counted_to": count(description="Counts are exact up to this number."),
@@ -88,11 +126,11 @@ def schemas() -> dict[str, Json]:
         "total": response_object(tally),
         "now": response_object(now),
     }
-    subscribed = {"allOf": [ref("Endpoint"), response_object({"subscriptions": array(ref("Subscription"))})]}
+    added = {"subscriptions": array(ref("Subscription"))} | _activity(tally)
     return {
         "Deliveries": {"anyOf": [ref("DeliveryPage"), ref("DeliverySummary"), ref("EndpointPage")]},
         "DeliveryPage": _page(ref("Delivery")),
         "Delivery": _delivery(),
         "DeliverySummary": response_object(summary),
-        "EndpointPage": _page(subscribed),
+        "EndpointPage": _page({"allOf": [ref("Endpoint"), response_object(added)]}),
     }

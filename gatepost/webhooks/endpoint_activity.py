@@ -1,0 +1,94 @@
+"""What happens at endpoints now, for view=endpoints: recent counts, the queue, the last delivery, and the condition."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple
+
+from gatepost.core import clock, ids
+from gatepost.store.pending import Key
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import delivery_rows, summary, tallies
+from gatepost.webhooks.deliveries import Delivery
+from gatepost.webhooks.endpoints import Endpoint
+
+RECENT = timedelta(minutes=10)
+LAST_DELIVERY = timedelta(days=7)
+MAX_WAITING = 1000  # waiting deliveries of one endpoint are counted up to this number
+DEGRADED = 0.95  # of attempts, below which an endpoint is degraded
+
+Condition = Literal["healthy", "degraded", "failing", "disabled"]
+
+
+class Queue(NamedTuple):
+    """The unfinished deliveries of an endpoint, and its newest delivery."""
+
+    waiting: int
+    due: int | None
+    newest: bytes | None
+
+
+def load(tx: Tx, endpoints: Sequence[Endpoint], rendered: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What to add to each of the rendered endpoints of an account."""
+    keys = [(ids.raw(endpoint.account), ids.raw(endpoint.id)) for endpoint in endpoints]
+    since = clock.seconds(tx.at - RECENT) // tallies.MINUTE * tallies.MINUTE
+    counts = tallies.load_recent(tx, keys, since)
+    queues = _queues(tx, keys)
+    newest = [(key[0], queue.newest) for key, queue in queues.items() if queue.newest is not None]
+    deliveries = delivery_rows.load_many(tx, newest)
+    tx.check_snapshot()
+    added = []
+    for key, endpoint in zip(keys, rendered, strict=True):
+        recent, queue = summary.total(counts[key]), queues[key]
+        sent = sum(recent["attempts"].values()) - recent["attempts"]["not_sent"]
+        added.append(
+            {
+                "condition": condition(endpoint, recent["attempt_success_ratio"]),
+                "recent": {
+                    "since": _time(since * 1000),
+                    "attempts_per_second": round(sent / (tx.now / 1000 - since), 3),
+                    **recent,
+                },
+                "waiting": queue.waiting,
+                "oldest_due_at": _time(queue.due),
+                "last_delivery": _last(deliveries.get((key[0], queue.newest)) if queue.newest else None),
+            }
+        )
+    return added
+
+
+def condition(endpoint: Mapping[str, Any], success_ratio: float | None) -> Condition:
+    """The condition of an endpoint, by the share of its recent attempts that succeeded.
+
+    A failing endpoint has failures since its last success, which is not recent. A degraded one has successes too.
+    """
+    if endpoint["status"] != "active":
+        return "disabled"
+    if not success_ratio and endpoint["health"]["consecutive_failures"]:
+        return "failing"
+    return "degraded" if success_ratio is not None and success_ratio < DEGRADED else "healthy"
+
+
+def _queues(tx: Tx, keys: Sequence[Key]) -> dict[Key, Queue]:
+    after = ids.lowest_at(clock.milliseconds(tx.at - LAST_DELIVERY))
+    rows = tx.rows_given("endpoint_queues_given", [(*key, after) for key in keys])
+    return {
+        (account, endpoint): Queue(waiting, min((due for due in dues if due is not None), default=None), newest)
+        for account, endpoint, waiting, newest, *dues in rows
+    }
+
+
+def _last(delivery: Delivery | None) -> dict[str, Any] | None:
+    if delivery is None:
+        return None
+    return {
+        "id": ids.text("dlv", delivery.id),
+        "created_at": clock.rfc3339(ids.made_at(delivery.id)),
+        "ended_at": _time(delivery.ended_at),
+        "ended_reason": delivery.ended_reason,
+        "response_code": delivery.last_code,
+        "failure": delivery.last_failure,
+    }
+
+
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else clock.rfc3339(clock.from_milliseconds(milliseconds))
