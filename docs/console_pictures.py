@@ -117,6 +117,7 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
                 counts[name] = counts.get(name, 0) + 1
             rows += [(account, since, HOUR, 0, what, count) for what, count in counts.items() if count]
         tx.write_given("tally", sorted(rows))
+        tx.write_given("tally_endpoint", last_hour(account, ids.raw(failing), tx.now // 60_000 * 60, dice))
         endpoint = endpoint_rows.load(tx, platform.account, failing)
         if endpoint is None:
             raise LookupError(failing)
@@ -126,6 +127,18 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
     store = command.Alone(gatepost.directory, "", gatepost.environment)
     statement = "UPDATE health SET failures = 4201, failing_since = ? WHERE endpoint = ?"
     store.execute(statement, clock.milliseconds(FAILING_SINCE), ids.raw(failing))
+
+
+def last_hour(account: bytes, endpoint: bytes, this_minute: int, dice: random.Random) -> list[Any]:
+    """Counts by the minute of an endpoint that fails."""
+    rows = []
+    for ago in range(1, 60):
+        for _ in range(dice.randint(5, 9)):
+            what = f"attempt 5xx,ms {summary.bucket(dice.lognormvariate(2.5, 0.6))}"
+            rows.append((account, endpoint, this_minute - ago * 60, 1, len(rows), what, 1))
+        if dice.random() < 0.2:
+            rows.append((account, endpoint, this_minute - ago * 60, 1, len(rows), "attempt none", 1))
+    return rows
 
 
 def save_pictures(

@@ -146,7 +146,7 @@ def test_an_endpoint_has_its_own_charts(look: Opener, account: Account) -> None:
     seen.page.locator(".plot").first.focus()
     seen.page.keyboard.press("ArrowLeft")
     seen.page.keyboard.press("Enter")
-    seen.heading("Deliveries").wait_for()
+    seen.settled()
     assert f"endpoint_id={account.endpoints['given up']['id']}&created_after=" in seen.place
 
 
@@ -269,7 +269,7 @@ def test_counts_on_the_tabs(look: Opener, account: Account) -> None:
     seen = look()
     seen.enter(account.platform.client, f"#/deliveries?endpoint_id={account.endpoints['paused']['id']}")
     tab = seen.page.get_by_role("navigation", name="Status").get_by_role("link")
-    wait_until(lambda: tab.filter(has_text="Held").inner_text().split() == ["Held", "1"], "the count of held deliveries")
+    wait_until(lambda: tab.filter(has_text="Held").inner_text().split() == ["Held", "1"], "the count of the tab")
     assert tab.filter(has_text="Cancelled").inner_text().split() == ["Cancelled", "1"]
     seen.go("#/deliveries?event_type=order.paid")
     wait_until(lambda: tab.filter(has_text="Held").inner_text().split() == ["Held"], "no counts")

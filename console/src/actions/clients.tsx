@@ -81,7 +81,7 @@ export function DefineClient({ client, close }: { client?: Members; close: () =>
         <AreaField
           label="Further members (JSON)"
           {...bind('more')}
-          placeholder={'{"jwks_uri": "https://…", "contacts": ["ops@example.com"]}'}
+          placeholder={'{"jwks_uri": "https://example.com/jwks", "contacts": ["ops@example.com"]}'}
           rows={2}
         />
       </div>

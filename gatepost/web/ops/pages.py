@@ -1,4 +1,7 @@
-"""The console: the built pages from console/, served under /console/. They call the six operations, and POST /events if it is on."""
+"""The console: the built pages from console/, served under /console/.
+
+They call the six operations, and POST /events if it is on.
+"""
 
 import html
 from collections.abc import Iterator
