@@ -183,6 +183,7 @@ def save_pictures(
             explain(page, client)
         page.wait_for_timeout(1500)  # until the charts are drawn
         page.screenshot(path=IMAGES / f"console-{name}.png")
+        page.unroute_all(behavior="ignoreErrors")
         page.context.close()
 
 

@@ -105,28 +105,22 @@ function Activity({ endpoint, now }: { endpoint: Endpoint; now: number }) {
   const { recent, last_delivery: last } = endpoint
   const rate = recent.attempts_per_second
   const { p50 } = recent.duration_ms
+  const share = recent.attempt_success_ratio
   return (
-    <>
-      {rate > 0 && (
-        <p>
-          <b>{rate >= 1 ? `${rate.toFixed(1)}/s` : `${(rate * 60).toFixed(1)}/min`}</b>
-          {p50 !== null && `, median ${duration(p50)}`}
-          {recent.attempt_success_ratio !== null &&
-            recent.attempt_success_ratio < 1 &&
-            `, ${Math.floor(recent.attempt_success_ratio * 100)} % succeed`}
-        </p>
+    <p>
+      {rate > 0 && <b>{rate >= 1 ? `${rate.toFixed(1)}/s` : `${(rate * 60).toFixed(1)}/min`}</b>}
+      {rate > 0 && p50 !== null && `, median ${duration(p50)}`}
+      {rate > 0 && share !== null && share > 0 && share < 1 && `, ${Math.floor(share * 100)} % succeed`}
+      {rate > 0 && ', '}
+      {last ? (
+        <>
+          last delivery <Time at={last.created_at} now={now} as="away" />
+          {(last.response_code || last.failure) && ` (${last.failure?.replace('_', ' ') ?? last.response_code})`}
+        </>
+      ) : (
+        'no recent delivery'
       )}
-      <p>
-        {last ? (
-          <>
-            last delivery <Time at={last.created_at} now={now} as="away" />
-            {(last.response_code || last.failure) && `, ${last.failure?.replace('_', ' ') ?? last.response_code}`}
-          </>
-        ) : (
-          'no recent delivery'
-        )}
-      </p>
-    </>
+    </p>
   )
 }
 
