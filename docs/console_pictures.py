@@ -134,7 +134,7 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
 
 def last_hour(account: bytes, endpoint: bytes, this_minute: int, dice: random.Random) -> list[Any]:
     """Counts by the minute of an endpoint that fails."""
-    rows = []
+    rows: list[Any] = []
     for ago in range(1, 60):
         for _ in range(dice.randint(5, 9)):
             what = f"attempt 5xx,ms {summary.bucket(dice.lognormvariate(2.5, 0.6))}"
@@ -166,7 +166,6 @@ def save_pictures(
         ("endpoint", (1280, 1240), "light", f"#/endpoint?id={endpoint}&range=1h", ""),
         ("endpoint-phone-dark", PHONE, "dark", f"#/endpoint?id={endpoint}&range=1h", ""),
         ("subscribe", (1280, 900), "light", f"#/endpoint?id={endpoint}&range=1h", "Subscribe to events"),
-        ("resend-phone", PHONE, "light", f"#/endpoint?id={endpoint}&range=1h", "Send failed deliveries again"),
         ("explain", (1280, 900), "light", "#/access", ""),
     ):
         page = new_page(browser, size, theme, addresses)
