@@ -12,7 +12,7 @@ from gatepost.oauth.authorize import flow, handoff, request
 from gatepost.oauth.grants import jwt_bearer
 from gatepost.store import work
 from gatepost.web import body, listen, requests
-from gatepost.webhooks import endpoints, summary
+from gatepost.webhooks import endpoints, summary, tallies
 from gatepost.webhooks import listing as pages
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.claim import LEASE
@@ -170,5 +170,6 @@ LIMITS: dict[str, list[Row]] = {
         ("records that a page examines", f"{listing.MAX_EXAMINED}", "continue with `next_cursor`"),
         ("payloads on a page", _size(pages.MAX_PAYLOAD), "continue with `next_cursor`"),
         ("intervals of a summary", f"{summary.MAX_INTERVALS}", _WRONG),
+        ("range of a summary by the minute", f"{_time(tallies.MINUTES_KEPT)}", _WRONG),
     ],
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Ends deliveries: the status of the record, the counts of the summary, and the event about a failure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -63,11 +63,11 @@ def record_failure(
     record(tx, account, "webhook.delivery.failed", _ORIGIN, ids.text("dlv", queued.id), data)
 
 
-def close_attempts(tx: Tx, open_: Iterable[Queued], outcome: str, detail: str) -> None:
+def close_attempts(tx: Tx, open_: Sequence[Queued], outcome: str, detail: str) -> None:
     """Record open attempts whose result is unknown (`interrupted`), or that were never sent (`not_sent`)."""
-    closed = list(open_)
-    delivery_rows.add_attempts(tx, [_attempt(queued, tx.now, outcome, detail) for queued in closed])
-    for queued in closed:
+    closed = [_attempt(queued, tx.now, outcome, detail) for queued in open_]
+    delivery_rows.add_attempts(tx, closed)
+    for queued in open_:
         tallies.add(tx, (queued.account, queued.endpoint), f"attempt {outcome}")
 
 

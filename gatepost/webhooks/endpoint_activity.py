@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
+from gatepost.accounts import Account
 from gatepost.core import clock, ids
-from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import delivery_rows, summary, tallies
 from gatepost.webhooks.deliveries import Delivery
-from gatepost.webhooks.endpoints import Endpoint
 
-RECENT = timedelta(minutes=10)
+RECENT = timedelta(minutes=5)
 LAST_DELIVERY = timedelta(days=7)
 MAX_WAITING = 1000  # waiting deliveries of one endpoint are counted up to this number
 DEGRADED = 0.95  # of attempts, below which an endpoint is degraded
@@ -19,38 +18,26 @@ DEGRADED = 0.95  # of attempts, below which an endpoint is degraded
 Condition = Literal["healthy", "degraded", "failing", "disabled"]
 
 
-class Queue(NamedTuple):
-    """The unfinished deliveries of an endpoint, and its newest delivery."""
-
-    waiting: int
-    due: int | None
-    newest: bytes | None
-
-
-def load(tx: Tx, endpoints: Sequence[Endpoint], rendered: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What to add to each of the rendered endpoints of an account."""
-    keys = [(ids.raw(endpoint.account), ids.raw(endpoint.id)) for endpoint in endpoints]
+def load(tx: Tx, account: Account, endpoints: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What to add to each of some rendered endpoints of an account."""
     since = clock.seconds(tx.at - RECENT) // tallies.MINUTE * tallies.MINUTE
-    counts = tallies.load_recent(tx, keys, since)
-    queues = _queues(tx, keys)
-    newest = [(key[0], queue.newest) for key, queue in queues.items() if queue.newest is not None]
-    deliveries = delivery_rows.load_many(tx, newest)
+    counts = tallies.load_recent(tx, account.id, [endpoint["id"] for endpoint in endpoints], since)
+    queues = _queues(tx, account, endpoints)
+    newest = [(ids.raw(account.id), queue.newest) for queue in queues.values() if queue.newest is not None]
+    deliveries = {key[1]: delivery for key, delivery in delivery_rows.load_many(tx, newest).items()}
     tx.check_snapshot()
     added = []
-    for key, endpoint in zip(keys, rendered, strict=True):
-        recent, queue = summary.total(counts[key]), queues[key]
+    for endpoint in endpoints:
+        recent, queue = summary.total(counts[endpoint["id"]]), queues[endpoint["id"]]
         sent = sum(recent["attempts"].values()) - recent["attempts"]["not_sent"]
+        rate = round(sent / (tx.now / 1000 - since), 3)
         added.append(
             {
                 "condition": condition(endpoint, recent["attempt_success_ratio"]),
-                "recent": {
-                    "since": _time(since * 1000),
-                    "attempts_per_second": round(sent / (tx.now / 1000 - since), 3),
-                    **recent,
-                },
+                "recent": {"since": _time(since * 1000), "attempts_per_second": rate} | recent,
                 "waiting": queue.waiting,
                 "oldest_due_at": _time(queue.due),
-                "last_delivery": _last(deliveries.get((key[0], queue.newest)) if queue.newest else None),
+                "last_delivery": _last(deliveries.get(queue.newest or b"")),
             }
         )
     return added
@@ -68,12 +55,20 @@ def condition(endpoint: Mapping[str, Any], success_ratio: float | None) -> Condi
     return "degraded" if success_ratio is not None and success_ratio < DEGRADED else "healthy"
 
 
-def _queues(tx: Tx, keys: Sequence[Key]) -> dict[Key, Queue]:
-    after = ids.lowest_at(clock.milliseconds(tx.at - LAST_DELIVERY))
-    rows = tx.rows_given("endpoint_queues_given", [(*key, after) for key in keys])
+class _Queue(NamedTuple):
+    """The unfinished deliveries of an endpoint, and its newest delivery."""
+
+    waiting: int
+    due: int | None
+    newest: bytes | None
+
+
+def _queues(tx: Tx, account: Account, endpoints: Sequence[Mapping[str, Any]]) -> dict[str, _Queue]:
+    since = ids.lowest_at(clock.milliseconds(tx.at - LAST_DELIVERY))
+    given = [(ids.raw(account.id), ids.raw(endpoint["id"]), since) for endpoint in endpoints]
     return {
-        (account, endpoint): Queue(waiting, min((due for due in dues if due is not None), default=None), newest)
-        for account, endpoint, waiting, newest, *dues in rows
+        ids.text("ep", raw): _Queue(waiting, min((due for due in dues if due is not None), default=None), newest)
+        for raw, waiting, newest, *dues in tx.rows_given("endpoint_queues_given", given)
     }
 
 

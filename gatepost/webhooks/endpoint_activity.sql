@@ -1,6 +1,6 @@
 -- name: endpoint_queues_given
 /*given: account bytea, endpoint bytea, since bytea */
-SELECT given.account, given.endpoint,
+SELECT given.endpoint,
     (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.account = given.account AND q.endpoint = given.endpoint
       LIMIT /*python: MAX_WAITING */) AS counted),
     (SELECT d.id FROM deliveries d WHERE d.account = given.account AND d.endpoint = given.endpoint

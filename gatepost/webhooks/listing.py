@@ -218,7 +218,7 @@ def endpoints(tx: Tx, service: Service, account: Account, query: Query) -> Answe
         subscriptions = subscription_rows.of_endpoint(tx, account.id, endpoint.id)
         rendered = [define_subscription.render(tx, subscription) for subscription in subscriptions]
         data.append(define_endpoint.render(tx, account, endpoint) | {"subscriptions": rendered})
-    activity = endpoint_activity.load(tx, page, data)
+    activity = endpoint_activity.load(tx, account, data)
     data = [rendered | added for rendered, added in zip(data, activity, strict=True)]
     return Answer(200, {"data": data, "next_cursor": _cursor(service, account, query, next_)}, None)
 

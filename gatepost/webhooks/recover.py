@@ -32,7 +32,7 @@ def interrupt(tx: Tx, open_: Sequence[Queued]) -> int:
             ends.append((queued, decision.reason))
     closed = queue_rows.requeue(tx, retries)
     closed |= queue_rows.end_attempted(tx, ((*queued.key, queued.number) for queued, _ in ends))
-    endings.close_attempts(tx, (queued for queued in open_ if queued.key in closed), "interrupted", endings.INTERRUPTED)
+    endings.close_attempts(tx, [queued for queued in open_ if queued.key in closed], "interrupted", endings.INTERRUPTED)
     endings.end(tx, [(queued, reason) for queued, reason in ends if queued.key in closed])
     return len(closed)
 

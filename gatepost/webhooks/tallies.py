@@ -44,20 +44,22 @@ def load_of_endpoint(tx: Tx, endpoint: Key, since: int, until: int, interval: in
     account, raw = endpoint
     first = max(since, oldest_minute(tx.at) - HOUR)  # an hour more, since a chore may be late
     minutes = range(first // MINUTE * MINUTE, min(until, clock.seconds(tx.at) + MINUTE), MINUTE)
-    rows = tx.rows_given("endpoint_minutes_given", [(account, raw, minute) for minute in minutes])
+    given = [(account, raw, minute, minute // interval * interval) for minute in minutes]
+    rows = [row[1:] for row in tx.rows_given("endpoint_minutes_given", given)]
     if interval >= HOUR:
         rows += tx.rows("endpoint_hours", account=account, endpoint=raw, since=since, until=until, interval=interval)
-    return [(start // interval * interval, name, int(count)) for start, what, count in rows for name in what.split(",")]
+    return [(start, name, int(count)) for start, what, count in rows for name in what.split(",")]
 
 
-def load_recent(tx: Tx, endpoints: Iterable[Key], since: int) -> dict[Key, list[Count]]:
-    """The counts of some endpoints since a minute, in seconds."""
+def load_recent(tx: Tx, account: str, endpoints: Iterable[str], since: int) -> dict[str, list[Count]]:
+    """The counts of some endpoints since a minute, in seconds. Some have the same name."""
+    by_id = {ids.raw(endpoint): endpoint for endpoint in endpoints}
     minutes = range(since, clock.seconds(tx.at) + 1, MINUTE)
-    loaded: dict[Key, list[Count]] = {endpoint: [] for endpoint in endpoints}
-    rows = tx.rows_given("recent_minutes_given", [(*endpoint, minute) for endpoint in loaded for minute in minutes])
-    for account, raw, what, count in rows:
-        loaded[account, raw] += [(since, name, int(count)) for name in what.split(",")]
-    return loaded
+    given = [(ids.raw(account), raw, minute, since) for raw in by_id for minute in minutes]
+    counts: dict[str, list[Count]] = {endpoint: [] for endpoint in by_id.values()}
+    for raw, start, what, count in tx.rows_given("endpoint_minutes_given", given):
+        counts[by_id[raw]] += [(start, name, int(count)) for name in what.split(",")]
+    return counts
 
 
 # --- upkeep

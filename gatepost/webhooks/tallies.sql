@@ -23,15 +23,10 @@ INSERT INTO endpoint_minutes (account, endpoint, since, settled, slot, what, cou
   ON CONFLICT (since, settled, account, endpoint, slot, what) DO UPDATE
     SET count = endpoint_minutes.count + excluded.count
 -- name: endpoint_minutes_given
-/*given: account bytea, endpoint bytea, since bigint */
-SELECT m.since, m.what, sum(m.count) FROM given JOIN endpoint_minutes m
+/*given: account bytea, endpoint bytea, since bigint, start bigint */
+SELECT m.endpoint, given.start, m.what, sum(m.count) FROM given JOIN endpoint_minutes m
     ON m.since = given.since AND m.settled IN (0, 1) AND m.account = given.account AND m.endpoint = given.endpoint
-  GROUP BY m.since, m.what
--- name: recent_minutes_given
-/*given: account bytea, endpoint bytea, since bigint */
-SELECT m.account, m.endpoint, m.what, sum(m.count) FROM given JOIN endpoint_minutes m
-    ON m.since = given.since AND m.settled IN (0, 1) AND m.account = given.account AND m.endpoint = given.endpoint
-  GROUP BY m.account, m.endpoint, m.what
+  GROUP BY m.endpoint, given.start, m.what
 -- name: endpoint_hours
 SELECT since / :interval * :interval, what, sum(count) FROM endpoint_hours
   WHERE account = :account AND endpoint = :endpoint AND since >= :since AND since < :until GROUP BY 1, 2

@@ -262,7 +262,8 @@ def test_views_match_the_examples(seen: Seen) -> None:
     assert summary["now"]["counted_to"] == example["now"]["counted_to"]
     assert summary["now"]["pending"] == 1
     [endpoint] = seen.webhooks.endpoints["data"]
-    assert set(endpoint) == {*seen.webhooks.endpoint, "subscriptions"} - {"secret"}
+    [added] = tables(WEBHOOKS, "added member", "value")
+    assert set(endpoint) == {*seen.webhooks.endpoint, *added} - {"secret"}
 
 
 def shape(found: Any) -> Any:

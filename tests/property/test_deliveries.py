@@ -248,6 +248,16 @@ class Anything(RuleBasedStateMachine):
         assert tallied.get("made", 0) == ends.total()
         assert [tallied.get(f"ended {reason}", 0) for reason in ENDS] == [ends[reason] for reason in ENDS]
 
+    @invariant()
+    def the_counts_of_each_endpoint_are_right(self) -> None:
+        counted: Counter[tuple[bytes, str]] = Counter()
+        for endpoint, what, count in self.select("SELECT endpoint, what, count FROM endpoint_minutes"):
+            counted.update({(endpoint, name): count for name in what.split(",")})
+        records = self.select("SELECT endpoint, ended_reason FROM deliveries")
+        expected = Counter((endpoint, "made") for endpoint, _ in records)
+        expected.update((endpoint, f"ended {reason}") for endpoint, reason in records if reason)
+        assert expected == {key: count for key, count in counted.items() if key[1].startswith(("made", "ended"))}
+
     def teardown(self) -> None:
         """When all that can is standing up again and every receiver answers, everything comes to its end."""
         try:

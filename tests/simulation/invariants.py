@@ -1,6 +1,7 @@
 """The invariants, which hold at every time of every history. They are checked in the database, without the service."""
 
 import json
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -393,6 +394,17 @@ class Invariants:
                 )  # fmt: skip
                 check(rows == [("oauth.token.issued",)], f"a token was answered, but {event} is not in the ledger")
 
+    def check_counts(self) -> None:
+        """Check that the counts of the endpoints add up to those of their account."""
+        counted: dict[bytes, Counter[str]] = defaultdict(Counter)
+        for account, what, count in self.select("SELECT account, what, sum(count) FROM tallies GROUP BY account, what"):
+            counted[account][what] += count
+        for table in ("endpoint_minutes", "endpoint_hours"):
+            for account, what, count in self.select(f"SELECT account, what, sum(count) FROM {table} GROUP BY 1, 2"):
+                counted[account].subtract(dict.fromkeys(what.split(","), count))
+        for account, left in counted.items():
+            check(not any(left.values()), f"the counts of {ids.text('acc', account)} and its endpoints differ: {left}")
+
     def check_events(self) -> None:
         """Check that every accepted event has the deliveries that it matched."""
         horizon = self.deployment.loop.time() - RETENTION + 3600
@@ -530,6 +542,7 @@ class Invariants:
     def everything(self, day: int) -> None:
         self.check_tokens()
         self.check_events()
+        self.check_counts()
         self.check_records()
         self.check_ledger(day)
         self.check_retention()

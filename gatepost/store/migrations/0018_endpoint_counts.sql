@@ -1,7 +1,7 @@
 -- The counts of `tallies`, for each endpoint. What an attempt adds to several counts is one row: `what` lists them.
 -- A commit writes rows of one minute for many endpoints, so these are next to each other, and few pages change. They
--- become rows by the hour, which are read for one endpoint. Every minute has its rows twice: of deliveries made, which
--- are written by those who publish, and of attempts (`settled`).
+-- become rows by the hour, which are read for one endpoint. For the same reason, the counts of created deliveries, which
+-- other processes write, are not between those of attempts and ends (`settled`).
 
 CREATE TABLE endpoint_minutes (
   since bigint NOT NULL,  -- in seconds
@@ -23,15 +23,3 @@ CREATE TABLE endpoint_hours (
   PRIMARY KEY (account, endpoint, since, what)
 ) /*sqlite: WITHOUT ROWID */;
 CREATE INDEX endpoint_hours_by_time ON endpoint_hours (since);
-
-/*postgres:
-DO $$
-BEGIN
-  IF to_regclass('pg_dist_partition') IS NOT NULL THEN
-    IF EXISTS (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = to_regclass('tallies')) THEN
-      PERFORM create_distributed_table('endpoint_minutes', 'account', colocate_with => 'tallies');
-      PERFORM create_distributed_table('endpoint_hours', 'account', colocate_with => 'tallies');
-    END IF;
-  END IF;
-END $$;
-*/
