@@ -161,7 +161,7 @@ function RequestPreview({ requests }: { requests: ApiRequest[] }) {
 function curlOf({ path, body, key }: ApiRequest): string {
   return [
     `curl -i ${quoted(urlOf(path))} \\`,
-    `  -H "Authorization: Bearer \${GATEPOST_TOKEN:?set it to an access token}" \\`,
+    `  -H "Authorization: Bearer \${TOKEN:?set it to an access token}" \\`,
     "  -H 'Content-Type: application/json' \\",
     ...(key ? [`  -H 'Idempotency-Key: ${key}' \\`] : []),
     `  --data-binary ${quoted(JSON.stringify(body))}`,

@@ -80,7 +80,7 @@ def test_resend_one_delivery(look: Opener, platform: Platform, target: Receiver)
     assert len(seen.rows()) == 2
     assert platform.token not in command
     done = subprocess.run(
-        ["bash", "-c", command], env={"PATH": "/usr/bin:/bin", "GATEPOST_TOKEN": platform.token},
+        ["bash", "-c", command], env={"PATH": "/usr/bin:/bin", "TOKEN": platform.token},
         capture_output=True, text=True, check=True, timeout=LIMIT,
     )  # fmt: skip
     assert "200 OK" in done.stdout
