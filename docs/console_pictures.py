@@ -18,7 +18,7 @@ import msgspec
 from playwright.sync_api import Browser, Page, Route
 
 DOCS = Path(__file__).parent
-IMAGES = DOCS / "images"
+IMAGES = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "images"
 sys.path.insert(0, str(DOCS.parent))
 from gatepost.core import clock, ids  # noqa: E402 (the root is not on the path before)
 from gatepost.store.transaction import Tx  # noqa: E402
@@ -68,7 +68,7 @@ def main() -> None:
         add_history(gatepost, platform, failing)
         browser = stack.enter_context(look.browser())
         delivery = retried(platform, failing)[0]["id"]
-        save_pictures(browser, gatepost, platform.client, delivery, addresses)
+        save_pictures(browser, gatepost, platform.client, delivery, failing, addresses)
 
 
 def responder(response: Any, delay: float) -> Any:
@@ -87,7 +87,10 @@ def publish(platform: Platform) -> None:
     """Publish some events of each type."""
     for number in range(24):
         type_ = EVENTS[number % len(EVENTS)]
-        data = {"invoice": f"INV-2026-{4000 + number}", "customer": {"id": 7000 + number, "plan": "team"}}
+        data = {
+            "invoice": f"INV-2026-{4000 + number}",
+            "customer": {"id": 7000 + number, "plan": ("team", "solo")[number % 3 == 0]},
+        }
         platform.publish(data, type_)
         time.sleep(0.3)
 
@@ -117,6 +120,7 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
                 counts[name] = counts.get(name, 0) + 1
             rows += [(account, since, HOUR, 0, what, count) for what, count in counts.items() if count]
         tx.write_given("tally", sorted(rows))
+        tx.write_given("tally_endpoint", last_hour(account, ids.raw(failing), tx.now // 60_000 * 60, dice))
         endpoint = endpoint_rows.load(tx, platform.account, failing)
         if endpoint is None:
             raise LookupError(failing)
@@ -128,35 +132,71 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
     store.execute(statement, clock.milliseconds(FAILING_SINCE), ids.raw(failing))
 
 
+def last_hour(account: bytes, endpoint: bytes, this_minute: int, dice: random.Random) -> list[Any]:
+    """Counts by the minute of an endpoint that fails."""
+    rows: list[Any] = []
+    for ago in range(1, 60):
+        for _ in range(dice.randint(5, 9)):
+            what = f"attempt 5xx,ms {summary.bucket(dice.lognormvariate(2.5, 0.6))}"
+            rows.append((account, endpoint, this_minute - ago * 60, 1, len(rows), what, 1))
+        if dice.random() < 0.2:
+            rows.append((account, endpoint, this_minute - ago * 60, 1, len(rows), "attempt none", 1))
+    return rows
+
+
 def save_pictures(
-    browser: Browser, gatepost: Service, client: Client, delivery: str, addresses: dict[str, str]
+    browser: Browser, gatepost: Service, client: Client, delivery: str, endpoint: str, addresses: dict[str, str]
 ) -> None:
-    """Save the pictures of all views: light and dark, and of the width of a phone."""
+    """Save the pictures of all views, and of some dialogs: light and dark, and of the width of a phone."""
     page = new_page(browser, (1280, 620), "light", addresses)
     page.goto(f"{gatepost.ops}/console/")
     page.get_by_label("Client ID").wait_for()
     page.screenshot(path=IMAGES / "console-sign-in.png")
-    for view, height, place in (
-        ("health", 1110, "#/health"),
-        ("deliveries", 760, "#/deliveries"),
-        ("delivery", 1330, f"#/delivery?id={delivery}"),
+    page.context.close()
+    for name, size, theme, place, action in (
+        ("health", (1280, 1240), "light", "#/health", ""),
+        ("health-dark", (1280, 1240), "dark", "#/health", ""),
+        ("health-phone", PHONE, "light", "#/health", ""),
+        ("deliveries", (1280, 760), "light", "#/deliveries", ""),
+        ("deliveries-dark", (1280, 760), "dark", "#/deliveries", ""),
+        ("deliveries-phone-dark", PHONE, "dark", "#/deliveries", ""),
+        ("delivery", (1280, 1330), "light", f"#/delivery?id={delivery}", ""),
+        ("delivery-dark", (1280, 1330), "dark", f"#/delivery?id={delivery}", ""),
+        ("delivery-phone", PHONE, "light", f"#/delivery?id={delivery}", ""),
+        ("endpoint", (1280, 1240), "light", f"#/endpoint?id={endpoint}&range=1h", ""),
+        ("endpoint-phone-dark", PHONE, "dark", f"#/endpoint?id={endpoint}&range=1h", ""),
+        ("subscribe", (1280, 900), "light", f"#/endpoint?id={endpoint}&range=1h", "Subscribe to events"),
+        ("explain", (1280, 900), "light", "#/access", ""),
     ):
-        for suffix, size, theme in (
-            ("", (1280, height), "light"),
-            ("-dark", (1280, height), "dark"),
-            ("-phone-dark" if view == "deliveries" else "-phone", PHONE, "dark" if view == "deliveries" else "light"),
-        ):
-            page = new_page(browser, size, theme, addresses)
-            page.goto(f"{gatepost.ops}/console/")
-            page.get_by_label("Client ID").fill(client.id)
-            page.get_by_label("Secret", exact=True).fill(client.secret)
-            page.get_by_role("button", name="Sign in").click()
-            page.locator(".head").wait_for()
-            page.evaluate("place => { location.hash = place }", place)
-            page.mouse.move(0, 0)
-            page.wait_for_timeout(1500)  # until the charts are drawn
-            page.screenshot(path=IMAGES / f"console-{view}{suffix}.png")
-            page.context.close()
+        page = new_page(browser, size, theme, addresses)
+        page.goto(f"{gatepost.ops}/console/")
+        page.get_by_label("Client ID").fill(client.id)
+        page.get_by_label("Client secret").fill(client.secret)
+        page.get_by_role("button", name="Sign in").click()
+        page.locator(".head").wait_for()
+        page.evaluate("place => { location.hash = place }", place)
+        page.mouse.move(0, 0)
+        if action:
+            page.get_by_role("button", name=action).click()
+        if name == "subscribe":
+            page.get_by_label("Event types").fill("invoice.*")
+            page.get_by_label("Filter").fill('/customer/plan = "team"')
+        if name == "explain":
+            explain(page, client)
+        page.wait_for_timeout(1500)  # until the charts are drawn
+        page.screenshot(path=IMAGES / f"console-{name}.png")
+        page.unroute_all(behavior="ignoreErrors")
+        page.context.close()
+
+
+def explain(page: Page, client: Client) -> None:
+    """Ask for the explanation of a refusal."""
+    form = page.get_by_role("region", name="Would this token request succeed?")
+    form.get_by_label("Client ID").fill(client.id)
+    form.get_by_label("Secret of this client").fill(client.secret)
+    form.get_by_label("Scopes").fill("invoices:read")
+    form.get_by_role("button", name="Explain").click()
+    form.get_by_text("The token would be refused").wait_for()
 
 
 def new_page(browser: Browser, size: tuple[int, int], theme: Any, addresses: dict[str, str]) -> Page:

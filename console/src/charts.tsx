@@ -3,11 +3,18 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
 import { isDark, useChoices, utc } from './choices'
 import { count, duration, parts } from './figures'
-import { go } from './route'
+import { go, type Query } from './route'
 import type { Interval, Summary } from './types'
 
-type Size = 'hour' | 'day'
-const SECONDS: Record<Size, number> = { hour: 3600, day: 86_400 }
+export type Size = 'minute' | 'hour' | 'day'
+const SECONDS: Record<Size, number> = { minute: 60, hour: 3600, day: 86_400 }
+
+interface ChartProps {
+  summary: Summary
+  interval: Size
+  /** Filters of the deliveries that a click opens, beside the time. */
+  filters?: Query
+}
 
 const CLASSES: Record<string, string> = {
   '2xx': 'delivered',
@@ -23,7 +30,7 @@ const PERCENTILES = { p50: 'median', p95: '95th percentile', p99: '99th percenti
 
 // --- volume
 
-export function VolumeChart({ summary, interval }: { summary: Summary; interval: Size }) {
+export function VolumeChart({ summary, interval, filters = {} }: ChartProps) {
   const shown = Object.keys(CLASSES).filter((name) => name === '2xx' || summary.total.attempts[name])
   const [at, point] = useState<number | null>(null)
   const build = (look: Look): Built => {
@@ -67,6 +74,7 @@ export function VolumeChart({ summary, interval }: { summary: Summary; interval:
         label={`Attempts by ${interval} and response class. Use the arrow keys to move, and Enter to open the deliveries of that ${interval}.`}
         summary={summary}
         interval={interval}
+        filters={filters}
         build={build}
         point={point}
         version={shown.join()}
@@ -93,7 +101,7 @@ export function VolumeChart({ summary, interval }: { summary: Summary; interval:
 
 // --- durations
 
-export function LatencyChart({ summary, interval }: { summary: Summary; interval: Size }) {
+export function LatencyChart({ summary, interval, filters = {} }: ChartProps) {
   const names = ['p50', 'p95', 'p99'] as const
   const [at, point] = useState<number | null>(null)
   const build = (look: Look): Built => {
@@ -119,12 +127,13 @@ export function LatencyChart({ summary, interval }: { summary: Summary; interval
   return (
     <figure class="chart" aria-labelledby="latency-title">
       <figcaption id="latency-title">
-        Durations of attempts <small>{one ? bucket(one, interval) : 'logarithmic scale'}</small>
+        Response times of answered attempts <small>{one ? bucket(one, interval) : 'logarithmic scale'}</small>
       </figcaption>
       <Plot
-        label={`Durations of attempts by ${interval}: p50, p95 and p99. Use the arrow keys to move.`}
+        label={`Response times of answered attempts by ${interval}: p50, p95 and p99. Use the arrow keys to move.`}
         summary={summary}
         interval={interval}
+        filters={filters}
         build={build}
         point={point}
         version=""
@@ -176,10 +185,8 @@ interface Built {
   axis: uPlot.Axis
 }
 
-interface PlotParts {
+interface PlotParts extends ChartProps {
   label: string
-  summary: Summary
-  interval: Size
   build: (look: Look) => Built
   point: (place: number | null) => void
   /** Which series there are: with others it is made anew. */
@@ -188,7 +195,7 @@ interface PlotParts {
 
 const HEIGHT = 208
 
-function Plot({ label, summary, interval, build, point, version }: PlotParts) {
+function Plot({ label, summary, interval, filters = {}, build, point, version }: PlotParts) {
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
   const { theme } = useChoices()
@@ -200,7 +207,7 @@ function Plot({ label, summary, interval, build, point, version }: PlotParts) {
     const holder = box.current!
     const look = looks(holder)
     const built = build(look)
-    const font = `11px ${getComputedStyle(holder).fontFamily}`
+    const font = `12px ${getComputedStyle(holder).fontFamily}`
     const axis: uPlot.Axis = { stroke: look.text, font, grid: { stroke: look.grid, width: 1 }, ticks: { show: false } }
     const made = new uPlot(
       {
@@ -221,7 +228,7 @@ function Plot({ label, summary, interval, build, point, version }: PlotParts) {
       [starts.map((each) => each + half), ...built.data] as uPlot.AlignedData,
       holder,
     )
-    made.over.addEventListener('click', () => open(summary.data[made.cursor.idx ?? -1], interval))
+    made.over.addEventListener('click', () => open(summary.data[made.cursor.idx ?? -1], interval, filters))
     made.over.addEventListener('mouseleave', () => point(null))
     const before = plot.current?.cursor.idx
     plot.current = made
@@ -239,7 +246,7 @@ function Plot({ label, summary, interval, build, point, version }: PlotParts) {
     if (!made) return
     const last = starts.length - 1
     const here = made.cursor.idx ?? (event.key === 'ArrowLeft' ? last + 1 : -1)
-    if (event.key === 'Enter') return open(summary.data[here], interval)
+    if (event.key === 'Enter') return open(summary.data[here], interval, filters)
     if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return
     event.preventDefault()
     const next = Math.min(last, Math.max(0, here + (event.key === 'ArrowLeft' ? -1 : 1)))
@@ -260,11 +267,11 @@ function Plot({ label, summary, interval, build, point, version }: PlotParts) {
 }
 
 /** The deliveries that were made in an interval. */
-function open(one: Interval | undefined, interval: Size): void {
+function open(one: Interval | undefined, interval: Size, filters: Query): void {
   if (!one) return
   const end = Date.parse(one.start) + SECONDS[interval] * 1000
   const plain = (at: number) => new Date(at).toISOString().replace('.000Z', 'Z')
-  go('deliveries', { created_after: plain(Date.parse(one.start)), created_before: plain(end) })
+  go('deliveries', { ...filters, created_after: plain(Date.parse(one.start)), created_before: plain(end) })
 }
 
 function days(ticks: number[], interval: Size): string[] {
@@ -282,7 +289,7 @@ function bucket(one: Interval, interval: Size): string {
   const at = Date.parse(one.start)
   const { day, time } = parts(at)
   if (interval === 'day') return `${day}${time === '00:00:00' ? '' : ` from ${time.slice(0, 5)}`}`
-  return `${day} ${time.slice(0, 5)} to ${parts(at + 3_600_000).time.slice(0, 5)}`
+  return `${day} ${time.slice(0, 5)} to ${parts(at + SECONDS[interval] * 1000).time.slice(0, 5)}`
 }
 
 // --- looks: colours come from the stylesheet, and failures have a texture beside their colour

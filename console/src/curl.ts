@@ -22,7 +22,7 @@ export function headers(record: Delivery, endpoint: Endpoint | null, started: st
   ]
 }
 
-const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`
+export const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`
 
 export function curl(record: Delivery, endpoint: Endpoint | null, body: string): string {
   const own = Object.entries(endpoint?.headers ?? {}).map(([name, value]) => `  -H ${quoted(`${name}: ${value}`)} \\`)

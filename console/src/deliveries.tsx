@@ -7,7 +7,7 @@ import { brief, Code, Mark, markOf, StatusWord } from './marks'
 import { Empty, Live, Stale, Time, Trouble, Waiting } from './parts'
 import { useReading } from './reading'
 import { FILTERS, href, type Query } from './route'
-import type { Attempt, Delivery, Page } from './types'
+import type { Attempt, Delivery, Endpoint, Page } from './types'
 
 const EVERY = 2000
 
@@ -16,6 +16,7 @@ export function Deliveries({ query, account }: { query: Query; account: string }
   const reading = useReading<Page<Delivery>>(query, live ? EVERY : 0)
   const fresh = useFresh(reading.data?.data, reading.old, JSON.stringify(query))
   const now = useNow()
+  const names = useNames()
   const refused = reading.problem?.kind === 'refused' ? reading.problem : undefined
   const found = refused ? undefined : reading.data
   const filtered = FILTERS.some((name) => query[name])
@@ -31,7 +32,7 @@ export function Deliveries({ query, account }: { query: Query; account: string }
       {!found && !reading.problem && <Waiting rows={10} />}
       {found && (
         <div aria-busy={reading.old}>
-          {found.data.length > 0 && <Rows page={found.data} fresh={fresh} now={now} />}
+          {found.data.length > 0 && <Rows page={found.data} fresh={fresh} now={now} names={names} />}
           {found.data.length === 0 && (
             <Nothing filtered={filtered} more={found.next_cursor !== null} account={account} />
           )}
@@ -43,6 +44,12 @@ export function Deliveries({ query, account }: { query: Query; account: string }
       </p>
     </>
   )
+}
+
+/** The descriptions of the endpoints, read once. */
+function useNames(): Map<string, string> {
+  const { data } = useReading<Page<Endpoint>>({ view: 'endpoints', limit: '200' }, 0)
+  return new Map((data?.data ?? []).filter((each) => each.description).map((each) => [each.id, each.description]))
 }
 
 /** The ids that came since the page was first read: they are shown for a moment as new. */
@@ -59,7 +66,16 @@ function useFresh(page: Delivery[] | undefined, old: boolean, key: string): Set<
   return fresh
 }
 
-function Rows({ page, fresh, now }: { page: Delivery[]; fresh: Set<string>; now: number }) {
+interface RowsProps {
+  page: Delivery[]
+  /** The ids that are shown as new. */
+  fresh: Set<string>
+  now: number
+  /** Endpoint id → its description, where it has one. */
+  names: Map<string, string>
+}
+
+export function Rows({ page, fresh, now, names }: RowsProps) {
   return (
     <table class="deliveries">
       <thead>
@@ -72,7 +88,7 @@ function Rows({ page, fresh, now }: { page: Delivery[]; fresh: Set<string>; now:
             Duration
           </th>
           <th scope="col" class="number">
-            Next
+            Next attempt
           </th>
           <th scope="col" class="number">
             Created
@@ -81,14 +97,21 @@ function Rows({ page, fresh, now }: { page: Delivery[]; fresh: Set<string>; now:
       </thead>
       <tbody>
         {page.map((each) => (
-          <Row record={each} fresh={fresh.has(each.id)} now={now} key={each.id} />
+          <Row record={each} fresh={fresh.has(each.id)} now={now} name={names.get(each.endpoint.id)} key={each.id} />
         ))}
       </tbody>
     </table>
   )
 }
 
-function Row({ record, fresh, now }: { record: Delivery; fresh: boolean; now: number }) {
+interface RowProps {
+  record: Delivery
+  fresh: boolean
+  now: number
+  name: string | undefined
+}
+
+function Row({ record, fresh, now, name }: RowProps) {
   const last = record.attempts.at(-1)
   const next = record.retries.next_at
   const url = parted(record.endpoint.url)
@@ -107,8 +130,8 @@ function Row({ record, fresh, now }: { record: Delivery; fresh: boolean; now: nu
         {record.trigger !== 'event' && <span class="trigger">{record.trigger}</span>}
       </td>
       <td class="endpoint" title={record.endpoint.url}>
-        <b>{url.host}</b>
-        <span>{url.path}</span>
+        <b>{name ?? url.host}</b>
+        <span>{name ? ` ${url.host}` : url.path}</span>
       </td>
       <td class="attempts">
         <Trail attempts={record.attempts} />

@@ -1,5 +1,7 @@
 // One delivery: what it is, why it is as it is, its attempts on a line of time, and what was sent.
 import { useEffect, useState } from 'preact/hooks'
+import { ActionButton } from './action'
+import { ResendDelivery } from './actions/replay'
 import { useChoices } from './choices'
 import { useNow } from './figures'
 import { StatusWord } from './marks'
@@ -7,14 +9,14 @@ import { Empty, Id, Live, Said, Stale, Time, Trouble, Waiting } from './parts'
 import { useReading } from './reading'
 import { href, lastList } from './route'
 import { Sent } from './sent'
-import { read } from './session'
 import { story } from './story'
 import { Strip } from './strip'
 import { Timeline } from './timeline'
-import type { Delivery, Endpoint, Page } from './types'
+import type { Delivery, Page } from './types'
+import { useEndpoint } from './use-endpoint'
+import { verdict } from './verdict'
 
 const EVERY = 2000
-const MOST = 50 // pages of endpoints that are looked through for one
 
 interface Found {
   record: Delivery | undefined
@@ -53,9 +55,19 @@ export function DeliveryView({ id }: { id: string }) {
             </h1>
             <Live reading={reading} />
           </div>
+          {endpoint !== undefined && <p class="verdict">{verdict(record, endpoint, now)}</p>}
           <p class="to">
-            to <b>{record.endpoint.url}</b>
+            to{' '}
+            <a href={href('endpoint', { id: record.endpoint.id })}>{endpoint?.description || record.endpoint.url}</a>
+            {endpoint?.description && ` ${record.endpoint.url}`}
           </p>
+          {record.ended_at && endpoint && (
+            <div class="actions">
+              <ActionButton scope="gatepost:subscriptions" name="Send again" look="main">
+                {(close) => <ResendDelivery record={record} endpoint={endpoint} close={close} />}
+              </ActionButton>
+            </div>
+          )}
           <Stale reading={reading} />
           <Facts record={record} now={now} />
           {endpoint !== undefined && (
@@ -99,29 +111,6 @@ function exact(text: string): unknown {
   }
   const page = JSON.parse(text, keep as (key: string, value: unknown) => unknown) as Page<Delivery>
   return page.data[0]?.payload
-}
-
-/** The endpoint as it is defined now; null when it is not listed any more, undefined while it is looked for. */
-function useEndpoint(id: string | undefined, status: string | undefined): Endpoint | null | undefined {
-  const [endpoint, hold] = useState<Endpoint | null>()
-  useEffect(() => {
-    if (!id) return
-    const stop = new AbortController()
-    const find = async () => {
-      let cursor: string | null = ''
-      for (let page = 0; page < MOST && cursor !== null; page += 1) {
-        const query: Record<string, string> = { view: 'endpoints', limit: '200', ...(cursor && { cursor }) }
-        const answer: Page<Endpoint> = await read(query, stop.signal)
-        const one = answer.data.find((each) => each.id === id)
-        if (one) return hold(one)
-        cursor = answer.next_cursor
-      }
-      hold(null)
-    }
-    find().catch(() => undefined) // the record's own reading tells what is wrong
-    return () => stop.abort()
-  }, [id, status])
-  return endpoint
 }
 
 function Facts({ record, now }: { record: Delivery; now: number }) {
@@ -168,13 +157,13 @@ function Facts({ record, now }: { record: Delivery; now: number }) {
               <Time at={record.ended_at} now={now} as="whole" />{' '}
               <span>{record.ended_reason?.replaceAll('_', ' ')}</span>
             </>
-          ) : record.retries.next_at ? (
+          ) : record.retries.next_at && record.status === 'pending' ? (
             <>
               <Time at={record.retries.next_at} now={now} as="whole" />{' '}
               <Time at={record.retries.next_at} now={now} as="away" />
             </>
           ) : (
-            <span>{record.status === 'held' ? 'held' : 'in progress'}</span>
+            <span>{record.status === 'held' ? 'after the hold' : 'in progress'}</span>
           )}
         </dd>
       </div>

@@ -1,102 +1,126 @@
 // The account's endpoints: those in trouble first, with how long until they are disabled.
 import { useState } from 'preact/hooks'
-import { away, count, several, span, useNow } from './figures'
+import { ActionButton } from './action'
+import { DefineEndpoint } from './actions/endpoints'
+import { away, count, duration, several, span, useNow } from './figures'
 import { Mark } from './marks'
-import { Copy, Empty, Stale, Time, Trouble, Waiting } from './parts'
-import { useReading } from './reading'
+import { Copy, Empty, Time, Trouble, Waiting } from './parts'
+import type { Reading } from './reading'
 import { href } from './route'
-import type { Endpoint, Page } from './types'
+import { byUrgency, MARKS, nameOfEndpoint } from './states'
+import type { Condition, Endpoint, Page } from './types'
 
 const SHOWN = 12
+const DAY = 86_400_000
 
-export function Endpoints({ every }: { every: number }) {
-  const reading = useReading<Page<Endpoint>>({ view: 'endpoints', limit: '200' }, every)
+export function Endpoints({ reading }: { reading: Reading<Page<Endpoint>> }) {
   const [all, showAll] = useState(false)
   const now = useNow()
-  const found = [...(reading.data?.data ?? [])].sort((one, other) => worry(one) - worry(other))
-  const failing = found.filter((each) => each.health.will_be_disabled_at)
-  const near = failing.filter((each) => isNear(each, now))
-  const shown = all ? found : found.slice(0, SHOWN)
+  const list = reading.data && [...reading.data.data].sort(byUrgency)
+  const shown = all ? list : list?.slice(0, SHOWN)
   return (
     <section class="endpoints" aria-labelledby="endpoints-title">
-      <h2 id="endpoints-title">
-        Endpoints
-        {reading.data && found.length > 0 && (
-          <small>
-            {count(found.length)}
-            {reading.data.next_cursor && ' and more'}
-            {failing.length > 0 && `, ${count(failing.length)} failing`}
-            {near.length > 0 && `, ${count(near.length)} will be disabled within a day`}
-          </small>
-        )}
-      </h2>
-      <Stale reading={reading} />
-      {!reading.data && reading.problem && <Trouble problem={reading.problem} again={reading.again} />}
-      {!reading.data && !reading.problem && <Waiting rows={3} />}
-      {reading.data && !found.length && (
+      <div class="heading">
+        <h2 id="endpoints-title">
+          Endpoints
+          {list && list.length > 0 && <small>{summarize(list, !!reading.data?.next_cursor, now)}</small>}
+        </h2>
+        <ActionButton scope="gatepost:endpoints" name="Create an endpoint">
+          {(close) => <DefineEndpoint close={close} />}
+        </ActionButton>
+      </div>
+      {!list && reading.problem && <Trouble problem={reading.problem} again={reading.again} />}
+      {!list && !reading.problem && <Waiting rows={3} />}
+      {list && !list.length && (
         <Empty title="No endpoints">
-          <p>
-            An endpoint receives webhooks. <code>POST /webhooks/endpoints</code> defines one,{' '}
-            <code>POST /webhooks/subscriptions</code> subscribes it to events.
-          </p>
+          <p>An endpoint is a URL that receives webhooks. Create one, and subscribe it to events.</p>
         </Empty>
       )}
-      {shown.length > 0 && (
+      {shown && shown.length > 0 && (
         <ul class="rows">
           {shown.map((each) => (
             <Row endpoint={each} now={now} key={each.id} />
           ))}
         </ul>
       )}
-      {!all && found.length > SHOWN && (
+      {!all && list && list.length > SHOWN && (
         <button type="button" class="quiet more" onClick={() => showAll(true)}>
-          Show all {count(found.length)}
+          Show all {count(list.length)}
         </button>
       )}
     </section>
   )
 }
 
-const DAY = 86_400_000
+function summarize(list: Endpoint[], more: boolean, now: number): string {
+  const near = list.filter(({ health }) => Date.parse(health.will_be_disabled_at ?? '') - now < DAY)
+  return [
+    `${count(list.length)}${more ? ' and more' : ''}`,
+    ...(near.length ? [`${count(near.length)} will be disabled within a day`] : []),
+  ].join(', ')
+}
 
-const isNear = (endpoint: Endpoint, now: number): boolean =>
-  Date.parse(endpoint.health.will_be_disabled_at ?? '') - now < DAY
+const WORDS: Record<Condition, string> = {
+  failing: 'Failing',
+  degraded: 'Degraded',
+  disabled: 'Disabled',
+  healthy: 'Healthy',
+}
 
-/** Lower is worse: first those soon disabled, then those that are, then those that fail or hold, then the rest. */
-function worry(endpoint: Endpoint): number {
-  const { health } = endpoint
-  if (health.will_be_disabled_at) return Date.parse(health.will_be_disabled_at)
-  if (endpoint.status === 'disabled') return 1e14 - endpoint.held
-  return health.consecutive_failures || health.retry_after_until ? 2e14 : 3e14
+export function ConditionWord({ condition }: { condition: Condition }) {
+  return (
+    <span class={`status is-${MARKS[condition]}`}>
+      <Mark of={MARKS[condition]} />
+      {WORDS[condition]}
+    </span>
+  )
 }
 
 function Row({ endpoint, now }: { endpoint: Endpoint; now: number }) {
-  const { health } = endpoint
-  const state = endpoint.status === 'disabled' ? 'held' : health.consecutive_failures ? 'failed' : 'succeeded'
-  const word = endpoint.status === 'disabled' ? 'disabled' : health.consecutive_failures ? 'failing' : 'healthy'
-  const types = [
-    ...new Set(endpoint.subscriptions.filter((each) => each.status === 'active').flatMap((each) => each.events)),
-  ]
+  const active = endpoint.subscriptions.filter((each) => each.status === 'active')
+  const types = [...new Set(active.flatMap((each) => each.events))]
   return (
-    <li class={`endpoint is-${state}`}>
-      <span class={`status is-${state}`}>
-        <Mark of={state} />
-        {word}
-      </span>
+    <li class={`endpoint is-${MARKS[endpoint.condition]}`}>
+      <ConditionWord condition={endpoint.condition} />
       <div class="what">
-        <a class="url" href={href('deliveries', { endpoint_id: endpoint.id })}>
-          {endpoint.url}
+        <a class="name" href={href('endpoint', { id: endpoint.id })}>
+          {nameOfEndpoint(endpoint)}
         </a>
-        <Copy text={endpoint.id} label={`Copy the id of ${endpoint.url}`} />
+        <Copy text={endpoint.id} label={`Copy the id of ${nameOfEndpoint(endpoint)}`} />
         <p class="about">
-          {endpoint.description && <span>{endpoint.description}</span>}
+          {endpoint.description && <span class="url">{endpoint.url}</span>}
           {types.length ? types.map((each) => <code key={each}>{each}</code>) : <span>no active subscription</span>}
         </p>
       </div>
       <div class="state">
-        <State endpoint={endpoint} now={now} />
+        <ConditionDetails endpoint={endpoint} now={now} />
+        <Activity endpoint={endpoint} now={now} />
       </div>
     </li>
+  )
+}
+
+/** Rate and response time of the last minutes, and the last delivery. */
+function Activity({ endpoint, now }: { endpoint: Endpoint; now: number }) {
+  const { recent, last_delivery: last } = endpoint
+  const rate = recent.attempts_per_second
+  const { p50 } = recent.duration_ms
+  const share = recent.attempt_success_ratio
+  return (
+    <p>
+      {rate > 0 && <b>{rate >= 1 ? `${rate.toFixed(1)}/s` : `${(rate * 60).toFixed(1)}/min`}</b>}
+      {rate > 0 && p50 !== null && `, median ${duration(p50)}`}
+      {rate > 0 && share !== null && share > 0 && share < 1 && `, ${Math.floor(share * 100)} % succeed`}
+      {rate > 0 && ', '}
+      {last ? (
+        <>
+          last delivery <Time at={last.created_at} now={now} as="away" />
+          {(last.response_code || last.failure) && ` (${last.failure?.replace('_', ' ') ?? last.response_code})`}
+        </>
+      ) : (
+        'no recent delivery'
+      )}
+    </p>
   )
 }
 
@@ -107,7 +131,7 @@ const REASONS: Record<string, string> = {
   failing: '120 hours without a success',
 }
 
-function State({ endpoint, now }: { endpoint: Endpoint; now: number }) {
+export function ConditionDetails({ endpoint, now }: { endpoint: Endpoint; now: number }) {
   const { health } = endpoint
   return (
     <>
@@ -136,9 +160,9 @@ function State({ endpoint, now }: { endpoint: Endpoint; now: number }) {
           )}
         </p>
       )}
-      {health.retry_after_until && (
+      {health.retry_after_until && Date.parse(health.retry_after_until) > now && (
         <p>
-          asked to wait, until <Time at={health.retry_after_until} now={now} />
+          the receiver asked to wait until <Time at={health.retry_after_until} now={now} />
         </p>
       )}
       {endpoint.held > 0 && (

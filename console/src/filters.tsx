@@ -1,11 +1,12 @@
 // Every filter of the operation. A change goes into the address at once, and so into what is read.
 import type { ComponentChildren } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
-import { field, instant, zone } from './figures'
+import { useChoices } from './choices'
+import { count, field, instant, useNow, zone } from './figures'
 import { Mark, statusWord } from './marks'
 import { useReading } from './reading'
 import { type Filter, FILTERS, go, href, place, type Query } from './route'
-import type { Endpoint, Page, Status } from './types'
+import type { Endpoint, Page, Status, Summary } from './types'
 import words from './words.json'
 
 const FIRST: Filter[] = ['status', 'event_type', 'endpoint_id', 'response_code', 'failure']
@@ -20,6 +21,7 @@ export function Filters({ query }: { query: Query }) {
   const set = (name: string, value: string) =>
     go('deliveries', { ...place(location.hash).query, cursor: '', [name]: value })
   const part = { query, set }
+  const counts = useCounts(query)
   return (
     <section class="filters" aria-label="Filters">
       <nav class="statuses" aria-label="Status">
@@ -35,8 +37,10 @@ export function Filters({ query }: { query: Query }) {
           >
             <Mark of={each} />
             {statusWord(each)}
+            {counts && <small>{counts[each]}</small>}
           </a>
         ))}
+        {counts && <small class="note">Ended deliveries are those of the last 24 hours.</small>}
       </nav>
       <div class={`fields${open ? '' : ' few'}`}>
         <Text {...part} name="event_type" label="Event type" placeholder="invoice.paid" first />
@@ -81,6 +85,35 @@ export function Filters({ query }: { query: Query }) {
       </div>
     </section>
   )
+}
+
+const ENDED: Record<string, Status> = {
+  delivered: 'succeeded',
+  attempts_exhausted: 'failed',
+  endpoint_gone: 'failed',
+  held_too_long: 'failed',
+  endpoint_removed: 'cancelled',
+  cancelled_by_operator: 'cancelled',
+}
+
+/** Counts for the tabs: of what waits now, and of what ended in the last 24 hours. Null if other filters apply. */
+function useCounts(query: Query): Record<Status, string> | null {
+  const { live } = useChoices()
+  const hour = Math.floor(useNow(60_000) / 3_600_000)
+  const endpoint = query['endpoint_id']
+  const filtered = FILTERS.some((name) => name !== 'status' && name !== 'endpoint_id' && query[name])
+  const created_after = new Date((hour - 23) * 3_600_000).toISOString()
+  const asked = { view: 'summary', created_after, ...(endpoint && { endpoint_id: endpoint }) }
+  const { data, old } = useReading<Summary>(filtered ? null : asked, live ? 10_000 : 0)
+  if (!data || old || filtered) return null
+  const { now, total } = data
+  const counts = { pending: now.pending, held: now.held, in_flight: now.in_flight, succeeded: 0, failed: 0, cancelled: 0 }
+  for (const [reason, number] of Object.entries(total.deliveries.ended)) {
+    const status = ENDED[reason]
+    if (status) counts[status] += number
+  }
+  const most = (number: number) => `${count(number)}${number === now.counted_to ? '+' : ''}`
+  return Object.fromEntries(Object.entries(counts).map(([name, number]) => [name, most(number)])) as Record<Status, string>
 }
 
 interface Part {

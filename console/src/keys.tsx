@@ -7,9 +7,10 @@ import { go, lastList, type Place } from './route'
 const KEYS: [string, string][] = [
   ['1', 'health'],
   ['2', 'deliveries'],
+  ['3', 'access'],
   ['j  k', 'next or previous row'],
   ['Enter', 'open the row'],
-  ['Esc', 'back to the list'],
+  ['Esc', 'back'],
   ['/', 'focus the first filter'],
   ['r', 'refresh'],
   ['l', 'turn live updates on or off'],
@@ -20,7 +21,7 @@ export function useKeys(place: Place, help: RefObject<HTMLDialogElement | null>)
   const { live } = useChoices()
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || help.current?.open) return
+      if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return
       if ((event.target as HTMLElement).closest('input, select, textarea')) {
         if (event.key === 'Escape') (event.target as HTMLElement).blur()
         return
@@ -34,6 +35,7 @@ export function useKeys(place: Place, help: RefObject<HTMLDialogElement | null>)
     const ACTS: Record<string, () => void> = {
       '1': () => go('health'),
       '2': () => go('deliveries'),
+      '3': () => go('access'),
       j: () => step(1),
       k: () => step(-1),
       '/': () => document.querySelector<HTMLElement>('[data-first-filter]')?.focus(),
@@ -42,6 +44,7 @@ export function useKeys(place: Place, help: RefObject<HTMLDialogElement | null>)
       '?': () => help.current?.showModal(),
       Escape: () => {
         if (place.view === 'delivery') location.hash = lastList()
+        if (place.view === 'endpoint') go('health')
       },
     }
     document.addEventListener('keydown', press)

@@ -1,9 +1,11 @@
 // The page: who looks, where they are, and what frames every view.
 import { render } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
+import { Access } from './access'
 import { choose, type Theme, useChoices, wear } from './choices'
 import { Deliveries } from './deliveries'
 import { DeliveryView } from './delivery'
+import { EndpointView } from './endpoint'
 import { zone } from './figures'
 import { Health } from './health'
 import { Keys, useKeys } from './keys'
@@ -15,8 +17,19 @@ import './style/frame.css'
 import './style/health.css'
 import './style/list.css'
 import './style/delivery.css'
+import './style/endpoint.css'
+import './style/access.css'
+import './style/forms.css'
 
-const TITLES: Record<Place['view'], string> = { health: 'Health', deliveries: 'Deliveries', delivery: 'Delivery' }
+const TITLES: Record<Place['view'], string> = {
+  health: 'Health',
+  deliveries: 'Deliveries',
+  delivery: 'Delivery',
+  endpoint: 'Endpoint',
+  access: 'Access',
+}
+/** A view that has no tab → the tab that is shown as current. */
+const TABS: Partial<Record<Place['view'], Place['view']>> = { delivery: 'deliveries', endpoint: 'health' }
 
 function Console() {
   const { session, ended } = useSession()
@@ -59,6 +72,7 @@ function Signed({ session, place }: { session: Shown; place: Place }) {
         <nav aria-label="Views">
           <Tab view="health" place={place} />
           <Tab view="deliveries" place={place} />
+          <Tab view="access" place={place} />
         </nav>
         <span class="account" title={`Client ${session.client}`}>
           <code>{session.account || 'one account'}</code>
@@ -70,6 +84,8 @@ function Signed({ session, place }: { session: Shown; place: Place }) {
       <main id="main" ref={main} tabIndex={-1}>
         {place.view === 'health' && <Health query={place.query} account={session.account} />}
         {place.view === 'deliveries' && <Deliveries query={place.query} account={session.account} />}
+        {place.view === 'access' && <Access query={place.query} />}
+        {place.view === 'endpoint' && <EndpointView query={place.query} key={place.query['id']} />}
         {place.view === 'delivery' && <DeliveryView id={place.query['id'] ?? ''} key={place.query['id']} />}
       </main>
       <footer class="foot">
@@ -88,8 +104,8 @@ function Signed({ session, place }: { session: Shown; place: Place }) {
   )
 }
 
-function Tab({ view, place }: { view: 'health' | 'deliveries'; place: Place }) {
-  const here = place.view === view || (view === 'deliveries' && place.view === 'delivery')
+function Tab({ view, place }: { view: Place['view']; place: Place }) {
+  const here = (TABS[place.view] ?? place.view) === view
   return (
     <a href={href(view)} aria-current={here ? 'page' : undefined}>
       {TITLES[view]}

@@ -16,6 +16,12 @@ const SHAPES: Record<string, JSX.Element> = {
       <path d="m5.3 5.3 5.4 5.4m0-5.4-5.4 5.4" stroke="var(--on-mark)" stroke-width="1.7" />
     </>
   ),
+  degraded: (
+    <>
+      <path d="M8 1.6 15.2 14.4H.8Z" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round" />
+      <path d="M8 6v4.2m0 1.2v1.3" stroke="currentColor" stroke-width="1.7" />
+    </>
+  ),
   pending: (
     <>
       <circle cx="8" cy="8" r="6.2" fill="none" stroke="currentColor" stroke-width="1.6" />

@@ -101,7 +101,7 @@ export function Live<T>({ reading }: { reading: Reading<T> }) {
     <div class="live">
       {reading.at > 0 && (
         <span class="read-at">
-          read <Time at={new Date(reading.at).toISOString()} now={now} />
+          updated <Time at={new Date(reading.at).toISOString()} now={now} />
         </span>
       )}
       <button type="button" class="quiet" onClick={reading.again} title="Refresh (r)">

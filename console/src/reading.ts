@@ -3,6 +3,23 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import { type Problem, readText } from './session'
 
 const SLOWEST = 30_000
+const readers = new Set<() => void>()
+
+/** Read everything that is shown again, after a change. */
+export function readAllAgain(): void {
+  for (const again of readers) again()
+}
+
+/** A number that changes when everything is to be read again. */
+export function useVersion(): number {
+  const [version, setVersion] = useState(0)
+  useEffect(() => {
+    const again = () => setVersion((count) => count + 1)
+    readers.add(again)
+    return () => void readers.delete(again)
+  }, [])
+  return version
+}
 
 export interface Reading<T> {
   data: T | undefined
@@ -34,6 +51,7 @@ export function useReading<T>(
   const [held, hold] = useState<Held<T>>({ key: '', at: 0 })
   const [busy, setBusy] = useState(false)
   const [turn, setTurn] = useState(0)
+  const version = useVersion()
   const failures = useRef(0)
   const again = useCallback(() => setTurn((count) => count + 1), [])
 
@@ -70,7 +88,7 @@ export function useReading<T>(
       stop.abort()
       window.clearTimeout(timer)
     }
-  }, [key, every, turn])
+  }, [key, every, turn, version])
 
   return { data: held.data, old: held.key !== key, problem: held.problem, busy, at: held.at, again }
 }

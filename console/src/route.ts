@@ -18,13 +18,15 @@ const NAMES: Record<string, readonly string[]> = {
   health: ['range'],
   deliveries: [...FILTERS, 'order', 'limit', 'cursor'],
   delivery: ['id'],
+  endpoint: ['id', 'range'],
+  access: ['client'],
 }
 
 export type Filter = (typeof FILTERS)[number]
 export type Query = Record<string, string>
 
 export interface Place {
-  view: 'health' | 'deliveries' | 'delivery'
+  view: 'health' | 'deliveries' | 'delivery' | 'endpoint' | 'access'
   query: Query
 }
 

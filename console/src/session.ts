@@ -1,10 +1,22 @@
-// Who looks: a client's id and secret, or a token. Both live in this module's memory and nowhere else.
+// The session: a client's credentials in memory, and its token, which the tab keeps over a reload.
 import { useEffect, useState } from 'preact/hooks'
+import { ask, basic, decode, type Kind, type Members, members, Problem, problem } from './api'
 
-export const BASE = document.querySelector<HTMLMetaElement>('meta[name="gatepost-base-url"]')?.content ?? ''
+export { BASE, INTAKE, Problem } from './api'
+
 export const SCOPE = 'gatepost:deliveries'
-const EARLY = 30_000 // a token is renewed so long before its end
+const SCOPES = [
+  SCOPE,
+  'gatepost:endpoints',
+  'gatepost:subscriptions',
+  'gatepost:events',
+  'gatepost:clients',
+  'gatepost:scopes',
+] as const
+const EARLY = 30_000 // milliseconds before its end at which a token is renewed
+const KEPT = 'gatepost-token'
 
+export type Scope = (typeof SCOPES)[number]
 export type Way = 'client_secret_basic' | 'client_secret_post'
 
 export interface Credentials {
@@ -19,29 +31,10 @@ interface Session {
   expires: number
   account: string
   client: string
+  scopes: string[]
 }
 
-export type Kind = 'away' | 'credentials' | 'scope' | 'expired' | 'throttled' | 'refused' | 'failing'
-
-/** Why something could not be read, with the words of the service and the ids that find it in the log. */
-export class Problem extends Error {
-  constructor(
-    readonly kind: Kind,
-    detail: string,
-    readonly request = '',
-    readonly event = '',
-    readonly retryAfter = 0,
-  ) {
-    super(detail)
-  }
-
-  /** Whether nothing more can be read before somebody enters something else. */
-  get ends(): boolean {
-    return this.kind === 'credentials' || this.kind === 'scope' || this.kind === 'expired'
-  }
-}
-
-let session: Session | null = null
+let session: Session | null = kept()
 let ended: Problem | null = null
 let renewing: Promise<void> | null = null
 const watchers = new Set<() => void>()
@@ -49,13 +42,16 @@ const watchers = new Set<() => void>()
 export interface Shown {
   account: string
   client: string
-  /** Whether the token is renewed by itself. */
+  scopes: string[]
+  /** Whether the token is renewed automatically. */
   lasts: boolean
 }
 
 export function shown(): Shown | null {
-  return session && { account: session.account, client: session.client, lasts: session.by !== null }
+  return session && { account: session.account, client: session.client, scopes: session.scopes, lasts: session.by !== null }
 }
+
+export const allows = (scope: Scope): boolean => session?.scopes.includes(scope) ?? false
 
 /** The session as it may be shown, and why there is none if one ended. */
 export function useSession(): { session: Shown | null; ended: Problem | null } {
@@ -71,11 +67,28 @@ export function useSession(): { session: Shown | null; ended: Problem | null } {
 function become(next: Session | null, because: Problem | null): void {
   session = next
   ended = because
+  try {
+    if (next) sessionStorage.setItem(KEPT, next.token)
+    else sessionStorage.removeItem(KEPT)
+  } catch {
+    // without storage, a reload ends the session
+  }
   for (const watch of watchers) watch()
 }
 
+/** The session of this tab before it was reloaded. It has the token alone, so it ends with it. */
+function kept(): Session | null {
+  try {
+    const token = sessionStorage.getItem(KEPT)
+    const found = token ? { by: null, token, ...claims(token) } : null
+    return found && found.expires > Date.now() ? found : null
+  } catch {
+    return null
+  }
+}
+
 export async function enterClient(by: Credentials): Promise<void> {
-  become(await issued(by), null)
+  become(await issued(by, SCOPES), null)
 }
 
 export async function enterToken(token: string): Promise<void> {
@@ -87,22 +100,49 @@ export function leave(): void {
   become(null, null)
 }
 
-/** GET /webhooks/deliveries. Renews the token when it is about to end, and once when it is refused. */
+/** GET /webhooks/deliveries. */
 export async function read<T>(query: Record<string, string>, signal?: AbortSignal): Promise<T> {
   return JSON.parse(await readText(query, signal)) as T
 }
 
-export async function readText(query: Record<string, string>, signal?: AbortSignal): Promise<string> {
+export const readText = (query: Record<string, string>, signal?: AbortSignal): Promise<string> =>
+  withToken((token) => get(query, token, signal))
+
+export interface ApiRequest {
+  path: string
+  body: Members
+  /** The header Idempotency-Key. `/events` has none: the id of the event has its effect. */
+  key?: string
+}
+
+export interface Answer {
+  status: number
+  body: Members
+}
+
+/** POST a JSON body. The same request with the same key has its effect once. */
+export const send = ({ path, body, key }: ApiRequest): Promise<Answer> =>
+  withToken(async (token) => {
+    const headers: Record<string, string> = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' }
+    if (key) headers['Idempotency-Key'] = key
+    const response = await ask(path, { method: 'POST', headers, body: JSON.stringify(body) })
+    const answer = await members(response)
+    if (response.ok) return { status: response.status, body: answer }
+    throw problem(response, answer, response.status === 401 ? 'expired' : undefined)
+  })
+
+/** Renews the token when it is about to end, and once when it is refused. */
+async function withToken<T>(use: (token: string) => Promise<T>): Promise<T> {
   const mine = session
   if (!mine) throw new Problem('expired', 'You are not signed in.')
   try {
     if (mine.by && mine.expires - Date.now() < EARLY) await renew(mine)
     try {
-      return await get(query, session?.token ?? '', signal)
+      return await use(session?.token ?? '')
     } catch (problem) {
       if (!(problem instanceof Problem && problem.kind === 'expired' && session?.by)) throw problem
       await renew(session)
-      return await get(query, session.token, signal)
+      return await use(session.token)
     }
   } catch (problem) {
     if (problem instanceof Problem && problem.ends && session) become(null, problem)
@@ -113,7 +153,7 @@ export async function readText(query: Record<string, string>, signal?: AbortSign
 /** Several readers that need a new token share one request for it. */
 async function renew(old: Session): Promise<void> {
   if (session !== old || !old.by) return
-  renewing ??= issued(old.by)
+  renewing ??= issued(old.by, old.scopes)
     .then((next) => {
       if (session === old) become(next, null)
     })
@@ -123,79 +163,49 @@ async function renew(old: Session): Promise<void> {
   await renewing
 }
 
-async function issued(by: Credentials): Promise<Session> {
-  const form = new URLSearchParams({ grant_type: 'client_credentials', scope: SCOPE })
+const KINDS: Record<string, Kind> = {
+  invalid_client: 'credentials',
+  invalid_scope: 'scope',
+  unauthorized_client: 'scope',
+  too_many_failures: 'throttled',
+}
+
+/** A token with as many of these scopes as the client has: a refusal names the first that it does not have. */
+async function issued(by: Credentials, scopes: readonly string[]): Promise<Session> {
+  const form = new URLSearchParams({ grant_type: 'client_credentials', scope: scopes.join(' ') })
   const headers: Record<string, string> = {}
-  if (by.way === 'client_secret_basic') {
-    const both = `${encodeURIComponent(by.id)}:${encodeURIComponent(by.secret)}` // RFC 6749, section 2.3.1
-    headers['Authorization'] = `Basic ${btoa(both)}`
-  } else {
+  if (by.way === 'client_secret_basic') headers['Authorization'] = basic(by.id, by.secret)
+  else {
     form.set('client_id', by.id)
     form.set('client_secret', by.secret)
   }
-  const answer = await ask('/oauth/tokens', { method: 'POST', body: form, headers })
-  const body = await said(answer)
-  if (answer.ok) {
-    const { account, client } = claims(String(body['access_token']))
-    const expires = Date.now() + Number(body['expires_in']) * 1000
-    return { by, token: String(body['access_token']), expires, account, client }
+  const response = await ask('/oauth/tokens', { method: 'POST', body: form, headers })
+  const body = await members(response)
+  if (response.ok) {
+    const token = String(body['access_token'])
+    return { by, token, ...claims(token), expires: Date.now() + Number(body['expires_in']) * 1000 }
   }
-  const kinds: Record<string, Kind> = {
-    invalid_client: 'credentials',
-    invalid_scope: 'scope',
-    unauthorized_client: 'scope',
-    too_many_failures: 'throttled',
-  }
-  throw problem(answer, kinds[String(body['error'])], body['error_description'])
+  const missing = scopes.find((each) => each !== SCOPE && String(body['error_description']).includes(`${each} `))
+  if (body['error'] === 'invalid_scope' && missing) return issued(by, scopes.filter((each) => each !== missing))
+  throw problem(response, body, KINDS[String(body['error'])])
 }
 
 async function get(query: Record<string, string>, token: string, signal?: AbortSignal): Promise<string> {
   const headers = { Authorization: `Bearer ${token}` }
-  const answer = await ask(`/webhooks/deliveries?${new URLSearchParams(query)}`, { headers, signal: signal ?? null })
-  if (answer.ok) return answer.text()
-  const kind = answer.status === 401 ? 'expired' : answer.status === 403 ? 'scope' : undefined
-  throw problem(answer, kind, (await said(answer))['detail'])
+  const response = await ask(`/webhooks/deliveries?${new URLSearchParams(query)}`, { headers, signal: signal ?? null })
+  if (response.ok) return response.text()
+  const kind = response.status === 401 ? 'expired' : response.status === 403 ? 'scope' : undefined
+  throw problem(response, await members(response), kind)
 }
 
-async function ask(path: string, init: RequestInit): Promise<Response> {
-  const rules: RequestInit = {
-    credentials: 'omit',
-    cache: 'no-store',
-    referrerPolicy: 'no-referrer',
-    redirect: 'error',
-  }
-  try {
-    return await fetch(BASE + path, { ...rules, ...init })
-  } catch (error) {
-    if (error instanceof DOMException && error.name === 'AbortError') throw error
-    throw new Problem('away', `${BASE} does not respond.`)
-  }
-}
-
-async function said(answer: Response): Promise<Record<string, unknown>> {
-  try {
-    return (await answer.json()) as Record<string, unknown>
-  } catch {
-    return {}
-  }
-}
-
-function problem(answer: Response, kind: Kind | undefined, words: unknown): Problem {
-  const usual: Kind = answer.status === 429 || answer.status >= 500 ? 'failing' : 'refused'
-  const detail = typeof words === 'string' && words ? words : `The service answered ${answer.status}.`
-  const named = (header: string) => answer.headers.get(header) ?? ''
-  const wait = Number(named('retry-after')) || 0
-  return new Problem(kind ?? usual, detail, named('x-request-id'), named('gatepost-event'), wait)
-}
-
-/** What a token says of itself, only to be shown: whether it is good is for the service to say. */
-function claims(token: string): Pick<Session, 'account' | 'client' | 'expires'> {
-  try {
-    const part = (token.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/')
-    const found = JSON.parse(atob(part)) as Record<string, unknown>
-    const until = Number(found['exp']) * 1000
-    return { account: String(found['account']), client: String(found['client_id']), expires: until || Infinity }
-  } catch {
-    return { account: '', client: '', expires: Infinity }
+/** The claims that the pages show. Only the service decides whether a token is valid. */
+function claims(token: string): Omit<Session, 'by' | 'token'> {
+  const found = decode(token)?.claims
+  if (!found) return { account: '', client: '', scopes: [], expires: Infinity }
+  return {
+    account: String(found['account']),
+    client: String(found['client_id']),
+    scopes: String(found['scope'] ?? '').split(' '),
+    expires: Number(found['exp']) * 1000 || Infinity,
   }
 }

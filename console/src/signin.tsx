@@ -30,9 +30,9 @@ export function SignIn({ ended }: { ended: Problem | null }) {
     <main class="sign-in" id="main">
       <header>
         <Brand />
-        <h1>Sign in to an account</h1>
+        <h1>Sign in</h1>
         <p class="where">
-          of <code>{BASE}</code>
+          to an account of <code>{BASE}</code>
         </p>
       </header>
       <div role="alert">
@@ -46,11 +46,11 @@ export function SignIn({ ended }: { ended: Problem | null }) {
       </div>
       <form onSubmit={enter} autoComplete="off">
         <fieldset class="choice">
-          <legend>Sign in with</legend>
+          <legend class="unseen">Sign in with</legend>
           {(['client', 'token'] as const).map((each) => (
             <label key={each}>
               <input type="radio" name="how" value={each} checked={how === each} onChange={() => choose(each)} />
-              <span>{each === 'client' ? 'A client' : 'A token'}</span>
+              <span>{each === 'client' ? 'Client credentials' : 'Access token'}</span>
             </label>
           ))}
         </fieldset>
@@ -69,11 +69,11 @@ export function SignIn({ ended }: { ended: Problem | null }) {
               />
             </label>
             <label class="field">
-              <span>Secret</span>
+              <span>Client secret</span>
               <input name="secret" type="password" required autoComplete="off" placeholder="gps_…" />
             </label>
             <label class="field">
-              <span>Sent as</span>
+              <span>Authentication method</span>
               <select name="way">
                 <option value="client_secret_basic">client_secret_basic (default)</option>
                 <option value="client_secret_post">client_secret_post</option>
@@ -82,7 +82,7 @@ export function SignIn({ ended }: { ended: Problem | null }) {
           </>
         ) : (
           <label class="field">
-            <span>Access token</span>
+            <span>Token</span>
             <input ref={first} name="token" type="password" required autoComplete="off" placeholder="eyJ…" />
           </label>
         )}
@@ -91,8 +91,8 @@ export function SignIn({ ended }: { ended: Problem | null }) {
         </button>
       </form>
       <p class="note">
-        The credentials stay in the memory of this page. They are not stored, and reloading the page discards them. They
-        need the scope <code>gatepost:deliveries</code>. The console is read-only.
+        The scope <code>gatepost:deliveries</code> is required. What else you can do depends on the other scopes of the
+        client. The secret is never stored. The token is kept in this tab until you sign out, close the tab, or it expires.
       </p>
     </main>
   )

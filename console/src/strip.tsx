@@ -29,7 +29,8 @@ export function Strip({ record, now }: { record: Delivery; now: number }) {
   }, [])
   const start = Date.parse(record.created_at)
   const since = (at: string | number) => Math.max(0, (typeof at === 'number' ? at : Date.parse(at)) - start) / 1000
-  const points = [...record.attempts.map((each) => each.started_at), ...record.retries.plan.map((each) => each.at)]
+  const plan = record.status === 'held' ? [] : record.retries.plan // nothing is planned until the hold ends
+  const points = [...record.attempts.map((each) => each.started_at), ...plan.map((each) => each.at)]
   if (points.length < 2) return <div ref={box} />
   const open = record.ended_at === null
   const last = Math.max(...points.map(since), record.ended_at ? since(record.ended_at) : 0, open ? since(now) : 0, 2)
@@ -48,7 +49,7 @@ export function Strip({ record, now }: { record: Delivery; now: number }) {
           width={width}
           height={HEIGHT}
           role="img"
-          aria-label={`${record.attempts.length} attempts made, ${record.retries.plan.length} planned, on a logarithmic time axis`}
+          aria-label={`${record.attempts.length} attempts made, ${plan.length} planned, on a logarithmic time axis`}
         >
           <line class="line done" x1={EDGE} x2={open ? here : width - EDGE} y1={LINE} y2={LINE} />
           {open && <line class="line ahead" x1={here} x2={width - EDGE} y1={LINE} y2={LINE} />}
@@ -71,7 +72,7 @@ export function Strip({ record, now }: { record: Delivery; now: number }) {
               <title>{`attempt ${each.number}: ${brief(each)}`}</title>
             </circle>
           ))}
-          {record.retries.plan.map((each) => (
+          {plan.map((each) => (
             <circle class="point planned" cx={x(since(each.at))} cy={LINE} r="4.5" key={each.number}>
               <title>{`attempt ${each.number}, planned`}</title>
             </circle>

@@ -1,6 +1,6 @@
 // The attempts, those made with where their time went, those planned with when and why.
 import { about, away, duration, span } from './figures'
-import { brief, Mark, markOf } from './marks'
+import { brief, Mark, markOf, statusWord } from './marks'
 import { Time } from './parts'
 import { PHASES, type Stretch, stretches } from './phases'
 import type { Attempt, Delivery, Planned } from './types'
@@ -17,8 +17,8 @@ export function Timeline({ record, now }: { record: Delivery; now: number }) {
     <>
       {timed && <PhaseKey longest={longest} />}
       <ol class="timeline">
-        {attempts.map((each) => (
-          <Made attempt={each} longest={longest} now={now} key={each.number} />
+        {attempts.map((each, place) => (
+          <Made attempt={each} before={attempts[place - 1]} longest={longest} now={now} key={each.number} />
         ))}
         {retries.plan.map((each, place) => (
           <Coming
@@ -39,7 +39,7 @@ export function Timeline({ record, now }: { record: Delivery; now: number }) {
             </div>
             <div class="what">
               <p>
-                <b>{record.status}</b> {record.ended_reason?.replaceAll('_', ' ')}
+                <b>{statusWord(record.status)}</b> {record.ended_reason?.replaceAll('_', ' ')}
               </p>
             </div>
           </li>
@@ -66,8 +66,17 @@ function PhaseKey({ longest }: { longest: number }) {
   )
 }
 
-function Made({ attempt, longest, now }: { attempt: Attempt; longest: number; now: number }) {
+interface MadeProps {
+  attempt: Attempt
+  /** The attempt before it. */
+  before: Attempt | undefined
+  longest: number
+  now: number
+}
+
+function Made({ attempt, before, longest, now }: MadeProps) {
   const { waited } = attempt
+  const failed = attempt.outcome === 'failed'
   return (
     <li class={`made is-${markOf(attempt)}`}>
       <div class="rail">
@@ -92,6 +101,16 @@ function Made({ attempt, longest, now }: { attempt: Attempt; longest: number; no
           {attempt.retry_after && <span class="detail">Retry-After: {attempt.retry_after}</span>}
         </p>
         <Bar attempt={attempt} longest={longest} now={now} />
+        {failed && attempt.response && (
+          <div class="response">
+            <span>Response body</span>
+            {before?.response === attempt.response ? (
+              ` as in attempt ${before.number}`
+            ) : (
+              <pre tabIndex={0}>{attempt.response}</pre>
+            )}
+          </div>
+        )}
         <details>
           <summary>
             Details<span class="unseen"> of attempt {attempt.number}</span>
@@ -119,7 +138,9 @@ function Made({ attempt, longest, now }: { attempt: Attempt; longest: number; no
             <Fact name="worker">
               <code>{attempt.worker}</code>
             </Fact>
-            <Fact name="response">{attempt.response ? <pre tabIndex={0}>{attempt.response}</pre> : 'no body'}</Fact>
+            {!(failed && attempt.response) && (
+              <Fact name="response">{attempt.response ? <pre tabIndex={0}>{attempt.response}</pre> : 'no body'}</Fact>
+            )}
           </dl>
         </details>
       </div>
@@ -174,11 +195,11 @@ function Coming({ planned, exact, held, now }: { planned: Planned; exact: boolea
       </div>
       <div class="when">
         <span class="which">Attempt {planned.number}</span>
-        <Time at={planned.at} now={now} />
+        {!held && <Time at={planned.at} now={now} />}
       </div>
       <div class="what">
         <p>
-          <b>{held ? 'held' : at <= now ? 'due' : `${exact ? '' : 'about '}${away(at, now)}`}</b>
+          <b>{held ? 'after the hold' : at <= now ? 'due' : exact ? away(at, now) : away(at, now).replace('in ', 'in about ')}</b>
           <span class="detail">{BECAUSE[planned.because] ?? planned.because}</span>
         </p>
       </div>

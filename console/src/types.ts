@@ -64,7 +64,35 @@ export interface Endpoint {
   }
   held: number
   created_at: string
-  subscriptions: { id: string; events: string[]; status: string }[]
+  max_in_flight: number
+  rate_limit: number | null
+  max_retry_after: number
+  retry_schedule: number[] | null
+  secrets: { id: string; created_at: string; expires_at: string | null }[]
+  subscriptions: Subscription[]
+  condition: Condition
+  /** The counts of the last minutes. */
+  recent: Counts & { since: string; attempts_per_second: number }
+  last_delivery: { id: string; created_at: string; response_code: number | null; failure: string | null } | null
+}
+
+export type Condition = 'failing' | 'degraded' | 'disabled' | 'healthy'
+
+export interface Replay {
+  id: string
+  state: 'running' | 'ended'
+  examined: number
+  made: number
+}
+
+export interface Subscription {
+  id: string
+  endpoint_id: string
+  events: string[]
+  filter: Record<string, string | number | boolean | null>
+  status: 'active' | 'disabled'
+  description: string
+  replay: Replay | null
 }
 
 export interface Page<T> {
@@ -72,16 +100,20 @@ export interface Page<T> {
   next_cursor: string | null
 }
 
-export interface Interval {
-  start: string
+export interface Counts {
   deliveries: { made: number; ended: Record<string, number> }
   attempts: Record<string, number>
   success_ratio: number | null
+  attempt_success_ratio: number | null
   duration_ms: Record<'p50' | 'p95' | 'p99', number | null>
+}
+
+export interface Interval extends Counts {
+  start: string
 }
 
 export interface Summary {
   data: Interval[]
-  total: Omit<Interval, 'start'>
+  total: Counts
   now: { pending: number; held: number; in_flight: number; counted_to: number; oldest_pending_at: string | null }
 }

@@ -141,7 +141,7 @@ class Look:
 
     def give(self, client: Client) -> None:
         self.page.get_by_label("Client ID").fill(client.id)
-        self.page.get_by_label("Secret", exact=True).fill(client.secret)
+        self.page.get_by_label("Client secret").fill(client.secret)
         self.page.get_by_role("button", name="Sign in").click()
 
     # --- seeing

@@ -16,6 +16,8 @@ def views(seen: Look, account: Account) -> list[str]:
         "#/deliveries",
         "#/deliveries?status=held&created_after=2020-01-01T00:00:00Z",
         "#/deliveries?event_type=nothing.such",
+        f"#/endpoint?id={account.endpoints['failing']['id']}&range=1h",
+        "#/access",
         *(f"#/delivery?id={account.deliveries[each]}" for each in ("pending", "in_flight", "gone")),
     ]
 
@@ -25,6 +27,11 @@ def open_view(seen: Look, place: str) -> None:
     if place.startswith("#/health"):
         seen.page.locator(".plot canvas").nth(1).wait_for()
         seen.page.locator("li.endpoint").first.wait_for()
+    elif place.startswith("#/endpoint"):
+        seen.page.locator(".plot canvas").nth(1).wait_for()
+        seen.page.locator("tr[data-id]").first.wait_for()
+    elif place == "#/access":
+        seen.heading("What is in a token?").wait_for()
     elif place.startswith("#/deliveries"):
         seen.settled()
     else:
@@ -34,6 +41,10 @@ def open_view(seen: Look, place: str) -> None:
 
 
 COLOURS = ["color-contrast", "link-in-text-block"]
+_SMALL_TEXTS = """() => [...document.querySelectorAll('body *')]
+  .filter(each => [...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()))
+  .filter(each => each.checkVisibility() && parseFloat(getComputedStyle(each).fontSize) < 12)
+  .map(each => `${getComputedStyle(each).fontSize} ${each.textContent}`)"""
 
 
 @pytest.mark.parametrize(("theme", "rules"), [("light", []), ("dark", COLOURS)], ids=["light", "dark"])
@@ -48,6 +59,7 @@ def test_nobody_is_kept_out(look: Opener, account: Account, theme: str, rules: l
     for place in views(seen, account):
         open_view(seen, place)
         assert seen.serious(*rules) == [], place
+        assert seen.page.evaluate(_SMALL_TEXTS) == [], place
     seen.page.keyboard.press("?")
     seen.heading("Keyboard shortcuts").wait_for()
     assert seen.serious(*rules) == []

@@ -25,7 +25,7 @@ def test_the_page(sqlite_gatepost: Service) -> None:
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["cache-control"] == "no-store"
     assert f'<meta name="gatepost-base-url" content="{sqlite_gatepost.url}">' in answer.text
-    assert f"connect-src {sqlite_gatepost.url};" in answer.headers["content-security-policy"]
+    assert f"connect-src {sqlite_gatepost.url} 'self';" in answer.headers["content-security-policy"]
 
 
 def test_the_files_it_names(sqlite_gatepost: Service) -> None:

@@ -35,7 +35,7 @@ def test_so_does_a_client_that_sends_it_in_the_body(look: Opener, platform: Plat
     )
     seen = look()
     seen.open()
-    seen.page.get_by_label("Sent as").select_option("client_secret_post")
+    seen.page.get_by_label("Authentication method").select_option("client_secret_post")
     seen.give(by_post)
     seen.heading("Health").wait_for()
 
@@ -43,8 +43,8 @@ def test_so_does_a_client_that_sends_it_in_the_body(look: Opener, platform: Plat
 def test_so_does_a_token(look: Opener, platform: Platform) -> None:
     seen = look()
     seen.open("#/deliveries")
-    seen.page.get_by_role("radio", name="A token").check()
-    seen.page.get_by_label("Access token").fill(platform.token)
+    seen.page.get_by_role("radio", name="Access token").check()
+    seen.page.get_by_label("Token", exact=True).fill(platform.token)
     seen.page.get_by_role("button", name="Sign in").click()
     seen.heading("No deliveries yet").wait_for()
 
@@ -76,8 +76,8 @@ def test_a_client_or_token_without_the_scope(look: Opener, platform: Platform) -
     seen.open()
     seen.give(without)
     seen.heading("The scope gatepost:deliveries is missing").wait_for()
-    seen.page.get_by_role("radio", name="A token").check()
-    seen.page.get_by_label("Access token").fill(platform.gatepost.token(without, "gatepost:events"))
+    seen.page.get_by_role("radio", name="Access token").check()
+    seen.page.get_by_label("Token", exact=True).fill(platform.gatepost.token(without, "gatepost:events"))
     seen.page.get_by_role("button", name="Sign in").click()
     seen.heading("The scope gatepost:deliveries is missing").wait_for()
     assert "req_" in seen.page.locator(".trace").inner_text()
@@ -107,14 +107,14 @@ def test_a_token_that_ends(look: Opener, platform: Platform) -> None:
     """The view stays in the address: signed in again, one is where one was."""
     seen = look()
     seen.open("#/deliveries?status=failed")
-    seen.page.get_by_role("radio", name="A token").check()
-    seen.page.get_by_label("Access token").fill(platform.gatepost.token(platform.client, "gatepost:deliveries"))
+    seen.page.get_by_role("radio", name="Access token").check()
+    seen.page.get_by_label("Token", exact=True).fill(platform.gatepost.token(platform.client, "gatepost:deliveries"))
     seen.page.get_by_role("button", name="Sign in").click()
     seen.heading("No deliveries match").wait_for()
     platform.gatepost.cli("token", "revoke", "--client", platform.client.id)
     seen.heading("The token is no longer valid").wait_for()
     assert seen.place == "#/deliveries?status=failed"
-    seen.page.get_by_role("radio", name="A client").check()
+    seen.page.get_by_role("radio", name="Client credentials").check()
     seen.give(platform.client)
     seen.heading("No deliveries match").wait_for()
 
@@ -154,7 +154,10 @@ def test_a_secret_that_ends(look: Opener, platform: Platform) -> None:
 
 
 def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
-    """Not in storage, cookies, the address, the page, the browser's console or the service's log; a reload forgets."""
+    """Not in cookies, the address, the page, the browser's console or the service's log.
+
+    The tab alone keeps the token, so that a reload does not end the session. Signing out discards it.
+    """
     seen = look()
     seen.enter(platform.client, "#/deliveries?status=failed&secret=from-a-link")
     seen.heading("No deliveries match").wait_for()
@@ -171,12 +174,19 @@ def test_what_was_entered_is_nowhere(look: Opener, platform: Platform) -> None:
     )
     logs = (platform.gatepost.directory.parent / f"{platform.gatepost.directory.name}.log").read_text()
     result = json.dumps([kept, seen.context.storage_state(), seen.said, [each.url for each in seen.asked], logs])
-    for secret in (platform.client.secret, platform.client.basic.split()[1], token):
+    for secret in (platform.client.secret, platform.client.basic.split()[1]):
         assert secret not in result
+    assert result.count(token) == 1
+    assert seen.page.evaluate("sessionStorage.getItem('gatepost-token')") == token
     assert "dark" in kept, "or nothing would have been found anyway"
     seen.page.reload()
+    seen.heading("No deliveries yet").wait_for()
+    assert seen.tokens_asked_for() == 1
+    seen.page.get_by_role("button", name="Sign out").click()
+    seen.page.reload()
     seen.page.get_by_label("Client ID").wait_for()
-    assert not seen.page.get_by_label("Secret", exact=True).input_value()
+    assert not seen.page.get_by_label("Client secret").input_value()
+    assert token not in seen.page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
 
 
 def test_leaving_forgets(look: Opener, platform: Platform) -> None:

@@ -45,12 +45,14 @@ def test_the_figures_are_the_summarys(look: Opener, account: Account) -> None:
     def missing() -> list[str]:
         summary = account.platform.read(view="summary").json()
         ended, share = summary["total"]["deliveries"]["ended"], summary["total"]["success_ratio"]
+        attempts = summary["total"]["attempts"]
         wanted = [
             f"{ended['delivered']} of {sum(ended.values())} ended deliveries",
+            f"{attempts['2xx']} of {sum(attempts.values()) - attempts['interrupted'] - attempts['not_sent']} attempts",
             "1 endpoint gone",
             "1 attempts exhausted",
             re.escape(f"{int(share * 10_000) / 100:.2f}"),
-            *("p50", "p95", "p99"),
+            *("median of answered attempts", "p95", "p99"),
             rf"Held\s+{summary['now']['held']}",
             rf"Pending\s+{summary['now']['pending']}\s+oldest",
         ]
@@ -120,13 +122,41 @@ def test_ranges_are_in_the_address(look: Opener, account: Account) -> None:
     assert seen.place == "#/health?range=7d"
 
 
+def test_what_needs_attention_comes_first(look: Opener, account: Account) -> None:
+    seen = look()
+    seen.enter(account.platform.client)
+    seen.page.locator("li.endpoint").first.wait_for()
+    endpoints = len(account.platform.read(view="endpoints").json()["data"])
+    words = seen.page.locator("li.endpoint .status").all_inner_texts()
+    text = seen.page.locator(".attention").inner_text()
+    assert f"{words.count('Failing')} of {endpoints} endpoints failing" in text
+    assert f"{words.count('Disabled')} disabled" in text
+    assert re.search(r"\d+ deliveries waiting, oldest ", text)
+    seen.page.locator(".attention").get_by_role("link", name="given up").click()
+    seen.page.get_by_text("Nothing succeeds at this endpoint.").wait_for()
+
+
+def test_an_endpoint_has_its_own_charts(look: Opener, account: Account) -> None:
+    """In the last hour by minute, and what a chart opens is of this endpoint."""
+    seen = look()
+    seen.enter(account.platform.client, f"#/endpoint?id={account.endpoints['given up']['id']}&range=1h")
+    seen.page.get_by_text("by minute").wait_for()
+    seen.page.get_by_text("0 of 1 ended delivery").wait_for()
+    seen.page.get_by_text("1 attempts exhausted").wait_for()
+    seen.page.locator(".plot").first.focus()
+    seen.page.keyboard.press("ArrowLeft")
+    seen.page.keyboard.press("Enter")
+    seen.settled()
+    assert f"endpoint_id={account.endpoints['given up']['id']}&created_after=" in seen.place
+
+
 def test_endpoints_in_trouble_come_first(look: Opener, account: Account) -> None:
     seen = look()
     seen.enter(account.platform.client)
     rows = seen.page.locator("li.endpoint")
     rows.first.wait_for()
     words = rows.locator(".status").all_inner_texts()
-    assert words == sorted(words, key=["failing", "disabled", "healthy"].index)
+    assert words == sorted(words, key=["Failing", "Degraded", "Disabled", "Healthy"].index)
     text = rows.filter(has_text=account.endpoints["failing"]["description"]).first.inner_text()
     assert "disabled in 4d 23h unless it succeeds" in text
     paused = rows.filter(has=seen.page.get_by_text("paused", exact=True))
@@ -234,6 +264,17 @@ def test_pages(look: Opener, account: Account) -> None:
     wait_until(lambda: seen.rows() == found[0], "the first page")
 
 
+def test_counts_on_the_tabs(look: Opener, account: Account) -> None:
+    """Of the account or of one endpoint; with another filter there are none."""
+    seen = look()
+    seen.enter(account.platform.client, f"#/deliveries?endpoint_id={account.endpoints['paused']['id']}")
+    tab = seen.page.get_by_role("navigation", name="Status").get_by_role("link")
+    wait_until(lambda: tab.filter(has_text="Held").inner_text().split() == ["Held", "1"], "the count of the tab")
+    assert tab.filter(has_text="Cancelled").inner_text().split() == ["Cancelled", "1"]
+    seen.go("#/deliveries?event_type=order.paid")
+    wait_until(lambda: tab.filter(has_text="Held").inner_text().split() == ["Held"], "no counts")
+
+
 def test_a_refused_request_is_not_repeated(look: Opener, account: Account) -> None:
     """Each refusal is on record, so it is not asked again and again."""
     seen = look(own_context=True)
@@ -275,7 +316,6 @@ def test_not_live(look: Opener, own: tuple[Platform, Json]) -> None:
     seen.page.get_by_role("switch", name="Live").click()
     seen.until("document.querySelector('[role=switch]').ariaChecked === 'false'")
     seen.page.reload()
-    seen.give(platform.client)
     seen.heading("No deliveries yet").wait_for()
     before = len(seen.asked)
     sent = platform.send()

@@ -1,4 +1,7 @@
-"""The console: the built pages from console/, served under /console/. They only read, and only from the base URL."""
+"""The console: the built pages from console/, served under /console/.
+
+They call the six operations, and POST /events if it is on.
+"""
 
 import html
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from gatepost.web.responses import Reply
 ROOT = "/console/"
 OPERATOR = "/operator/"
 _BASE_URL = '<meta name="gatepost-base-url" content="">'
+_INTAKE = '<meta name="gatepost-intake" content="">'
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -25,14 +29,15 @@ def address(host: str, port: int, path: str = ROOT) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
-def load(base_url: str) -> dict[str, Reply]:
-    """Every path with its response. Other paths are not served."""
+def load(base_url: str, *, takes_events: bool = False) -> dict[str, Reply]:
+    """Every path with its response. Other paths are not served. `takes_events`: whether POST /events is on."""
     folder = files("gatepost").joinpath("console")
     page = folder.joinpath("index.html").read_text("utf-8")
-    if page.count(_BASE_URL) != 1:
-        raise RuntimeError("the console's index.html has no placeholder for the base URL; build it with `make console`")
-    meta = _BASE_URL.replace('""', f'"{html.escape(base_url)}"')
-    index = Reply(200, page.replace(_BASE_URL, meta).encode(), _security_headers(base_url), _TYPES[".html"])
+    for placeholder, value in ((_BASE_URL, base_url), (_INTAKE, "http" if takes_events else "off")):
+        if page.count(placeholder) != 1:
+            raise RuntimeError(f"the console's index.html has no {placeholder}; build it with `make console`")
+        page = page.replace(placeholder, placeholder.replace('""', f'"{html.escape(value)}"'))
+    index = Reply(200, page.encode(), _security_headers(base_url, takes_events=takes_events), _TYPES[".html"])
     return {ROOT: index} | dict(_assets(folder.joinpath("assets")))
 
 
@@ -51,14 +56,18 @@ def _assets(folder: Traversable) -> Iterator[tuple[str, Reply]]:
         yield f"{ROOT}assets/{file.name}", Reply(200, file.read_bytes(), (_IMMUTABLE,), kind)
 
 
-def _security_headers(base_url: str) -> tuple[tuple[str, str], ...]:
-    """The page loads only its own files, calls only the base URL, and cannot be framed or opened by other pages."""
+def _security_headers(base_url: str, *, takes_events: bool) -> tuple[tuple[str, str], ...]:
+    """The page loads only its own files, and cannot be framed or opened by other pages.
+
+    It calls the base URL and, for POST /events, its own origin.
+    """
+    callable_origins = f"{base_url} 'self'" if takes_events else base_url
     policy = (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self'",
-        f"connect-src {base_url}",
+        f"connect-src {callable_origins}",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",

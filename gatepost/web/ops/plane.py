@@ -62,7 +62,7 @@ class Plane:
         self._probe = WriteProbe(store)
         self._page = page
         self._log = RequestLog(traces)  # of POST requests only; probes and scrapes are not logged
-        console = pages.load(service.base_url)
+        console = pages.load(service.base_url, takes_events="/events" in post)
         self._routes: dict[str, Callable[[], Awaitable[Reply]] | Reply] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
