@@ -9,6 +9,7 @@ import random  # noqa: TID251 (example data)
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -120,7 +121,7 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
                 counts[name] = counts.get(name, 0) + 1
             rows += [(account, since, HOUR, 0, what, count) for what, count in counts.items() if count]
         tx.write_given("tally", sorted(rows))
-        tx.write_given("tally_endpoint", last_hour(account, ids.raw(failing), tx.now // 60_000 * 60, dice))
+        tx.write_given("add_endpoint_tallies", last_hour(account, ids.raw(failing), tx.now // 60_000 * 60, dice))
         endpoint = endpoint_rows.load(tx, platform.account, failing)
         if endpoint is None:
             raise LookupError(failing)
@@ -134,14 +135,14 @@ def add_history(gatepost: Service, platform: Platform, failing: str) -> None:
 
 def last_hour(account: bytes, endpoint: bytes, this_minute: int, dice: random.Random) -> list[Any]:
     """Counts by the minute of an endpoint that fails."""
-    rows: list[Any] = []
+    counts: Counter[tuple[int, str]] = Counter()
     for ago in range(1, 60):
+        minute = this_minute - ago * 60
         for _ in range(dice.randint(5, 9)):
-            what = f"attempt 5xx,ms {summary.bucket(dice.lognormvariate(2.5, 0.6))}"
-            rows.append((account, endpoint, this_minute - ago * 60, 1, len(rows), what, 1))
+            counts[minute, f"attempt 5xx,ms {summary.bucket(dice.lognormvariate(2.5, 0.6))}"] += 1
         if dice.random() < 0.2:
-            rows.append((account, endpoint, this_minute - ago * 60, 1, len(rows), "attempt none", 1))
-    return rows
+            counts[minute, "attempt none"] += 1
+    return [(account, endpoint, minute, 60, what, count) for (minute, what), count in counts.items()]
 
 
 def save_pictures(

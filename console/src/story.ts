@@ -122,5 +122,5 @@ function end(record: Delivery, endpoint: Endpoint | null): Sentence[] {
 }
 
 function command(verb: string, id: string, record: Delivery): { code: string } {
-  return { code: `gatepost ${verb} ${id} --account ${record.account}` }
+  return { code: `gatepost ${verb} ${id}` }
 }

@@ -33,6 +33,7 @@ PARTITIONS_EVERY = 60.0
 DEAD_ROWS_EVERY = 10.0
 PRUNE_EVERY = 300.0
 FORGET_EVERY = 60.0
+ADD_LOGGED_EVERY = 2.0
 ROLL_UP_EVERY = 60.0
 CHECKPOINT_EVERY = 1.0
 RECOUNT_EVERY = 2.0
@@ -52,6 +53,7 @@ async def run(runtime: Runtime, chores: Chores | None = None) -> None:
         (DEAD_ROWS_EVERY, remove_dead_rows),
         (PRUNE_EVERY, prune),
         (FORGET_EVERY, forget),
+        (ADD_LOGGED_EVERY, add_logged_counts),
         (ROLL_UP_EVERY, roll_up),
         (CHECKPOINT_EVERY, checkpoint),
         (10.0, sum_up_refusals),
@@ -202,6 +204,11 @@ async def forget(runtime: Runtime) -> None:
 
 def _delete_expired(tx: Tx) -> int:
     return max(expiry.delete_expired(tx), idempotency.delete_expired(tx), tx.delete_old_changes())
+
+
+async def add_logged_counts(runtime: Runtime) -> None:
+    """Add up the counts of endpoints that commits have appended to the log."""
+    await _run_slices(runtime.store, partial(tallies.add_logged, limit=_TALLIES), _TALLIES)
 
 
 async def roll_up(runtime: Runtime) -> None:

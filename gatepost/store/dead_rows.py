@@ -15,7 +15,7 @@ import psycopg
 
 from gatepost.store.partitions import Database, begin, run
 
-TABLES = ("queue", "tallies", "unsealed")
+TABLES = ("queue", "tallies", "unsealed", "endpoint_tally_log")
 LEAST = 100_000  # dead rows that are worth it
 MAX_KEPT = 20_000  # rows that are inserted again while others wait
 _COUNT = """

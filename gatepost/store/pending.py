@@ -7,6 +7,8 @@ from gatepost.core.errors import GatepostError
 
 Row = tuple[Any, ...]
 Key = tuple[bytes, bytes]  # an account, and the id of something that belongs to it
+Counts = dict[Row, int]  # how much to add to the counter with a key
+Statements = list[tuple[str, list[Row]]]  # with their rows
 
 
 class Again(GatepostError):
@@ -21,7 +23,7 @@ class PendingWrites:
     def __init__(self) -> None:
         self.appended: dict[str, list[Row]] = {}  # statement → rows to insert
         self.conditional: dict[tuple[str, str], list[Row]] = {}  # (statement, its check) → rows that must be written
-        self.counts: dict[str, dict[Row, int]] = {}  # statement → key → how much to add
+        self.counts: dict[Callable[[Counts], Statements], Counts] = {}  # what returns the statements for them → counts
         self.labels: list[str] = []  # what is appended, for metrics
         self.wakeups: set[Key] = set()  # endpoints of which the commit notifies the workers
 
@@ -35,8 +37,9 @@ class PendingWrites:
         """
         self.conditional.setdefault((statement, check), []).append(row)
 
-    def count(self, statement: str, key: Row, number: int) -> None:
-        counts = self.counts.setdefault(statement, {})
+    def count(self, statements: Callable[[Counts], Statements], key: Row, number: int) -> None:
+        """Add to a counter. At the end of the commit, `statements` returns what writes all counters."""
+        counts = self.counts.setdefault(statements, {})
         counts[key] = counts.get(key, 0) + number
 
     def add(self, other: "PendingWrites") -> None:
@@ -44,9 +47,9 @@ class PendingWrites:
             self.append(statement, rows)
         for names, rows in other.conditional.items():
             self.conditional.setdefault(names, []).extend(rows)
-        for statement, counts in other.counts.items():
+        for statements, counts in other.counts.items():
             for key, number in counts.items():
-                self.count(statement, key, number)
+                self.count(statements, key, number)
         self.labels += other.labels
         if other.wakeups:
             self.wakeups |= other.wakeups
@@ -81,12 +84,9 @@ class PendingWrites:
     def __bool__(self) -> bool:
         return bool(self.appended or self.conditional or self.counts)
 
-    def statements(self) -> list[tuple[str, list[Row]]]:
+    def statements(self) -> Statements:
         """The statements that write everything but conditional writes, each with its rows in a fixed order."""
-        counted = [
-            (statement, sorted((*key, number) for key, number in counts.items()))
-            for statement, counts in sorted(self.counts.items())  # so that no two commits wait for each other
-        ]
+        counted = [each for statements, counts in self.counts.items() for each in statements(counts)]
         return [*self.appended.items(), *counted]
 
     def write(self, run: Callable[[str, list[Row]], list[Row]]) -> bool:

@@ -14,7 +14,7 @@ from gatepost.core.errors import Unavailable
 BY_ACCOUNT = (
     "entries", "unsealed", "seals", "anchors", "prunings", "chains", "tree_seals", "tree_nodes", "pruned_trees",
     "checkpoints", "answers", "published", "endpoints", "subscriptions", "health", "deliveries", "queue", "attempts",
-    "tallies", "endpoint_minutes", "endpoint_hours", "replays", "delivery_prunings", "secret_uses", "pushed",
+    "tallies", "endpoint_tally_log", "endpoint_tallies", "replays", "delivery_prunings", "secret_uses", "pushed",
     "interactions", "consents", "codes", "families", "revoked",
 )  # fmt: skip
 # A table of the coordinator that Citus knows. To Citus a write there is one on a node of its own, so a transaction

@@ -21,14 +21,15 @@ Condition = Literal["healthy", "degraded", "failing", "disabled"]
 def load(tx: Tx, account: Account, endpoints: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What to add to each of some rendered endpoints of an account."""
     since = clock.seconds(tx.at - RECENT) // tallies.MINUTE * tallies.MINUTE
-    counts = tallies.load_recent(tx, account.id, [endpoint["id"] for endpoint in endpoints], since)
+    keys = [ids.raw(endpoint["id"]) for endpoint in endpoints]
+    counts = tallies.load_of_endpoints(tx, account.id, keys, since, tx.now // 1000 + 1, tallies.MINUTE)
     queues = _queues(tx, account, endpoints)
     newest = [(ids.raw(account.id), queue.newest) for queue in queues.values() if queue.newest is not None]
     deliveries = {key[1]: delivery for key, delivery in delivery_rows.load_many(tx, newest).items()}
     tx.check_snapshot()
     added = []
-    for endpoint in endpoints:
-        recent, queue = summary.total(counts[endpoint["id"]]), queues[endpoint["id"]]
+    for key, endpoint in zip(keys, endpoints, strict=True):
+        recent, queue = summary.total(counts[key]), queues[endpoint["id"]]
         sent = sum(recent["attempts"].values()) - recent["attempts"]["not_sent"]
         rate = round(sent / (tx.now / 1000 - since), 3)
         added.append(

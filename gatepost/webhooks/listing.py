@@ -169,7 +169,7 @@ def summarize(tx: Tx, account: Account, query: Query) -> Answer | Refusal:
     if filters.endpoint is None:
         rows = tallies.load(tx, account.id, start, end, size)
     else:
-        rows = tallies.load_of_endpoint(tx, (ids.raw(account.id), filters.endpoint), start, end, size)
+        rows = tallies.load_of_endpoints(tx, account.id, [filters.endpoint], start, end, size)[filters.endpoint]
     unfinished = listing_query.count_unfinished(tx, account.id, filters.endpoint, suspended=not account.active)
     body = {
         "data": summary.summarize(rows, query.interval, start, end),

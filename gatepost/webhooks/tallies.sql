@@ -16,32 +16,34 @@ DELETE FROM tallies WHERE (account, since, span, slot, what) IN (
     SELECT account, since, span, slot, what FROM tallies WHERE span = 3600 AND since < :before
       /*reachable: account */ ORDER BY since LIMIT :limit) /*reachable: account */
   RETURNING 1
--- name: tally_endpoint
-/*given: account bytea, endpoint bytea, since bigint, settled integer, slot integer, what text, count bigint */
-INSERT INTO endpoint_minutes (account, endpoint, since, settled, slot, what, count)
-  SELECT account, endpoint, since, settled, slot, what, count FROM given WHERE true
-  ON CONFLICT (since, settled, account, endpoint, slot, what) DO UPDATE
-    SET count = endpoint_minutes.count + excluded.count
--- name: endpoint_minutes_given
-/*given: account bytea, endpoint bytea, since bigint, start bigint */
-SELECT m.endpoint, given.start, m.what, sum(m.count) FROM given JOIN endpoint_minutes m
-    ON m.since = given.since AND m.settled IN (0, 1) AND m.account = given.account AND m.endpoint = given.endpoint
-  GROUP BY m.endpoint, given.start, m.what
--- name: endpoint_hours
-SELECT since / :interval * :interval, what, sum(count) FROM endpoint_hours
-  WHERE account = :account AND endpoint = :endpoint AND since >= :since AND since < :until GROUP BY 1, 2
+-- name: log_endpoint_counts
+/*given: account bytea, id bytea, since bigint, counts text */
+INSERT INTO endpoint_tally_log (account, id, since, counts) SELECT account, id, since, counts FROM given
+-- name: logged_endpoint_counts
+SELECT since, counts FROM endpoint_tally_log WHERE account = :account AND since >= :since AND since < :until
+-- name: take_endpoint_counts
+DELETE FROM endpoint_tally_log WHERE (account, id) IN (
+    SELECT account, id FROM endpoint_tally_log WHERE true /*reachable: account */ ORDER BY account, id LIMIT :limit)
+    /*reachable: account */
+  RETURNING account, since, counts
+-- name: add_endpoint_tallies
+/*given: account bytea, endpoint bytea, since bigint, span integer, what text, count bigint */
+INSERT INTO endpoint_tallies (account, endpoint, since, span, what, count)
+  SELECT account, endpoint, since, span, what, count FROM given WHERE true
+  ON CONFLICT (account, endpoint, since, span, what) DO UPDATE SET count = endpoint_tallies.count + excluded.count
+-- name: endpoint_tallies_given
+/*given: account bytea, endpoint bytea, since bigint, until bigint, period bigint */
+SELECT t.endpoint, t.since / given.period * given.period, t.what, sum(t.count) FROM given JOIN endpoint_tallies t
+    ON t.account = given.account AND t.endpoint = given.endpoint AND t.since >= given.since AND t.since < given.until
+      AND t.span <= given.period
+  GROUP BY 1, 2, 3
 -- name: old_endpoint_minutes
-DELETE FROM endpoint_minutes WHERE (since, settled, account, endpoint, slot, what) IN (
-    SELECT since, settled, account, endpoint, slot, what FROM endpoint_minutes WHERE since < :before
+DELETE FROM endpoint_tallies WHERE (account, endpoint, since, span, what) IN (
+    SELECT account, endpoint, since, span, what FROM endpoint_tallies WHERE span = 60 AND since < :before
       /*reachable: account */ ORDER BY since LIMIT :limit) /*reachable: account */
   RETURNING account, endpoint, since, what, count
--- name: add_endpoint_hours
-/*given: account bytea, endpoint bytea, since bigint, what text, count bigint */
-INSERT INTO endpoint_hours (account, endpoint, since, what, count)
-  SELECT account, endpoint, since, what, count FROM given WHERE true
-  ON CONFLICT (account, endpoint, since, what) DO UPDATE SET count = endpoint_hours.count + excluded.count
--- name: forget_endpoint_hours
-DELETE FROM endpoint_hours WHERE (account, endpoint, since, what) IN (
-    SELECT account, endpoint, since, what FROM endpoint_hours WHERE since < :before
+-- name: forget_endpoint_tallies
+DELETE FROM endpoint_tallies WHERE (account, endpoint, since, span, what) IN (
+    SELECT account, endpoint, since, span, what FROM endpoint_tallies WHERE span = 3600 AND since < :before
       /*reachable: account */ ORDER BY since LIMIT :limit) /*reachable: account */
   RETURNING 1

@@ -50,6 +50,7 @@ from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule import Turn
 from gatepost.webhooks.settle import Result, Settled
 from gatepost.webhooks.subscriptions import Subscription
+from tests import endpoint_counts
 from tests.contract import make
 from tests.contract.backends import FakeClock
 
@@ -274,11 +275,10 @@ class Post:
         for _, what, count in self.store.read_now(lambda tx: tallies.load(tx, self.id, 0, 1 << 40)):
             found[what] += count
         of_endpoints: Counter[str] = Counter()
-        for table in ("endpoint_minutes", "endpoint_hours"):
-            text = f"SELECT what, sum(count) FROM {table} WHERE account = :account GROUP BY what"
-            for what, count in self.store.read_now(lambda tx, text=text: tx.select(text, {"account": raw(self.id)})):  # type: ignore[misc]
-                of_endpoints.update(dict.fromkeys(what.split(","), int(count)))
-        assert of_endpoints == found
+        by_endpoint = self.store.read_now(lambda tx: endpoint_counts.read(lambda text: tx.select(text, {})))
+        for (account, _, name), count in by_endpoint.items():
+            of_endpoints[name] += count if account == raw(self.id) else 0
+        assert +of_endpoints == found
         return dict(found)
 
 

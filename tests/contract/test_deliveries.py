@@ -43,7 +43,7 @@ def everything(backend: Backend) -> dict[str, list[tuple[Any, ...]]]:
     tables = {
         "deliveries": "account, id", "queue": "account, id", "attempts": "account, delivery, number",
         "health": "account, endpoint", "endpoints": "account, id", "entries": "account, id",
-        "tallies": "account, since, what, slot", "endpoint_minutes": "account, endpoint, since, what, slot",
+        "tallies": "account, since, what, slot", "endpoint_tally_log": "account, id",
     }  # fmt: skip
     return {name: backend.execute(f"SELECT * FROM {name} ORDER BY {order}") for name, order in tables.items()}
 
@@ -397,10 +397,13 @@ def test_minutes_become_hours_with_the_same_sums(post: Post, endpoint: Endpoint,
     assert rows == [(began, 3600, "attempt 2xx", 60), (began, 3600, "made", 59 * 30), (began, 3600, "ms 3", 60)]
     assert backend.execute("SELECT count(*) FROM tallies WHERE since >= ? AND span = 60", hour)[0][0] >= 59
     assert post.store.run_now(lambda tx: tallies.roll_up(tx, hour, 50)) == 0
+    while post.store.run_now(lambda tx: tallies.add_logged(tx, 50)) == 50:
+        assert post.tallied() == before
+    assert backend.execute("SELECT count(*) FROM endpoint_tally_log") == [(0,)]
     while post.store.run_now(lambda tx: tallies.roll_up_endpoints(tx, hour, 50)) == 50:
         assert post.tallied() == before
     assert post.tallied() == before
-    rows = backend.execute("SELECT since, what, count FROM endpoint_hours ORDER BY what")
+    rows = backend.execute("SELECT since, what, count FROM endpoint_tallies WHERE span = 3600 ORDER BY what")
     assert rows == [(began, "attempt 2xx,ms 3", 60), (began, "made", 59 * 30)]
 
 

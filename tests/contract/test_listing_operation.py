@@ -195,7 +195,6 @@ def test_the_summary_of_an_endpoint(world: World, account: str, watch: FakeClock
         world.store.run_now(lambda tx, raw=raw: tallies.add(tx, (world.raw, raw), *names))  # type: ignore[misc]
     watch.at = now
     oldest = tallies.oldest_minute(now)
-    world.store.run_now(lambda tx: tallies.roll_up_endpoints(tx, oldest - 3600, 500))
 
     def made(endpoint: bytes, interval: Any, hours: int = 0) -> list[int]:
         after = clock.milliseconds(now - timedelta(hours=hours)) if hours else None
@@ -206,14 +205,18 @@ def test_the_summary_of_an_endpoint(world: World, account: str, watch: FakeClock
         assert body["total"]["duration_ms"]["p50"] == (round(summary.middle(30), 2) if sum(parts) else None)
         return [count for count in parts if count]
 
-    for before in (oldest, oldest + 2 * 3600):
+    def roll_up(before: int) -> None:
+        world.store.run_now(lambda tx: tallies.add_logged(tx, 500))
+        world.store.run_now(lambda tx: tallies.roll_up_endpoints(tx, before, 500))
+
+    for before in (oldest - 3600, oldest, oldest + 2 * 3600):
         assert made(first, "minute") == [7, 7]
         assert made(first, "minute", 3) == [7, 7, 7, 7]
         assert made(other, "minute", 3) == [7]
         assert made(first, "hour") == [7, 7, 7, 14]
         assert made(first, "day") == [7, 28]
         assert made(held, "day") == []
-        world.store.run_now(lambda tx, before=before: tallies.roll_up_endpoints(tx, before, 500))  # type: ignore[misc]
+        roll_up(before)
     assert made(first, "hour") == [7, 7, 7, 14]
     assert made(first, "minute", 3) == [7, 7, 7]  # the first of them is in an hour by now
     for endpoint in world.endpoints:

@@ -24,6 +24,7 @@ from gatepost.webhooks.deliveries import ENDS
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.fanout import create_deliveries
 from gatepost.webhooks.subscriptions import Subscription
+from tests import endpoint_counts
 from tests.contract.backends import FakeClock
 from tests.contract.posting import OTHER_WORKER, SCHEDULE, WORKER, Post, ids_by
 
@@ -250,9 +251,7 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def the_counts_of_each_endpoint_are_right(self) -> None:
-        counted: Counter[tuple[bytes, str]] = Counter()
-        for endpoint, what, count in self.select("SELECT endpoint, what, count FROM endpoint_minutes"):
-            counted.update({(endpoint, name): count for name in what.split(",")})
+        counted = {key[1:]: count for key, count in endpoint_counts.read(self.select).items()}
         records = self.select("SELECT endpoint, ended_reason FROM deliveries")
         expected = Counter((endpoint, "made") for endpoint, _ in records)
         expected.update((endpoint, f"ended {reason}") for endpoint, reason in records if reason)

@@ -9,6 +9,7 @@ from gatepost.core import clock, ids
 from gatepost.egress.transfer import Outgoing
 from gatepost.ledger import verification
 from gatepost.webhooks import pruning
+from tests import endpoint_counts
 from tests.simulation.deployment import SLOTS, Deployment, Violation
 from tests.simulation.loop import Process, current_process
 from tests.simulation.network import Received, Receiver
@@ -399,9 +400,8 @@ class Invariants:
         counted: dict[bytes, Counter[str]] = defaultdict(Counter)
         for account, what, count in self.select("SELECT account, what, sum(count) FROM tallies GROUP BY account, what"):
             counted[account][what] += count
-        for table in ("endpoint_minutes", "endpoint_hours"):
-            for account, what, count in self.select(f"SELECT account, what, sum(count) FROM {table} GROUP BY 1, 2"):
-                counted[account].subtract(dict.fromkeys(what.split(","), count))
+        for (account, _, what), count in endpoint_counts.read(self.select).items():
+            counted[account][what] -= count
         for account, left in counted.items():
             check(not any(left.values()), f"the counts of {ids.text('acc', account)} and its endpoints differ: {left}")
 

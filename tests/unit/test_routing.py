@@ -27,7 +27,7 @@ REACHABLE = {
     "forget_answers": "upkeep",
     "forget_codes": "upkeep",
     "forget_consents": "upkeep",
-    "forget_endpoint_hours": "upkeep",
+    "forget_endpoint_tallies": "upkeep",
     "forget_families": "upkeep",
     "forget_interactions": "upkeep",
     "forget_pushed": "upkeep",
@@ -40,6 +40,7 @@ REACHABLE = {
     "recovered_health": "upkeep",
     "retry_afters": "a worker has to know every Retry-After",
     "running_replays": "a worker continues the replays of all accounts",
+    "take_endpoint_counts": "upkeep",
     "unsealed_accounts": "ledgers with something to seal",
 }
 # Statements on the coordinator that leave out the same accounts, because the unit then writes to their nodes.

@@ -1,25 +1,21 @@
 -- The counts of `tallies`, for each endpoint. What an attempt adds to several counts is one row: `what` lists them.
--- A commit writes rows of one minute for many endpoints, so these are next to each other, and few pages change. They
--- become rows by the hour, which are read for one endpoint. For the same reason, the counts of created deliveries, which
--- other processes write, are not between those of attempts and ends (`settled`).
+-- A commit appends one row for each of its accounts to the log, and a chore adds the rows of the log to the others.
 
-CREATE TABLE endpoint_minutes (
-  since bigint NOT NULL,  -- in seconds
-  settled integer NOT NULL CHECK (settled IN (0, 1)),
+CREATE TABLE endpoint_tally_log (
   account bytea NOT NULL,
-  endpoint bytea NOT NULL,
-  slot integer NOT NULL,  -- of the writer, so that none waits for another
-  what text NOT NULL,
-  count bigint NOT NULL,
-  PRIMARY KEY (since, settled, account, endpoint, slot, what)
-) /*sqlite: WITHOUT ROWID */ /*postgres: WITH (fillfactor = 70) */;
+  id bytea NOT NULL,
+  since bigint NOT NULL,  -- the minute, in seconds
+  counts text NOT NULL,  -- what → endpoint → count
+  PRIMARY KEY (account, id)
+) /*sqlite: WITHOUT ROWID */;
 
-CREATE TABLE endpoint_hours (
+CREATE TABLE endpoint_tallies (
   account bytea NOT NULL,
   endpoint bytea NOT NULL,
   since bigint NOT NULL,
+  span integer NOT NULL CHECK (span IN (60, 3600)),
   what text NOT NULL,
   count bigint NOT NULL,
-  PRIMARY KEY (account, endpoint, since, what)
+  PRIMARY KEY (account, endpoint, since, span, what)
 ) /*sqlite: WITHOUT ROWID */;
-CREATE INDEX endpoint_hours_by_time ON endpoint_hours (since);
+CREATE INDEX endpoint_tallies_by_span ON endpoint_tallies (span, since);
