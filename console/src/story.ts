@@ -94,7 +94,7 @@ function held(record: Delivery, endpoint: Endpoint | null): Sentence[] {
   if (endpoint?.status !== 'active') {
     const since: Part[] = endpoint?.disabled_at ? [' since ', { time: endpoint.disabled_at }] : []
     const state = endpoint ? `${endpoint.status} (${endpoint.disabled_reason ?? 'removed'})` : 'removed (removed)'
-    const enable = command('endpoint enable', record.endpoint.id, record)
+    const enable = command('endpoint enable', record.endpoint.id)
     sentences.push([`It is held, because the endpoint is ${state}`, ...since, '. To continue: ', enable, '.'])
   }
   sentences.push(["It fails when it has been held for longer than the account's hold_limit."])
@@ -103,12 +103,12 @@ function held(record: Delivery, endpoint: Endpoint | null): Sentence[] {
 
 function end(record: Delivery, endpoint: Endpoint | null): Sentence[] {
   const reason = record.ended_reason ?? ''
-  const retry = command('delivery retry', record.id, record)
+  const retry = command('delivery retry', record.id)
   const sentences: Sentence[] = [
     ['It ended at ', { time: record.ended_at ?? '' }, `: ${record.status} (${reason}). ${ENDS[reason] ?? ''}`],
   ]
   if (endpoint?.status === 'disabled' && ['endpoint_gone', 'held_too_long', 'attempts_exhausted'].includes(reason)) {
-    const enable = command('endpoint enable', record.endpoint.id, record)
+    const enable = command('endpoint enable', record.endpoint.id)
     const start = 'The endpoint is disabled. Fix the receiver, run '
     sentences.push([start, enable, ', and then send the event again with ', retry, '.'])
   } else if (reason === 'endpoint_removed' || (endpoint === null && record.status !== 'succeeded')) {
@@ -121,6 +121,6 @@ function end(record: Delivery, endpoint: Endpoint | null): Sentence[] {
   return sentences
 }
 
-function command(verb: string, id: string, record: Delivery): { code: string } {
+function command(verb: string, id: string): { code: string } {
   return { code: `gatepost ${verb} ${id}` }
 }
