@@ -38,11 +38,11 @@ def show_endpoint(operations: Operations, endpoint_id: str, as_json: bool) -> No
     """Show the definition of an endpoint, its health and its subscriptions. Its secret is never shown."""
     endpoint = operations.define(ENDPOINT, {"id": endpoint_id})
     listed = pages(operations, {"view": "endpoints"})
-    found = next((found for found in listed if found["id"] == endpoint_id), {"subscriptions": []})
+    found: Record = next((each for each in listed if each["id"] == endpoint_id), {"subscriptions": []})
     if as_json:
         show.document(endpoint | found)
         return
-    subscriptions: list[Record] = found.pop("subscriptions")
+    subscriptions = found.pop("subscriptions")
     show.record(endpoint | found)
     print()
     columns = {"subscription": "id"} | show.headings("events", "filter", "status", "description")
