@@ -19,6 +19,8 @@ import (
 const (
 	webhookTolerance = 300     // seconds
 	maxWebhookSize   = 1 << 20 // an event has at most 256 KiB
+	// A sender adds one signature for each of its valid secrets, of which there are two during a rotation.
+	maxWebhookSignatures = 16
 )
 
 var webhookTimestamp = regexp.MustCompile(`^[0-9]{1,12}$`)
@@ -68,7 +70,7 @@ func verifyWebhook(header http.Header, body []byte, secrets []string, now time.T
 	if len(secrets) == 0 {
 		return &WebhookError{"secret", "No secret was given."}
 	}
-	verifiers := make([]webhookVerifier, 0, len(secrets))
+	verifiers := make([]*webhookVerifier, 0, len(secrets))
 	for _, secret := range secrets {
 		verifier := newWebhookVerifier(secret)
 		if verifier == nil {
@@ -90,8 +92,13 @@ func verifyWebhook(header http.Header, body []byte, secrets []string, now time.T
 	if math.Abs(seconds(now)-sent) > webhookTolerance {
 		return &WebhookError{"timestamp", "webhook-timestamp is too old or too new."}
 	}
+	received := strings.SplitN(signatures, " ", maxWebhookSignatures+1)
+	if len(received) > maxWebhookSignatures {
+		message := fmt.Sprintf("webhook-signature has more than %d signatures.", maxWebhookSignatures)
+		return &WebhookError{"signature", message}
+	}
 	content := append([]byte(id+"."+timestamp+"."), body...)
-	if !matches(verifiers, content, strings.Split(signatures, " ")) {
+	if !matches(verifiers, content, received) {
 		return &WebhookError{"signature", "No signature matches a secret."}
 	}
 	if !json.Valid(body) {
@@ -100,11 +107,18 @@ func verifyWebhook(header http.Header, body []byte, secrets []string, now time.T
 	return nil
 }
 
-func matches(verifiers []webhookVerifier, content []byte, signatures []string) bool {
-	for _, isValid := range verifiers {
+func matches(verifiers []*webhookVerifier, content []byte, signatures []string) bool {
+	for _, verifier := range verifiers {
+		var isValid func(string) bool
 		for _, signature := range signatures {
 			version, text, _ := strings.Cut(signature, ",")
-			if isValid(content, version, text) {
+			if version != verifier.version {
+				continue
+			}
+			if isValid == nil {
+				isValid = verifier.prepare(content)
+			}
+			if isValid(text) {
 				return true
 			}
 		}
@@ -112,30 +126,38 @@ func matches(verifiers []webhookVerifier, content []byte, signatures []string) b
 	return false
 }
 
-type webhookVerifier func(content []byte, version, signature string) bool
+// webhookVerifier verifies signatures of one version with one secret.
+type webhookVerifier struct {
+	version string
+	// prepare returns a function that reports whether a signature of this content is valid.
+	prepare func(content []byte) func(signature string) bool
+}
 
 // newWebhookVerifier returns the verifier of a secret, or nil if the secret is malformed.
-func newWebhookVerifier(secret string) webhookVerifier {
+func newWebhookVerifier(secret string) *webhookVerifier {
 	if text, found := strings.CutPrefix(secret, "whsec_"); found {
 		key := decodeBase64(text)
 		if len(key) == 0 {
 			return nil
 		}
-		return func(content []byte, version, signature string) bool {
-			mac := hmac.New(sha256.New, key)
+		return &webhookVerifier{"v1", func(content []byte) func(string) bool {
+			mac := hmac.New(sha256.New, key) // once, however many signatures there are
 			mac.Write(content)
-			expected := base64.StdEncoding.EncodeToString(mac.Sum(nil))
-			return version == "v1" && hmac.Equal([]byte(expected), []byte(signature))
-		}
+			expected := []byte(base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+			return func(signature string) bool { return hmac.Equal(expected, []byte(signature)) }
+		}}
 	}
 	text, found := strings.CutPrefix(secret, "whpk_")
 	key := decodeBase64(text)
 	if !found || len(key) != ed25519.PublicKeySize {
 		return nil
 	}
-	return func(content []byte, version, signature string) bool {
-		return version == "v1a" && ed25519.Verify(key, content, decodeBase64(signature))
-	}
+	return &webhookVerifier{"v1a", func(content []byte) func(string) bool {
+		return func(text string) bool {
+			signature := decodeBase64(text)
+			return len(signature) == ed25519.SignatureSize && ed25519.Verify(key, content, signature)
+		}
+	}}
 }
 
 // decodeBase64 decodes text, padded or not. It returns nil if the text is not base64.

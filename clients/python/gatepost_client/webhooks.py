@@ -10,14 +10,18 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gatepost_client.errors import VerificationError
 
 TOLERANCE = timedelta(minutes=5)
+MAX_SIGNATURES = 16  # a sender adds one for each of its valid secrets, of which there are two during a rotation
+_ED25519_BYTES = 64
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
-_Verifier = Callable[[bytes, str], bool]  # whether a signature of the content is valid
+_IsValid = Callable[[str], bool]  # whether a signature is valid
+_Verifier = Callable[[bytes], _IsValid]  # prepares the verification of signatures of this content
 
 
 def verify(
@@ -46,19 +50,27 @@ def verify(
     age = (now or datetime.now(UTC)).timestamp() - int(timestamp)
     if abs(age) > tolerance.total_seconds():
         raise VerificationError(f"webhook-timestamp is too {'old' if age > 0 else 'new'}", "timestamp")
+    if signatures.count(" ") >= MAX_SIGNATURES:
+        raise VerificationError(f"webhook-signature has more than {MAX_SIGNATURES} signatures", "signature")
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     content = b"%b.%b.%b" % (event_id.encode("utf-8", "surrogatepass"), timestamp.encode(), raw)
-    received = [signature.partition(",") for signature in signatures.split(" ")]
+    received = _by_version(signatures)
     if not any(
-        version == received_version and is_valid(content, signature)
-        for version, is_valid in verifiers
-        for received_version, _, signature in received
+        any(map(verifier(content), received[version])) for version, verifier in verifiers if version in received
     ):
         raise VerificationError("no signature matches a secret", "signature")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
         raise VerificationError("the body is signed but is not JSON", "body") from None
+
+
+def _by_version(signatures: str) -> dict[str, list[str]]:
+    received: dict[str, list[str]] = {}
+    for text in signatures.split(" "):
+        version, _, signature = text.partition(",")
+        received.setdefault(version, []).append(signature)
+    return received
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:
@@ -69,7 +81,7 @@ def _header(headers: Mapping[str, str], name: str) -> str:
 
 
 def _verifier(secret: str) -> tuple[str, _Verifier]:
-    """Return the version of the signatures that a secret verifies, and the function that verifies them."""
+    """Return the version of the signatures that a secret verifies, and the verifier."""
     for prefix, version in (("whsec_", "v1"), ("whpk_", "v1a")):
         if secret.startswith(prefix):
             key = _decode(secret.removeprefix(prefix))
@@ -80,11 +92,11 @@ def _verifier(secret: str) -> tuple[str, _Verifier]:
 
 
 def _hmac(key: bytes) -> _Verifier:
-    def is_valid(content: bytes, signature: str) -> bool:
-        expected = b64encode(hmac.digest(key, content, "sha256"))
-        return hmac.compare_digest(expected, signature.encode("utf-8", "surrogatepass"))
+    def verifier(content: bytes) -> _IsValid:
+        expected = b64encode(hmac.digest(key, content, "sha256"))  # once, however many signatures there are
+        return lambda signature: hmac.compare_digest(expected, signature.encode("utf-8", "surrogatepass"))
 
-    return is_valid
+    return verifier
 
 
 def _ed25519(key: bytes) -> _Verifier:
@@ -97,13 +109,16 @@ def _ed25519(key: bytes) -> _Verifier:
         raise VerificationError("the key after whpk_ is not an Ed25519 public key") from None
 
     def is_valid(content: bytes, signature: str) -> bool:
+        raw = _decode(signature)
+        if len(raw) != _ED25519_BYTES:
+            return False
         try:
-            public.verify(_decode(signature), content)
+            public.verify(raw, content)
         except InvalidSignature:
             return False
         return True
 
-    return is_valid
+    return lambda content: partial(is_valid, content)
 
 
 def _decode(text: str) -> bytes:

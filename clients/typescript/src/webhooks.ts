@@ -34,9 +34,17 @@ export interface WebhookOptions {
 }
 
 const TOLERANCE = 300;
+/** A sender adds one signature for each of its valid secrets, of which there are two during a rotation. */
+const MAX_SIGNATURES = 16;
+const ED25519_BYTES = 64;
 const encoder = new TextEncoder();
 
-type Verifier = (content: Uint8Array<ArrayBuffer>, version: string, signature: string) => Promise<boolean>;
+/** Verifies signatures of one version with one secret. */
+interface Verifier {
+  version: "v1" | "v1a";
+  /** Whether one of the signatures is valid. */
+  matches(content: Uint8Array<ArrayBuffer>, signatures: readonly string[]): Promise<boolean>;
+}
 
 /**
  * Return the JSON of the body, if the request is recent and signed with one of the secrets.
@@ -70,14 +78,19 @@ export async function verifyWebhook<Event = WebhookEvent>(
   if (Math.abs(age) > TOLERANCE) {
     throw new WebhookVerificationError("timestamp", `webhook-timestamp is too ${age > 0 ? "old" : "new"}.`);
   }
+  const received = signatures.split(" ", MAX_SIGNATURES + 1);
+  if (received.length > MAX_SIGNATURES) {
+    const message = `webhook-signature has more than ${MAX_SIGNATURES} signatures.`;
+    throw new WebhookVerificationError("signature", message);
+  }
   const raw = typeof body === "string" ? encoder.encode(body) : new Uint8Array(body);
   const content = concatenate(encoder.encode(`${id}.${timestamp}.`), raw);
-  const received = signatures.split(" ").map((text) => {
-    const comma = text.indexOf(",");
-    return comma < 0 ? ([text, ""] as const) : ([text.slice(0, comma), text.slice(comma + 1)] as const);
-  });
   const results = await Promise.all(
-    verifiers.flatMap((isValid) => received.map(([version, signature]) => isValid(content, version, signature))),
+    verifiers.map(({ version, matches }) => {
+      const prefix = `${version},`;
+      const own = received.filter((text) => text.startsWith(prefix)).map((text) => text.slice(prefix.length));
+      return own.length > 0 && matches(content, own);
+    }),
   );
   if (!results.includes(true)) throw new WebhookVerificationError("signature", "No signature matches a secret.");
   try {
@@ -95,46 +108,61 @@ function header(headers: HeadersLike, name: string): string {
 
 async function verifier(secret: string): Promise<Verifier> {
   if (secret.startsWith("whsec_")) {
-    const key = await importKey(secret.slice(6), { name: "HMAC", hash: "SHA-256" });
-    if (key) return (content, version, signature) => verifyHmac(key, content, version, signature);
+    const key = await importKey(secret.slice(6), { name: "HMAC", hash: "SHA-256" }, "sign");
+    if (key) return { version: "v1", matches: (content, signatures) => matchesHmac(key, content, signatures) };
   } else if (secret.startsWith("whpk_")) {
-    const key = await importKey(secret.slice(5), { name: "Ed25519" });
-    if (key) return (content, version, signature) => verifyEd25519(key, content, version, signature);
+    const key = await importKey(secret.slice(5), { name: "Ed25519" }, "verify");
+    if (key) return { version: "v1a", matches: (content, signatures) => matchesEd25519(key, content, signatures) };
   }
   const rule = "A secret is whsec_ or whpk_, followed by the key in base64.";
   throw new WebhookVerificationError("secret", rule);
 }
 
-async function importKey(text: string, algorithm: HmacImportParams | { name: string }): Promise<CryptoKey | null> {
+async function importKey(
+  text: string,
+  algorithm: HmacImportParams | { name: string },
+  usage: "sign" | "verify",
+): Promise<CryptoKey | null> {
   const bytes = decodeBase64(text);
   if (!bytes?.length) return null;
   try {
-    return await crypto.subtle.importKey("raw", bytes, algorithm, false, ["verify"]);
+    return await crypto.subtle.importKey("raw", bytes, algorithm, false, [usage]);
   } catch {
     return null;
   }
 }
 
-async function verifyHmac(
+/** Compute the signature once, however many are received. Only its standard notation is accepted. */
+async function matchesHmac(
   key: CryptoKey,
   content: Uint8Array<ArrayBuffer>,
-  version: string,
-  text: string,
+  signatures: readonly string[],
 ): Promise<boolean> {
-  const signature = decodeBase64(text);
-  // Only the standard notation is accepted. WebCrypto compares in constant time.
-  if (version !== "v1" || !signature || encodeBase64(signature) !== text) return false;
-  return crypto.subtle.verify("HMAC", key, signature, content);
+  const expected = encodeBase64(new Uint8Array(await crypto.subtle.sign("HMAC", key, content)));
+  return signatures.some((signature) => isEqual(signature, expected));
 }
 
-async function verifyEd25519(
+/** Compare texts in a time that depends only on their lengths. */
+function isEqual(text: string, expected: string): boolean {
+  if (text.length !== expected.length) return false;
+  let difference = 0;
+  for (let index = 0; index < expected.length; index++) {
+    difference |= text.charCodeAt(index) ^ expected.charCodeAt(index);
+  }
+  return difference === 0;
+}
+
+async function matchesEd25519(
   key: CryptoKey,
   content: Uint8Array<ArrayBuffer>,
-  version: string,
-  text: string,
+  signatures: readonly string[],
 ): Promise<boolean> {
-  const signature = decodeBase64(text);
-  return version === "v1a" && signature !== null && crypto.subtle.verify({ name: "Ed25519" }, key, signature, content);
+  for (const text of signatures) {
+    const signature = decodeBase64(text);
+    if (signature?.length !== ED25519_BYTES) continue;
+    if (await crypto.subtle.verify({ name: "Ed25519" }, key, signature, content)) return true;
+  }
+  return false;
 }
 
 function concatenate(first: Uint8Array, second: Uint8Array): Uint8Array<ArrayBuffer> {
