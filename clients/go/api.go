@@ -22,7 +22,7 @@ type Options struct {
 	KeyID        string        // of the private key, if the client has several
 	Scope        string        // optional: the scopes of the tokens for operations, instead of only that of each operation
 	EventsURL    string        // optional: the URL of the operations plane, for publishing events
-	HTTPClient   *http.Client  // optional: the default has a timeout of 30 seconds
+	HTTPClient   *http.Client  // optional: without a Timeout, it is 30 seconds
 }
 
 // API calls the operations with the credentials of one client. It can be used by several goroutines.

@@ -152,11 +152,15 @@ func sleep(ctx context.Context, delay time.Duration) error {
 	}
 }
 
-// withoutRedirects returns a copy of a client that follows no redirects. By default it has a timeout.
+// withoutRedirects returns a copy of a client that follows no redirects and has a timeout. Token requests depend on the
+// timeout, because they do not end with the context of the caller.
 func withoutRedirects(client *http.Client) *http.Client {
-	own := http.Client{Timeout: requestTimeout}
+	own := http.Client{}
 	if client != nil {
 		own = *client
+	}
+	if own.Timeout <= 0 {
+		own.Timeout = requestTimeout
 	}
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &own
