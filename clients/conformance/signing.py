@@ -26,10 +26,14 @@ def jwt(header: dict[str, Any], claims: Any, key: str) -> str:
 
 
 def thumbprint(name: str) -> str:
+    """The thumbprint of a key of keys.json."""
+    return jwk_thumbprint(KEYS[name])
+
+
+def jwk_thumbprint(jwk: dict[str, str]) -> str:
     """RFC 7638."""
-    members = {"EC": "crv kty x y", "OKP": "crv kty x", "RSA": "e kty n"}[KEYS[name]["kty"]].split()
-    text = json.dumps({member: KEYS[name][member] for member in members}, separators=(",", ":"), sort_keys=True)
-    return hashed(text)
+    members = {"EC": "crv kty x y", "OKP": "crv kty x", "RSA": "e kty n"}[jwk["kty"]].split()
+    return hashed(json.dumps({member: jwk[member] for member in members}, separators=(",", ":"), sort_keys=True))
 
 
 def hashed(text: str) -> str:

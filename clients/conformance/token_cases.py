@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from signing import KEYS, decode, hashed, jwt, public, thumbprint
+from signing import KEYS, decode, hashed, jwk_thumbprint, jwt, public, thumbprint
 
 NOW = 1_800_000_000
 ISSUER, AUDIENCE, ACCOUNT = "https://gatepost.example", "https://api.example.com", "acc_06gtq7q4h2v9c3b5n7m1k8j6g4"
@@ -27,6 +27,7 @@ CLAIMS: dict[str, Any] = {
     "grant": "grt_06gtq7q4h2v9c3b5n7m1k8j6g4",
 }
 PROOF_ALGORITHMS = "ES256 RS256 PS256 EdDSA Ed25519"
+_HUGE = {"1e400": "1e400", "-1e400": "-1e400", "10^400 in digits": "1" + "0" * 400}
 # In the order in which they are checked. `None` as the error: the challenge has none.
 CHECKS: dict[str, tuple[int, str | None, str]] = {
     "authorization": (401, None, "The request has no access token."),
@@ -50,7 +51,11 @@ CHECKS: dict[str, tuple[int, str | None, str]] = {
     "dpop_htu": (401, "invalid_dpop_proof", "The DPoP proof is for another URL."),
     "dpop_ath": (401, "invalid_dpop_proof", "The DPoP proof is for another token."),
     "dpop_iat": (401, "invalid_dpop_proof", "The DPoP proof is too old or too new."),
-    "dpop_jti": (401, "invalid_dpop_proof", "The DPoP proof was used before or has no jti."),
+    "dpop_jti": (
+        401,
+        "invalid_dpop_proof",
+        "The DPoP proof has no jti or was used before, or too many proofs were used.",
+    ),
     "scope": (403, "insufficient_scope", "The token does not have the required scope."),
 }
 
@@ -66,12 +71,14 @@ def bound(key: str = "proof") -> str:
     return token(cnf={"jkt": thumbprint(key)})
 
 
-def proof(access: str, key: str = "proof", header: dict[str, Any] | None = None, **claims: Any) -> str:
+def proof(
+    access: str, key: str = "proof", header: dict[str, Any] | None = None, payload: Any = None, **claims: Any
+) -> str:
     """A DPoP proof for a request with this token."""
     algorithm = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}[KEYS[key]["kty"]]
     merged = {"typ": "dpop+jwt", "alg": algorithm, "jwk": public(key)} | (header or {})
     content = {"htm": "GET", "htu": f"{AUDIENCE}/things", "iat": NOW, "jti": "proof-1", "ath": hashed(access)} | claims
-    return jwt(_without_none(merged), _without_none(content), key)
+    return jwt(_without_none(merged), payload if payload is not None else _without_none(content), key)
 
 
 def _without_none(members: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +127,8 @@ def case(name: str, *steps: dict[str, Any], key_sets: list[str | None] | None = 
 def single(name: str, access: str | None, expect: str = "", **changes: Any) -> dict[str, Any]:
     """A case of one request."""
     before_keys = {"authorization", "request", "size", "format", "typ", "alg"}
-    outer = {each: changes.pop(each) for each in ("key_sets", "account", "algorithms") if each in changes}
+    names = ("key_sets", "issuer", "account", "algorithms")
+    outer = {each: changes.pop(each) for each in names if each in changes}
     fetches = changes.pop("fetches", 0 if expect in before_keys else 1)
     return case(name, step(access, expect, **changes), fetches=fetches, **outer)
 
@@ -192,6 +200,8 @@ def _claim_cases() -> list[dict[str, Any]]:
         single("another issuer", token(iss="https://other.example"), "iss"),
         single("an issuer with a slash", token(iss=f"{ISSUER}/"), "iss"),
         single("no issuer", token(iss=None), "iss"),
+        single("an option issuer with a slash", good, issuer=f"{ISSUER}/"),
+        single("an option issuer and a token with a slash", token(iss=f"{ISSUER}/"), "iss", issuer=f"{ISSUER}/"),
         single("several audiences", token(aud=[ISSUER, AUDIENCE])),
         single("another audience", token(aud="https://other.example"), "aud"),
         single("several other audiences", token(aud=[ISSUER, f"{AUDIENCE}/"]), "aud"),
@@ -203,9 +213,22 @@ def _claim_cases() -> list[dict[str, Any]]:
         single("no expiry", token(exp=None), "exp"),
         single("an expiry that is text", token(exp=str(NOW + 3600)), "exp"),
         single("an expiry that is true", token(exp=True), "exp"),
+        single("an expiry that is negative", token(exp=-1), "exp"),
+        single("an expiry in the year 6325", token(exp=2**37 - 1)),
+        single("an expiry after the year 6325", token(exp=2**37), "exp"),
+        *[
+            single(f"an expiry of {name}", token(payload=_with_number("exp", number)), "exp")
+            for name, number in _HUGE.items()
+        ],
+        single("an expiry that is NaN", token(payload=_with_number("exp", "NaN")), "format", fetches=1),
+        single("an expiry that is Infinity", token(payload=_with_number("exp", "Infinity")), "format", fetches=1),
         single("valid in 10 seconds", token(nbf=NOW + 10)),
         single("valid in 11 seconds", token(nbf=NOW + 11), "nbf"),
         single("a time of validity that is text", token(nbf="now"), "nbf"),
+        single("a time of validity that is true", token(nbf=True), "nbf"),
+        single("a time of validity that is null", token(payload=CLAIMS | {"nbf": None}), "nbf"),
+        single("a time of validity that is negative", token(nbf=-1), "nbf"),
+        single("a time of validity of -1e400", token(payload=_with_number("nbf", "-1e400")), "nbf"),
         single("the account that the verifier names", good, account=ACCOUNT),
         single("another account", good, "account", account="acc_other"),
         single("no account", token(account=None), "account", account=ACCOUNT),
@@ -217,9 +240,15 @@ def _claim_cases() -> list[dict[str, Any]]:
     ]
 
 
+def _with_number(name: str, number: str) -> bytes:
+    """The claims with a number in this notation, which json.dumps would not write."""
+    return json.dumps(CLAIMS | {name: "$number"}, separators=(",", ":")).replace('"$number"', number).encode()
+
+
 def _proof_cases() -> list[dict[str, Any]]:
     good, plain, other = bound(), token(), bound("proof-ed")
-    wrong_key = public("proof") | {"x": public("next")["x"], "y": public("next")["y"]}
+    off_curve = public("proof") | {"y": public("proof")["x"]}
+    nulled = token(payload=CLAIMS | {"cnf": None})
     private = {"jwk": {name: value for name, value in KEYS["proof"].items() if name in {"kty", "crv", "x", "y", "d"}}}
 
     def made(name: str, expect: str = "", *, url: str = URL, header: Any = None, **claims: Any) -> dict[str, Any]:
@@ -228,6 +257,12 @@ def _proof_cases() -> list[dict[str, Any]]:
     def keyed(name: str, key: str, **header: Any) -> dict[str, Any]:
         access = bound(key)
         return single(f"DPoP: signed with {name}", access, proofs=[proof(access, key, header)])
+
+    def timed(name: str, number: str, expect: str = "dpop_iat") -> dict[str, Any]:
+        claims = {"htm": "GET", "htu": f"{AUDIENCE}/things", "iat": "$number", "jti": "proof-1", "ath": hashed(good)}
+        payload = json.dumps(claims, separators=(",", ":")).replace('"$number"', number).encode()
+        sent = jwt({"typ": "dpop+jwt", "alg": "ES256", "jwk": public("proof")}, payload, "proof")
+        return single(f"DPoP: {name}", good, expect, proofs=[sent])
 
     return [
         made("a bound token with its proof"),
@@ -242,6 +277,8 @@ def _proof_cases() -> list[dict[str, Any]]:
         single("DPoP: an unbound token", plain, "dpop_scheme", proofs=[proof(plain)]),
         single("DPoP: a token that is bound in another way", token(cnf={"x5t#S256": "x"}), "dpop_key",
                proofs=[proof(token(cnf={"x5t#S256": "x"}))]),
+        single("DPoP: a binding that is null, sent as Bearer", nulled, "dpop_scheme"),
+        single("DPoP: a binding that is null", nulled, "dpop_key", proofs=[proof(nulled)]),
         single("DPoP: no proof", good, "dpop_proof", scheme="DPoP"),
         single("DPoP: two proofs", good, "dpop_proof", proofs=[proof(good), proof(good, jti="proof-2")]),
         single("DPoP: a proof that is no JWT", good, "dpop_proof", proofs=["x"]),
@@ -253,12 +290,32 @@ def _proof_cases() -> list[dict[str, Any]]:
         made("no key", "dpop_proof", header={"jwk": None}),
         made("a key that is text", "dpop_proof", header={"jwk": "x"}),
         made("a private key", "dpop_proof", header=private),
-        made("a key that did not sign", "dpop_proof", header={"jwk": public("next")}),
-        made("a key that is of another type than the algorithm", "dpop_proof", header={"jwk": public("proof-ed")}),
-        made("a point that is not on the curve", "dpop_proof", header={"jwk": wrong_key | {"y": wrong_key["x"]}}),
+        made("a key that is a list", "dpop_proof", header={"jwk": [public("proof")]}),
+        made("claims that are a list", "dpop_proof", payload=[1]),
+        single("DPoP: a key that did not sign", bound("proof-ed"), "dpop_proof",
+               proofs=[proof(bound("proof-ed"), "webhook", {"jwk": public("proof-ed")})]),
+        single("DPoP: a key that is of another type than the algorithm", other, "dpop_proof",
+               proofs=[proof(other, header={"jwk": public("proof-ed")})]),
+        single("DPoP: a point that is not on the curve", token(cnf={"jkt": jwk_thumbprint(off_curve)}), "dpop_proof",
+               proofs=[proof(token(cnf={"jkt": jwk_thumbprint(off_curve)}), header={"jwk": off_curve})]),
+        made("the key is compared before the signature is verified", "dpop_key", header={"jwk": public("next")}),
+        made("a key without a coordinate", "dpop_key", header={"jwk": _without_none(public("proof") | {"y": None})}),
+        made("a coordinate that is a number", "dpop_key", header={"jwk": public("proof") | {"y": 1}}),
+        *[
+            made(f"a key of the type {kind}", "dpop_key", header={"jwk": public("proof") | {"kty": kind}})
+            for kind in ("oct", "constructor", None, 1, ["EC"], {})
+        ],
         made("a critical header member", "dpop_proof", header={"crit": ["jti"]}),
         single("DPoP: an RSA key of 1024 bits", bound("proof-small-rsa"), "dpop_proof",
                proofs=[proof(bound("proof-small-rsa"), "proof-small-rsa")]),
+        *[
+            single(f"DPoP: an RSA key {why}", bound(key), "dpop_proof",
+                   proofs=[proof(bound(key), key, {"alg": "PS256"})])
+            for key, why in {
+                "proof-large-rsa": "of 8200 bits",
+                "proof-large-exponent": "with an exponent of more than 32 bits",
+            }.items()
+        ],
         single("DPoP: a key that the token is not bound to", other, "dpop_key", proofs=[proof(other)]),
         made("another method", "dpop_htm", htm="POST"),
         made("a method in lower case", "dpop_htm", htm="get"),
@@ -283,6 +340,12 @@ def _proof_cases() -> list[dict[str, Any]]:
         made("61 seconds ahead", "dpop_iat", iat=NOW + 61),
         made("no time", "dpop_iat", iat=None),
         made("a time that is text", "dpop_iat", iat="now"),
+        made("a time that is true", "dpop_iat", iat=True),
+        made("a time that is a fraction", iat=NOW - 59.5),
+        made("a time that is a list", "dpop_iat", iat=[NOW]),
+        *[timed(f"a time of {name}", number) for name, number in _HUGE.items()],
+        timed("a time that is null", "null"),
+        timed("a time that is NaN", "NaN", "dpop_proof"),
         made("no jti", "dpop_jti", jti=None),
         made("an empty jti", "dpop_jti", jti=""),
         made("a jti of 256 characters", jti="x" * 256),
@@ -292,6 +355,12 @@ def _proof_cases() -> list[dict[str, Any]]:
              step(good, "dpop_jti", proofs=[proof(good)], now=NOW + 60),
              step(good, proofs=[proof(good, jti="proof-2")]),
              step(good, "dpop_jti", proofs=[proof(good, iat=NOW + 30)], now=NOW + 60)),
+        case("DPoP: a proof from the future that was used before",
+             step(good, proofs=[proof(good, iat=NOW + 60)]),
+             step(good, "dpop_jti", proofs=[proof(good, iat=NOW + 60)], now=NOW + 120)),
+        case("DPoP: a jti of which the proof has expired",
+             step(good, proofs=[proof(good)]),
+             step(good, proofs=[proof(good, iat=NOW + 100)], now=NOW + 100)),
         case("DPoP: the same jti of two keys",
              step(good, proofs=[proof(good)]), step(other, proofs=[proof(other, "proof-ed")])),
         single("DPoP: a scope that is missing", good, "scope", proofs=[proof(good)], scopes=["x"]),

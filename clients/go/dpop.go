@@ -1,6 +1,7 @@
 package gatepost
 
 import (
+	"crypto/sha256"
 	"math"
 	"net/url"
 	"regexp"
@@ -15,7 +16,10 @@ const (
 	maxProofSize   = 16384
 	proofTolerance = 60 // seconds
 	maxJTI         = 256
-	maxUsedProofs  = 100_000
+	maxUsedProofs  = 1_000_000
+	maxOfOneKey    = 100_000 // of the used proofs
+	proofSkew      = 10      // seconds by which the clock may be set back
+	proofPeriod    = 10      // seconds; proofs that expire in the same period are forgotten together
 )
 
 var (
@@ -24,30 +28,64 @@ var (
 	escape          = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 )
 
-// usedProofs are the proofs that were used in the last two minutes, in this process, up to a limit.
+// usedProofs are the used proofs that have not expired, in this process. None is forgotten before it expires. At the
+// limits, new proofs are refused. That of one key keeps a client from using up the memory for the others.
 type usedProofs struct {
-	mu    sync.Mutex
-	until map[string]time.Time
-	order []string // by time
+	limit, limitPerKey int
+
+	mu      sync.Mutex
+	periods map[int64]map[proofHash]string // by when they expire: proofs, and their keys
+	ofKey   map[string]int                 // how many proofs of a key there are
 }
 
-// add records a proof. It returns false if the proof was used before.
-func (u *usedProofs) add(proof string, now time.Time) bool {
+// proofHash is a hash of the thumbprint of a key and a jti.
+type proofHash [sha256.Size]byte
+
+func newUsedProofs(limit, limitPerKey int) *usedProofs {
+	return &usedProofs{
+		limit: limit, limitPerKey: limitPerKey, periods: map[int64]map[proofHash]string{}, ofKey: map[string]int{},
+	}
+}
+
+// add records a proof. It returns false if the proof was used before, or if there are too many.
+func (u *usedProofs) add(thumbprint, jti string, issued, now float64) bool {
+	proof := proofHash(sha256.Sum256([]byte(thumbprint + " " + jti)))
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for len(u.order) > 0 && (!u.until[u.order[0]].After(now) || len(u.order) >= maxUsedProofs) {
-		delete(u.until, u.order[0])
-		u.order = u.order[1:]
+	u.forgetExpired(now)
+	count := 0
+	for _, proofs := range u.periods {
+		if _, isUsed := proofs[proof]; isUsed {
+			return false
+		}
+		count += len(proofs)
 	}
-	if _, isUsed := u.until[proof]; isUsed {
+	if u.ofKey[thumbprint] >= u.limitPerKey || count >= u.limit {
 		return false
 	}
-	if u.until == nil {
-		u.until = map[string]time.Time{}
+	u.ofKey[thumbprint]++
+	period := int64((issued + proofTolerance + proofSkew) / proofPeriod)
+	if u.periods[period] == nil {
+		u.periods[period] = map[proofHash]string{}
 	}
-	u.until[proof] = now.Add(2 * proofTolerance * time.Second)
-	u.order = append(u.order, proof)
+	u.periods[period][proof] = thumbprint
 	return true
+}
+
+// forgetExpired removes expired proofs. There are about fifteen periods, because the times of accepted proofs are
+// within proofTolerance of now.
+func (u *usedProofs) forgetExpired(now float64) {
+	for period, proofs := range u.periods {
+		if float64(period+1)*proofPeriod > now {
+			continue
+		}
+		delete(u.periods, period)
+		for _, thumbprint := range proofs {
+			if u.ofKey[thumbprint]--; u.ofKey[thumbprint] == 0 {
+				delete(u.ofKey, thumbprint)
+			}
+		}
+	}
 }
 
 // boundRequest is a request with a token that is bound to a key.
@@ -68,18 +106,19 @@ func (r *boundRequest) check(used *usedProofs) string {
 		return "dpop_proof"
 	}
 	alg, _ := proof.header["alg"].(string)
-	members, _ := proof.header["jwk"].(map[string]any)
+	members, isObject := proof.header["jwk"].(map[string]any)
 	isPrivate := slices.ContainsFunc(privateMembers, func(name string) bool { _, found := members[name]; return found })
 	claims := parseObject(proof.payload)
-	if !slices.Contains(proofAlgorithms, alg) || isPrivate || claims == nil {
+	if !slices.Contains(proofAlgorithms, alg) || !isObject || isPrivate || claims == nil {
 		return "dpop_proof"
 	}
-	if key := jwk(members).publicKey(alg); key == nil || !proof.isSignedWith(key, alg) {
-		return "dpop_proof"
-	}
+	// Anyone can send a key that is expensive to verify with, so the keys are compared before that.
 	thumbprint := jwk(members).thumbprint()
 	if thumbprint != r.boundTo {
 		return "dpop_key"
+	}
+	if key := jwk(members).publicKey(alg); key == nil || !proof.isSignedWith(key, alg) {
+		return "dpop_proof"
 	}
 	if claims["htm"] != r.method {
 		return "dpop_htm"
@@ -91,11 +130,13 @@ func (r *boundRequest) check(used *usedProofs) string {
 	if claims["ath"] != hashed(r.token) {
 		return "dpop_ath"
 	}
-	if iat, isNumber := claims["iat"].(float64); !isNumber || math.Abs(seconds(r.now)-iat) > proofTolerance {
+	now := seconds(r.now)
+	issued, isTime := numericDate(claims["iat"])
+	if !isTime || math.Abs(now-issued) > proofTolerance {
 		return "dpop_iat"
 	}
 	jti, _ := claims["jti"].(string)
-	if jti == "" || utf8.RuneCountInString(jti) > maxJTI || !used.add(thumbprint+" "+jti, r.now) {
+	if jti == "" || utf8.RuneCountInString(jti) > maxJTI || !used.add(thumbprint, jti, issued, now) {
 		return "dpop_jti"
 	}
 	return ""

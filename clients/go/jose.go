@@ -27,7 +27,8 @@ type jws struct {
 	signed    []byte
 }
 
-const minRSABits = 2048
+// Shorter keys are weak, longer ones cost too much to verify with.
+const minRSABits, maxRSABits = 2048, 8192
 
 var pss = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256}
 
@@ -51,12 +52,20 @@ func parseJWS(text string) *jws {
 }
 
 // parseObject returns nil if the text is not a JSON object. Other than a struct, a map has names as they were sent.
+// Numbers that are out of range are nil.
 func parseObject(text []byte) map[string]any {
 	var found map[string]any
-	if json.Unmarshal(text, &found) != nil {
+	outOfRange := new(json.UnmarshalTypeError)
+	if err := json.Unmarshal(text, &found); err != nil && !errors.As(err, &outOfRange) {
 		return nil
 	}
 	return found
+}
+
+// numericDate returns a NumericDate (RFC 7519, section 2) before the year 6326. It reports whether the value is one.
+func numericDate(value any) (float64, bool) {
+	number, isNumber := value.(float64)
+	return number, isNumber && number >= 0 && number < 1<<37
 }
 
 func (k jwk) text(name string) string {
@@ -87,7 +96,10 @@ func (k jwk) publicKey(alg string) crypto.PublicKey {
 		n, err := decodeBase64url(k.text("n"))
 		e, err2 := decodeBase64url(k.text("e"))
 		modulus, exponent := new(big.Int).SetBytes(n), new(big.Int).SetBytes(e)
-		if errors.Join(err, err2) != nil || modulus.BitLen() < minRSABits || exponent.BitLen() > 31 {
+		if errors.Join(err, err2) != nil || modulus.BitLen() < minRSABits || modulus.BitLen() > maxRSABits {
+			return nil
+		}
+		if exponent.BitLen() > 31 || exponent.Int64() < 3 { // crypto/rsa has no greater exponents
 			return nil
 		}
 		return &rsa.PublicKey{N: modulus, E: int(exponent.Int64())}

@@ -44,7 +44,7 @@ var checks = map[string]check{
 	"dpop_htu":      {401, "invalid_dpop_proof", "The DPoP proof is for another URL."},
 	"dpop_ath":      {401, "invalid_dpop_proof", "The DPoP proof is for another token."},
 	"dpop_iat":      {401, "invalid_dpop_proof", "The DPoP proof is too old or too new."},
-	"dpop_jti":      {401, "invalid_dpop_proof", "The DPoP proof was used before or has no jti."},
+	"dpop_jti":      {401, "invalid_dpop_proof", "The DPoP proof has no jti or was used before, or too many proofs were used."},
 	"scope":         {403, "insufficient_scope", "The token does not have the required scope."},
 }
 
@@ -109,9 +109,11 @@ type Claims struct {
 
 // VerifierOptions configure a Verifier.
 type VerifierOptions struct {
-	Issuer     string       // the base URL of Gatepost
-	Audience   string       // the resource of the scopes of this API
-	Account    string       // optional: the only account whose tokens are accepted. Needed if several share the API
+	Issuer   string // the base URL of Gatepost, with or without a slash at the end
+	Audience string // the resource of the scopes of this API
+	// Account is the only account whose tokens are accepted. Needed if several share the API. If it is empty, as by
+	// default, tokens of every account are accepted: if you read it from your configuration, check that it is set.
+	Account    string
 	Algorithms []string     // optional: by default all that Gatepost signs access tokens with
 	BaseURL    string       // optional: the URL of this API as clients see it. Needed for DPoP behind a proxy
 	HTTPClient *http.Client // optional
@@ -121,7 +123,7 @@ type VerifierOptions struct {
 type Verifier struct {
 	options VerifierOptions
 	keys    keySet
-	used    usedProofs
+	used    *usedProofs
 	now     func() time.Time
 }
 
@@ -138,8 +140,9 @@ func NewVerifier(options VerifierOptions) (*Verifier, error) {
 			return nil, fmt.Errorf("gatepost: Algorithms: %q is not one of %s", name, strings.Join(tokenAlgorithms, ", "))
 		}
 	}
-	v := &Verifier{options: options, now: time.Now}
-	v.keys.url = strings.TrimSuffix(options.Issuer, "/") + "/oauth/jwks"
+	options.Issuer = strings.TrimRight(options.Issuer, "/")
+	v := &Verifier{options: options, used: newUsedProofs(maxUsedProofs, maxOfOneKey), now: time.Now}
+	v.keys.url = options.Issuer + "/oauth/jwks"
 	v.keys.client = withoutRedirects(options.HTTPClient)
 	v.keys.now = func() time.Time { return v.now() }
 	return v, nil
@@ -223,11 +226,11 @@ func (v *Verifier) wrongClaim(claims map[string]any) string {
 	if claims["aud"] != v.options.Audience && !slices.Contains(audiences, any(v.options.Audience)) {
 		return "aud"
 	}
-	if exp, isNumber := claims["exp"].(float64); !isNumber || now >= exp+leeway {
+	if expires, isTime := numericDate(claims["exp"]); !isTime || now >= expires+leeway {
 		return "exp"
 	}
 	if nbf, found := claims["nbf"]; found {
-		if at, isNumber := nbf.(float64); !isNumber || at > now+leeway {
+		if starts, isTime := numericDate(nbf); !isTime || starts > now+leeway {
 			return "nbf"
 		}
 	}
@@ -248,7 +251,7 @@ func (v *Verifier) wrongBinding(r *http.Request, scheme, token string, claims ma
 	members, _ := binding.(map[string]any)
 	boundTo, _ := members["jkt"].(string)
 	bound := boundRequest{r.Header.Values("DPoP"), r.Method, v.url(r), token, boundTo, v.now()}
-	return bound.check(&v.used)
+	return bound.check(v.used)
 }
 
 // url returns the URL of a request as the client sees it.

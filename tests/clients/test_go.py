@@ -27,6 +27,11 @@ def test_conformance(program: Path) -> None:
     assert len(re.findall(r"^    --- PASS", printed, re.MULTILINE)) >= 200
 
 
+def test_limits(program: Path) -> None:
+    printed = run([str(program), "-test.run", "^TestLimit", "-test.v"], SOURCE)
+    assert len(re.findall(r"^--- PASS", printed, re.MULTILINE)) == 3
+
+
 def test_with_the_service(program: Path, sqlite_gatepost: Service, account_name: str) -> None:
     _, client = sqlite_gatepost.account(account_name)
     live = {

@@ -50,7 +50,7 @@ class Clock:
     now = 0.0
 
     def __call__(self) -> float:
-        return self.now
+        return float(self.now)
 
 
 # --- webhooks

@@ -83,6 +83,7 @@ def test_figures() -> None:
         f"every {jwks.DEFAULT_MAX_AGE / 60:.0f} minutes",
         f"with {access_tokens.LEEWAY:.0f} seconds of leeway",
         f"up to {dpop.MAX_REMEMBERED:,}",
+        f"up to {dpop.MAX_OF_ONE_KEY:,} of one key",
     ):
         assert figure in text
     assert (sender.RETRIES, sender.LONGEST_WAIT, jwks.RETRY_AFTER) == (3, 60, 60)

@@ -28,6 +28,10 @@ def test_conformance(package: Path) -> None:
     assert re.fullmatch(r"\s*[1-9][0-9]{2} cases, 0 failures\n", printed)
 
 
+def test_limits(package: Path) -> None:
+    assert run(["node", "test/limits.mjs"], package) == "ok\n"
+
+
 def test_with_the_service(package: Path, sqlite_gatepost: Service, account_name: str) -> None:
     _, client = sqlite_gatepost.account(account_name)
     live = {

@@ -62,7 +62,9 @@ CHECKS = {
     "dpop_htu": Refusal(401, "invalid_dpop_proof", "The DPoP proof is for another URL."),
     "dpop_ath": Refusal(401, "invalid_dpop_proof", "The DPoP proof is for another token."),
     "dpop_iat": Refusal(401, "invalid_dpop_proof", "The DPoP proof is too old or too new."),
-    "dpop_jti": Refusal(401, "invalid_dpop_proof", "The DPoP proof was used before or has no jti."),
+    "dpop_jti": Refusal(
+        401, "invalid_dpop_proof", "The DPoP proof has no jti or was used before, or too many proofs were used."
+    ),
     "scope": Refusal(403, "insufficient_scope", "The token does not have the required scope."),
 }
 
@@ -135,7 +137,8 @@ class TokenVerifier:
         """Verify the token of a request. Raises `TokenError`.
 
         Pass `RequestCredentials`, or only the value of the header Authorization if your API accepts no tokens that are
-        bound to keys. The token must have all of the scopes.
+        bound to keys. The token must have all of the scopes. `account` takes the place of that of the verifier; if it
+        is empty, no token is accepted.
         """
         presented = _presented(credentials)
         with _refusing(presented, scopes := tuple(scopes)):
@@ -175,7 +178,7 @@ class TokenVerifier:
         if key.alg not in (None, jws.header["alg"]) or not jws.is_signed_by(key.public):
             raise _Failed("signature")
         token = _read(jws)
-        self._check_claims(token, account or self._account)
+        self._check_claims(token, self._account if account is None else account)
         self._check_proof(token, presented)
         if not token.scopes.issuperset(scopes):
             raise _Failed("scope")
@@ -187,20 +190,20 @@ class TokenVerifier:
             raise _Failed("iss")
         if self._audience not in token.audience:
             raise _Failed("aud")
-        expires, starts = _time(token.claims.get("exp")), _time(token.claims.get("nbf", 0))
+        expires, starts = (jose.numeric_date(token.claims.get(name, 0)) for name in ("exp", "nbf"))
         if expires is None or now >= expires + LEEWAY:
             raise _Failed("exp")
         if starts is None or now < starts - LEEWAY:
             raise _Failed("nbf")
-        if account is not None and token.account != account:
+        if account is not None and (not account or token.account != account):
             raise _Failed("account")
 
     def _check_proof(self, token: AccessToken, presented: "_Presented") -> None:
         """RFC 9449, section 7.1. A bound token that is sent as Bearer is refused: section 7.2."""
-        confirmation = token.claims.get("cnf")
-        if (confirmation is not None) != presented.is_dpop:
+        is_bound, confirmation = "cnf" in token.claims, token.claims.get("cnf")
+        if is_bound != presented.is_dpop:
             raise _Failed("dpop_scheme")
-        if confirmation is None:
+        if not is_bound:
             return
         try:
             dpop.check(
@@ -293,13 +296,6 @@ def _read(jws: Jws) -> AccessToken:
         account=account if isinstance(account, str) else "",
         scopes=frozenset(scope.split(" ")) if isinstance(scope, str) else frozenset(),
         audience=tuple(audience) if isinstance(audience, list) else (audience,) if isinstance(audience, str) else (),
-        expires_at=_EPOCH + timedelta(seconds=_time(claims.get("exp")) or 0),
+        expires_at=_EPOCH + timedelta(seconds=jose.numeric_date(claims.get("exp")) or 0),
         claims=claims,
     )
-
-
-def _time(value: Any) -> float | None:
-    """A NumericDate (RFC 7519, section 2), or None if it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 37:
-        return None
-    return float(value)

@@ -15,7 +15,10 @@ from gatepost_client import jose
 from gatepost_client.jose import PrivateKey
 
 MAX_AGE = 60.0  # seconds by which the time of a proof may differ from the time of this machine, either way
-MAX_REMEMBERED = 100_000  # proofs; older ones are forgotten first
+MAX_REMEMBERED = 1_000_000  # proofs that have not expired
+MAX_OF_ONE_KEY = 100_000  # of them
+_SKEW = 10.0  # seconds by which the clock of this machine may be set back
+_PERIOD = 10.0  # seconds; proofs that expire in the same period are forgotten together
 _MAX_JTI = 256
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 
@@ -52,25 +55,39 @@ class ProofKey:
 
 
 class UsedProofs:
-    """The proofs that were used within MAX_AGE: each can be used once in this process. RFC 9449, section 11.1."""
+    """The used proofs that have not expired: each can be used once in this process. RFC 9449, section 11.1.
 
-    def __init__(self) -> None:
+    None is forgotten before it expires. At the limits, new proofs are refused. That of one key keeps a client from
+    using up the memory for the others.
+    """
+
+    def __init__(self, limit: int = MAX_REMEMBERED, limit_per_key: int = MAX_OF_ONE_KEY) -> None:
+        self._limit, self._limit_per_key = limit, limit_per_key
         self._lock = threading.Lock()
-        self._used: dict[bytes, float] = {}  # a hash, until when the proof would be accepted; in order of time
+        self._periods: dict[int, dict[bytes, str]] = {}  # by when they expire: hashes of proofs, and their keys
+        self._of_key: dict[str, int] = {}  # how many proofs of a key there are
 
-    def use(self, thumbprint: str, jti: str, now: float) -> bool:
-        """Whether this is the first use of a proof."""
+    def use(self, thumbprint: str, jti: str, issued: float, now: float) -> bool:
+        """Record a proof. Return False if it was used before, or if there are too many."""
         name = hashlib.sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest()[:16]
         with self._lock:
-            while self._used:
-                oldest = next(iter(self._used))
-                if self._used[oldest] >= now and len(self._used) < MAX_REMEMBERED:
-                    break
-                del self._used[oldest]
-            if name in self._used:
+            self._forget_expired(now)
+            if any(name in proofs for proofs in self._periods.values()):
                 return False
-            self._used[name] = now + 2 * MAX_AGE
+            of_key = self._of_key.get(thumbprint, 0)
+            if of_key >= self._limit_per_key or sum(map(len, self._periods.values())) >= self._limit:
+                return False
+            self._of_key[thumbprint] = of_key + 1
+            self._periods.setdefault(int((issued + MAX_AGE + _SKEW) // _PERIOD), {})[name] = thumbprint
             return True
+
+    def _forget_expired(self, now: float) -> None:
+        """There are about fifteen periods, because the times of accepted proofs are within MAX_AGE of `now`."""
+        for period in [period for period in self._periods if (period + 1) * _PERIOD <= now]:
+            for thumbprint in self._periods.pop(period).values():
+                self._of_key[thumbprint] -= 1
+                if not self._of_key[thumbprint]:
+                    del self._of_key[thumbprint]
 
 
 class ProofError(ValueError):
@@ -85,35 +102,50 @@ def check(
     proofs: Sequence[str], *, method: str, url: str, token: str, thumbprint: Any, now: float, used: UsedProofs
 ) -> None:
     """Check the proof of a request as specified by RFC 9449, section 4.3. Raises ProofError."""
-    claims, key_thumbprint = _verified(proofs)
-    jti, issued, htu = claims.get("jti"), claims.get("iat"), claims.get("htu")
-    if not isinstance(thumbprint, str) or key_thumbprint != thumbprint:
-        raise ProofError("dpop_key")
+    claims = _verified(proofs, thumbprint)
+    jti, issued, htu = claims.get("jti"), jose.numeric_date(claims.get("iat")), claims.get("htu")
     if claims.get("htm") != method:
         raise ProofError("dpop_htm")
     if not isinstance(htu, str) or normalized(htu) is None or normalized(htu) != normalized(url):
         raise ProofError("dpop_htu")
     if claims.get("ath") != token_hash(token):
         raise ProofError("dpop_ath")
-    if isinstance(issued, bool) or not isinstance(issued, int | float) or not abs(now - issued) <= MAX_AGE:
+    if issued is None or abs(now - issued) > MAX_AGE:
         raise ProofError("dpop_iat")
-    if not isinstance(jti, str) or not 0 < len(jti) <= _MAX_JTI or not used.use(key_thumbprint, jti, now):
+    if not isinstance(jti, str) or not 0 < len(jti) <= _MAX_JTI or not used.use(thumbprint, jti, issued, now):
         raise ProofError("dpop_jti")
 
 
-def _verified(proofs: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The claims of the only proof, and the thumbprint of the public key in its header, which signed it."""
+def _verified(proofs: Sequence[str], thumbprint: Any) -> dict[str, Any]:
+    """The claims of the only proof, which the public key in its header signed. It must be the key of the token.
+
+    Anyone can send a key that is expensive to verify with, so the keys are compared before that.
+    """
     try:
         [text] = proofs
         proof = jose.parse(text)
-        jwk = proof.header.get("jwk")
-        if proof.header.get("typ") != "dpop+jwt" or not isinstance(jwk, dict):
+        claims, jwk = proof.claims(), proof.header.get("jwk")
+        if proof.header.get("typ") != "dpop+jwt" or proof.header.get("alg") not in jose.ALGORITHMS:
             raise ProofError("dpop_proof")
-        if any(name in jwk for name in jose.PRIVATE_MEMBERS) or not proof.is_signed_by(jose.import_public(jwk)):
+        if not isinstance(jwk, dict) or any(name in jwk for name in jose.PRIVATE_MEMBERS):
             raise ProofError("dpop_proof")
-        return proof.claims(), jose.thumbprint(jwk)
+        if not isinstance(thumbprint, str) or _thumbprint(jwk) != thumbprint:
+            raise ProofError("dpop_key")
+        if not proof.is_signed_by(jose.import_public(jwk)):
+            raise ProofError("dpop_proof")
+    except ProofError:
+        raise
     except ValueError:
         raise ProofError("dpop_proof") from None
+    return claims
+
+
+def _thumbprint(jwk: Mapping[str, Any]) -> str | None:
+    """The thumbprint of a key, or None if the key is malformed."""
+    try:
+        return jose.thumbprint(jwk)
+    except (KeyError, TypeError):
+        return None
 
 
 def token_hash(token: str) -> str:

@@ -85,6 +85,13 @@ def b64url_decode(text: str) -> bytes:
     return raw
 
 
+def numeric_date(value: Any) -> float | None:
+    """A NumericDate (RFC 7519, section 2) before the year 6326, or None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 37:
+        return None
+    return float(value)
+
+
 def _json_object(text: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)

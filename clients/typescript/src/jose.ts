@@ -41,11 +41,11 @@ const ALGORITHMS: Readonly<Record<string, Algorithm>> = {
   EdDSA: ED25519,
   Ed25519: ED25519,
 };
-const PUBLIC_MEMBERS: Readonly<Record<string, readonly string[]>> = {
-  EC: ["crv", "kty", "x", "y"],
-  OKP: ["crv", "kty", "x"],
-  RSA: ["e", "kty", "n"],
-};
+const PUBLIC_MEMBERS: ReadonlyMap<unknown, readonly string[]> = new Map([
+  ["EC", ["crv", "kty", "x", "y"]],
+  ["OKP", ["crv", "kty", "x"]],
+  ["RSA", ["e", "kty", "n"]],
+]);
 const encoder = new TextEncoder();
 
 /** Throw if the runtime has no WebCrypto, so that it is not taken for a wrong signature. */
@@ -76,10 +76,15 @@ export function parseObject(bytes: Uint8Array): Record<string, unknown> | null {
   }
 }
 
+/** A NumericDate (RFC 7519, section 2) before the year 6326, or null if it is none. */
+export function numericDate(value: unknown): number | null {
+  return typeof value === "number" && value >= 0 && value < 2 ** 37 ? value : null;
+}
+
 /** Import a public key for an algorithm, or return null if the key is not for it. */
 export async function importPublicKey(jwk: Jwk, alg: string): Promise<CryptoKey | null> {
   const algorithm = ALGORITHMS[alg];
-  if (!algorithm || !fits(jwk, alg, algorithm) || (jwk.kty === "RSA" && rsaBits(jwk) < 2048)) return null;
+  if (!algorithm || !fits(jwk, alg, algorithm) || (jwk.kty === "RSA" && !isUsableRsa(jwk))) return null;
   try {
     return await crypto.subtle.importKey("jwk", publicMembers(jwk), algorithm.key, false, ["verify"]);
   } catch {
@@ -121,11 +126,20 @@ function fits(jwk: Jwk, alg: string, { kty, crv }: Algorithm): boolean {
 }
 
 function publicMembers(jwk: Jwk): JsonWebKey {
-  return Object.fromEntries((PUBLIC_MEMBERS[jwk.kty] ?? []).map((name) => [name, jwk[name]]));
+  return Object.fromEntries((PUBLIC_MEMBERS.get(jwk.kty) ?? []).map((name) => [name, jwk[name]]));
 }
 
-function rsaBits(jwk: Jwk): number {
-  const modulus = decodeBase64url(String(jwk["n"])) ?? new Uint8Array();
-  const start = modulus.findIndex((byte) => byte !== 0);
-  return start < 0 ? 0 : (modulus.length - start) * 8 - Math.clz32(modulus[start]!) + 24;
+/** Shorter keys are weak. Longer ones, and greater exponents, cost too much to verify with. */
+function isUsableRsa(jwk: Jwk): boolean {
+  const modulus = bigEndian(jwk["n"]);
+  const exponent = bigEndian(jwk["e"]).reduce((number, byte) => number * 256 + byte, 0);
+  const bits = modulus.length * 8 - Math.clz32(modulus[0] ?? 0) + 24;
+  return bits >= 2048 && bits <= 8192 && exponent >= 3 && exponent <= 2 ** 32;
+}
+
+/** The bytes of a number in base64url, without zeros at the beginning. */
+function bigEndian(text: unknown): Uint8Array {
+  const bytes = decodeBase64url(String(text)) ?? new Uint8Array();
+  const start = bytes.findIndex((byte) => byte !== 0);
+  return start < 0 ? new Uint8Array() : bytes.subarray(start);
 }

@@ -2,7 +2,7 @@
 
 import { checkProof, PROOF_ALGORITHMS, UsedProofs } from "./dpop.js";
 import { headerValues, type HeadersLike } from "./headers.js";
-import { parseJws, parseObject, requireWebCrypto, verifyJws } from "./jose.js";
+import { numericDate, parseJws, parseObject, requireWebCrypto, verifyJws } from "./jose.js";
 import { KeySet } from "./keys.js";
 
 /** The checks in their order: the status, the error code of the challenge, and the message. */
@@ -28,7 +28,7 @@ const CHECKS = {
   dpop_htu: [401, "invalid_dpop_proof", "The DPoP proof is for another URL."],
   dpop_ath: [401, "invalid_dpop_proof", "The DPoP proof is for another token."],
   dpop_iat: [401, "invalid_dpop_proof", "The DPoP proof is too old or too new."],
-  dpop_jti: [401, "invalid_dpop_proof", "The DPoP proof was used before or has no jti."],
+  dpop_jti: [401, "invalid_dpop_proof", "The DPoP proof has no jti or was used before, or too many proofs were used."],
   scope: [403, "insufficient_scope", "The token does not have the required scope."],
 } as const satisfies Record<string, readonly [number, string, string]>;
 
@@ -84,11 +84,11 @@ export interface HttpRequest {
 }
 
 export interface TokenVerifierOptions {
-  /** The base URL of Gatepost. */
+  /** The base URL of Gatepost, with or without a slash at the end. */
   issuer: string;
   /** The `resource` of the scopes of this API. */
   audience: string;
-  /** The only account whose tokens are accepted. Needed if several accounts share the API. */
+  /** The only account whose tokens are accepted. Needed if several accounts share the API. If empty, no token is. */
   account?: string;
   /** The algorithms that are accepted, by default all that Gatepost signs access tokens with. */
   algorithms?: readonly string[];
@@ -106,6 +106,7 @@ const LEEWAY = 10;
 /** Verifies the tokens of requests. Create one verifier and keep it: it caches the key set. */
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions;
+  readonly #issuer: string;
   readonly #algorithms: readonly string[];
   readonly #keys: KeySet;
   readonly #now: () => number;
@@ -122,7 +123,8 @@ export class TokenVerifier {
     if (unknown) throw new TypeError(`algorithms: ${unknown} is not one of ${ALGORITHMS.join(", ")}`);
     this.#now = options.now ?? (() => Date.now() / 1000);
     const fetcher = options.fetch ?? ((...request) => fetch(...request));
-    this.#keys = new KeySet(`${options.issuer.replace(/\/$/, "")}/oauth/jwks`, fetcher, this.#now);
+    this.#issuer = options.issuer.replace(/\/+$/, "");
+    this.#keys = new KeySet(`${this.#issuer}/oauth/jwks`, fetcher, this.#now);
   }
 
   /** Return the claims of the token, if it is good for the request and has all of the scopes. */
@@ -173,13 +175,15 @@ export class TokenVerifier {
   }
 
   #wrongClaim(claims: Record<string, unknown>): TokenCheck | null {
-    const { issuer, audience, account } = this.#options;
-    const { iss, aud, exp, nbf } = claims;
-    if (iss !== issuer) return "iss";
+    const { audience, account } = this.#options;
+    const { iss, aud, nbf } = claims;
+    if (iss !== this.#issuer) return "iss";
     if (aud !== audience && !(Array.isArray(aud) && aud.includes(audience))) return "aud";
-    if (typeof exp !== "number" || this.#now() >= exp + LEEWAY) return "exp";
-    if (nbf !== undefined && (typeof nbf !== "number" || nbf > this.#now() + LEEWAY)) return "nbf";
-    return account !== undefined && claims["account"] !== account ? "account" : null;
+    const expires = numericDate(claims["exp"]);
+    if (expires === null || this.#now() >= expires + LEEWAY) return "exp";
+    const starts = numericDate(nbf === undefined ? 0 : nbf);
+    if (starts === null || starts > this.#now() + LEEWAY) return "nbf";
+    return account !== undefined && (!account || claims["account"] !== account) ? "account" : null;
   }
 
   /** The URL of a request as the client sees it. */
