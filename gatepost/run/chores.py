@@ -39,6 +39,7 @@ CHECKPOINT_EVERY = 1.0
 RECOUNT_EVERY = 2.0
 RECOUNT_SECONDS = 0.02  # per run, to the end of a page: about a hundredth of a core
 _TALLIES = 500
+_LOGGED = 50  # rows of the log, of which each may have the counts of many endpoints
 
 
 async def run(runtime: Runtime, chores: Chores | None = None) -> None:
@@ -208,7 +209,7 @@ def _delete_expired(tx: Tx) -> int:
 
 async def add_logged_counts(runtime: Runtime) -> None:
     """Add up the counts of endpoints that commits have appended to the log."""
-    await _run_slices(runtime.store, partial(tallies.add_logged, limit=_TALLIES), _TALLIES)
+    await _run_slices(runtime.store, partial(tallies.add_logged, limit=_LOGGED), _LOGGED)
 
 
 async def roll_up(runtime: Runtime) -> None:

@@ -62,6 +62,12 @@ SELECT 1 FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid
   WHERE p.relkind = 'p' AND p.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
     AND pg_table_is_visible(i.inhrelid) IS NULL LIMIT 1
 """
+# Likewise, the catalogue in the snapshot has the file of a table that was truncated after it, and the function has not.
+_TRUNCATABLE = re.compile(rf"\b({'|'.join(dead_rows.TABLES)})\b")
+_TRUNCATED = f"""
+SELECT 1 FROM pg_class WHERE oid IN ({", ".join(f"to_regclass('{table}')" for table in dead_rows.TABLES)})
+  AND relfilenode <> pg_relation_filenode(oid)
+"""
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
 _INSERT = re.compile(r"\)\)\s*INSERT INTO ")
@@ -89,6 +95,8 @@ class PostgresConnection:
         self.pooled = is_pooled(database)
         self.server_start: datetime | None = None
         self._unreplicated = False
+        self._truncatable = frozenset(name for name, text in statements.items() if _TRUNCATABLE.search(text))
+        self._has_read_truncatable = False
         database.add_notice_handler(self._notice)
         if mode == "read":  # one snapshot for everything that a unit reads
             database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -98,11 +106,17 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run a transaction. If this raises an `OperationalError` before its body runs, a new connection may work."""
+        """Run a transaction. If this raises an `OperationalError` before its body runs, a new connection may work.
+
+        A snapshot does not have the rows of a table that was truncated after it. Raises `Again` if one was read.
+        """
+        self._has_read_truncatable = False
         with self.database.transaction():
             if self.pooled:
                 self._set(local=True)
             yield
+            if self._has_read_truncatable and self.database.execute(_TRUNCATED).fetchall():
+                raise Again("a table was truncated")
         self._check_replicated()
 
     def _set(self, *, local: bool) -> None:
@@ -139,10 +153,17 @@ class PostgresConnection:
             raise psycopg.OperationalError("a commit was cancelled before a standby had it")
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
+        self._note(statement)
         cursor = self.database.execute(self._statements[statement], parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
 
+    def _note(self, statement: str) -> None:
+        if self.mode == "read" and statement in self._truncatable:
+            self._has_read_truncatable = True
+
     def select(self, text: str, parameters: dict[str, Any]) -> list[Row]:
+        if self.mode == "read" and _TRUNCATABLE.search(text):
+            self._has_read_truncatable = True
         return self.database.execute(sql_loader.placed(text), parameters).fetchall()
 
     def write(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
@@ -150,6 +171,7 @@ class PostgresConnection:
         return self.rows(statement, parameters)
 
     def rows_each(self, statement: str, parameters: list[dict[str, Any]]) -> list[list[Row]]:
+        self._note(statement)
         results: list[list[Row]] = [[] for _ in parameters]
         if parameters:
             columns = {name: [values[name] for values in parameters] for name in parameters[0]}
@@ -160,6 +182,7 @@ class PostgresConnection:
     def rows_given(self, statement: str, rows: list[Row]) -> list[Row]:
         if not rows:
             return []
+        self._note(statement)
         text = self._statements[statement]
         cursor = self.database.execute(text, columns_of(text, rows), prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
@@ -279,6 +302,7 @@ def open_database(url: str, setting: str = "database") -> Database:
         options = conninfo_to_dict(url)
         several = _SEVERAL_HOSTS if "," in str(options.get("host", "")) else {}
         database = psycopg.connect(autocommit=True, **(_OPTIONS | several | options))  # type: ignore[arg-type]
+        database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
         if is_pooled(database):
             database.prepare_threshold = None
     except psycopg.OperationalError as error:
@@ -360,8 +384,11 @@ class PostgresServer:
         return self._maintain(lambda database: partition_drops.maintain(database, now, self._progress))
 
     def remove_dead_rows(self) -> list[str]:
-        """Remove dead rows that VACUUM has to leave. Returns the tables."""
-        return self._maintain(dead_rows.remove)
+        """Remove dead rows that VACUUM has to leave. Returns the tables.
+
+        While partitions are maintained, which can take long, there is nothing to do: only one process does either.
+        """
+        return self._maintain(dead_rows.remove) if not self._maintaining.locked() else []
 
     def _maintain(self, work: Callable[[Database], T]) -> T:
         try:
