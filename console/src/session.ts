@@ -36,7 +36,7 @@ interface Session {
 
 let session: Session | null = kept()
 let ended: Problem | null = null
-let renewing: Promise<void> | null = null
+let renewing: { old: Session; done: Promise<void> } | null = null
 const watchers = new Set<() => void>()
 
 export interface Shown {
@@ -135,17 +135,23 @@ export const send = ({ path, body, key }: ApiRequest): Promise<Answer> =>
 async function withToken<T>(use: (token: string) => Promise<T>): Promise<T> {
   const mine = session
   if (!mine) throw new Problem('expired', 'You are not signed in.')
+  // A renewed session has the credentials of the first. Whoever signs in meanwhile must not send this request.
+  const isMine = () => session === mine || (mine.by !== null && session?.by === mine.by)
+  const token = () => {
+    if (session && isMine()) return session.token
+    throw new Problem('expired', 'You have signed out.')
+  }
   try {
     if (mine.by && mine.expires - Date.now() < EARLY) await renew(mine)
     try {
-      return await use(session?.token ?? '')
+      return await use(token())
     } catch (problem) {
-      if (!(problem instanceof Problem && problem.kind === 'expired' && session?.by)) throw problem
+      if (!(problem instanceof Problem && problem.kind === 'expired' && session?.by && isMine())) throw problem
       await renew(session)
-      return await use(session.token)
+      return await use(token())
     }
   } catch (problem) {
-    if (problem instanceof Problem && problem.ends && session) become(null, problem)
+    if (problem instanceof Problem && problem.ends && session && isMine()) become(null, problem)
     throw problem
   }
 }
@@ -153,14 +159,17 @@ async function withToken<T>(use: (token: string) => Promise<T>): Promise<T> {
 /** Several readers that need a new token share one request for it. */
 async function renew(old: Session): Promise<void> {
   if (session !== old || !old.by) return
-  renewing ??= issued(old.by, old.scopes)
-    .then((next) => {
-      if (session === old) become(next, null)
-    })
-    .finally(() => {
-      renewing = null
-    })
-  await renewing
+  if (renewing?.old !== old) {
+    const done = issued(old.by, old.scopes)
+      .then((next) => {
+        if (session === old) become(next, null)
+      })
+      .finally(() => {
+        if (renewing?.old === old) renewing = null
+      })
+    renewing = { old, done }
+  }
+  await renewing.done
 }
 
 const KINDS: Record<string, Kind> = {

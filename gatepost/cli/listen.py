@@ -39,7 +39,7 @@ def listen(operations: Operations, endpoint_id: str, url: str, secret: str | Non
     The deliveries themselves do not change, and what the local receiver did not accept is not sent to it again. The
     endpoint can be disabled: its deliveries are then held, but still forwarded.
     """
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    if not _is_http(url):
         raise BadSetting("--forward: must be an http or https URL, such as http://127.0.0.1:3000/hooks")
     text = contents(secret) if secret else webhook_signature.new_secret("v1").shown
     try:
@@ -58,6 +58,14 @@ def listen(operations: Operations, endpoint_id: str, url: str, secret: str | Non
                 _print(delivery, _forward(delivery, url, signer), as_json)
     except KeyboardInterrupt:
         return
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 class _Seen:
@@ -81,7 +89,7 @@ class _Seen:
         try:
             found = list(pages(self._operations, self._query | {"created_after": since}))
         except Unavailable as error:
-            click.echo(f"gatepost: {error}; retrying", err=True)
+            click.echo(f"gatepost: {show.printable(str(error))}; retrying", err=True)
             return []
         new = [delivery for delivery in found if delivery["id"] not in self._ids]
         self._ids = {delivery["id"] for delivery in found}

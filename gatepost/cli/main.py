@@ -83,5 +83,7 @@ def main() -> None:
     try:
         commands()
     except GatepostError as error:
-        print(f"gatepost: {error}", file=sys.stderr)
+        from gatepost.cli import show  # noqa: PLC0415 (serve does not need it)
+
+        print(f"gatepost: {show.printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -58,7 +58,7 @@ def pages(operations: Operations, query: Mapping[str, str]) -> Iterator[Record]:
     while True:
         page = operations.deliveries({**query, **cursor})
         yield from page["data"]
-        if not page["next_cursor"]:
+        if not page.get("next_cursor"):
             return
         cursor = {"cursor": page["next_cursor"]}
 

@@ -29,7 +29,13 @@ class Profile(NamedTuple):
 def load(remote: str, file: str) -> Profile:
     """Return the profile of the file, or else of GATEPOST_CLIENT_ID and GATEPOST_CLIENT_SECRET."""
     members = read(Path(file)) if file else {}
-    remote = remote or str(members.get("remote") or "")
+    own = str(members.get("remote") or "")
+    if remote and own and remote.rstrip("/") != own.rstrip("/"):
+        raise BadSetting(
+            f"--remote: {remote} is not the service of {file}, which is {own}; its secret is not sent elsewhere. "
+            f"Leave out --remote and GATEPOST_REMOTE, or use another file"
+        )
+    remote = remote or own
     _check_url(remote, file)
     if not file:
         members = {name: os.environ.get(f"GATEPOST_{name.upper()}", "") for name in ("client_id", "client_secret")}
@@ -44,8 +50,12 @@ def _check_url(remote: str, file: str) -> None:
     if not remote:
         where = f"as `remote` in {file}" if file else "in a file with --profile"
         raise BadSetting(f"the URL of the service is missing; name it with --remote, or {where}")
-    url = urlsplit(remote)
-    if url.scheme not in ("https", "http") or not url.hostname or url.path.strip("/") or url.query or url.username:
+    try:
+        url = urlsplit(remote)
+        is_base = url.scheme in ("https", "http") and url.hostname and (url.port or 443) and not url.path.strip("/")
+    except ValueError:
+        is_base = False
+    if not is_base or any(mark in remote for mark in "@?#"):
         raise BadSetting("--remote: must be the base URL of a service, such as https://gatepost.example.com")
     if url.scheme == "http" and url.hostname not in LOOPBACK:
         raise BadSetting("--remote: must be an https URL; http would send the client's secret unencrypted")

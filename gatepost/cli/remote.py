@@ -11,7 +11,7 @@ from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener, getproxies
 
 import msgspec
 
@@ -51,7 +51,7 @@ class RemoteOperations:
         return self._call(kind.path, {kind.operation.scope, *held}, msgspec.json.encode(body))
 
     def deliveries(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"})
+        return _with(self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"}), "data")
 
     def request_token(self, scope: str, resource: str = "", *, explain: bool = False) -> dict[str, Any]:
         """Return the response to a token request with client credentials (RFC 6749, section 4.4).
@@ -62,7 +62,8 @@ class RemoteOperations:
         credentials = f"{quote(self._profile.client_id)}:{quote(self._profile.client_secret)}"
         headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
         headers |= {"Prefer": "explain"} if explain else {}
-        return _checked(self._send("/oauth/tokens", headers, urlencode(form).encode()))
+        response = _checked(self._send("/oauth/tokens", headers, urlencode(form).encode()))
+        return _with(response, "decision" if explain else "access_token")
 
     def _call(self, path: str, scopes: set[str], body: bytes | None = None) -> dict[str, Any]:
         response = self._send_with_token(path, scopes, body)
@@ -84,11 +85,12 @@ class RemoteOperations:
     def _send(self, path: str, headers: dict[str, str], body: bytes | None) -> Response:
         request = Request(self.url + path, body, headers | {"User-Agent": f"gatepost/{__version__}"})  # noqa: S310 (checked)
         try:
-            with _OPENER.open(request, timeout=TIMEOUT) as answer:
-                return Response(answer.status, "", _decoded(answer.read()))
-        except HTTPError as answer:
+            try:
+                answer = _OPENER.open(request, timeout=TIMEOUT)
+            except HTTPError as refusal:
+                answer = refusal
             with answer:
-                return Response(answer.code, answer.headers.get("WWW-Authenticate", ""), _decoded(answer.read()))
+                return Response(answer.status, answer.headers.get("WWW-Authenticate", ""), _decoded(answer.read()))
         except (OSError, HTTPException) as error:
             raise Unavailable(f"{self.url} cannot be reached: {getattr(error, 'reason', error)}") from None
 
@@ -100,7 +102,8 @@ class NoRedirects(HTTPRedirectHandler):
         return None
 
 
-_OPENER = build_opener(NoRedirects)
+# A proxy carries https without reading it. It would read http, which is only for services on this machine.
+_OPENER = build_opener(NoRedirects, ProxyHandler({name: url for name, url in getproxies().items() if name == "https"}))
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
@@ -123,8 +126,14 @@ def _checked(response: Response) -> dict[str, Any]:
     raise error_of(response.status, str(detail))
 
 
+def _with(body: dict[str, Any], member: str) -> dict[str, Any]:
+    if member not in body:
+        raise Unavailable(f"the response has no member {member}, so it is not from Gatepost; check --remote")
+    return body
+
+
 def error_of(status: int, detail: str) -> GatepostError:
     """Return the error, with its exit code, for the HTTP status of a refusal."""
-    if status >= 500 or status < 400:
+    if status >= 500 or status < 400 or status in (408, 429):
         return Unavailable(detail)
     return NotFound(detail) if status == 404 else Refused(detail)

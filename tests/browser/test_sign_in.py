@@ -8,6 +8,7 @@ from playwright.sync_api import Route
 from tests.browser.conftest import Opener
 from tests.flows.test_delivery import Platform
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -208,3 +209,44 @@ def test_the_store_cannot_answer(look: Opener, platform: Platform) -> None:
     seen.enter(platform.client, "#/deliveries")
     seen.heading("The service is temporarily unavailable").wait_for()
     seen.page.get_by_text("the store cannot answer now").wait_for()
+
+
+def test_what_one_account_confirmed_is_not_sent_by_the_next(
+    look: Opener, platform: Platform, sqlite_gatepost: Service, account_name: str
+) -> None:
+    """The token is renewed before the request. Meanwhile somebody signs out, and another client signs in."""
+    other = Platform(sqlite_gatepost, f"other-{account_name}")
+    seen = look()
+    tokens = f"{sqlite_gatepost.url}/oauth/tokens"
+
+    def issue_for_a_moment(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json=response.json() | {"expires_in": 10})
+
+    seen.context.route(tokens, issue_for_a_moment)
+    seen.enter(platform.client)
+    seen.heading("No endpoints").wait_for()
+    stalled: list[Route] = []
+
+    def stall(route: Route) -> None:
+        if route.request.headers["authorization"] == platform.client.basic:
+            stalled.append(route)
+        else:
+            route.continue_()
+
+    seen.context.unroute(tokens)
+    seen.context.route(tokens, stall)
+    seen.page.get_by_role("button", name="Create an endpoint").first.click()
+    seen.page.get_by_label("URL").fill("https://receiver.example/hooks")
+    seen.page.get_by_role("dialog").get_by_role("button", name="Create", exact=True).click()
+    wait_until(lambda: bool(stalled) or seen.page.wait_for_timeout(20), "the renewal")
+    seen.page.keyboard.press("Escape")
+    seen.page.get_by_role("button", name="Sign out").click()
+    seen.give(other.client)
+    seen.page.get_by_text(other.account).first.wait_for()
+    with seen.page.expect_event("requestfinished", lambda request: request.url == tokens):
+        stalled[0].continue_()
+    seen.page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")  # in which it would be sent
+    seen.page.reload()
+    seen.heading("No endpoints").wait_for()
+    assert not [each for each in seen.asked if each.url.endswith("/webhooks/endpoints")]

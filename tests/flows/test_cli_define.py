@@ -1,5 +1,6 @@
 """The operations as commands: on the store, and through the service with the credentials of a client."""
 
+import importlib
 import json
 import re
 import socket
@@ -13,7 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import gatepost as gatepost_package
+from gatepost.cli import profiles, remote
+from gatepost.cli.remote import RemoteOperations
 from gatepost.core import ids
+from gatepost.core.errors import GatepostError, NotFound, Refused, Unavailable
 from tests import command, inside
 from tests.flows.shop import Shop, opening
 from tests.receiver import receiver
@@ -280,6 +284,7 @@ def test_listen_refuses(sqlite_shop: Shop) -> None:
     shop = sqlite_shop
     for code, arguments, words in (
         (2, (shop.endpoint, "--forward", "localhost:3000"), "--forward"),
+        (2, (shop.endpoint, "--forward", "http://["), "--forward"),
         (2, (shop.endpoint, "--forward", "http://localhost:3000", "--secret", "abc"), "--secret"),
         (3, (ids.new("ep"), "--forward", "http://localhost:3000"), "there is no endpoint"),
     ):
@@ -296,3 +301,35 @@ def test_serve_says_what_to_do_if_a_port_is_taken(tmp_path: Path) -> None:
         ended = store.cli("serve", "--port", str(port), check=False)
     assert ended.returncode == 2
     assert f"--port {port + 1}, or make serve PORT={port + 1}" in ended.stderr
+
+
+# --- responses of the service
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((200, {}, b'{"hello": 1}'), Unavailable),
+        ((200, {}, b"<html>"), Unavailable),
+        ((400, {"Content-Length": "100"}, b'{"error"'), Unavailable),  # cut off
+        ((429, {}, b'{"detail": "later"}'), Unavailable),
+        ((503, {}, b'{"detail": "later"}'), Unavailable),
+        ((404, {}, b'{"detail": "what?"}'), NotFound),
+        ((400, {}, b'{"detail": "no"}'), Refused),
+    ],
+)
+def test_responses_have_exit_codes(answer: Any, error: type[GatepostError]) -> None:
+    with receiver(answer) as local:
+        operations = RemoteOperations(profiles.Profile(f"http://127.0.0.1:{local.port}", "cli_1", "gps_1"))
+        with pytest.raises(error) as raised:
+            operations.request_token("read")
+        assert raised.value.exit_code == error.exit_code
+
+
+def test_a_proxy_does_not_see_credentials_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver((200, {}, b'{"access_token": "a"}')) as local, receiver((502, {}, b"")) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("https_proxy", proxy.url)
+        profile = profiles.Profile(f"http://127.0.0.1:{local.port}", "cli_1", "gps_1")
+        assert importlib.reload(remote).RemoteOperations(profile).request_token("read") == {"access_token": "a"}
+        assert proxy.requests == []

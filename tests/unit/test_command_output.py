@@ -1,5 +1,6 @@
 """Tables and records fit the terminal, and keep ids whole. Members are parsed by their schemas."""
 
+import importlib
 import json
 import stat
 from pathlib import Path
@@ -94,7 +95,9 @@ def test_a_profile_is_read_only_by_its_owner(tmp_path: Path, monkeypatch: pytest
     profiles.save(file, {"remote": "https://gatepost.example", "client_id": "cli_1", "client_secret": "gps_1"})
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert profiles.load("", str(file)) == ("https://gatepost.example", "cli_1", "gps_1")
-    assert profiles.load("https://other.example/", str(file)).remote == "https://other.example"
+    assert profiles.load("https://gatepost.example/", str(file)).remote == "https://gatepost.example"
+    with pytest.raises(BadSetting, match="its secret is not sent elsewhere"):
+        profiles.load("https://other.example", str(file))
     assert "gps_1" not in repr(profiles.load("", str(file)))
     file.chmod(0o640)
     with pytest.raises(BadSetting, match="chmod 600"):
@@ -113,6 +116,11 @@ def test_a_profile_is_read_only_by_its_owner(tmp_path: Path, monkeypatch: pytest
         ("gatepost.example", "base URL"),
         ("https://gatepost.example/oauth", "base URL"),
         ("https://user@gatepost.example", "base URL"),
+        ("https://:password@gatepost.example", "base URL"),
+        ("https://gatepost.example?", "base URL"),
+        ("https://gatepost.example#fragment", "base URL"),
+        ("https://gatepost.example:port", "base URL"),
+        ("http://[", "base URL"),
         ("http://gatepost.example", "unencrypted"),
     ],
 )
@@ -131,3 +139,16 @@ def test_an_unreadable_profile_is_refused(tmp_path: Path) -> None:
             profiles.load("https://gatepost.example", str(tmp_path / name))
     with pytest.raises(Refused, match="rotate"):
         profiles.check_saved(tmp_path / "empty.json", "client_id", "cli_1", "rotate it")
+
+
+def test_control_characters_of_others_do_not_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise Refused("\x1b[2J gone")
+
+    module = importlib.import_module("gatepost.cli.main")
+    monkeypatch.setattr(module, "commands", fail)
+    with pytest.raises(SystemExit):
+        module.main()
+    assert capsys.readouterr().err == "gatepost: �[2J gone\n"
