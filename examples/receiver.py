@@ -17,6 +17,10 @@ from gatepost_client import VerificationError, verify_webhook
 LARGEST = 1 << 20  # bytes
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = False  # the end of the program waits for the request
+
+
 class Receiver(BaseHTTPRequestHandler):
     secret = ""
 
@@ -56,11 +60,12 @@ def main() -> None:
     )
     if not Receiver.secret:
         parser.error("name the file with the endpoint's secret, or set WEBHOOK_SECRET")
-    server = ThreadingHTTPServer((given.host, given.port), Receiver)
+    server = Server((given.host, given.port), Receiver)
     if given.once:
         server.handle_request()
-        server.server_close()  # waits for the thread
+        server.server_close()
     else:
+        print(f"receiving at http://{given.host}:{given.port}", flush=True)
         server.serve_forever()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -49,6 +50,7 @@ def running(name: str, *arguments: str, **environment: str) -> Iterator[subproce
     )  # fmt: skip
     try:
         assert process.stdout is not None
+        assert select.select([process.stdout], [], [], LIMIT)[0], f"{name} prints nothing"
         assert process.stdout.readline(), process.communicate()[1]
         yield process
     finally:

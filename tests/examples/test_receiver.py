@@ -1,5 +1,6 @@
 """examples/receiver.py: it accepts what Gatepost signs, and refuses everything else."""
 
+import select
 import subprocess
 
 import pytest
@@ -8,12 +9,14 @@ import requests
 from tests.examples.programs import run, running
 from tests.flows.test_delivery import Platform
 from tests.service import Service, free_ports
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.xdist_group("example-receiver")
 
 
 def line(receiver: subprocess.Popen[str]) -> str:
     assert receiver.stdout is not None
+    assert select.select([receiver.stdout], [], [], LIMIT)[0], "nothing is printed"
     return receiver.stdout.readline()
 
 

@@ -161,7 +161,7 @@ MUTATIONS = [
         "    AND NOT EXISTS (SELECT 1 FROM health WHERE account = :account AND endpoint = :endpoint "
         "AND not_before > :now)\n",
         "",
-        seed=11,
+        seed=17,
     ),
     Mutation(
         "a late result is not fenced off",
