@@ -234,12 +234,16 @@ def test_what_one_account_confirmed_is_not_sent_by_the_next(
         else:
             route.continue_()
 
+    def has_stalled() -> bool:
+        seen.page.wait_for_timeout(20)
+        return bool(stalled)
+
     seen.context.unroute(tokens)
     seen.context.route(tokens, stall)
     seen.page.get_by_role("button", name="Create an endpoint").first.click()
     seen.page.get_by_label("URL").fill("https://receiver.example/hooks")
     seen.page.get_by_role("dialog").get_by_role("button", name="Create", exact=True).click()
-    wait_until(lambda: bool(stalled) or seen.page.wait_for_timeout(20), "the renewal")
+    wait_until(has_stalled, "the renewal")
     seen.page.keyboard.press("Escape")
     seen.page.get_by_role("button", name="Sign out").click()
     seen.give(other.client)
