@@ -25,7 +25,8 @@ from gatepost.store.database_clock import DatabaseClock
 from gatepost.store.node_watch import NodeWatch, load_shards
 from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites
-from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, PostgresServer, unavailable
+from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, unavailable
+from gatepost.store.postgres_server import PostgresServer
 from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import Maintenance, StoreInfo
 from gatepost.store.shards import Shards

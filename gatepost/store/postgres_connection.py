@@ -7,23 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
-from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import dead_rows, partition_drops, postgres_migrations, sql_loader
+from gatepost.store import dead_rows, sql_loader
 from gatepost.store.cache import Cache
-from gatepost.store.node_watch import not_distributed
-from gatepost.store.partition_drops import Progress
 from gatepost.store.pending import Again, PendingWrites, Row
-from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 from gatepost.store.transaction import READ_ONLY
 
-T = TypeVar("T")
 Database = psycopg.Connection[tuple[Any, ...]]
 
 # Unless the URL says otherwise. A server that vanished is noticed while callers still wait. Two attempts to reach it,
@@ -51,11 +45,6 @@ SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_
   set_config('random_page_cost', coalesce(%(page_cost)s, current_setting('random_page_cost')), %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
 """
-_INDEXES = """
-SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-  WHERE c.relkind IN ('r', 't', 'm')
-    AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
-"""
 # The catalogue is read as of the snapshot, but the function looks at what exists now.
 _DROPPED = """
 SELECT 1 FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid
@@ -70,7 +59,6 @@ SELECT 1 FROM pg_class WHERE oid IN ({", ".join(f"to_regclass('{table}')" for ta
 """
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
-_INSERT = re.compile(r"\)\)\s*INSERT INTO ")
 _GIVEN = re.compile(
     r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
 )
@@ -316,152 +304,6 @@ def is_pooled(database: Database) -> bool:
     """Whether a pooler such as PgBouncer is between: then the server's process is not the one that was announced."""
     [(pid,)] = database.execute("SELECT pg_backend_pid()").fetchall()
     return bool(pid != database.info.backend_pid)
-
-
-class PostgresServer:
-    """A database: how it is reached, migrated and examined."""
-
-    def __init__(self, url: str, clock: Clock, listen_url: str = "") -> None:
-        """With `listen_url`, connections for LISTEN are opened with this URL."""
-        self._url = url
-        self._listen_url = listen_url
-        self._clock = clock
-        self.statements = sql_loader.statements("postgres")
-        self.inserts = {name for name, text in self.statements.items() if _INSERT.search(text)}
-        self._maintaining = Lock()
-        self._progress = Progress()
-
-    def open(self) -> Database:
-        return open_database(self._url)
-
-    def open_for_listen(self) -> Database | None:
-        """A connection for LISTEN. None through a pooler, where a session does not last, unless a URL is set for it."""
-        if self._listen_url:
-            return open_database(self._listen_url, "database_listen")
-        database = self.open()
-        if is_pooled(database):
-            database.close()
-            return None
-        return database
-
-    def primary_start(self) -> datetime:
-        """When the server that is now the primary was started."""
-        with self.open() as database:
-            [(start,)] = database.execute("SELECT pg_postmaster_start_time()").fetchall()
-        return cast(datetime, start)
-
-    def connect(self, mode: str) -> PostgresConnection:
-        """A connection for units."""
-        database = self.open()
-        try:
-            return PostgresConnection(database, self.statements, mode)
-        except psycopg.Error:
-            database.close()
-            raise
-
-    @contextmanager
-    def _examined(self) -> Iterator[Database]:
-        """A connection in a transaction that cannot write."""
-        with self.open() as database:
-            database.read_only = True
-            try:
-                with database.transaction():
-                    yield database
-            except psycopg.Error as error:
-                raise unavailable(error) from error
-
-    def migrate(self) -> list[str]:
-        """Apply the missing migrations, one process at a time, and return their names."""
-        try:
-            with self.open() as database:
-                return postgres_migrations.migrate(database, milliseconds(self._clock()))
-        except psycopg.Error as error:
-            raise unavailable(error) from error
-
-    def maintain_partitions(self) -> Maintenance:
-        """Make partitions ahead, and drop those whose retention has ended."""
-        now = milliseconds(self._clock())
-        return self._maintain(lambda database: partition_drops.maintain(database, now, self._progress))
-
-    def remove_dead_rows(self) -> list[str]:
-        """Remove dead rows that VACUUM has to leave. Returns the tables.
-
-        While partitions are maintained, which can take long, there is nothing to do: only one process does either.
-        """
-        return self._maintain(dead_rows.remove) if not self._maintaining.locked() else []
-
-    def _maintain(self, work: Callable[[Database], T]) -> T:
-        try:
-            with self._maintaining, self.open() as database:
-                return work(database)
-        except psycopg.Error as error:
-            raise unavailable(error) from error
-
-    def applied(self) -> dict[int, str]:
-        """The applied migrations: number → checksum."""
-        with self._examined() as database:
-            if database.execute("SELECT to_regclass('migrations')").fetchall() == [(None,)]:
-                return {}
-            return postgres_migrations.applied(database)
-
-    def info(self) -> StoreInfo:
-        with self._examined() as database:
-            rows = database.execute(
-                "SELECT clock_timestamp(), current_setting('server_version'), "
-                "(SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'), "
-                "current_setting('fsync'), "
-                "current_setting('full_page_writes'), current_setting('synchronous_commit')"
-            ).fetchall()
-            pooled = is_pooled(database)
-            missing = not_distributed(database)
-        at, version, standbys, synchronous, *switches = rows[0]
-        names = ("fsync", "full_page_writes", "synchronous_commit")
-        off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
-        risk = _replication_risk(standbys, synchronous, switches[-1])
-        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled))
-
-    def _wakeups(self, *, pooled: bool) -> Wakeups:
-        if not self._listen_url:
-            return "poll" if pooled else "listen"
-        try:
-            with open_database(self._listen_url, "database_listen") as database:
-                return "pooled" if is_pooled(database) else "listen"
-        except Unavailable:
-            return "unreachable"
-
-    def integrity(self) -> list[str]:
-        """The problems that PostgreSQL reports. With the extension amcheck, every index is checked too."""
-        with self._examined() as database:
-            [(corrupt,)] = database.execute(
-                "SELECT coalesce(checksum_failures, 0) FROM pg_stat_database WHERE datname = current_database()"
-            ).fetchall()
-            problems = [f"{corrupt} pages failed their checksum"] if corrupt else []
-            indexes = database.execute(_INDEXES).fetchall()
-            problems += [f"index {name} is not valid" for name, valid in indexes if not valid]
-            if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchall():
-                problems += [problem for name, _ in indexes if (problem := _check_index(database, name))]
-        return problems
-
-
-def _replication_risk(standbys: int, synchronous_standby_names: str, synchronous_commit: str) -> str:
-    """Why a failover could lose a commit that was acknowledged. Empty if it could not."""
-    if standbys and not synchronous_standby_names:
-        count = f"{standbys} standby{'s' if standbys > 1 else ''}"
-        return f"replication is asynchronous: {count}, but synchronous_standby_names is empty"
-    if synchronous_commit == "local" and (standbys or synchronous_standby_names):
-        return "synchronous_commit is local, so commits do not wait for standbys"
-    return ""
-
-
-def _check_index(database: Database, index: str) -> str:
-    try:
-        with database.transaction():  # a savepoint
-            database.execute("SELECT bt_index_check(%s::regclass, true)", (index,))
-    except psycopg.errors.InsufficientPrivilege:
-        return ""
-    except psycopg.DatabaseError as error:
-        return f"index {index}: {str(error).strip()}"
-    return ""
 
 
 def unavailable(error: BaseException) -> Unavailable:

@@ -22,7 +22,8 @@ from gatepost.store.citus_connection import CitusConnection
 from gatepost.store.node_watch import load_shards
 from gatepost.store.pending import PendingWrites
 from gatepost.store.postgres import PostgresStore
-from gatepost.store.postgres_connection import PostgresConnection, PostgresServer
+from gatepost.store.postgres_connection import PostgresConnection
+from gatepost.store.postgres_server import PostgresServer
 from gatepost.store.shards import BY_ACCOUNT, Shards, hash_bytes
 from tests import citus
 from tests.contract import make

@@ -14,7 +14,7 @@ from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Unavailable
-from gatepost.store import postgres_connection, replaced_primary
+from gatepost.store import postgres_server, replaced_primary
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from gatepost.webhooks.fanout import create_deliveries
@@ -208,6 +208,6 @@ def test_asynchronous_replication_is_reported(server: postgres.Server, store: Po
     ],
 )
 def test_the_risk_of_a_failover(standbys: int, names: str, commit: str, risk: str) -> None:
-    found = postgres_connection._replication_risk(standbys, names, commit)
+    found = postgres_server._replication_risk(standbys, names, commit)
     assert found.startswith(risk)
     assert bool(found) == bool(risk)

@@ -10,7 +10,8 @@ from gatepost.core import clock, ids
 from gatepost.store import sql_loader
 from gatepost.store.interface import Store
 from gatepost.store.pending import Row
-from gatepost.store.postgres_connection import PostgresServer, columns_of
+from gatepost.store.postgres_connection import columns_of
+from gatepost.store.postgres_server import PostgresServer
 from tests.contract.backends import FakeClock, Postgres, closing_stores
 from tests.contract.schemas import Schemas
 from tests.contract.test_pruning import made_at
