@@ -20,7 +20,7 @@ from gatepost.core import ids
 from gatepost.core.errors import GatepostError, NotFound, Refused, Unavailable
 from tests import command, inside
 from tests.flows.shop import Shop, opening
-from tests.receiver import receiver
+from tests.receiver import Raw, receiver, says
 from tests.service import Client, Service, free_ports
 from tests.waiting import LIMIT, wait_until
 
@@ -311,7 +311,7 @@ def test_serve_says_what_to_do_if_a_port_is_taken(tmp_path: Path) -> None:
     [
         ((200, {}, b'{"hello": 1}'), Unavailable),
         ((200, {}, b"<html>"), Unavailable),
-        ((400, {"Content-Length": "100"}, b'{"error"'), Unavailable),  # cut off
+        (Raw(says(b'HTTP/1.1 400 Bad Request\r\nContent-Length: 100\r\n\r\n{"error"')), Unavailable),  # cut off
         ((429, {}, b'{"detail": "later"}'), Unavailable),
         ((503, {}, b'{"detail": "later"}'), Unavailable),
         ((404, {}, b'{"detail": "what?"}'), NotFound),
