@@ -1,4 +1,4 @@
-"""Keeps tables fast on PostgreSQL whose rows live for seconds: removes dead rows, and mends estimates of their number.
+"""Keeps tables fast on PostgreSQL whose rows live for seconds: removes dead rows, and corrects estimates of size.
 
 As long as a transaction is open, such as a long query of someone else, VACUUM keeps all rows that it could see. The
 queue is then full of deliveries that have ended, and reading past them takes longer and longer. Here the table is
@@ -22,8 +22,8 @@ from gatepost.store.partitions import Database, begin, run
 TABLES = ("queue", "tallies", "unsealed", "endpoint_tally_log")
 LEAST = 100_000  # dead rows that are worth a truncation
 MAX_KEPT = 20_000  # rows that are inserted again while others wait
-FEW = 1000  # rows that a table was found to have, and which it may have too few of
-# Rows of no account, with which PostgreSQL expects enough of them.
+FEW = 1000  # a table that was found to have at most this many rows is analyzed again
+# Rows that belong to no account. They are rolled back, but ANALYZE counts them.
 _EXAMPLES = {
     "queue": """
 INSERT INTO queue (account, id, endpoint, event, lane, due, planned_at, because, number, used, interrupted)
@@ -41,7 +41,7 @@ _DUMPS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND 
 _IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled, psycopg.errors.DeadlockDetected)
 
 
-class _Not(Exception):
+class _Skipped(Exception):
     """The table is left as it is."""
 
 
@@ -68,22 +68,22 @@ def _take_turn(database: Database, table: str, work: Callable[[Database, str], N
             if not begin(database):
                 return False
             work(database, table)
-    except (*_IN_USE, _Not):
+    except (*_IN_USE, _Skipped):
         return False
     return True
 
 
 def _truncate(database: Database, table: str) -> None:
     if run(database, _MAY_TRUNCATE.format(table=table)) != [(True,)]:
-        raise _Not
+        raise _Skipped
     run(database, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
     run(database, f"CREATE TEMPORARY TABLE living ON COMMIT DROP AS SELECT * FROM {table} LIMIT {MAX_KEPT + 1}")
     if run(database, "SELECT count(*) FROM living") == [(MAX_KEPT + 1,)]:
-        raise _Not
+        raise _Skipped
     run(database, f"TRUNCATE {table}")
     run(database, f"INSERT INTO {table} SELECT * FROM living")
     if run(database, _DUMPS):  # last, because one could have begun meanwhile
-        raise _Not
+        raise _Skipped
 
 
 def _analyze(database: Database, table: str) -> None:

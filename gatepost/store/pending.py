@@ -23,7 +23,7 @@ class PendingWrites:
     def __init__(self) -> None:
         self.appended: dict[str, list[Row]] = {}  # statement → rows to insert
         self.conditional: dict[tuple[str, str], list[Row]] = {}  # (statement, its check) → rows that must be written
-        self.counts: dict[Callable[[Counts], Statements], Counts] = {}  # what returns the statements for them → counts
+        self.counts: dict[Callable[[Counts], Statements], Counts] = {}  # function that returns the statements → counts
         self.labels: list[str] = []  # what is appended, for metrics
         self.wakeups: set[Key] = set()  # endpoints of which the commit notifies the workers
 

@@ -51,7 +51,7 @@ SELECT 1 FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid
   WHERE p.relkind = 'p' AND p.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
     AND pg_table_is_visible(i.inhrelid) IS NULL LIMIT 1
 """
-# Likewise, the catalogue in the snapshot has the file of a table that was truncated after it, and the function has not.
+# Likewise, the snapshot has the old file of a table that was truncated later, and the function returns the new one.
 _TRUNCATABLE = re.compile(rf"\b({'|'.join(dead_rows.TABLES)})\b")
 _TRUNCATED = f"""
 SELECT 1 FROM pg_class WHERE oid IN ({", ".join(f"to_regclass('{table}')" for table in dead_rows.TABLES)})

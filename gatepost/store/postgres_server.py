@@ -96,7 +96,7 @@ class PostgresServer:
     def remove_dead_rows(self) -> list[str]:
         """Remove dead rows that VACUUM has to leave. Returns the tables.
 
-        While partitions are maintained, which can take long, there is nothing to do: only one process does either.
+        Does nothing while partitions are being maintained, which can take long.
         """
         return self._maintain(dead_rows.remove, wait=False) or []
 

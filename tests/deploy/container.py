@@ -65,7 +65,7 @@ class Root:
             if read_only:
                 yield f"mount -o remount,bind,ro {place}"
 
-        home = os.path.expanduser("~")  # noqa: PTH111 (as pip has it)
+        home = os.path.expanduser("~")  # noqa: PTH111 (pip uses the same function)
         interpreter = sys.base_prefix
         places = ["proc", "dev", "tmp", *SYSTEM, home.strip("/"), interpreter.strip("/")]
         for place in places:
