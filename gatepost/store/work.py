@@ -118,6 +118,7 @@ class Gathering:
         self._waiting: list[Work] = []
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._under_way: list[Work] = []
+        self._early: list[Work] = []  # added in this iteration of the loop, while a batch is under way
         self._timer: asyncio.TimerHandle | None = None
         self._alone = False  # the previous batch was a single unit, so probably no others are about to come
 
@@ -133,8 +134,14 @@ class Gathering:
                 self._begin()
             elif not self._under_way:
                 self._loop.call_soon(self._wait_for_more, self._loop, 0)
-        if self._under_way:
-            work.use_early()
+        if self._under_way and self._loop is not None:
+            if not self._early:
+                self._loop.call_soon(self._use_early)
+            self._early.append(work)
+
+    def _use_early(self) -> None:
+        early, self._early = self._early, []
+        _use_all(early)
 
     def _wait_for_more(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
         """Wait as long as each turn of the loop brings more units. A single unit waits for one turn."""

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from gatepost.store.pending import PendingWrites
+from gatepost.store.transaction import Hints, Precomputed
 from gatepost.store.work import Gathering, Work, resolve
 
 
@@ -71,3 +73,29 @@ async def one_after_the_other() -> None:
 
 def test_a_unit_after_a_single_one_is_handed_over_at_once() -> None:
     asyncio.run(one_after_the_other())
+
+
+async def use_early() -> None:
+    store, used = Store(), list[str]()
+
+    def add(name: str) -> None:
+        work = Work(lambda tx: tx, store.loop.create_future(), Hints(on_early_result=used.append))
+        work.precomputed = Precomputed(object(), name, PendingWrites())
+        store.gathering.add(work)
+
+    add("first")
+    await turns()
+    assert used == ["first"], "its commit is under way"
+    add("second")
+    add("third")
+    assert used == ["first"], "others may come in this turn of the loop"
+    await asyncio.sleep(0)
+    assert used == ["first", "second", "third"], "while they wait for their commit"
+    store.settle()
+    await turns()
+    assert store.sizes == [1, 2]
+    assert used == ["first", "second", "third"], "each result is used once"
+
+
+def test_early_results_are_used_together_at_the_end_of_a_turn() -> None:
+    asyncio.run(use_early())
