@@ -24,8 +24,8 @@ from gatepost.run.app import Runtime
 from gatepost.run.restore import Restored, finish_restore, restore_backup
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
-from gatepost.webhooks import pruning
-from gatepost.webhooks.pruning import Recount
+from gatepost.webhooks import pruning, recount
+from gatepost.webhooks.recount import Recount
 
 SEALED_WITHIN = timedelta(minutes=1)
 
@@ -63,7 +63,7 @@ def migrate(settings: Settings, as_json: bool) -> None:
 @with_settings
 @json_option
 def check(settings: Settings, as_json: bool) -> None:
-    """Check the schema, the integrity of the database, every ledger, and that no delivery is missing."""
+    """Check the schema, the integrity of the database, every ledger, and that no delivery is missing or stuck."""
     if not settings.database and not settings.sqlite_file.exists():
         raise NoStore(f"there is no store in {settings.data_directory}; set --data to the right directory")
     show.checks(_checks(settings), as_json=as_json)
@@ -134,7 +134,7 @@ def _check_deliveries(runtime: Runtime) -> Iterator[Check]:
 def _recount(runtime: Runtime, account: Account) -> Recount:
     total = runtime.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     with show.progress(account.name, total) as advance:
-        return pruning.recount(runtime.store, account.id, advance)
+        return recount.recount(runtime.store, account.id, advance)
 
 
 @store.command()

@@ -22,7 +22,7 @@ from gatepost.oauth import expiry, key_rotation, refusal_counts, refusals
 from gatepost.run.app import Runtime
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx, Unit
-from gatepost.webhooks import pruning, tallies
+from gatepost.webhooks import pruning, recount, tallies
 
 SEAL_EVERY = 0.5
 SEALED_TOGETHER = (25, 5, 1)  # ledgers in one commit: first many, then fewer with more entries each
@@ -258,7 +258,7 @@ class Recounting:
         if not self._accounts:
             return
         account, after = self._accounts[0].id, self._after
-        page = await runtime.store.read(lambda tx: pruning.count_missing(tx, account, after))
+        page = await runtime.store.read(lambda tx: recount.count_missing(tx, account, after))
         RECOUNTED.inc(page.entries)
         self._missing += page.deliveries
         self._after = page.next or LOWEST

@@ -73,6 +73,12 @@ def retention_page(tx: Tx, account: str, after: bytes, before: bytes, limit: int
     return [(raw_id, keep_days, status) for raw_id, keep_days, status in rows]
 
 
+def queue_page(tx: Tx, account: str, after: bytes, limit: int) -> list[tuple[bytes, bool]]:
+    """The oldest deliveries, and whether each has not ended although it has no row in the queue."""
+    rows = tx.rows("deliveries_unqueued", account=ids.raw(account), after=after, limit=limit)
+    return [(raw_id, bool(is_unqueued)) for raw_id, is_unqueued in rows]
+
+
 def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
     """Delete deliveries and their attempts."""
     keys: list[tuple[Any, ...]] = [(ids.raw(account), raw_id) for raw_id in raw_ids]

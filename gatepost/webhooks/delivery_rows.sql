@@ -56,6 +56,10 @@ SELECT 1 FROM deliveries /*sqlite: INDEXED BY deliveries_by_event */ WHERE accou
 -- name: prunable_deliveries
 SELECT id, keep_days, status FROM /*sqlite: deliveries */ /*postgres: deliveries_pruned_by_row */
   WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
+-- name: deliveries_unqueued
+SELECT d.id, d.status = 'pending'
+    AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.account = :account AND q.id = d.id)
+  FROM deliveries d WHERE d.account = :account AND d.id > :after ORDER BY d.id LIMIT :limit
 -- name: delete_deliveries
 /*given: account bytea, id bytea */
 DELETE FROM deliveries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */

@@ -17,7 +17,16 @@ from gatepost.run import chores
 from gatepost.run.app import Runtime
 from gatepost.store.interface import Store
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
-from gatepost.webhooks import deliveries, delivery_rows, endpoint_rows, pruning, queue_rows, subscription_rows, tallies
+from gatepost.webhooks import (
+    deliveries,
+    delivery_rows,
+    endpoint_rows,
+    pruning,
+    queue_rows,
+    recount,
+    subscription_rows,
+    tallies,
+)
 from gatepost.webhooks.deliveries import Attempt
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.pruning import PrunedSlice
@@ -284,13 +293,13 @@ def test_one_of_two_deliveries_unfinished_is_enough(
 def test_all_is_well_where_nothing_happened_and_where_much_did(
     store: Store, account: str, subscription: Subscription, watch: FakeClock
 ) -> None:
-    assert pruning.recount(store, account) == pruning.Recount()
+    assert recount.recount(store, account) == recount.Recount()
     store.run_now(lambda tx: [make.record(tx, account) for _ in range(200)])
     store.run_now(lambda tx: subscribe(tx, account))
     watch.forward(timedelta(minutes=20))
     store.run_now(lambda tx: [make.record(tx, account) for _ in range(400)])
     heard: list[int] = []
-    found = pruning.recount(store, account, heard.append)
+    found = recount.recount(store, account, heard.append)
     assert found.problem == ""
     assert (found.entries, found.old, found.recorded, found.existing) == (600, 0, 1000, 1000)
     assert found.sampled >= 20
@@ -307,7 +316,7 @@ def test_deliveries_made_later_do_not_count(store: Store, account: str, subscrip
             delivery_rows.create(tx, [made])
 
     store.run_now(unit)
-    found = pruning.recount(store, account)
+    found = recount.recount(store, account)
     assert (found.problem, found.recorded, found.existing) == ("", 1, 1)
 
 
@@ -316,16 +325,34 @@ def test_a_delivery_that_is_gone_is_missed(
 ) -> None:
     made = store.run_now(lambda tx: [make.record(tx, account) for _ in range(40)])
     backend.execute("DELETE FROM deliveries WHERE event = ?", made[7].id)
-    found = pruning.recount(store, account)
+    found = recount.recount(store, account)
     assert made[7].name in found.problem
     assert "should have 1 deliveries, but has 0" in found.problem
     assert (found.recorded, found.existing) == (40, 39)
 
 
+def test_an_unfinished_delivery_without_a_row_in_the_queue_is_a_problem(
+    store: Store, account: str, subscription: Subscription, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would send it, and no count of deliveries shows it."""
+    monkeypatch.setattr(recount, "_DELIVERIES", 3)
+    made = store.run_now(lambda tx: [make.record(tx, account) for _ in range(8)])
+    assert recount.recount(store, account).problem == ""
+    [delivery] = store.read_now(lambda tx: delivery_rows.of_event(tx, account, made[6].id, 9))
+    backend.execute("DELETE FROM queue WHERE id = ?", delivery)
+    found = recount.recount(store, account)
+    assert (found.recorded, found.existing) == (8, 8)
+    name = ids.text("dlv", delivery)
+    assert found.problem == f"delivery {name} has not ended, but is not in the queue; it is never sent"
+    ended = "status = 'succeeded', ended_at = 1, ended_reason = 'delivered'"
+    backend.execute(f"UPDATE deliveries SET {ended} WHERE id = ?", delivery)
+    assert recount.recount(store, account).problem == ""
+
+
 def test_a_forged_delivery_is_detected(store: Store, account: str, subscription: Subscription) -> None:
     entry = store.run_now(lambda tx: make.record(tx, account))
     deliver(store, subscription, ids.made_at(entry.id), event=entry.id)
-    assert f"{entry.name} should have 1 deliveries, but has 2" in pruning.recount(store, account).problem
+    assert f"{entry.name} should have 1 deliveries, but has 2" in recount.recount(store, account).problem
 
 
 def test_matching_again_finds_what_counting_cannot(
@@ -335,7 +362,7 @@ def test_matching_again_finds_what_counting_cannot(
     entry = store.run_now(lambda tx: make.record(tx, account))
     backend.execute("DELETE FROM deliveries WHERE event = ?", entry.id)
     backend.execute("UPDATE entries SET matched = 0 WHERE id = ?", entry.id)
-    assert pruning.recount(store, account).problem.startswith(f"entry {entry.name} did not go to {subscription.id}")
+    assert recount.recount(store, account).problem.startswith(f"entry {entry.name} did not go to {subscription.id}")
 
 
 def test_matching_again_finds_who_should_not_have_got_it(
@@ -346,7 +373,7 @@ def test_matching_again_finds_who_should_not_have_got_it(
     entry = store.run_now(lambda tx: make.record(tx, account))
     deliver(store, never, ids.made_at(entry.id), event=entry.id)
     backend.execute("UPDATE entries SET matched = 1 WHERE id = ?", entry.id)
-    assert pruning.recount(store, account).problem.startswith(f"entry {entry.name} went to {never.id}")
+    assert recount.recount(store, account).problem.startswith(f"entry {entry.name} went to {never.id}")
 
 
 def test_what_changed_since_is_not_held_against_an_entry(
@@ -357,7 +384,7 @@ def test_what_changed_since_is_not_held_against_an_entry(
     disabled = msgspec.structs.replace(subscription, status="disabled", updated_at=watch())
     store.run_now(lambda tx: subscription_rows.update(tx, disabled))
     store.run_now(lambda tx: subscribe(tx, account))
-    assert pruning.recount(store, account).problem == ""
+    assert recount.recount(store, account).problem == ""
 
 
 def test_a_clock_that_was_set_back_is_not_held_against_an_entry(
@@ -367,7 +394,7 @@ def test_a_clock_that_was_set_back_is_not_held_against_an_entry(
     store.run_now(lambda tx: make.record(tx, account))
     watch.at -= timedelta(seconds=90)
     store.run_now(lambda tx: subscribe(tx, account))
-    assert pruning.recount(store, account).problem == ""
+    assert recount.recount(store, account).problem == ""
 
 
 def test_what_was_pruned_is_not_missed(
@@ -384,7 +411,7 @@ def test_what_was_pruned_is_not_missed(
     prune(store, account)
     assert left(store, account) == []
     assert [each.id for each in entries(store, account)] == [result.entry.id]
-    found = pruning.recount(store, account)
+    found = recount.recount(store, account)
     assert (found.problem, found.entries, found.old) == ("", 1, 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gatepost.core import clock, ids
 from gatepost.egress.transfer import Outgoing
 from gatepost.ledger import verification
-from gatepost.webhooks import pruning
+from gatepost.webhooks import recount
 from tests import endpoint_counts
 from tests.simulation.deployment import SLOTS, Deployment, Violation
 from tests.simulation.loop import Process, current_process
@@ -526,7 +526,7 @@ class Invariants:
         for tenant in self.tenants[day % len(self.tenants) :][:1]:
             verdict = verification.verify(world.store, world.service.keys.seal, tenant.id)
             check(not verdict.problem, f"the ledger of {tenant.name} does not verify: {verdict.problem}")
-            counted = pruning.recount(world.store, tenant.id)
+            counted = recount.recount(world.store, tenant.id)
             check(not counted.problem, f"the ledger of {tenant.name}: {counted.problem}")
 
     def check_retention(self) -> None:
