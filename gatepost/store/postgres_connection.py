@@ -3,7 +3,7 @@
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import dead_rows, sql_loader
+from gatepost.store import dead_rows, postgres_arrays, sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.transaction import READ_ONLY
@@ -162,8 +162,9 @@ class PostgresConnection:
         self._note(statement)
         results: list[list[Row]] = [[] for _ in parameters]
         if parameters:
-            columns = {name: [values[name] for values in parameters] for name in parameters[0]}
-            for row in self.database.execute(self._statements[statement], columns, prepare=True, binary=True):
+            text = self._statements[statement]
+            columns = _arrays(text, {name: [values[name] for values in parameters] for name in parameters[0]})
+            for row in self.database.execute(text, columns, prepare=True, binary=True):
                 results[row[0] - 1].append(row[1:])
         return results
 
@@ -234,11 +235,19 @@ def possible_keys(
 
 def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
     """An array for each column, and the bounds of the ids if the statement uses them."""
-    columns = zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)
-    parameters: dict[str, Any] = {prefix + name: list(column) for name, column in columns}
+    columns = dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
+    parameters = _arrays(text, columns, prefix)
     if "%(lowest_id)" in text:
-        parameters |= sql_loader.bounds(parameters.get("id") or parameters["since"] + parameters["until"])
+        parameters |= sql_loader.bounds(columns.get("id") or columns["since"] + columns["until"])
     return parameters
+
+
+def _arrays(text: str, columns: Mapping[str, Sequence[Any]], prefix: str = "") -> dict[str, Any]:
+    """The columns that the statement takes as arrays."""
+    return {
+        prefix + name: postgres_arrays.encode(kind, columns[name])
+        for name, kind in sql_loader.array_types(text).items()
+    }
 
 
 @cache
@@ -291,6 +300,7 @@ def open_database(url: str, setting: str = "database") -> Database:
         several = _SEVERAL_HOSTS if "," in str(options.get("host", "")) else {}
         database = psycopg.connect(autocommit=True, **(_OPTIONS | several | options))  # type: ignore[arg-type]
         database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
+        postgres_arrays.register(database)
         if is_pooled(database):
             database.prepare_threshold = None
     except psycopg.OperationalError as error:

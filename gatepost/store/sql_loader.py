@@ -38,6 +38,7 @@ _INSERT_GIVEN = re.compile(
     re.DOTALL,
 )
 _KIND = re.compile(r"%\((\w+)\)b::(\w+)")
+_ARRAY = re.compile(_KIND.pattern + r"\[\]")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _DAY = 86_400_000  # ms
 
@@ -159,6 +160,12 @@ def given_columns(statement: str) -> list[str]:
     if match is None:
         raise ValueError(f"this statement is given no rows: {statement}")
     return [column.split()[0] for column in match[1].split(", ")]
+
+
+@cache
+def array_types(statement: str) -> dict[str, str]:
+    """The parameters of a PostgreSQL statement that are arrays: name → type of their elements."""
+    return dict(_ARRAY.findall(statement))
 
 
 @cache

@@ -1,0 +1,82 @@
+"""Columns of rows as arrays in PostgreSQL's binary format. The driver takes five times as long to encode a list.
+
+The format: the number of dimensions, whether there are NULLs, the type of the elements, their number, the first index,
+and each element after its length, or -1 for NULL.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import postgres
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+
+_HEADER = struct.Struct("!iiIii")
+_NULL = (-1).to_bytes(4, "big", signed=True)
+
+
+class Array:
+    """An encoded array. psycopg finds the type by the class, so each type has its own."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, encoded: bytes) -> None:
+        self.encoded = encoded
+
+
+def _of_type(kind: str) -> tuple[type[Array], type[Dumper]]:
+    class OfType(Array):
+        __slots__ = ()
+
+    class OfTypeDumper(Dumper):
+        format = Format.BINARY
+        oid = postgres.types[kind].array_oid
+
+        def dump(self, obj: Any) -> bytes:
+            return bytes(obj.encoded)
+
+    return OfType, OfTypeDumper
+
+
+def _bytes(values: Iterable[bytes | None]) -> list[bytes]:
+    return [_NULL if value is None else len(value).to_bytes(4, "big") + value for value in values]
+
+
+def _texts(values: Iterable[str | None]) -> list[bytes]:
+    return _bytes([None if value is None else value.encode() for value in values])
+
+
+def _numbers(size: int) -> Callable[[Iterable[int | None]], list[bytes]]:
+    length = size.to_bytes(4, "big")
+
+    def encode(values: Iterable[int | None]) -> list[bytes]:
+        return [_NULL if value is None else length + value.to_bytes(size, "big", signed=True) for value in values]
+
+    return encode
+
+
+_ELEMENTS: dict[str, Callable[[Any], list[bytes]]] = {
+    "bytea": _bytes,
+    "text": _texts,
+    "integer": _numbers(4),
+    "bigint": _numbers(8),
+}
+_OF_TYPE = {kind: _of_type(kind) for kind in _ELEMENTS}
+
+
+def register(database: psycopg.Connection[Any]) -> None:
+    """Let this connection take encoded arrays as parameters."""
+    for array, dumper in _OF_TYPE.values():
+        database.adapters.register_dumper(array, dumper)
+
+
+def encode(kind: str, values: Sequence[Any]) -> Array:
+    """Encode an array that has at least one element. `kind` is the type of the elements in SQL."""
+    try:
+        elements = _ELEMENTS[kind](values)
+    except OverflowError:
+        raise psycopg.DataError(f"a number is too large for {kind}") from None
+    header = _HEADER.pack(1, None in values, postgres.types[kind].oid, len(values), 1)
+    return _OF_TYPE[kind][0](b"".join([header, *elements]))
