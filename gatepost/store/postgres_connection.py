@@ -33,14 +33,14 @@ _SEVERAL_HOSTS = {
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
 # A generic plan for any endpoint is a bad plan for most. Without bitmap scans and sorts, pages are read in the order of
 # an index, whatever the statistics say. To insert rows unless their keys exist, there is one good plan, which looks up
-# each key in an index. So it is made once, whatever the size of the tables is then. Units that write find rows by their
-# keys too. What they need is in memory, so PostgreSQL should not read a whole table to save a few look-ups. A plan that
-# does so for want of an index then seems so expensive that it would be compiled, which takes longer than to run it.
+# each key in an index. So it is made once, whatever the size of the tables is then. Joins find rows by their keys too:
+# what they need is in memory, so PostgreSQL should not read a whole table to save a few look-ups. A plan that does so
+# for want of an index then seems so expensive that it would be compiled, which takes longer than to run it.
 _SETTINGS = """
 SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
   set_config('statement_timeout', %(statement_timeout)s, %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
   set_config('plan_cache_mode', %(plans)s, %(local)s), set_config('enable_seqscan', %(scans)s, %(local)s),
-  set_config('enable_hashjoin', %(scans)s, %(local)s), set_config('enable_mergejoin', %(scans)s, %(local)s),
+  set_config('enable_hashjoin', 'off', %(local)s), set_config('enable_mergejoin', 'off', %(local)s),
   set_config('enable_sort', %(sorts)s, %(local)s), set_config('jit', 'off', %(local)s),
   set_config('random_page_cost', coalesce(%(page_cost)s, current_setting('random_page_cost')), %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
