@@ -50,7 +50,7 @@ def changing(database: psycopg.Connection) -> Iterator[None]:
 @contextmanager
 def schema() -> Iterator[str]:
     """The URL of an empty schema, which is dropped at the end. Several test processes share the database."""
-    name = f"test_{os.getpid()}_{next(_numbers)}"
+    name = f"flow_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(URL, autocommit=True) as database:
         database.execute(f"CREATE SCHEMA {name}".encode())
         try:
