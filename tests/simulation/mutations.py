@@ -168,7 +168,7 @@ MUTATIONS = [
         "webhooks/queue_rows.sql",
         "queue.id = given.id AND queue.number = given.number\n    AND /*python: MAY_BE_REQUEUED */",
         "queue.id = given.id\n    AND /*python: MAY_BE_REQUEUED */",
-        seed=2,
+        seed=4,
     ),
     Mutation(
         "an attempt uses up nothing",
