@@ -37,7 +37,7 @@ EVENT = Cost(operations=240, sealing=27, postgres=72, wal=1230, stored=860, sent
 DELIVERY = Cost(operations=38, deliverer=221, postgres=180, wal=2740, stored=2010, sent=520, received=60)
 SEAL = Cost(sealing=220, postgres=200, wal=1280, stored=600)  # of an account, in addition to that of its entries
 SEAL_MS = 0.8  # for each account: the supervisor seals one group of accounts after the other
-CONNECTIONS = 8  # of each process, and of the supervisor of each node
+CONNECTIONS = 7  # of each process, and of the supervisor of each node
 ARCHIVED = 52  # bytes of a delivery with its attempt in an archive: `python -m bench.archive`
 
 # Assumptions about one PostgreSQL primary, which were not measured.

@@ -22,7 +22,11 @@ from gatepost.store.shards import BY_ACCOUNT, TWO_PHASE_TABLE, Shards
 from gatepost.store.transaction import READ_ONLY
 
 _MOST_VALUES = 20_000  # of one insert: the protocol allows 65,535 parameters
-_SETTINGS = "SELECT set_config('citus.node_connection_timeout', %(timeout)s, %(local)s)"
+# Citus finds the shard of a statement when it is planned, so a plan is for one account.
+_SETTINGS = """
+SELECT set_config('citus.node_connection_timeout', %(timeout)s, %(local)s),
+  set_config('plan_cache_mode', 'force_custom_plan', %(local)s)
+"""
 _TWO_PHASE = f"DELETE FROM {TWO_PHASE_TABLE} WHERE number = 0"
 _WRITTEN = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
 _USED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|USING) (\w+)")

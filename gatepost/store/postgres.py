@@ -92,7 +92,6 @@ class PostgresStore:
         self.shards: Shards | None = None  # known after the first connection
         self.node_watch = NodeWatch(self.server.open, self.lines)
         self._shared = _ThreadConnection(self, "append")
-        self._inserting = _ThreadConnection(self, "insert", self._shared.cache)  # of the same thread
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
@@ -210,14 +209,11 @@ class PostgresStore:
                 work.error = None
                 self._units.put([work])
         self._shared.disconnect()
-        self._inserting.disconnect()
 
     def _append(self, batch: list[Work]) -> None:
-        inserting = self.shards is None and _only_inserts(batch, self.server.inserts)
-        line = self._inserting if inserting else self._shared
-        if not self._append_at_once(line, batch):
+        if not self._append_at_once(batch):
             self._transact(self._shared, batch)
-        line.busy_since = 0.0
+        self._shared.busy_since = 0.0
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
@@ -243,13 +239,14 @@ class PostgresStore:
                 self._committed(line, batch, began, pending)
                 return
 
-    def _append_at_once(self, line: "_ThreadConnection", batch: list[Work]) -> bool:
+    def _append_at_once(self, batch: list[Work]) -> bool:
         """Append with a transaction of one statement, which does nothing if the store has changed.
 
         False if that is not possible, or its outcome is not known: then everything is still to be done. At worst an
         entry remains of a token that its client did not get. An event is recognized by its id. Through a pooler it is
         not possible, because the session is set up in each transaction.
         """
+        line = self._shared
         if any(work.hints.prefetch is None and work.precomputed is None for work in batch) or line.cache.changes < 0:
             return False
         pending = PendingWrites()
@@ -341,20 +338,14 @@ def _precompute(
         work.precomputed = precomputed
 
 
-def _only_inserts(batch: list[Work], inserts: set[str]) -> bool:
-    """Whether it is known that the units need no statements but inserts, which are planned once."""
-    pending = [work.precomputed.pending for work in batch if work.precomputed is not None]
-    return len(pending) == len(batch) and all(name in inserts for each in pending for name, _ in each.conditional)
-
-
 class _ThreadConnection:
     """The connection of a thread, which is opened again after it broke, and its cache."""
 
-    def __init__(self, store: PostgresStore, mode: str, cache: Cache | None = None) -> None:
+    def __init__(self, store: PostgresStore, mode: str) -> None:
         self._store = store
         self.mode = mode
         self._connection: Connected | None = None
-        self.cache = cache or Cache()
+        self.cache = Cache()
         self.busy_since = 0.0
         store.lines.append(self)
 

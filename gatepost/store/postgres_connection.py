@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -31,11 +32,12 @@ _SEVERAL_HOSTS = {
     "connect_timeout": 2
 }  # for each of them, so that one that vanished does not hide the primary for long
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
-# A generic plan for any endpoint is a bad plan for most. Without bitmap scans and sorts, pages are read in the order of
-# an index, whatever the statistics say. To insert rows unless their keys exist, there is one good plan, which looks up
-# each key in an index. So it is made once, whatever the size of the tables is then. Joins find rows by their keys too:
-# what they need is in memory, so PostgreSQL should not read a whole table to save a few look-ups. A plan that does so
-# for want of an index then seems so expensive that it would be compiled, which takes longer than to run it.
+# A plan for the pages of any endpoint is bad for most of them, so each page is planned. Without bitmap scans and sorts
+# it is read in the order of an index, whatever the statistics say. A statement that writes looks up every key in an
+# index, whatever the keys are, and to plan it takes longer than to run it. So its plan is used for a while. Joins find
+# rows by their keys too: what they need is in memory, so PostgreSQL should not read a whole table to save a few
+# look-ups. A plan that does so for want of an index then seems so expensive that it would be compiled, which takes
+# longer than to run it.
 _SETTINGS = """
 SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_config('lock_timeout', '5s', %(local)s),
   set_config('statement_timeout', %(statement_timeout)s, %(local)s), set_config('enable_bitmapscan', 'off', %(local)s),
@@ -57,6 +59,8 @@ _TRUNCATED = f"""
 SELECT 1 FROM pg_class WHERE oid IN ({", ".join(f"to_regclass('{table}')" for table in dead_rows.TABLES)})
   AND relfilenode <> pg_relation_filenode(oid)
 """
+# Of a table that was empty, a plan may use any index, even one that cannot find a key among many rows.
+_PLANS_FOR = 1.0  # seconds
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
 _GIVEN = re.compile(
@@ -71,7 +75,7 @@ class AppendOnly(Exception):
 class PostgresConnection:
     """A connection as `Tx` uses it.
 
-    Its mode is "read", "write", "append" (only pending writes are made) or "insert" (the same, but no updates).
+    Its mode is "read", "write" or "append" (only pending writes are made).
     """
 
     shards = None
@@ -85,6 +89,7 @@ class PostgresConnection:
         self._unreplicated = False
         self._truncatable = frozenset(name for name, text in statements.items() if _TRUNCATABLE.search(text))
         self._has_read_truncatable = False
+        self._plans_until = 0.0
         database.add_notice_handler(self._notice)
         if mode == "read":  # one snapshot for everything that a unit reads
             database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -102,6 +107,7 @@ class PostgresConnection:
         with self.database.transaction():
             if self.pooled:
                 self._set(local=True)
+            self._discard_plans()
             yield
             if self._has_read_truncatable and self.database.execute(_TRUNCATED).fetchall():
                 raise Again("a table was truncated")
@@ -112,11 +118,10 @@ class PostgresConnection:
 
         Behind the pooler, another server may have become the primary. Then what was cached of the first is not valid.
         """
-        once = self.mode == "insert" and not self.pooled
         values = {
             "local": local,
             "statement_timeout": "0" if self.mode == "read" else "8s",
-            "plans": "force_generic_plan" if once else "force_custom_plan",
+            "plans": "force_custom_plan" if self.mode == "read" or self.pooled else "force_generic_plan",
             "scans": "on" if self.mode == "read" else "off",
             "page_cost": None if self.mode == "read" else "0.1",
             "sorts": "off" if self.mode == "read" else "on",
@@ -125,6 +130,12 @@ class PostgresConnection:
         if local and (standby or start != (self.server_start or start)):
             raise psycopg.OperationalError("the connection pooler leads to another server, or to a standby")
         self.server_start = start
+
+    def _discard_plans(self) -> None:
+        """Have statements planned again, if their plans have been used for long enough."""
+        if self.mode != "read" and not self.pooled and time.monotonic() >= self._plans_until:
+            self.database.execute("DISCARD PLANS")
+            self._plans_until = time.monotonic() + _PLANS_FOR
 
     def shut_down(self) -> None:
         """Shut the socket down, so that the thread that waits for the server gets an error."""
@@ -172,8 +183,8 @@ class PostgresConnection:
         if not rows:
             return []
         self._note(statement)
-        text = self._statements[statement]
-        cursor = self.database.execute(text, columns_of(text, rows), prepare=True, binary=True)
+        text, parameters = about(self._statements[statement], rows)
+        cursor = self.database.execute(text, parameters, prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def check_snapshot(self) -> None:
@@ -196,6 +207,7 @@ class PostgresConnection:
             raise TypeError(READ_ONLY)
         parameters: dict[str, Any] = {}
         if unless_changed is not None:
+            self._discard_plans()
             parameters |= {"changes": unless_changed.changes, "ends": unless_changed.ends}
         conditional = [(self._statements[name], self._statements[check]) for name, check in pending.conditional]
         for number, ((text, _), rows) in enumerate(zip(conditional, pending.conditional.values(), strict=True)):
@@ -214,7 +226,7 @@ class PostgresConnection:
 
     def check_mode(self) -> None:
         match self.mode:
-            case "append" | "insert":
+            case "append":
                 raise AppendOnly
             case "read":
                 raise TypeError(READ_ONLY)
@@ -233,13 +245,17 @@ def possible_keys(
     return {row[:2] for check, rows in checks.items() for row in rows_given(check, sorted(rows))}
 
 
+def about(text: str, rows: list[Row]) -> tuple[str, dict[str, Any]]:
+    """The text of a statement about these rows, and its parameters."""
+    if sql_loader.is_about_days(text):
+        columns = dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
+        text = sql_loader.in_days_of(text, columns.get("id") or columns["since"] + columns["until"])
+    return text, columns_of(text, rows)
+
+
 def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
-    """An array for each column, and the bounds of the ids if the statement uses them."""
-    columns = dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
-    parameters = _arrays(text, columns, prefix)
-    if "%(lowest_id)" in text:
-        parameters |= sql_loader.bounds(columns.get("id") or columns["since"] + columns["until"])
-    return parameters
+    """An array for each column."""
+    return _arrays(text, dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)), prefix)
 
 
 def _arrays(text: str, columns: Mapping[str, Sequence[Any]], prefix: str = "") -> dict[str, Any]:

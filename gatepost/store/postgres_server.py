@@ -1,6 +1,5 @@
 """A PostgreSQL database: how it is reached, migrated, maintained and examined."""
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,7 +23,6 @@ SELECT i.indexrelid::regclass::text, i.indisvalid FROM pg_index i JOIN pg_class 
   WHERE c.relkind IN ('r', 't', 'm')
     AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('migrations'))
 """
-_INSERT = re.compile(r"\)\)\s*INSERT INTO ")
 
 
 class PostgresServer:
@@ -36,7 +34,6 @@ class PostgresServer:
         self._listen_url = listen_url
         self._clock = clock
         self.statements = sql_loader.statements("postgres")
-        self.inserts = {name for name, text in self.statements.items() if _INSERT.search(text)}
         self._maintaining = Lock()
         self._progress = Progress()
 

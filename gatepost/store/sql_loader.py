@@ -5,14 +5,14 @@ replaced with a constant of the Python module beside the file.
 
 On Citus, a statement has the text of PostgreSQL, unless another one follows under `-- name: NAME (citus)`.
 `/*reachable: account */` marks a statement about all accounts: if a database node is down, it is about the others.
-`/*in days: id */` marks the key of a partitioned table in a statement about given ids: see `bounds`.
+`/*in days: id */` marks the key of a partitioned table in a statement about given ids: see `in_days_of`.
 """
 
 import hashlib
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -140,17 +140,41 @@ def _for_each(listed: str, text: str) -> str:
     return f"{_given(listed, numbered=True)} SELECT given.nth, found.* FROM given CROSS JOIN LATERAL ({inner}) found"
 
 
-def bounds(raw_ids: Sequence[bytes]) -> dict[str, bytes]:
-    """The bounds of the days in which the ids were made, from which PostgreSQL finds their partitions.
+def in_days_of(statement: str, raw_ids: Sequence[bytes]) -> str:
+    """PostgreSQL's text of a statement with the bounds of the days in which the ids were made.
 
-    The lowest and the highest id would be worse bounds: if the statistics are older than the ids, PostgreSQL expects
-    few rows between them, and reads all of these instead of looking up each id. It would do the same, or look up each
-    id once for every value of another column, with all ids in a condition such as `id = ANY(:id)`. Without statistics
-    it expects few rows between any two bounds, but not if each of them is in an array.
+    They are part of the text, so that PostgreSQL knows the partitions when it plans the statement, and can use the plan
+    again for other ids of these days.
     """
-    first, last = (int.from_bytes(raw_id[:6], "big") // _DAY for raw_id in (min(raw_ids), max(raw_ids)))
-    last_instant = ids.lowest_at((last + 1) * _DAY - 1)[:6]
-    return {"lowest_id": ids.lowest_at(first * _DAY), "highest_id": last_instant + b"\xff" * 10}
+    return _in_days(statement, *(int.from_bytes(raw_id[:6], "big") // _DAY for raw_id in (min(raw_ids), max(raw_ids))))
+
+
+@lru_cache(maxsize=512)
+def _in_days(statement: str, first: int, last: int) -> str:
+    lowest, highest = bounds(first, last)
+    return statement.replace("%(lowest_id)s", _literal(lowest)).replace("%(highest_id)s", _literal(highest))
+
+
+def _literal(value: bytes) -> str:
+    return f"'\\x{value.hex()}'::bytea"
+
+
+def bounds(first: int, last: int) -> tuple[bytes, bytes]:
+    """The lowest and the highest id of these days, which are numbered from 1970.
+
+    The lowest and the highest of the given ids would be worse bounds: if the statistics are older than the ids,
+    PostgreSQL expects few rows between them, and reads all of these instead of looking up each id. It would do the
+    same, or look up each id once for every value of another column, with all ids in a condition such as
+    `id = ANY(:id)`. Without statistics it expects few rows between any two bounds, but not if each of them is in an
+    array.
+    """
+    return ids.lowest_at(first * _DAY), ids.lowest_at((last + 1) * _DAY - 1)[:6] + b"\xff" * 10
+
+
+@cache
+def is_about_days(statement: str) -> bool:
+    """Whether the statement has to be completed by `in_days_of`."""
+    return "%(lowest_id)s" in statement
 
 
 @cache

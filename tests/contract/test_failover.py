@@ -112,22 +112,22 @@ def test_a_commit_cancelled_before_a_standby_has_it(
     assert parallel.failures(parallel.run(store, [recording(account, "after")], hints=hints)) == []
 
 
-def test_the_connection_for_inserts_is_opened_again(
+def test_the_connection_for_appends_is_opened_again(
     server: postgres.Server, store: PostgresStore, account: str
 ) -> None:
-    """Batches that only insert have a connection of their own. Without it, each needs a whole transaction."""
-    broken = _inserting_process(server, store, account)
+    """Batches that only append have a connection of their own. Without it, each needs a whole transaction."""
+    broken = _appending_process(server, store, account)
     with psycopg.connect(server.url(), autocommit=True) as operator:
         operator.execute("SELECT pg_terminate_backend(%s, 5000)", [broken])
-    assert _inserting_process(server, store, account) != broken
+    assert _appending_process(server, store, account) != broken
 
 
-def _inserting_process(server: postgres.Server, store: PostgresStore, account: str) -> int:
+def _appending_process(server: postgres.Server, store: PostgresStore, account: str) -> int:
     """Record some entries. Returns the process of the server that inserted the last one."""
     names = [ids.new("evt") for _ in range(4)]
     for name in names:
         assert parallel.run(store, [recording(account, name)], hints=APPEND_ONLY) == [name]
-    connection = store._inserting._connection
+    connection = store._shared._connection
     assert connection is not None
     process = connection.database.info.backend_pid
     used = "SELECT query FROM pg_stat_activity WHERE pid = %s"

@@ -1,17 +1,19 @@
 """Plans of PostgreSQL for statements about given ids: they read few partitions, and each row by its key."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
 
+import psycopg
 import pytest
 
 from gatepost.core import clock, ids
 from gatepost.ledger import seal
-from gatepost.store import sql_loader
+from gatepost.store import postgres_connection, sql_loader
 from gatepost.store.interface import Store
 from gatepost.store.pending import Row
-from gatepost.store.postgres_connection import columns_of
+from gatepost.store.postgres_connection import Database, about
 from gatepost.store.postgres_server import PostgresServer
 from tests.contract.backends import FakeClock, Postgres, closing_stores
 from tests.contract.schemas import Schemas
@@ -38,8 +40,22 @@ def explain(backend: Postgres, name: str, rows: list[Row], mode: str = "write") 
     """The plan on a connection of the store."""
     connection = PostgresServer(backend.url, clock.now).connect(mode)
     with connection.database as database:
-        parameters = columns_of(TEXTS[name], rows)
-        return [line for (line,) in database.execute(("EXPLAIN " + TEXTS[name]).encode(), parameters)]
+        prepare(database, name, rows)
+        return explain_prepared(database, rows)
+
+
+def prepare(database: Database, name: str, rows: list[Row]) -> None:
+    text, _ = about(TEXTS[name], rows)
+    columns = sql_loader.given_columns(text)
+    numbered = re.sub(r"%\((\w+)\)b", lambda match: f"${columns.index(match[1]) + 1}", text)
+    database.execute(f"PREPARE prepared AS {numbered}".encode())
+
+
+def explain_prepared(database: Database, rows: list[Row]) -> list[str]:
+    arrays = [list(values) for values in zip(*rows, strict=True)]
+    with psycopg.ClientCursor(database) as cursor:
+        cursor.execute(f"EXPLAIN EXECUTE prepared ({', '.join(['%s'] * len(arrays))})".encode(), arrays)
+        return [line for (line,) in cursor]
 
 
 def given(name: str, *keys: Row) -> list[Row]:
@@ -117,6 +133,26 @@ def test_rows_of_today_are_found_by_their_key(
             assert condition.count(" = ") == 2, (name, plan)
 
 
+def test_a_plan_for_an_empty_table_is_not_used_for_long(
+    store: Store, backend: Postgres, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds rows by another index than that of their keys, which takes the longer the more rows there are."""
+    monkeypatch.setattr(postgres_connection, "_PLANS_FOR", 0.0)
+    store.maintain_partitions()
+    backend.execute(f"ALTER TABLE deliveries_30_{watch.at:%Y%m%d} SET (autovacuum_enabled = off)")
+    account, raw_id = ids.new_raw(), made_at(watch.at)
+    connection = PostgresServer(backend.url, clock.now).connect("write")
+    with connection.database as database:
+        prepare(database, "write_records", rows := given("write_records", (account, raw_id)))
+        with connection.transaction():
+            [(scan, _)] = scans(explain_prepared(database, rows), watch)
+        assert "_account_event_id_idx on " in scan, "this test needs another plan that depends on the size"
+        load(backend, account, clock.milliseconds(watch.at), ROWS)
+        with connection.transaction():
+            [(scan, condition)] = scans(explain_prepared(database, rows), watch)
+        assert "_pkey on " in scan, condition
+
+
 def test_the_entries_of_a_seal_are_found_by_their_key(store: Store, backend: Postgres, watch: FakeClock) -> None:
     """Although PostgreSQL expects that to read all of a day's entries would be cheaper, while they are few."""
     store.maintain_partitions()
@@ -138,7 +174,9 @@ def test_deliveries_of_today_are_counted_by_their_event(backend: Postgres, watch
 
 
 @pytest.mark.parametrize("raw_id", [b"\0" * 16, b"\xff" * 16, ids.new_raw()], ids=["first", "last", "now"])
-def test_an_id_is_within_its_bounds(raw_id: bytes) -> None:
-    bounds = sql_loader.bounds([raw_id])
-    assert bounds["lowest_id"] <= raw_id <= bounds["highest_id"]
-    assert sql_loader.bounds([bounds["highest_id"], raw_id, bounds["lowest_id"]]) == bounds
+def test_an_id_is_within_the_bounds_of_its_day(raw_id: bytes) -> None:
+    day = int.from_bytes(raw_id[:6], "big") // 86_400_000
+    lowest, highest = sql_loader.bounds(day, day)
+    assert lowest <= raw_id <= highest
+    text = "%(lowest_id)s %(highest_id)s"
+    assert sql_loader.in_days_of(text, [raw_id]) == sql_loader.in_days_of(text, [highest, raw_id, lowest])
