@@ -90,16 +90,21 @@ def due(tx: Tx, turns: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[li
         }
         for lane, after, limit in turns
     ]  # fmt: skip
-    lanes = [[(Queued._make(row[:-1]), row[-1] or 0) for row in rows] for rows in tx.rows_each("due", parameters)]
-    events = entry_rows.events(tx, {(queued.account, queued.event) for rows in lanes for queued, _ in rows})
-    return [
-        [
-            Due(queued, *event, not_before)
-            for queued, not_before in rows
-            if (event := events.get((queued.account, queued.event))) is not None
-        ]
-        for rows in lanes
+    lanes = [
+        [Due(Queued._make(queued), type_, at, data, not_before or 0) for *queued, not_before, type_, at, data in rows]
+        for rows in tx.rows_each("due", parameters)
     ]
+    without = {(due.queued.account, due.queued.event) for rows in lanes for due in rows if due.type is None}
+    if not without:
+        return lanes
+    events = entry_rows.events(tx, without)
+    return [_with_events(rows, events) for rows in lanes]
+
+
+def _with_events(rows: list[Due], events: dict[Key, tuple[str, int, str | None]]) -> list[Due]:
+    """On PostgreSQL, events are read separately, from the partitions of their days."""
+    keyed = [(due, events.get((due.queued.account, due.queued.event))) for due in rows]
+    return [Due(due.queued, *event, due.not_before) for due, event in keyed if event is not None]
 
 
 def claim(tx: Tx, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:
