@@ -59,6 +59,9 @@ _TRUNCATED = f"""
 SELECT 1 FROM pg_class WHERE oid IN ({", ".join(f"to_regclass('{table}')" for table in dead_rows.TABLES)})
   AND relfilenode <> pg_relation_filenode(oid)
 """
+# A plan for any rows would be about all partitions, unless the statement names the days of the rows.
+_IN_PARTITIONS = re.compile(r"\b(?:FROM|JOIN) (?:entries|deliveries|attempts)\w*\b")
+_PLAN_EACH = "SET LOCAL plan_cache_mode = force_custom_plan"
 # Of a table that was empty, a plan may use any index, even one that cannot find a key among many rows.
 _PLANS_FOR = 1.0  # seconds
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
@@ -88,7 +91,9 @@ class PostgresConnection:
         self.server_start: datetime | None = None
         self._unreplicated = False
         self._truncatable = frozenset(name for name, text in statements.items() if _TRUNCATABLE.search(text))
+        self._in_any_partition = frozenset(name for name, text in statements.items() if _is_in_any_partition(text))
         self._has_read_truncatable = False
+        self._plans_each = False  # in this transaction
         self._plans_until = 0.0
         database.add_notice_handler(self._notice)
         if mode == "read":  # one snapshot for everything that a unit reads
@@ -103,7 +108,7 @@ class PostgresConnection:
 
         A snapshot does not have the rows of a table that was truncated after it. Raises `Again` if one was read.
         """
-        self._has_read_truncatable = False
+        self._has_read_truncatable = self._plans_each = False
         with self.database.transaction():
             if self.pooled:
                 self._set(local=True)
@@ -157,12 +162,22 @@ class PostgresConnection:
         return cursor.fetchall() if cursor.description else []
 
     def _note(self, statement: str) -> None:
-        if self.mode == "read" and statement in self._truncatable:
-            self._has_read_truncatable = True
+        if self.mode == "read":
+            self._has_read_truncatable = self._has_read_truncatable or statement in self._truncatable
+        elif statement in self._in_any_partition:
+            self._plan_each()
+
+    def _plan_each(self) -> None:
+        """Have each statement of this transaction planned for its values."""
+        if not self._plans_each and not self.pooled:
+            self.database.execute(_PLAN_EACH)
+            self._plans_each = True
 
     def select(self, text: str, parameters: dict[str, Any]) -> list[Row]:
-        if self.mode == "read" and _TRUNCATABLE.search(text):
-            self._has_read_truncatable = True
+        if self.mode == "read":
+            self._has_read_truncatable = self._has_read_truncatable or bool(_TRUNCATABLE.search(text))
+        elif _is_in_any_partition(text):
+            self._plan_each()
         return self.database.execute(sql_loader.placed(text), parameters).fetchall()
 
     def write(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
@@ -230,6 +245,11 @@ class PostgresConnection:
                 raise AppendOnly
             case "read":
                 raise TypeError(READ_ONLY)
+
+
+def _is_in_any_partition(text: str) -> bool:
+    """Whether a statement reads tables that are partitioned, and does not name the days of the rows."""
+    return _IN_PARTITIONS.search(text) is not None and not sql_loader.is_about_days(text)
 
 
 def possible_keys(

@@ -153,6 +153,26 @@ def test_a_plan_for_an_empty_table_is_not_used_for_long(
         assert "_pkey on " in scan, condition
 
 
+def test_a_statement_about_any_partition_is_planned_for_its_values(store: Store, backend: Postgres) -> None:
+    """A plan for all values would be about all partitions."""
+
+    def mode() -> str:
+        [(found,)] = connection.database.execute("SHOW plan_cache_mode").fetchall()
+        return str(found)
+
+    connection = PostgresServer(backend.url, clock.now).connect("write")
+    with connection.database:
+        with connection.transaction():
+            connection.rows_given("write_records", given("write_records", (ids.new_raw(), ids.new_raw())))
+            assert mode() == "force_generic_plan"
+            connection.rows("delivery", {"account": ids.new_raw(), "id": ids.new_raw()})
+            assert mode() == "force_custom_plan"
+        assert mode() == "force_generic_plan"
+        with connection.transaction():
+            connection.select("SELECT id FROM entries WHERE account = :account", {"account": ids.new_raw()})
+            assert mode() == "force_custom_plan"
+
+
 def test_the_entries_of_a_seal_are_found_by_their_key(store: Store, backend: Postgres, watch: FakeClock) -> None:
     """Although PostgreSQL expects that to read all of a day's entries would be cheaper, while they are few."""
     store.maintain_partitions()
