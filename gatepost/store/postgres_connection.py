@@ -199,7 +199,8 @@ class PostgresConnection:
             return []
         self._note(statement)
         text, parameters = about(self._statements[statement], rows)
-        cursor = self.database.execute(text, parameters, prepare=True, binary=True)
+        prepare = None if sql_loader.is_about_days(self._statements[statement]) else True  # None: if used repeatedly
+        cursor = self.database.execute(text, parameters, prepare=prepare, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def check_snapshot(self) -> None:
@@ -267,15 +268,20 @@ def possible_keys(
 
 def about(text: str, rows: list[Row]) -> tuple[str, dict[str, Any]]:
     """The text of a statement about these rows, and its parameters."""
+    columns = _columns(text, rows)
+    parameters = _arrays(text, columns)
     if sql_loader.is_about_days(text):
-        columns = dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
         text = sql_loader.in_days_of(text, columns.get("id") or columns["since"] + columns["until"])
-    return text, columns_of(text, rows)
+    return text, parameters
 
 
 def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
     """An array for each column."""
-    return _arrays(text, dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True)), prefix)
+    return _arrays(text, _columns(text, rows), prefix)
+
+
+def _columns(text: str, rows: list[Row]) -> dict[str, tuple[Any, ...]]:
+    return dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
 
 
 def _arrays(text: str, columns: Mapping[str, Sequence[Any]], prefix: str = "") -> dict[str, Any]:
