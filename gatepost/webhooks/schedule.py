@@ -31,6 +31,7 @@ class Turn(NamedTuple):
     limit: int
     after: Position
     waited_for: str
+    limited_by: str  # what the deliveries that it leaves in the lane wait for
 
 
 @dataclass(slots=True)
@@ -212,7 +213,9 @@ class Schedule:
 
     def _take(self, endpoint: EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""
-        room = min(share, self._slots.free_for(endpoint), int(endpoint.allowed(batch.now)))
+        window, allowed = self._slots.free_for(endpoint), int(endpoint.allowed(batch.now))
+        room = min(share, window, allowed)
+        limited_by = "window" if room == window else "rate_limit" if room == allowed else "turn"
         taken, left_out = 0, False
         for number, lane in enumerate(endpoint.lanes):
             if lane.due is None or lane.due > batch.now:
@@ -222,13 +225,13 @@ class Schedule:
                 left_out = True
                 continue
             batch.turns.append(
-                Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan")
+                Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan", limited_by)
             )
             lane.clear()
             self._slots.add(endpoint, number, count)
             taken += count
         if taken:  # a lane that is left out goes on waiting for the same, or for this turn's attempts
-            endpoint.blocked = endpoint.blocked or "window" if left_out else ""
+            endpoint.blocked = endpoint.blocked or limited_by if left_out else ""
         return taken
 
     # --- results
@@ -251,6 +254,8 @@ class Schedule:
         lane.add(next_due)  # a delivery may have been created since the claim
         if next_due is not None and next_due <= now:
             lane.read_from(turn.after if last is None else last)
+            if count == turn.limit:
+                endpoint.blocked = endpoint.blocked or turn.limited_by
         self._enqueue(endpoint, now)
 
     def endpoint_inactive(self, turn: Turn, now: int, *, failed: bool = False) -> None:

@@ -292,4 +292,4 @@ def lanes(tx: Tx) -> list[Lane]:
 
 
 def claim_all(tx: Tx, worker: bytes, limit: int) -> Claimed:
-    return claiming.claim(tx, worker, [Turn(lane, limit, START, "turn") for lane in lanes(tx)])
+    return claiming.claim(tx, worker, [Turn(lane, limit, START, "turn", "turn") for lane in lanes(tx)])

@@ -89,7 +89,7 @@ def test_only_what_is_due_is_claimed_in_its_order(post: Post, endpoint: Endpoint
     post.forward(milliseconds=1)
     second = post.deliver(5)
     account, name = post.key(endpoint)
-    picked = [Turn(Lane(account, name, lane, 0), 3, START, "turn") for lane in (0, 1)]
+    picked = [Turn(Lane(account, name, lane, 0), 3, START, "turn", "turn") for lane in (0, 1)]
     found = post.store.run_now(lambda tx: claiming_unit.claim(tx, WORKER, picked))
     assert [each.queued.id for each in found.claims] == [raw(each) for each in second[:3]]
     retries = min(post.waiting(each).due for each in first)

@@ -81,6 +81,7 @@ def seen(reader: Reader) -> Seen:
         key["id"] for key in running.cli_json("key", "list") if (key["alg"], key["status"]) == ("EdDSA", "active")
     )
     running.cli("key", "revoke", active, "--reason", "compromised", "--yes")
+    running.cli("operator", "token", "--reason", "incident 42")
     newest = running.cli_json("audit", "list", "--account", "seen", "--limit", "1")[0]["id"]
     running.cli("audit", "prove", newest, "--account", "seen")  # records the heads now, not once a minute
     found = [

@@ -1,9 +1,11 @@
 """Runs one history and returns its outcome."""
 
+import gc
 import hashlib
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from tests.simulation import script
 from tests.simulation.deployment import Deployment, Violation
@@ -35,9 +37,18 @@ def simulate(seed: int, days: int, database: str = "") -> Outcome:
                 digest = _digest(scenario)
             except Violation as found:
                 violation = str(found)
-        return Outcome(
+        outcome = Outcome(
             seed, scenario.totals, script.digest(seed, days), digest, violation, deployment.loop.time() / 86_400
         )
+    del deployment, scenario
+    _finalize_crashed()
+    return outcome
+
+
+def _finalize_crashed() -> None:
+    """Finalize the tasks of crashed processes now, so that none of their code runs during a later history."""
+    with mock.patch("sys.unraisablehook"):  # "coroutine ignored GeneratorExit"
+        gc.collect()
 
 
 async def _history(scenario: Scenario, days: int) -> None:

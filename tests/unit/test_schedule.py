@@ -17,7 +17,7 @@ class TestWindow:
     def test_an_endpoint_starts_with_one(self) -> None:
         schedule = Schedule()
         wait_for(schedule, key())
-        assert schedule.turns(NOW) == [Turn(Lane(*key(), 0, NOW), 1, (NOW - LATE, b""), "plan")]
+        assert schedule.turns(NOW) == [Turn(Lane(*key(), 0, NOW), 1, (NOW - LATE, b""), "plan", "window")]
         assert schedule.turns(NOW) == [], "each has one turn"
 
     def test_a_success_doubles_it_up_to_what_the_endpoint_takes(self) -> None:
@@ -64,6 +64,23 @@ class TestWindow:
         claim(schedule, turn, claimed, None, NOW + 3000)  # fewer than it had room for
         [turn] = schedule.turns(NOW + 3000)
         assert (turn.lane.lane, turn.waited_for) == (1, "window")
+
+    def test_what_a_claim_left_waited_for_the_window_although_it_has_room_again(self) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 2)
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        end(schedule, key())  # an earlier attempt ends while the claim is committed
+        claim(schedule, turn)
+        assert [(turn.limit, turn.waited_for) for turn in schedule.turns(NOW)] == [(1, "window")]
+
+    def test_a_claim_that_leaves_nothing_delays_nothing(self) -> None:
+        schedule = Schedule()
+        warm(schedule, [key()], 4)
+        wait_for(schedule, key())
+        [turn] = schedule.turns(NOW)
+        claim(schedule, turn, 1)
+        assert [(turn.limit, turn.waited_for) for turn in schedule.turns(NOW)] == [(3, "plan")]
 
     def test_a_definition_that_takes_less_counts_at_once(self) -> None:
         schedule = Schedule(16)
