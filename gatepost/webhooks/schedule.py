@@ -213,10 +213,8 @@ class Schedule:
 
     def _take(self, endpoint: EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""
-        window, allowed = self._slots.free_for(endpoint), int(endpoint.allowed(batch.now))
-        room = min(share, window, allowed)
-        limited_by = "window" if room == window else "rate_limit" if room == allowed else "turn"
-        taken, left_out = 0, False
+        room, limited_by = self._slots.room(endpoint, share, batch.now)
+        waited_for, taken, left_out = endpoint.blocked or "plan", 0, False
         for number, lane in enumerate(endpoint.lanes):
             if lane.due is None or lane.due > batch.now:
                 continue
@@ -224,9 +222,8 @@ class Schedule:
             if count <= 0:
                 left_out = True
                 continue
-            batch.turns.append(
-                Turn(Lane(*endpoint.key, number, lane.due), count, lane.after, endpoint.blocked or "plan", limited_by)
-            )
+            found = Lane(*endpoint.key, number, lane.due)
+            batch.turns.append(Turn(found, count, lane.after, waited_for, limited_by))
             lane.clear()
             self._slots.add(endpoint, number, count)
             taken += count

@@ -123,6 +123,12 @@ class Slots:
         free = self.window(endpoint) - endpoint.in_flight
         return min(free, self.free_for_slow(endpoint.key[0])) if endpoint.window == 1 else free
 
+    def room(self, endpoint: EndpointState, share: int, now: int) -> tuple[int, str]:
+        """How many deliveries the endpoint may take in a turn with this share, and what the others wait for."""
+        window, allowed = self.free_for(endpoint), int(endpoint.allowed(now))
+        room = min(share, window, allowed)
+        return room, "window" if room == window else "rate_limit" if room == allowed else "turn"
+
     def free_for_slow(self, account: bytes) -> int:
         """No account takes all of the slots for endpoints with a window of one."""
         return min(self.total // 4 - self._slow, self.share_of_slow(account))
