@@ -117,4 +117,15 @@ def once(
 def changed_members(before: Any, after: Any) -> list[str]:
     """The members in which two definitions differ."""
     one, other = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
-    return [name for name in one if one[name] != other[name] and name not in ("updated_at", "explicit_grants")]
+    return [name for name in one if name != "updated_at" and not _is_same(one[name], other[name])]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same in JSON. In Python, 1 equals True and 1.0."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, bool | int | float) and isinstance(other, bool | int | float):
+        return type(one) is type(other) and one == other
+    return bool(one == other)

@@ -169,8 +169,9 @@ def _check_assertion(
     except InvalidJwt as error:
         return f"assertion_unreadable ({error})"
     now = tx.at.timestamp()
-    ends = min(expires or 0, (issued + ASSERTION_LIFE.total_seconds()) if issued else expires or 0)
-    if ends <= now or (issued is None and ends > now + ASSERTION_LIFE.total_seconds()):
+    longest = ASSERTION_LIFE.total_seconds()
+    ends = min(expires or 0.0, math.inf if issued is None else issued + longest)
+    if ends <= now or (issued is None and ends > now + longest):
         return "assertion_too_old"
     jti = claims.get("jti")
     if not isinstance(jti, str) or not 0 < len(jti) <= 256:

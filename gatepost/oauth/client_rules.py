@@ -85,10 +85,11 @@ def _with_grants(client: Client, body: Mapping[str, Any], given: list[dict[str, 
     client = _with_grant_types(client, client.grant_types if body.get("grant_types") else grant_types)
     if set(grant_types) != set(client.grant_types):
         return MEMBERS.refusal("grants", "must have one entry for each of grant_types")
-    allowed = scopes.split(client.scope) or list(dict.fromkeys(name for grant in parsed for name in grant.scopes))
-    beyond = [name for grant in parsed for name in grant.scopes if name not in allowed]
-    if beyond:
-        return MEMBERS.refusal("grants", f"{beyond[0]} is not in the client's scope")
+    granted = list(dict.fromkeys(name for grant in parsed for name in grant.scopes))
+    allowed = scopes.split(client.scope) or granted
+    beyond = scopes.first_beyond(granted, allowed)
+    if beyond is not None:
+        return MEMBERS.refusal("grants", f"{beyond} is not in the client's scope")
     return msgspec.structs.replace(client, grants=parsed, explicit_grants=True, scope=" ".join(allowed))
 
 
@@ -105,7 +106,7 @@ def _with_explicit_grants(client: Client) -> Client | Refusal:
         return MEMBERS.refusal(
             "grant_types", "this client has explicit grants; send grants too, or grants: null to build them"
         )
-    allowed = scopes.split(client.scope)
+    allowed = frozenset(scopes.split(client.scope))
     grants = [
         msgspec.structs.replace(grant, scopes=[name for name in grant.scopes if name in allowed])
         for grant in client.grants

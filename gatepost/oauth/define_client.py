@@ -65,7 +65,8 @@ def _store(
             data["client_name"] = client.client_name
         entry = record(tx, account, "oauth.client.created", call.origin, client.id, data)
     else:
-        changed = changed_members(current, client)
+        renamed = {"explicit_grants": "grants"}
+        changed = list(dict.fromkeys(renamed.get(name, name) for name in changed_members(current, client)))
         if not changed:
             return Answer(200, render(tx, current), None)
         client = msgspec.structs.replace(client, updated_at=tx.at)
@@ -79,8 +80,9 @@ def _store(
 
 
 def render(tx: Tx, client: Client) -> dict[str, Any]:
-    """The client as the operator and callers see it, without secrets."""
-    return clients.render(client, client_rows.secrets_used(tx, client))
+    """The client as the operator and callers see it, without the values of secrets, and without expired ones."""
+    valid = [secret for secret in client.secrets if secret.is_active(tx.at)]
+    return clients.render(msgspec.structs.replace(client, secrets=valid), client_rows.secrets_used(tx, client))
 
 
 def check_repeated(tx: Tx, caller: Caller, answer: dict[str, Any]) -> Refusal | None:
@@ -95,7 +97,8 @@ def _escalation(needed: set[str], caller: Caller) -> Refusal | None:
     beyond = sorted(needed - caller.scopes)
     if not beyond:
         return None
-    return Refusal("insufficient_scope", f"your token must hold {' '.join(beyond)}, which this client has", beyond[0])
+    missing = " ".join(beyond)
+    return Refusal("insufficient_scope", f"your token must hold {missing}, which this client has", missing)
 
 
 def _check_references(tx: Tx, service: Service, account: Account, client: Client) -> Refusal | None:

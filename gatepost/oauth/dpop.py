@@ -123,13 +123,15 @@ def _tag(key: bytes, made: bytes) -> bytes:
 
 
 def _normalized(url: str) -> str:
-    """The URL without query and fragment, normalized as in RFC 3986, sections 6.2.2 and 6.2.3."""
-    if len(url) > MAX_BYTES:
+    """The URL without query and fragment, normalized as in RFC 3986, sections 6.2.2 and 6.2.3; or an empty string."""
+    if len(url) > MAX_BYTES or not url.isprintable():  # `urlsplit` removes tabs and line breaks
         return ""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
+        return ""
+    if "@" in parts.netloc:
         return ""
     suffix = "" if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f":{port}"
     host = parts.hostname or ""

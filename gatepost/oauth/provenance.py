@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gatepost.core import clock, ids
+from gatepost.core.jose import audiences
 from gatepost.ledger import entry_rows
 from gatepost.oauth import client_rows, consent_rows, family_rows, issuer_rows, key_rows, revoked_tokens
 from gatepost.oauth.consents import Consent
 from gatepost.oauth.service import Service
+from gatepost.oauth.token_rules import ScopeLimit
 from gatepost.store.transaction import Tx
 
 LONGEST_CHAIN = 8  # exchanges in a row
@@ -61,7 +63,15 @@ class EntryData(msgspec.Struct, frozen=True):
         return Provenance(self.chain, self.consent, self.family, self.issuer, self.issuer_entry)
 
 
+class _Issued(msgspec.Struct, frozen=True):
+    """The audience and scopes in the ledger entry of a token."""
+
+    aud: str | list[str]
+    scope: str
+
+
 read_entry_data = msgspec.json.Decoder(EntryData).decode
+_read_issued = msgspec.json.Decoder(_Issued).decode
 
 
 class RecordedProvenance(NamedTuple):
@@ -108,6 +118,18 @@ def _walk(tx: Tx, account: str, recorded: EntryData) -> RecordedProvenance | Non
             return RecordedProvenance(whole, clock.from_milliseconds(entry.at))
         subject_token = recorded.subject_token
     return None
+
+
+def earlier_limits(tx: Tx, account: str, provenance: Provenance) -> list[ScopeLimit] | None:
+    """The audience and scopes of the tokens in the chain; None if the record of one was deleted or erased."""
+    limits: list[ScopeLimit] = []
+    for subject in provenance.chain:
+        entry = entry_rows.load(tx, account, ids.raw(subject.token))
+        if entry is None or not entry.data:
+            return None
+        issued = _read_issued(entry.data)
+        limits.append(ScopeLimit(tuple(audiences({"aud": issued.aud})), tuple(issued.scope.split(" "))))
+    return limits
 
 
 def check(tx: Tx, service: Service, account: str, recorded: RecordedProvenance) -> Consent | InvalidToken | None:

@@ -103,10 +103,14 @@ def by_login_application(tx: Tx, service: Service, token: str, request: str, sou
         return _invalid("sub must be that of a handoff, and client_id a client's id")
     if client is not None and ids.parse("cli", client) is None:
         return 0
-    subject = subject.removeprefix(f"{account.id}.")  # tokens contain it with this prefix
+    subject = subject.removeprefix(f"{account.id}.")  # tokens contain it with this prefix; a handoff must not
     until = clock.from_milliseconds(int(claims["exp"] * 1000) + 60_000)
+    content = f"{claims['jti']}\0{subject}\0{client or ''}"
     if not used_assertions.use(tx, account.id, "revocation", claims["jti"], until):
-        return 0
+        if used_assertions.is_used(tx, account.id, "revocation content", content):
+            return 0  # the same revocation, sent again
+        return _invalid("its jti was used before, for another person or client; nothing was revoked")
+    used_assertions.use(tx, account.id, "revocation content", content, until)
     origin = Origin("login application", request, source)
     return end_consents(
         tx, account, "revoked_by_login", origin, person=person(service, account.id, subject), client=client

@@ -1,7 +1,7 @@
 """Scopes: what a client may request, and the resource that each scope belongs to. Model and rules, no I/O."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -155,6 +155,12 @@ def standard(account: str, name: str) -> Scope | None:
 def split(text: str) -> list[str]:
     """The names in a `scope` value, without duplicates, in the order given."""
     return list(dict.fromkeys(text.split(" "))) if text else []
+
+
+def first_beyond(names: Collection[str], allowed: Collection[str]) -> str | None:
+    """The first of the names that is not allowed. The cost grows linearly with both."""
+    beyond = set(names).difference(allowed)
+    return next(name for name in names if name in beyond) if beyond else None
 
 
 def default_resource(account: str) -> str:

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -50,13 +50,20 @@ class TokenRequest(msgspec.Struct, frozen=True):
         return self.proof.thumbprint if self.proof else ""
 
 
+class ScopeLimit(NamedTuple):
+    """The scopes that an exchanged token had for its audience. No token obtained for it has others there."""
+
+    audience: tuple[str, ...]
+    scope: tuple[str, ...]
+
+
 class GrantContext(msgspec.Struct, frozen=True):
     """What the client presents in a request: a person's consent, a subject token, an assertion. It limits the token."""
 
     subject: str
     scope: tuple[str, ...]  # the token has no other scopes
     resources: tuple[str, ...] = ()  # the token is for one of these, if there are any
-    audience: tuple[str, ...] = ()  # of the subject token
+    limits: tuple[ScopeLimit, ...] = ()  # of the subject token, and of those that it was obtained for
     expires_at: int | None = None  # the token expires no later
     claims: dict[str, Any] = {}  # of the token: how the person was authenticated, who acts
     entry_data: dict[str, Any] = {}  # of the ledger entry
@@ -193,18 +200,18 @@ def scopes_are_named(draft: Draft, _definitions: Definitions) -> Draft | Refusal
 def scopes_are_agreed(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """No scope exceeds what was agreed to. A request without scopes gets all that was agreed to."""
     agreed = draft.context.scope if draft.context else ()
-    beyond = [name for name in draft.request.scope if name not in agreed]
-    if beyond:
-        return Refusal("invalid_scope", f"scope: {beyond[0][:128]} exceeds what was agreed to", "scope")
+    beyond = scopes.first_beyond(draft.request.scope, agreed)
+    if beyond is not None:
+        return Refusal("invalid_scope", f"scope: {beyond[:128]} exceeds what was agreed to", "scope")
     return msgspec.structs.replace(draft, scope=draft.request.scope or agreed)
 
 
 def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
     """Every requested scope is in the client's grant."""
     granted = draft.grant.scopes if draft.grant else []
-    missing = [name for name in draft.scope if name not in granted]
-    if missing:
-        return Refusal("invalid_scope", f"scope: {missing[0][:128]} is not in the client's grant", "scope")
+    missing = scopes.first_beyond(draft.scope, granted)
+    if missing is not None:
+        return Refusal("invalid_scope", f"scope: {missing[:128]} is not in the client's grant", "scope")
     return draft
 
 

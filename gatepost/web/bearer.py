@@ -60,5 +60,5 @@ def challenged(context: Context, request: Request, refusal: Refusal, scope: str)
 
 def unauthenticated(context: Context, request: Request, scope: str) -> Reply:
     """The response to a request without an access token. RFC 6750, section 3.1: the challenge has no error code."""
-    refusal = Refusal("invalid_token", "send an access token: Authorization: Bearer …")
+    refusal = Refusal("invalid_token", "send an access token: Authorization: Bearer TOKEN")
     return refuse(request.path, refusal, challenged(context, request, Refusal("invalid_token", ""), scope))

@@ -1,6 +1,7 @@
 """Requests as frozen values, and strict parsers of forms, JSON and addresses."""
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,7 @@ FORM = "application/x-www-form-urlencoded"
 MAX_PARAMETERS = 100
 _MAX_ADDRESS = 45  # characters of an IPv6 address that ends in an IPv4 one
 NO_HOST = Refusal("invalid_request", "Host: missing; HTTP/1.1 requires it (RFC 9112, section 3.2)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 _ONCE = ("host", "authorization", "content-type", "gatepost-version", "idempotency-key")
 
 
@@ -38,7 +40,10 @@ class Request(msgspec.Struct):
 
 
 def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
-    """Header fields by name. Repeated fields are joined to a list if that is allowed (RFC 9110, section 5.3)."""
+    """Header fields by name. Repeated fields are joined to a list if that is allowed (RFC 9110, section 5.3).
+
+    A proxy may have received `Cookie` in several fields, as HTTP/2 allows.
+    """
     single = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent}
     if len(single) == len(sent):
         return single
@@ -48,7 +53,7 @@ def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
     for once in _ONCE:
         if len(values.get(once, ())) > 1:
             return Refusal("invalid_request", f"{once.title()}: sent more than once")
-    return {name: ", ".join(repeated) for name, repeated in values.items()}
+    return {name: ("; " if name == "cookie" else ", ").join(repeated) for name, repeated in values.items()}
 
 
 def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> str:
@@ -114,8 +119,9 @@ def is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
 
 
 def preferences(header: str) -> list[str]:
-    """The preferences in a `Prefer` header, in lower case (RFC 7240, section 2)."""
-    return [part.strip().lower() for part in header.replace(";", ",").split(",")] if header else []
+    """The preferences in a `Prefer` header without their parameters, in lower case (RFC 7240, section 2)."""
+    parts = _QUOTED.sub('""', header).split(",") if header else []
+    return [part.partition(";")[0].strip().lower() for part in parts]
 
 
 def form(request: Request, *, repeatable: tuple[str, ...] | None = ()) -> dict[str, list[str]] | Refusal:

@@ -64,8 +64,7 @@ def _write(tx: Tx, account: Account, call: Call, before: Subscription | None, af
     subscription_rows.update(tx, after)
     if after.status == "removed":
         return record(tx, account, "webhook.subscription.removed", call.origin, after.id, data)
-    changed = changed_members(before, after) or ["filter"]  # in Python 1 equals True; in a filter it does not
-    data |= {"status": after.status, "changed": changed}
+    data |= {"status": after.status, "changed": changed_members(before, after)}
     return record(tx, account, "webhook.subscription.changed", call.origin, after.id, data)
 
 

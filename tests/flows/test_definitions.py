@@ -1,5 +1,6 @@
 """Defining clients and scopes: creation, redefinition, rotation, idempotency, limits."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import requests
 
 from tests.service import Client, Service
+from tests.waiting import wait_until
 
 
 class Admin:
@@ -69,6 +71,30 @@ def test_only_the_members_sent_change_and_null_removes(admin: Admin) -> None:
     assert changed["software_id"] == "x"
     assert changed["grants"] == made["grants"]
     assert "client_secret" not in changed
+
+
+def test_values_that_are_equal_only_in_python_are_a_change(admin: Admin) -> None:
+    made = admin.clients(MACHINE | {"claims": {"admin": 1, "list": [0], "f": 2}}).json()
+    changed = {"admin": True, "list": [False], "f": 2.0}
+    answer = admin.clients({"client_id": made["client_id"], "claims": changed})
+    assert json.dumps(answer.json()["claims"]) == json.dumps(changed)
+    assert "Gatepost-Event" in answer.headers
+
+
+def test_grants_become_explicit_or_built_though_they_look_the_same(admin: Admin) -> None:
+    made = admin.clients(MACHINE).json()
+    own = {"client_id": made["client_id"]}
+    wider = own | {"scope": "gatepost:deliveries gatepost:events"}
+    assert "Gatepost-Event" in admin.clients(own | {"grants": made["grants"]}).headers
+    assert admin.clients(wider).status_code == 400
+    assert "Gatepost-Event" in admin.clients(own | {"grants": None}).headers
+    assert admin.clients(wider).json()["grants"][0]["scopes"] == ["gatepost:deliveries", "gatepost:events"]
+
+
+def test_an_expired_secret_is_not_listed(admin: Admin) -> None:
+    client = admin.clients(MACHINE).json()["client_id"]
+    assert len(admin.clients({"client_id": client, "rotate_secret": {"overlap": 1}}).json()["secrets"]) == 2
+    wait_until(lambda: len(admin.clients({"client_id": client}).json()["secrets"]) == 1, "the end of the overlap")
 
 
 def test_an_unknown_id_is_not_found(admin: Admin) -> None:

@@ -193,8 +193,8 @@ def test_a_public_clients_refresh_token_is_bound_to_the_key(gatepost: Service, a
     answer = platform.redeem(platform.code(platform.auth_request(client)), client, headers=prover.headers())
     assert answer.status_code == 200, answer.text
     token = answer.json()["refresh_token"]
-    for headers in (thief.headers(), NO_HEADERS):
-        check_refusal(platform.refresh(token, client, headers=headers), TOKENS, "invalid_grant", "another key")
+    for headers, words in ((thief.headers(), "another key"), (NO_HEADERS, "send a proof")):
+        check_refusal(platform.refresh(token, client, headers=headers), TOKENS, "invalid_grant", words)
     again = platform.refresh(token, client, headers=prover.headers())
     assert again.status_code == 200, again.text
     assert decode_jwt(again.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
@@ -207,7 +207,7 @@ def test_a_public_client_that_begins_to_show_a_key_is_bound_from_then_on(platfor
     client, prover = public_client(platform), Prover(platform.url)
     token = platform.tokens(platform.auth_request(client), client)["refresh_token"]
     token = platform.refresh(token, client, headers=prover.headers()).json()["refresh_token"]
-    check_refusal(platform.refresh(token, client), TOKENS, "invalid_grant", "another key")
+    check_refusal(platform.refresh(token, client), TOKENS, "invalid_grant", "send a proof")
     assert platform.refresh(token, client, headers=prover.headers()).status_code == 200
 
 
@@ -253,8 +253,8 @@ BINDING: dict[str, Callable[[Platform, Prover], dict[str, Any]]] = {
 def test_a_code_is_bound_to_the_key_that_was_named(platform: Platform, how: str) -> None:
     prover, thief = Prover(platform.url), Prover(platform.url)
     code = platform.code(BINDING[how](platform, prover))
-    for headers in (NO_HEADERS, thief.headers()):
-        check_refusal(platform.redeem(code, headers=headers), TOKENS, "invalid_grant", "another key")
+    for headers, words in ((NO_HEADERS, "send a proof"), (thief.headers(), "another key")):
+        check_refusal(platform.redeem(code, headers=headers), TOKENS, "invalid_grant", words)
     answer = platform.redeem(code, headers=prover.headers())
     assert decode_jwt(answer.json()["access_token"])[1]["cnf"] == {"jkt": prover.thumbprint}
 

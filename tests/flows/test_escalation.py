@@ -103,7 +103,9 @@ def test_the_token_decides_not_the_client(limited: Limited) -> None:
     """The first client holds everything, but a narrower token of its own does not."""
     narrow = limited.gatepost.token(limited.first, "gatepost:clients gatepost:scopes")
     answer = limited.gatepost.post("/oauth/clients", narrow, {"client_id": limited.first.id})
-    check_refusal(answer, "/oauth/clients", "insufficient_scope", "gatepost:endpoints")
+    missing = "gatepost:deliveries gatepost:endpoints gatepost:events gatepost:subscriptions"
+    check_refusal(answer, "/oauth/clients", "insufficient_scope", missing)
+    assert f'scope="{missing}"' in answer.headers["WWW-Authenticate"]
 
 
 def test_a_kept_answer_is_subject_to_the_same_rule(limited: Limited) -> None:

@@ -120,6 +120,8 @@ WRONG: dict[str, tuple[Callable[[Setting], str], str]] = {
     "no exp": (lambda s: s.sign(exp=None), "assertion_expired"),
     "exp over": (lambda s: s.sign(exp=now() - 1), "assertion_expired"),
     "exp too far, no iat": (lambda s: s.sign(iat=None, exp=now() + 600), "assertion_too_old"),
+    "iat 0": (lambda s: s.sign(iat=0, exp=now() + 60), "assertion_too_old"),
+    "iat 0 and a distant exp": (lambda s: s.sign(iat=0.0, exp=(1 << 40) - 1), "assertion_too_old"),
     "iat over five minutes ago": (lambda s: s.sign(iat=now() - 310, exp=now() + 600), "assertion_too_old"),
     "iat ahead": (lambda s: s.sign(iat=now() + 90, exp=now() + 120), "assertion_expired"),
     "nbf ahead": (lambda s: s.sign(nbf=now() + 90, exp=now() + 120), "assertion_expired"),

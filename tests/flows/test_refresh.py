@@ -250,9 +250,9 @@ def test_a_public_client_keeps_its_key(people: People) -> None:
     client = people.define(token_endpoint_auth_method="none")
     first, other = Prover(people.url), Prover(people.url)
     body = people.redeem(people.code(people.auth_request(client)), client, headers=first.headers()).json()
-    for wrong in (None, other.headers()):
+    for wrong, words in ((None, "send a proof"), (other.headers(), "bound to another key")):
         answer = people.refresh(body["refresh_token"], client, headers=wrong)
-        check_refusal(answer, "/oauth/tokens", "invalid_grant", "bound to another key")
+        check_refusal(answer, "/oauth/tokens", "invalid_grant", words)
     again = people.refreshed(body["refresh_token"], client, headers=first.headers())
     assert again["token_type"] == "DPoP"
     assert decode_jwt(again["access_token"])[1]["cnf"] == {"jkt": first.thumbprint}

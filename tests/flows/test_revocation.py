@@ -414,6 +414,16 @@ def test_a_repeated_revocation_ends_nothing_more(own: Setting) -> None:
     assert not own.works(tokens["access_token"])
 
 
+def test_an_id_that_was_used_for_another_person_is_refused(own: Setting) -> None:
+    tokens = own.tokens()
+    assert own.say(own.leaving(sub="bob", jti="1")).status_code == 200
+    words = ("jti was used before", "nothing was revoked")
+    for other in (own.leaving(jti="1"), own.leaving(jti="1", sub="bob", client_id=own.client.id)):
+        check_refusal(own.say(other), "/oauth/revoke", "invalid_request", *words)
+    assert own.works(tokens["access_token"])
+    assert own.say(own.leaving(sub="bob", jti="1")).status_code == 200
+
+
 def test_many_at_once_end_it_once(own: Setting) -> None:
     tokens, output = own.tokens(), [own.leaving() for _ in range(10)]
     ready = threading.Barrier(20, timeout=LIMIT)

@@ -377,6 +377,25 @@ def test_a_chain_of_exchanges_has_a_maximum_length(chain: Chain) -> None:
     check_refusal(chain.exchange(token, "things:read"), TOKENS, "invalid_request", "subject_token", str(DEEPEST))
 
 
+def test_a_way_over_another_resource_and_back_adds_no_scope(gatepost: Service, account_name: str) -> None:
+    chain = Chain(gatepost, account_name)
+    back = chain.exchanging("things:read things:write store:read", [chain.store])
+    away = chain.exchanged(chain.persons()["access_token"])
+    words = "things:write is not in the subject token, or in a token that it was obtained for"
+    for by in (chain.service, back):
+        check_refusal(chain.exchange(away, "things:write", by), TOKENS, "invalid_scope", words)
+        assert decode_jwt(chain.exchanged(away, "things:read", by))[1]["scope"] == "things:read"
+    further = chain.exchanged(away, by=back)
+    check_refusal(chain.exchange(further, "things:write", back), TOKENS, "invalid_scope", words)
+    gatepost.opened.store.run_now(
+        lambda tx: tx.select(
+            "UPDATE entries SET data = NULL WHERE account = :account AND id = :id RETURNING 1",
+            {"account": ids.raw(chain.account), "id": ids.raw(decode_jwt(away)[1]["jti"])},
+        )
+    )
+    check_refusal(chain.exchange(further, "things:read", back), TOKENS, "invalid_request", "was erased")
+
+
 # --- expiry, and what ends an exchanged token
 
 

@@ -399,7 +399,10 @@ PARSERS: dict[str, Parser] = {
     "clients": Parser(define_client, MAX_BODY, LISTS | {
         name: make for member in ("client_uri", "scope")
         for name, make in in_member(member, TEXTS).items()
-    }),
+    } | {"grants beyond the scope": lambda size: {
+        "scope": " ".join(f"a{n}" for n in range(size // 14)),
+        "grants": [{"grant_type": "client_credentials", "scopes": [f"b{n}" for n in range(size // 14)]}],
+    }}),
     "scope definitions": Parser(define_scope, MAX_BODY, LISTS | in_member("name", TEXTS) | in_member(
         "resource", TEXTS, name="a"
     )),

@@ -431,7 +431,8 @@ WRONG: dict[str, Case] = {
             "x", "[]", "null", "5", '"a"', '{"userinfo": []}', '{"userinfo": null}', '{"id_token": "acr"}',
             '{"id_token": {"acr": true}}', '{"id_token": {"acr": ["a"]}}', '{"id_token": {}, "id_token": {}}',
             '{"userinfo": {"a": {"value": "\\u0000"}}}', '{"userinfo": {"a": {"value": "\\ud800"}}}', '{"userinfo": {}',
-            '{"userinfo": {"a": {"value": NaN}}}',
+            '{"userinfo": {"a": {"value": NaN}}}', '{"id_token": {"acr": {"values": "gold"}}}',
+            '{"id_token": {"acr": {"values": null, "value": "gold"}}}', '{"id_token": {"acr": {"essential": "true"}}}',
         )
     },
     "claims too many": (

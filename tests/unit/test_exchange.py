@@ -127,7 +127,9 @@ def test_a_subject_token_it_may_exchange(name: str) -> None:
     by, changes = USABLE[name]
     found = rested(by, **changes)
     assert (found.subject, found.scope, found.expires_at) == ("acc_1.ada", ("read", "write"), SECOND + 600)
-    assert BASE_URL not in found.audience
+    [limit] = found.limits
+    assert limit.scope == found.scope
+    assert BASE_URL not in limit.audience
 
 
 @pytest.mark.parametrize("name", UNUSABLE)

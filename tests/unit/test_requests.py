@@ -8,7 +8,7 @@ import pytest
 
 from gatepost.core.errors import Refusal
 from gatepost.web.body import BODY, MAX_BODY, BodyLimits, BodyReader
-from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, source
+from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, preferences, source
 
 
 def request(sent: bytes, media_type: str) -> Request:
@@ -18,6 +18,29 @@ def request(sent: bytes, media_type: str) -> Request:
 def refused(found: Any) -> Refusal:
     assert isinstance(found, Refusal), found
     return found
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("", []),
+        ("explain", ["explain"]),
+        ("Explain; a=b, respond-async", ["explain", "respond-async"]),
+        ("foo=1; explain", ["foo=1"]),
+        ('foo="a,explain,b"', ['foo=""']),
+        ('foo="a\\",explain,b", wait=5', ['foo=""', "wait=5"]),
+        ('foo="a,explain', ['foo=""']),
+    ],
+)
+def test_preferences(header: str, found: list[str]) -> None:
+    assert preferences(header) == found
+
+
+def test_a_cookie_in_several_fields_is_one_list() -> None:
+    assert fields([(b"cookie", b"a=1"), (b"cookie", b"b=2"), (b"accept", b"x")]) == {
+        "cookie": "a=1; b=2",
+        "accept": "x",
+    }
 
 
 class TestForms:

@@ -341,10 +341,11 @@ def _check_definitions(
     grant = client.grant("authorization_code")
     if grant is None:
         return Denied("unauthorized_client", "the client no longer has an active authorization_code grant")
+    still_granted = frozenset(grant.scopes)
     for name in granted.details.scope:
         scope = service.scope(tx, account.id, name)
         active = name in scopes.PROTOCOL_SCOPES or (scope is not None and scope.status == "active")
-        if name not in grant.scopes or not active:
+        if name not in still_granted or not active:
             return Denied("invalid_scope", f"scope: {name} is no longer granted")
     return granted
 

@@ -11,7 +11,7 @@ import msgspec
 
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import CLOCK_SKEW, audiences, is_time_valid, numeric_date
+from gatepost.core.jose import CLOCK_SKEW, InvalidJwt, audiences, is_time_valid, numeric_date
 from gatepost.oauth import scopes
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.clients import Client
@@ -103,9 +103,9 @@ def check(
     details = _details(claims, at)
     if isinstance(details, Refusal):
         return details
-    beyond = [name for name in details.scope if name not in authorization.scope]
-    if beyond:
-        return invalid_handoff(f"scope: {beyond[0][:128]} was not requested")
+    beyond = scopes.first_beyond(details.scope, authorization.scope)
+    if beyond is not None:
+        return invalid_handoff(f"scope: {beyond[:128]} was not requested")
     if not details.scope:
         return invalid_handoff("scope: must name the scopes that were granted")
     if details.scope == [scopes.OFFLINE]:
@@ -126,14 +126,21 @@ def _details(claims: dict[str, Any], at: datetime) -> ConsentDetails | Refusal:
     subject, extra = claims.get("sub"), claims.get("claims", {})
     if not isinstance(subject, str) or not re.fullmatch(r"[ -~]{1,200}", subject):
         return invalid_handoff("sub must be 1 to 200 printable ASCII characters")
+    if subject.startswith(f"{claims.get('iss')}."):  # a revocation may name the person with this prefix
+        return invalid_handoff("sub must not begin with the account's id; tokens get this prefix by themselves")
     if not isinstance(claims.get("scope"), str):
         return invalid_handoff("scope: must name the scopes that were granted, separated by spaces")
-    if not isinstance(extra, dict) or any(not 0 < len(name) <= 128 for name in extra):
+    if not isinstance(extra, dict):
         return invalid_handoff("claims must be an object")
+    if any(not 0 < len(name) <= 128 for name in extra):
+        return invalid_handoff("claims must have names of 1 to 128 characters")
     reserved = sorted(PROTOCOL_CLAIMS.intersection(extra))
     if reserved:
         return invalid_handoff(f"claims must not set protocol claims ({', '.join(reserved)})")
-    auth_time = numeric_date(claims, "auth_time")
+    try:
+        auth_time = numeric_date(claims, "auth_time")
+    except InvalidJwt:
+        auth_time = None
     if auth_time is None or auth_time > (at + CLOCK_SKEW).timestamp():
         return invalid_handoff("auth_time must be the time at which the person was authenticated")
     acr, amr = claims.get("acr"), claims.get("amr", [])
@@ -161,8 +168,8 @@ def _unmet_requirement(details: ConsentDetails, authorization: Authorization, st
         return Denied("login_required", "id_token_hint or claims: another person was authenticated")
     requested = (authorization.claims or {}).get("id_token", {}).get("acr") or {}
     if requested.get("essential") is True:
-        values = requested.get("values", [requested["value"]] if "value" in requested else None)
-        if details.acr is None or (isinstance(values, list) and details.acr not in values):
+        values = [*requested.get("values", ()), *([requested["value"]] if "value" in requested else [])]
+        if details.acr is None or (requested.keys() & {"value", "values"} and details.acr not in values):
             return Denied("unmet_authentication_requirements", "acr: is not one of the values that the client requires")
     return None
 

@@ -87,8 +87,7 @@ def redirect_target(parameters: dict[str, str], client: Client | None) -> Author
         return _invalid("redirect_uri", "missing")
     if not any(redirect_uris.matches(redirect_uri, registered) for registered in client.redirect_uris):
         return _invalid("redirect_uri", "is not registered for this client")
-    state = parameters.get("state")
-    return Authorization(redirect_uri, _response_mode(parameters), None if state is None else state[:2048])
+    return Authorization(redirect_uri, _response_mode(parameters), parameters.get("state"))
 
 
 def _response_mode(parameters: dict[str, str]) -> str:
@@ -186,9 +185,10 @@ def scopes_are_granted(authorization: Authorization, request: AuthorizationReque
     if not names:
         return _invalid_scope("name the scopes you want; there is no default")
     grant = request.client.grant("authorization_code")
+    beyond = scopes.first_beyond(names, grant.scopes if grant else ())
+    if beyond is not None:
+        return _invalid_scope(f"{beyond[:128]} is not in the client's grant")
     for name in names:
-        if grant is None or name not in grant.scopes:
-            return _invalid_scope(f"{name[:128]} is not in the client's grant")
         scope = request.scope(name)
         if name not in PROTOCOL_SCOPES and (scope is None or scope.status != "active"):
             return _invalid_scope(f"{name} is not an active scope of the account")
@@ -247,6 +247,11 @@ def claims_are_readable(authorization: Authorization, request: AuthorizationRequ
             or not all(value is None or isinstance(value, dict) for value in members.values())
         ):
             return _invalid("claims", f"{place} must be an object of at most 50 claims, each null or an object")
+        for name, value in members.items():
+            if value and not (
+                isinstance(value.get("essential", False), bool) and isinstance(value.get("values", []), list)
+            ):
+                return _invalid("claims", f"{name[:128]}: essential must be true or false, and values a list")
     return replace(authorization, claims=requested or None)
 
 

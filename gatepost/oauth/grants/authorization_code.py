@@ -85,8 +85,14 @@ def check_binding(binding: CodeBinding, *, redirect_uri: str, verifier: str, thu
     if binding.challenge and not pkce.matches(verifier, binding.challenge):
         return Refusal("invalid_grant", "code_verifier: does not match the code_challenge", "code_verifier")
     if binding.thumbprint and binding.thumbprint != thumbprint:  # RFC 9449, section 10
-        return Refusal("invalid_grant", "DPoP: the code is bound to another key", "DPoP")
+        return not_bound_to("the code", thumbprint)
     return None
+
+
+def not_bound_to(what: str, thumbprint: str) -> Refusal:
+    """The refusal of a code or token that is bound to a key, sent with a proof of another key or with none."""
+    problem = "is bound to another key" if thumbprint else "is bound to a key; send a proof"
+    return Refusal("invalid_grant", f"DPoP: {what} {problem}", "DPoP")
 
 
 def consent_context(consent: Consent) -> GrantContext:

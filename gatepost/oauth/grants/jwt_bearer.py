@@ -86,7 +86,7 @@ def check_claims(issuer: Issuer, claims: dict[str, Any], base_url: str, at: date
         return _invalid_assertion("its lifetime is longer than an hour")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= 512 or not subject.isprintable():
-        return _invalid_assertion("sub is missing")
+        return _invalid_assertion("sub must be 1 to 512 printable characters")
     if not issuer.matches(claims):
         return _invalid_assertion("its claims do not match the entry of the trusted issuer")
     if issuer.once and not token_id(claims):

@@ -13,7 +13,7 @@ from gatepost.ledger.record import record
 from gatepost.oauth import client_rows, family_rows, id_tokens, refresh_tokens, revocation
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials
 from gatepost.oauth.consents import Consent
-from gatepost.oauth.grants.authorization_code import consent_context
+from gatepost.oauth.grants.authorization_code import consent_context, not_bound_to
 from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.refresh_tokens import Family, Inactive, Repeat, Reused, Rotate, Stay
 from gatepost.oauth.service import Service
@@ -49,7 +49,7 @@ def load(
     if not consent.is_active(tx.at):
         return _invalid_token("the consent has ended")
     if client.public and family.thumbprint and family.thumbprint != request.thumbprint:
-        return Refusal("invalid_grant", "DPoP: the refresh token is bound to another key", "DPoP")
+        return not_bound_to("the refresh token", request.thumbprint)
 
     complete = _completion(tx, service, authenticated, request, family, consent, decision)
     return LoadedGrant(consent_context(consent), complete)

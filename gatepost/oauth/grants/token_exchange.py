@@ -12,7 +12,7 @@ from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.clients import Client
 from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
-from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken
+from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken, earlier_limits
 from gatepost.oauth.resources import owned_as
 from gatepost.oauth.service import Service
 from gatepost.oauth.token_rules import (
@@ -20,6 +20,7 @@ from gatepost.oauth.token_rules import (
     Definitions,
     Draft,
     GrantContext,
+    ScopeLimit,
     TokenRequest,
     client_is_confidential,
 )
@@ -30,12 +31,13 @@ JWT = "urn:ietf:params:oauth:token-type:jwt"
 
 
 def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """For the audience of the subject token, the token has no scope that the subject token does not have."""
-    context = draft.context
-    if context is not None and owned_as(draft.resource) in map(owned_as, context.audience):  # with and without a slash
-        beyond = [name for name in draft.scope if name not in context.scope]
-        if beyond:
-            return Refusal("invalid_scope", f"scope: {beyond[0]} is not in the subject token", "scope")
+    """For the audience of the subject token, or of one that it was obtained for, the token adds no scope."""
+    resource = owned_as(draft.resource)  # with and without a slash
+    for limit in draft.context.limits if draft.context else ():
+        beyond = scopes.first_beyond(draft.scope, limit.scope) if resource in map(owned_as, limit.audience) else None
+        if beyond is not None:
+            detail = f"scope: {beyond} is not in the subject token, or in a token that it was obtained for"
+            return Refusal("invalid_scope", detail, "scope")
     return draft
 
 
@@ -61,7 +63,13 @@ def load(
     provenance = extend_provenance(token.provenance, token.claims, header["kid"])
     if isinstance(provenance, Refusal):
         return provenance
-    context = msgspec.structs.replace(context, entry_data=context.entry_data | provenance.entry_data())
+    earlier = earlier_limits(tx, authenticated.account.id, token.provenance)
+    if earlier is None:
+        detail = "subject_token: the record of a token that it was obtained for was erased"
+        return Refusal("invalid_request", detail, "subject_token")
+    context = msgspec.structs.replace(
+        context, limits=(*context.limits, *earlier), entry_data=context.entry_data | provenance.entry_data()
+    )
     members = {"issued_token_type": request.parameter("requested_token_type") or ACCESS_TOKEN}
     return LoadedGrant(context, lambda _draft: TokenExtras(members))
 
@@ -97,8 +105,9 @@ def check_subject_token(
     if delegation:
         act = {"sub": client.id} | ({"act": act} if act else {})
     authentication = {name: claims[name] for name in ("auth_time", "acr", "amr") if name in claims}
+    scope = tuple(scopes.split(claims["scope"]))
     return GrantContext(
-        claims["sub"], tuple(scopes.split(claims["scope"])), audience=tuple(audience), expires_at=claims["exp"],
+        claims["sub"], scope, limits=(ScopeLimit(tuple(audience), scope),), expires_at=claims["exp"],
         claims=authentication | ({"act": act} if act else {}),
         entry_data={"subject_token": claims["jti"], "mode": "delegation" if delegation else "impersonation"},
     )  # fmt: skip
