@@ -19,7 +19,11 @@ PLATFORM_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+")
 
 
 class Entry(NamedTuple):
-    """One fact. `data` is the JSON text that is hashed. If it was erased, it is None and `data_hash` has its hash."""
+    """One fact. `data` is the JSON text that is hashed, and `data_hash` is None.
+
+    The seal would stay valid if the data were erased: `data` None, and its hash in `data_hash`. The service does not
+    erase data, so verification reports such an entry.
+    """
 
     account: str
     id: bytes
@@ -190,6 +194,12 @@ TYPES: dict[str, dict[str, Any]] = {
     "webhook.subscription.removed": {"endpoint": "ep_…", "events": ["invoice.*"]},
     "webhook.replay.started": {"subscription": "sub_…", "endpoint": "ep_…", "asked": {"only": "failed"}},
     "webhook.replay.ended": {"subscription": "sub_…", "endpoint": "ep_…", "examined": 1200, "made": 31},
+    "webhook.delivery.changed": {
+        "action": "cancelled",
+        "endpoint": "ep_…",
+        "event": "evt_…",
+        "event_type": "invoice.paid",
+    },
     "webhook.delivery.failed": {
         "endpoint": "ep_…",
         "event": "evt_…",

@@ -157,7 +157,7 @@ def _fits(made: Made, filters: DeliveryFilter) -> bool:
     return (
         all(asked in (None, value) for asked, value in same)
         and (filters.code is None or first <= (delivery.last_code or 0) < until)
-        and (filters.created_after is None or made.made_at > filters.created_after)
+        and (filters.created_after is None or made.made_at >= filters.created_after)
         and (filters.created_before is None or made.made_at < filters.created_before)
         and (filters.due_before is None or (made.unfinished and made.queued.due < filters.due_before))
     )
@@ -173,7 +173,7 @@ def choices(world: World) -> dict[str, list[Any]]:
         "event": [*world.events[:3], ids.new_raw()],
         "event_type": list(TYPES),
         "status": ["pending", "held", "in_flight", "succeeded", "failed", "cancelled"],
-        "code": [(503, 504), (500, 600), (400, 500), (200, 300), (200, 201), (300, 400), (100, 200), (410, 411)],
+        "code": [(503, 504), (500, 1000), (400, 500), (200, 300), (200, 201), (300, 400), (100, 200), (410, 411)],
         "failure": ["timeout", "connect", "redirect", "body", "dns"],
         "created_after": [middle, 0, middle - 200],
         "created_before": [middle, middle + 200, 1 << 47],

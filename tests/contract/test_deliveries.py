@@ -364,6 +364,37 @@ def test_the_third_interruption_in_a_row_uses_up_a_planned_attempt(post: Post, e
     assert post.tallied()["attempt interrupted"] == 9
 
 
+def last_result(post: Post, delivery: str) -> tuple[int | None, str | None]:
+    record = post.record(delivery)
+    return record.last_code, record.last_failure
+
+
+def test_an_interrupted_attempt_has_no_response(post: Post, endpoint: Endpoint) -> None:
+    """The code and the failure on record are those of the last attempt, so an earlier attempt's are removed."""
+    cancelled, interrupted = post.deliver(2)
+    post.attempt(302, "redirect")
+    assert last_result(post, cancelled) == last_result(post, interrupted) == (302, "redirect")
+    post.forward(hours=1)
+    claims = {claim.queued.id: claim for claim in post.claim()}
+    post.cancel(cancelled)
+    post.rescue()
+    assert last_result(post, cancelled) == last_result(post, interrupted) == (None, None)
+    post.settle(post.result(claims[raw(interrupted)], 503))
+    assert last_result(post, interrupted) == (503, None), "a late result counts"
+
+
+def test_a_delivery_that_ends_with_an_interruption_has_no_response(post: Post) -> None:
+    post.endpoint("*", retry_schedule=[1])
+    [made] = post.deliver()
+    post.attempt(503)
+    for _ in range(3):
+        post.until_due(made)
+        post.claim()
+        post.rescue()
+    assert (post.ends([made]), last_result(post, made)) == (["attempts_exhausted"], (None, None))
+    assert [data["response_code"] for data in post.entry_data("webhook.delivery.failed")] == [None]
+
+
 def test_an_answer_between_interruptions_starts_the_count_anew(post: Post, endpoint: Endpoint) -> None:
     [made] = post.deliver()
     for _ in range(2):
@@ -378,6 +409,16 @@ def test_an_answer_between_interruptions_starts_the_count_anew(post: Post, endpo
 
 
 # --- counts
+
+
+def test_attempts_are_counted_by_the_class_of_their_response(post: Post, endpoint: Endpoint) -> None:
+    results = [(302, "redirect"), (200, "body"), (None, "dns"), (999, None)]
+    post.deliver(len(results))
+    claims = post.claim()
+    post.settle(*[post.result(claim, *given) for claim, given in zip(claims, results, strict=True)])
+    counted = {what: count for what, count in post.tallied().items() if what.startswith("attempt ")}
+    assert counted == {"attempt 3xx": 1, "attempt none": 2, "attempt 5xx": 1}
+    assert sum(count for what, count in post.tallied().items() if what.startswith("ms ")) == 2
 
 
 def test_minutes_become_hours_with_the_same_sums(post: Post, endpoint: Endpoint, backend: Backend) -> None:

@@ -14,7 +14,7 @@ from gatepost.ledger import entry_rows
 from gatepost.oauth import account_admin
 from gatepost.store.interface import Store
 from gatepost.store.transaction import LOWEST, Tx
-from gatepost.webhooks import endpoint_rows, health_rows, settle, sweep
+from gatepost.webhooks import define_endpoint, endings, endpoint_rows, health_rows, settle, sweep
 from gatepost.webhooks.endpoints import Endpoint
 from tests.contract import parallel
 from tests.contract.backends import Backend, FakeClock, Postgres, closing_stores
@@ -59,6 +59,33 @@ def test_410_disables_the_endpoint_and_ends_that_delivery(post: Post, endpoint: 
     post.redefine(endpoint, status="active")
     post.attempt()
     assert post.ends(made) == ["endpoint_gone", "endpoint_gone", "delivered"]
+
+
+def test_410_disables_the_endpoint_even_if_a_later_attempt_of_the_same_commit_succeeded(
+    post: Post, endpoint: Endpoint
+) -> None:
+    made = post.deliver(4)
+    claims = post.claim(3)
+    results = []
+    for claim, code in zip(claims, (410, 200, 500), strict=True):
+        results.append(post.result(claim, code))
+        post.forward(milliseconds=1)
+    post.settle(*results[:2])
+    assert (post.stored(endpoint).status, post.stored(endpoint).disabled_reason) == ("disabled", "gone")
+    assert post.health(endpoint) == (0, None, None)
+    post.redefine(endpoint, status="active")
+    post.settle(results[2])
+    assert post.ends(made) == ["endpoint_gone", "delivered", None, None]
+    assert [data["response_code"] for data in post.entry_data("webhook.endpoint.disabled")] == [410]
+
+
+def test_the_entry_of_a_disabled_endpoint_names_the_attempt_with_the_410(post: Post, endpoint: Endpoint) -> None:
+    post.deliver(2)
+    first, second = post.claim()
+    gone = post.result(first, 410)
+    post.forward(milliseconds=1)
+    post.settle(gone, post.result(second, 500))
+    assert [data["response_code"] for data in post.entry_data("webhook.endpoint.disabled")] == [410]
 
 
 def test_410_of_an_address_that_was_left_disables_nothing(post: Post, endpoint: Endpoint) -> None:
@@ -203,6 +230,14 @@ def test_what_is_being_defined_while_we_disable_does_not_undo_it(overlapping: tu
 # --- standing still
 
 
+def test_a_delivery_in_flight_is_not_counted_as_held(post: Post, endpoint: Endpoint) -> None:
+    post.deliver(3)
+    [claim] = post.claim(1)
+    assert post.define(define_endpoint.define, {"id": endpoint.id, "status": "disabled"})["held"] == 2
+    post.settle(post.result(claim, 503))
+    assert post.define(define_endpoint.define, {"id": endpoint.id})["held"] == 3
+
+
 def test_held_too_long_ends_in_slices_with_an_entry_each(later_post: Post) -> None:
     post = later_post
     endpoint = post.endpoint("*")
@@ -310,6 +345,7 @@ def test_cancelling(post: Post, endpoint: Endpoint) -> None:
             "cancelled", ["cancelled_by_operator"], None,
         )  # fmt: skip
     assert (post.outcomes(waiting), post.outcomes(open_)) == (["failed"], ["interrupted"])
+    assert post.documents(open_)[0].detail == endings.CANCELLED, "its worker is not gone"
     late = post.result(claims[raw(open_)])
     assert post.settle(late).overtaken == [late]
     assert post.outcomes(open_) == ["interrupted"]
@@ -318,6 +354,23 @@ def test_cancelling(post: Post, endpoint: Endpoint) -> None:
     for gone in (waiting, ids.new("dlv"), "dlv_x", endpoint.id):
         with pytest.raises(BadSetting):
             post.cancel(gone)
+
+
+def test_the_ledger_records_what_an_operator_does_to_a_delivery(post: Post, endpoint: Endpoint) -> None:
+    [made] = post.deliver()
+    post.attempt(503)
+    post.retry(made)
+    post.cancel(made)
+    again = post.retry(made)
+    entries = post.entries("webhook.delivery.changed")
+    assert {(entry.actor, entry.subject) for entry in entries} == {("operator", made)}
+    event = ids.text("evt", post.record(made).event)
+    data = {"endpoint": endpoint.id, "event": event, "event_type": "invoice.paid"}
+    assert post.entry_data("webhook.delivery.changed") == [
+        {"action": "retried"} | data,
+        {"action": "cancelled"} | data,
+        {"action": "retried"} | data | {"new_delivery": again},
+    ]
 
 
 def test_a_delivery_of_another_account_is_not_there(post: Post, endpoint: Endpoint, watch: FakeClock) -> None:

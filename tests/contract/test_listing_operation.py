@@ -274,7 +274,8 @@ def test_the_endpoints_of_an_account(world: World, account: str, monkeypatch: py
         assert [each["id"] for each in found] == expected
     first = found[0]
     assert [each["id"] for each in first["subscriptions"]] == [each.id for each in world.subscriptions[:2]]
-    held = [each for each in world.made if each.delivery.endpoint == ids.raw(world.endpoints[2].id) and each.unfinished]
+    held = [each for each in world.made if each.status == "held"]
+    assert {each.delivery.endpoint for each in held} == {ids.raw(world.endpoints[2].id)}
     assert (first["held"], found[2]["held"]) == (0, len(held))
 
 
@@ -314,6 +315,9 @@ def test_what_happens_at_an_endpoint(world: World, account: str, watch: FakeCloc
         last = max(mine, key=lambda each: each.id)
         assert rendered["last_delivery"]["id"] == ids.text("dlv", last.id)
         assert rendered["last_delivery"]["response_code"] == last.delivery.last_code
+    until = clock.milliseconds(watch.at) + 600_000
+    world.store.run_now(lambda tx: health_rows.add_failures(tx, keys[0], 0, None, until))
+    assert shown()[0]["oldest_due_at"] == clock.rfc3339(clock.from_milliseconds(until)), "with its Retry-After"
     watch.forward(timedelta(days=8))
     later = shown()[1]
     assert (later["condition"], later["last_delivery"]) == ("failing", None)

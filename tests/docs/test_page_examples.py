@@ -127,7 +127,7 @@ def sign_in(reader: Reader) -> list[dict[str, Any]]:
 
 
 def deliver(reader: Reader, client: Client) -> Webhooks:
-    """Record each webhook event once: one delivery fails permanently, and one has planned retries."""
+    """Record each webhook event once: one delivery fails permanently, and one with planned retries is cancelled."""
     running = reader.service
     scopes = "gatepost:endpoints gatepost:subscriptions gatepost:deliveries gatepost:events"
     token = running.token(client, scopes)
@@ -171,6 +171,7 @@ def deliver(reader: Reader, client: Client) -> Webhooks:
         for change in ({"rotate_secret": True}, {"status": "disabled"}, {"status": "active"}, {"status": "removed"}):
             define("endpoints", id=once["id"], **change)
     summary, endpoints = look("view=summary"), look("view=endpoints")
+    running.cli("delivery", "cancel", delivery["id"], "--account", "seen")
     shown = subscription | {"replay": replayed["replay"]}
     return Webhooks(problem, endpoint, shown, published, delivery, summary, endpoints)
 

@@ -183,6 +183,17 @@ class TestAnswers:
         with receiver((503, headers, b"")) as r:
             assert post(r.url).retry_after == found
 
+    @pytest.mark.parametrize(("headers", "found"), [(b"", None), (b"Retry-After: 2\r\n", "2")])
+    def test_retry_after_is_read_from_the_headers_of_the_final_response(
+        self, headers: bytes, found: str | None
+    ) -> None:
+        interim, trailer = b"HTTP/1.1 103 Early Hints\r\nRetry-After: 900\r\n\r\n", b"Retry-After: 900\r\n"
+        final = b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n" + headers + b"\r\n0\r\n"
+        for response in (interim + final + b"\r\n", final + trailer + b"\r\n"):
+            with receiver(Raw(says(response))) as r:
+                sent = post(r.url)
+            assert (sent.code, sent.failure, sent.retry_after) == (503, None, found)
+
     def test_connections_are_kept(self) -> None:
         async def story(url: str) -> list[SendResult]:
             async with posting() as to:

@@ -104,7 +104,7 @@ class TestTypes:
             for verb in verbs.split("|")
         }
         assert len(named) == 31
-        of_the_operator = {"account.store.restored", "account.operator.authorized"}
+        of_the_operator = {"account.store.restored", "account.operator.authorized", "webhook.delivery.changed"}
         assert {name for name in set(TYPES) - named if not name.endswith(".refused")} == of_the_operator
         assert {"account.created", "oauth.client.created", "oauth.token.issued", "oauth.key.revoked"} <= set(TYPES)
 

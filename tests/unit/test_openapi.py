@@ -549,7 +549,7 @@ PARAMETER_AGREEMENT: dict[str, list[Any]] = {
     "event_type": ["invoice.paid", "oauth.token.issued", "invoice", "invoice.*", "*", "Invoice.paid", ".", "a..b",
                    f"{'a' * 253}.bc", f"{'a' * 254}.bc"],
     "status": ["pending", "held", "in_flight", "succeeded", "failed", "cancelled", "ended", "Pending"],
-    "response_code": ["503", "5xx", "100", "599", "600", "099", "50", "5x", "xxx", "5XX", "50x", "5033"],
+    "response_code": ["503", "5xx", "100", "599", "600", "999", "6xx", "099", "50", "5x", "xxx", "5XX", "50x", "5033"],
     "failure": ["dns", "timeout", "redirect", "http", "DNS"],
     "created_after": INSTANTS,
     "created_before": INSTANTS,

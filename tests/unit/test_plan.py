@@ -61,8 +61,8 @@ ASKED: list[tuple[str | None, int | None]] = [
     ("86400", DAY), ("86401", DAY), ("315360000", DAY), ("9" * 64, DAY), ("9" * 5000, None),
     ("1e3", None), ("٣", None), ("1 2", None), ("120, 240", None), ("soon", None), ("\0", None),
     ("Sun, 15 Nov 2026 08:02:00 GMT", 120_000), ("Sun, 15 Nov 2026 10:02:00 +0200", 120_000),
-    ("Sunday, 15-Nov-26 08:02:00 GMT", 120_000), ("Sun Nov 15 08:02:00 2026", None),  # without a time zone
-    ("Sun, 15 Nov 2026 08:02:00 -0000", None),
+    ("Sunday, 15-Nov-26 08:02:00 GMT", 120_000), ("Sun Nov 15 08:02:00 2026", 120_000),
+    ("Mon Dec  7 08:00:00 2026", DAY), ("Sun Nov 15 07:58:00 2026", None), ("Sun, 15 Nov 2026 08:02:00 -0000", 120_000),
     ("Sun, 15 Nov 2026 08:00:00 GMT", None), ("Sat, 14 Nov 2026 08:00:00 GMT", None),
     ("Fri, 15 Nov 2036 08:00:00 GMT", DAY), ("Fri, 31 Dec 9999 23:59:59 GMT", DAY),
     ("Fri, 31 Dec 9999 23:59:59 -2359", DAY), ("Thu, 01 Jan 1970 00:00:00 GMT", None),

@@ -7,7 +7,7 @@ import pytest
 
 from gatepost.webhooks import summary
 from gatepost.webhooks.deliveries import ENDS
-from gatepost.webhooks.summary import CLASSES, Interval, Row, bucket, percentile, summarize, total
+from gatepost.webhooks.summary import CLASSES, Interval, bucket, percentile, summarize, total
 
 DAY = 1_794_700_800 // 86_400 * 86_400
 HOUR = 3600
@@ -84,6 +84,14 @@ class TestIntervals:
         assert set(found["duration_ms"].values()) == {round(summary.middle(30), 2)}
         assert {"start": found["start"]} | total(rows) == found
 
+    def test_codes_that_are_not_valid_count_as_5xx(self) -> None:
+        """Earlier releases have counted them by their first digit."""
+        found = total(
+            [(DAY, "attempt 2xx", 1), (DAY, "attempt 5xx", 2), (DAY, "attempt 6xx", 3), (DAY, "attempt 9xx", 4)]
+        )
+        assert found["attempts"] == dict.fromkeys(CLASSES, 0) | {"2xx": 1, "5xx": 9}
+        assert found["attempt_success_ratio"] == 0.1
+
     @pytest.mark.parametrize(("delivered", "failed", "ratio"), [(5, 0, 1.0), (0, 5, 0.0), (1, 2, 0.333333)])
     def test_success_ratio(self, delivered: int, failed: int, ratio: float) -> None:
         rows = [(DAY, "ended delivered", delivered), (DAY, "ended attempts_exhausted", failed)]
@@ -113,7 +121,3 @@ class TestIntervals:
         found = summarize([], interval, DAY + start, DAY + end)
         assert len(found) == count
         assert found[0]["start"] == "2026-11-15T00:00:00.000Z"
-
-    def test_a_class_that_nobody_foresaw(self) -> None:
-        rows: list[Row] = [(DAY, "attempt 9xx", 1)]
-        assert total(rows)["attempts"]["9xx"] == 1
