@@ -81,11 +81,14 @@ def exists(tx: Tx) -> bool:
 def chain_of(key: bytes, account: str, row: Row) -> Chain | None:
     """The chain in a row. None if the row was altered."""
     number, mac, grown, size, edge, linked, proof = row
-    tree = merkle.unpack(size, edge)
-    if tree is None:
+    try:
+        tree = merkle.unpack(size, edge)
+        if tree is None:
+            return None
+        stored = Chain(Head(number, mac), grown, tree, linked)
+        return stored if hmac.compare_digest(proof, chain.chain_proof(key, account, stored)) else None
+    except (TypeError, AttributeError):  # SQLite stores values of any type
         return None
-    stored = Chain(Head(number, mac), grown, tree, linked)
-    return stored if hmac.compare_digest(proof, chain.chain_proof(key, account, stored)) else None
 
 
 def _row(key: bytes, account: str, new: Chain) -> Row:

@@ -35,6 +35,8 @@ def create_missing(tx: Tx, key: bytes) -> list[str]:
     if operator is not None and operator.id in missing and chain_rows.exists(tx):
         return missing  # the operator's chain is always the first
     recorded = _accounts_with_heads(tx, operator) if operator is not None else set()
+    if recorded is None:
+        return missing
     removed = [account for account in missing if account in recorded or checkpoint_rows.exists(tx, account)]
     for account in missing:
         if account not in removed:
@@ -45,13 +47,17 @@ def create_missing(tx: Tx, key: bytes) -> list[str]:
     return removed
 
 
-def _accounts_with_heads(tx: Tx, operator: Account) -> set[str]:
+def _accounts_with_heads(tx: Tx, operator: Account) -> set[str] | None:
+    """The accounts that the operator's ledger names. None if an entry that names accounts was erased or altered."""
     named: set[str] = set()
     after = LOWEST
     while page := entry_rows.oldest(tx, operator.id, after, HIGHEST, _PAGE):
         for entry in page:
             if entry.type == HEADS:
-                named.update(heads_in(entry).heads)
+                heads = heads_in(entry)
+                if heads is None:
+                    return None
+                named.update(heads.heads)
         after = page[-1].id
     return named
 

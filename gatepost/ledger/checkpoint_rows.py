@@ -70,4 +70,7 @@ def _rows(tx: Tx, accounts: Iterable[str]) -> dict[str, Row]:
 def _recorded_head(key: bytes, account: str, row: Row) -> RecordedHead | None:
     *fields, proof = row
     head = RecordedHead(*fields)
-    return head if hmac.compare_digest(proof, chain.recorded_proof(key, account, head)) else None
+    try:
+        return head if hmac.compare_digest(proof, chain.recorded_proof(key, account, head)) else None
+    except (TypeError, AttributeError):  # SQLite stores values of any type
+        return None

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, cast
 
 from gatepost.core import ids
 from gatepost.ledger.entries import Entry
-from gatepost.ledger.seal import LEAF
 from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
 
@@ -17,12 +16,11 @@ class EntrySize(NamedTuple):
     size: int | None
 
 
-class LedgerCounts(NamedTuple):
-    """What verification compares with the seals. One statement counts everything, so that the numbers fit together."""
+class InvalidRows(NamedTuple):
+    """The first rows of a ledger that the service cannot have left there."""
 
-    not_waiting: int  # entries that do not wait for a seal
-    sealed_since: int  # entries with a later seal than the given one
-    lost: bytes | None  # an entry that waits for a seal and no longer exists
+    malformed: object  # the id of an entry, if it is not a UUIDv7; SQLite stores values of any type
+    lost: object  # the id of an entry that waits for a seal and no longer exists
 
 
 def load(tx: Tx, account: str, raw_id: bytes) -> Entry | None:
@@ -67,11 +65,26 @@ def count(tx: Tx, account: str) -> int:
     return int(tx.rows("count_entries", account=ids.raw(account))[0][0])
 
 
-def ledger_counts(tx: Tx, account: str, after: int) -> LedgerCounts:
-    """Count the entries of an account, and those in seals after the given number."""
-    [(not_waiting, leaves, lost)] = tx.rows("ledger_counts", account=ids.raw(account), after=after, link=bytes(8))
+def invalid_rows(tx: Tx, account: str) -> InvalidRows:
+    """Find rows of an account that no seal can explain. Each is None if there is none."""
+    [row] = tx.rows(
+        "invalid_rows", account=ids.raw(account),
+        version_first=b"\x70", version_last=b"\x7f", variant_first=b"\x80", variant_last=b"\xbf",
+    )  # fmt: skip
     tx.check_snapshot()
-    return LedgerCounts(not_waiting, int(leaves) // LEAF, lost)
+    return InvalidRows(*row)
+
+
+def sealing_page(tx: Tx, account: str, after: bytes, limit: int) -> list[tuple[bytes, bool]]:
+    """The oldest entries after an id: the id of each, and whether it waits for a seal."""
+    rows = tx.rows("entries_waiting", account=ids.raw(account), after=after, limit=limit)
+    tx.check_snapshot()
+    return [(raw_id, bool(waiting)) for raw_id, waiting in rows]
+
+
+def raw_accounts(tx: Tx) -> list[object]:
+    """The accounts of all entries, whether they exist or not."""
+    return [account for (account,) in tx.rows("entry_accounts")]
 
 
 def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
@@ -80,6 +93,15 @@ def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
     keys = [(raw_account, raw_id) for raw_id in raw_ids]
     tx.write_given("delete_entries", keys)
     tx.write_given("unseal", keys)
+
+
+def load_copies(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> dict[bytes, list[Entry]]:
+    """The rows with each of these ids. PostgreSQL's partitions do not prevent a second row with another retention."""
+    copies: dict[bytes, list[Entry]] = {}
+    wanted = list(raw_ids)
+    for row in _rows_given(tx, "entries_given", account, wanted) if wanted else ():
+        copies.setdefault(row[1], []).append(entry_of(row))
+    return copies
 
 
 def load_many(tx: Tx, keys: Iterable[Key]) -> dict[Key, Entry]:

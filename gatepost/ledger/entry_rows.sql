@@ -38,12 +38,25 @@ SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_day
   FROM entries WHERE account = :account AND id > :after AND id < :before ORDER BY id LIMIT :limit
 -- name: count_entries
 SELECT count(*) FROM entries WHERE account = :account
--- name: ledger_counts
+-- name: entries_waiting
+SELECT e.id, EXISTS (SELECT 1 FROM unsealed u WHERE u.account = e.account AND u.id = e.id)
+  FROM entries e WHERE e.account = :account AND e.id > :after ORDER BY e.id LIMIT :limit
+-- name: entry_accounts
+WITH RECURSIVE found (account) AS (
+  SELECT (SELECT account FROM entries ORDER BY account LIMIT 1)
+  UNION ALL
+  SELECT (SELECT e.account FROM entries e WHERE e.account > found.account ORDER BY e.account LIMIT 1)
+  FROM found WHERE found.account IS NOT NULL
+)
+SELECT account FROM found WHERE account IS NOT NULL
+-- name: entry_accounts (citus)
+SELECT DISTINCT account FROM entries ORDER BY account
+-- name: invalid_rows
 SELECT
-  (SELECT count(*) FROM entries e WHERE e.account = :account
-    AND NOT EXISTS (SELECT 1 FROM unsealed u WHERE u.account = e.account AND u.id = e.id)),
-  (SELECT coalesce(sum(length(leaves) - CASE substr(leaves, length(leaves) - 49, 8) WHEN :link THEN 50 ELSE 0 END), 0)
-    FROM seals WHERE account = :account AND number > :after),
+  (SELECT e.id FROM entries e WHERE e.account = :account AND (
+    /*sqlite: typeof(e.id) <> 'blob' OR */ length(e.id) <> 16
+    OR substr(e.id, 7, 1) NOT BETWEEN :version_first AND :version_last
+    OR substr(e.id, 9, 1) NOT BETWEEN :variant_first AND :variant_last) ORDER BY e.id LIMIT 1),
   (SELECT u.id FROM unsealed u WHERE u.account = :account
     AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.account = u.account AND e.id = u.id) ORDER BY u.id LIMIT 1)
 -- name: unseal

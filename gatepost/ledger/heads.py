@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from gatepost import accounts
-from gatepost.accounts import Account, account_rows
+from gatepost.accounts import account_rows, lookup
 from gatepost.core import ids
 from gatepost.ledger import chain_rows, checkpoint, checkpoint_rows, entry_rows, seal, seal_rows
 from gatepost.ledger.chain import Chain, RecordedHead
@@ -25,17 +25,22 @@ _PAGE = 500
 # --- heads in the operator's ledger
 
 
-class Heads(NamedTuple):
+class Heads(msgspec.Struct, frozen=True):
     """The data of an entry about heads: the head of each account, and the previous entry of this type."""
 
     heads: dict[str, str]
-    previous: str | None
+    previous: str | None = None
 
 
-def heads_in(entry: Entry) -> Heads:
-    """The heads that an entry of the operator's ledger records."""
-    data = msgspec.json.decode(entry.data or "{}")
-    return Heads(data.get("heads", {}), data.get("previous"))
+_decode = msgspec.json.Decoder(Heads).decode
+
+
+def heads_in(entry: Entry) -> Heads | None:
+    """The heads that an entry of the operator's ledger records. None if its data was erased or altered."""
+    try:
+        return _decode(entry.data or "")
+    except msgspec.MsgspecError:
+        return None
 
 
 class DueHeads(NamedTuple):
@@ -98,23 +103,33 @@ def check_heads(store: Reader, key: bytes, only: str | None = None) -> dict[str,
 
     The operator's ledger itself is verified like any other.
     """
+    problems = _accounts_without_row(store) if only is None else {}
     operator = store.read_now(lambda tx: account_rows.load_named(tx, accounts.OPERATOR))
     if operator is None:
-        return {}
+        return problems
     last = store.read_now(lambda tx: checkpoint_rows.load(tx, key, operator.id))
-    problems: dict[str, str] = {}
     seen: set[bytes] = set()
     named: set[bytes] = {last.entry} if last is not None and last.entry != LOWEST else set()
     after = LOWEST
     while page := store.read_now(lambda tx, after=after: entry_rows.oldest(tx, operator.id, after, HIGHEST, _PAGE)):  # type: ignore[misc]
         after = page[-1].id
-        recorded = [(entry, heads_in(entry)) for entry in page if entry.type == HEADS]
-        seen.update(entry.id for entry, _ in recorded)
-        named.update(ids.raw(heads.previous) for _, heads in recorded if heads.previous)
+        recorded: list[tuple[Entry, Heads]] = []
+        for entry in page:
+            if entry.type != HEADS:
+                continue
+            seen.add(entry.id)
+            heads = heads_in(entry)
+            if heads is None:
+                problems.setdefault(operator.id, f"the heads in entry {entry.name} were erased or altered")
+                continue
+            recorded.append((entry, heads))
+            previous = ids.parse("evt", heads.previous or "")
+            if previous is not None:
+                named.add(previous)
         found = store.read_now(lambda tx, recorded=recorded: _head_problems(tx, key, recorded, only))  # type: ignore[misc]
         for account, problem in found.items():
             problems.setdefault(account, problem)
-    missing = store.read_now(lambda tx: _missing_entry(tx, operator, named - seen))
+    missing = store.read_now(lambda tx: _missing_entry(tx, operator.id, named - seen))
     if missing is not None:
         problems.setdefault(operator.id, f"entry {ids.text('evt', missing)}, which recorded heads, is missing")
     for account in store.read_now(chain_rows.removed_accounts):
@@ -128,7 +143,7 @@ def _head_problems(tx: Tx, key: bytes, recorded: list[tuple[Entry, Heads]], only
         (account, head, entry)
         for entry, data in recorded
         for account, text in data.heads.items()
-        if only in (None, account) and (head := seal.parse_head(text)) is not None
+        if only in (None, account) and ids.parse("acc", account) and (head := seal.parse_head(text)) is not None
     ]
     macs = seal_rows.macs(tx, ((account, head.number) for account, head, _ in heads))
     anchors = seal_rows.anchors(tx, (account for account, _, _ in heads))
@@ -149,8 +164,21 @@ def _head_problems(tx: Tx, key: bytes, recorded: list[tuple[Entry, Heads]], only
     return problems
 
 
-def _missing_entry(tx: Tx, operator: Account, raw_ids: set[bytes]) -> bytes | None:
-    """The first of these entries that is missing although it must still be kept."""
-    kept = timedelta(days=operator.seconds("audit_retention") // 86400)
-    recent = [raw_id for raw_id in sorted(raw_ids) if ids.made_at(raw_id) > tx.at - min(kept, timedelta(days=30))]
-    return next((raw_id for raw_id in recent if entry_rows.load(tx, operator.id, raw_id) is None), None)
+def _missing_entry(tx: Tx, operator: str, raw_ids: set[bytes]) -> bytes | None:
+    """The first of these entries that is missing although it must still be kept.
+
+    They are kept for 30 days at least. The account's own setting is not sealed, so it is not used here.
+    """
+    recent = [raw_id for raw_id in sorted(raw_ids) if ids.made_at(raw_id) > tx.at - timedelta(days=30)]
+    return next((raw_id for raw_id in recent if entry_rows.load(tx, operator, raw_id) is None), None)
+
+
+def _accounts_without_row(store: Reader) -> dict[str, str]:
+    """Accounts that do not exist, but have entries or seals. The accounts are read last, since none is ever removed."""
+    used = store.read_now(lambda tx: {*entry_rows.raw_accounts(tx), *seal_rows.raw_accounts(tx)})
+    existing = {ids.raw(account.id) for account in lookup.every(store)}
+    names = [
+        ids.text("acc", raw) if isinstance(raw, bytes) and len(raw) == 16 else f"account {raw!r}"
+        for raw in used - existing
+    ]
+    return dict.fromkeys(sorted(names), "the account was removed, but its entries or seals still exist")

@@ -1,7 +1,7 @@
 """Seals: a chain of HMACs over batches of entries, one chain per account, that shows any later change.
 
 A seal has a *leaf* for each of its entries: the id, the days for which the entry is kept, and a hash of the entry and
-of its data. So entries can be pruned and their data erased without breaking the chain, and early pruning is detected.
+of its data. So entries can be pruned without breaking the chain, and early pruning is detected.
 """
 
 import hashlib
@@ -64,6 +64,15 @@ def parse_head(text: str) -> Head | None:
     """Parse an exported head. None if it is malformed."""
     match = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text.strip().lower(), re.ASCII)
     return Head(int(match[1]), bytes.fromhex(match[2])) if match else None
+
+
+def is_entry_id(raw_id: object) -> bool:
+    """Whether this can be the id of an entry, which is always a UUIDv7 (RFC 9562, section 5.7).
+
+    SQLite stores a value of any type and length. No other id is sealed: leaves have a fixed length, and a leaf whose id
+    starts with zeros has another meaning.
+    """
+    return isinstance(raw_id, bytes) and len(raw_id) == 16 and raw_id[6] >> 4 == 7 and raw_id[8] >> 6 == 2
 
 
 def leaf(entry: Entry) -> Leaf:

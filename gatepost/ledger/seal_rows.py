@@ -25,6 +25,11 @@ def unsealed_accounts(tx: Tx) -> list[str]:
     return [ids.text("acc", account) for (account,) in tx.rows("unsealed_accounts")]
 
 
+def raw_accounts(tx: Tx) -> list[object]:
+    """The accounts of all seals and of all entries that wait for one, whether they exist or not."""
+    return [account for statement in ("seal_accounts", "unsealed_accounts") for (account,) in tx.rows(statement)]
+
+
 def oldest_unsealed(tx: Tx) -> datetime | None:
     """When the oldest entry that waits for a seal was created."""
     oldest = unsealed(tx, unsealed_accounts(tx), 1)
@@ -36,6 +41,11 @@ def unsealed(tx: Tx, accounts: Iterable[str], limit: int) -> dict[str, list[Key]
     listed = list(accounts)
     found = tx.rows_each("unsealed", [{"account": ids.raw(account), "most": limit} for account in listed])
     return dict(zip(listed, cast(list[list[Key]], found), strict=True))
+
+
+def unsealed_page(tx: Tx, account: str, after: bytes, limit: int) -> list[bytes]:
+    """The ids of the oldest entries after an id that wait for a seal."""
+    return [raw_id for (raw_id,) in tx.rows("unsealed_after", account=ids.raw(account), after=after, limit=limit)]
 
 
 def unseal(tx: Tx, keys: Iterable[Key]) -> set[Key]:

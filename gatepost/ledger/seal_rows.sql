@@ -24,6 +24,18 @@ SELECT DISTINCT account FROM unsealed WHERE true /*reachable: account */ ORDER B
 -- name: unsealed
 /*each: account bytea, most integer */
 SELECT account, id FROM unsealed WHERE account = :account ORDER BY id LIMIT :most
+-- name: unsealed_after
+SELECT id FROM unsealed WHERE account = :account AND id > :after ORDER BY id LIMIT :limit
+-- name: seal_accounts
+WITH RECURSIVE found (account) AS (
+  SELECT (SELECT account FROM seals ORDER BY account LIMIT 1)
+  UNION ALL
+  SELECT (SELECT s.account FROM seals s WHERE s.account > found.account ORDER BY s.account LIMIT 1)
+  FROM found WHERE found.account IS NOT NULL
+)
+SELECT account FROM found WHERE account IS NOT NULL
+-- name: seal_accounts (citus)
+SELECT DISTINCT account FROM seals ORDER BY account
 -- name: is_unsealed
 SELECT 1 FROM unsealed WHERE account = :account AND id = :id
 -- name: last_seal

@@ -52,7 +52,7 @@ def prepare(tx: Tx, key: bytes, accounts: Sequence[str]) -> Prepared:
     )
     seals: list[PreparedSeal] = []
     for account, (before, current) in intact.items():
-        keys = [each for each in waiting[account][:share] if each in found]
+        keys = [each for each in waiting[account][:share] if each in found and seal.is_entry_id(each[1])]
         if keys:
             entries = [found[each] for each in keys]
             named = None if account == operator else operator_head

@@ -17,17 +17,22 @@ from gatepost.ledger import (
     seal,
     seal_rows,
     tree_rows,
+    unknown_entries,
 )
 from gatepost.ledger.chain import BrokenChain, Chain, PrunedTree, RecordedHead
 from gatepost.ledger.checkpoint import Checkpoint
 from gatepost.ledger.entries import Entry
+from gatepost.ledger.heads import HEADS
 from gatepost.ledger.merkle import Tree
 from gatepost.ledger.seal import Anchor, Head, Leaf, Seal
-from gatepost.ledger.search import CLOCK_TOLERANCE, EntryFilter, oldest
+from gatepost.ledger.search import CLOCK_TOLERANCE
 from gatepost.store.interface import Reader
-from gatepost.store.transaction import Tx
+from gatepost.store.transaction import LOWEST, Tx
 
 _SEALS = 20
+_WAITING = 500
+_RECENT = 20_000
+_NAMED = 3  # entries that one problem lists
 
 
 class Verdict(NamedTuple):
@@ -93,6 +98,40 @@ def _load_records(tx: Tx, key: bytes, account: str) -> _Records:
     )  # fmt: skip
 
 
+class _Times:
+    """Compares the times of entries with those of their seals, in the order of the seals."""
+
+    def __init__(self) -> None:
+        self.caught_up_at: int | None = None  # the time of the last seal that left no entry unsealed
+        self._recent: set[bytes] = set()
+        self._limit = _RECENT
+        self._problems: list[str] = []
+
+    def check(self, name: str, sealed_at: int, raw_id: bytes, entry: Entry | None) -> None:
+        """An entry is created after the last seal that left no entry unsealed, before its own seal, and is sealed once.
+
+        A service that was stopped seals the remaining entries when it starts again, so a late seal is not a problem.
+        """
+        slack = CLOCK_TOLERANCE // timedelta(milliseconds=1)
+        made = clock.milliseconds(ids.made_at(raw_id))
+        early = self.caught_up_at is not None and made < self.caught_up_at - slack
+        if early or made > sealed_at + slack or (entry is not None and abs(entry.at - made) > slack):
+            self._problems.append(
+                f"{name} has a time that does not fit its seal: it was inserted later, or a clock was wrong"
+            )
+        elif raw_id in self._recent:
+            self._problems.append(f"{name} was sealed twice: it was inserted again to be sealed again")
+        if len(self._recent) > self._limit:
+            first = ids.lowest_at(sealed_at - 2 * slack)
+            self._recent = {recent for recent in self._recent if recent >= first}
+            self._limit = max(_RECENT, 2 * len(self._recent))
+        self._recent.add(raw_id)
+
+    def problem(self) -> str:
+        more = f" (and {len(self._problems) - 1} more)" if len(self._problems) > 1 else ""
+        return f"{self._problems[0]}{more}" if self._problems else ""
+
+
 class _Verification:
     """One verification. The service may seal and prune at the same time. Each check returns a problem, or ""."""
 
@@ -108,23 +147,29 @@ class _Verification:
         self._tree: Tree | None = Tree()
         self._root_at_saved: bytes | None = None  # of the tree with the size of the saved checkpoint
         self._saved_is_pruned = False
-        self._caught_up_at: int | None = None  # the time of the last seal that left no entry unsealed
-        self._recent: set[bytes] = set()
-        self._time_problems: list[str] = []
+        self._times = _Times()
+        self._erased: list[str] = []
 
     def run(self) -> str:
         end = self._records.last or self.head
-        problem = self._follow(end.number) or self._check_end()
-        if problem:
-            return problem
-        counts = self._store.read_now(lambda tx: entry_rows.ledger_counts(tx, self._account, self.head.number))
-        if counts.lost is not None:
-            return f"entry {ids.text('evt', counts.lost)} was removed before it was sealed"
-        if counts.not_waiting > self.entries + counts.sealed_since:
-            problem = self._find_unsealed()
-        times = self._time_problems
-        more = f" (and {len(times) - 1} more)" if len(times) > 1 else ""
-        return problem or (f"{times[0]}{more}" if times else self._records.problem)
+        return (
+            self._follow(end.number)
+            or self._check_end()
+            or unknown_entries.check_ids(self._store, self._account)
+            or self._check_waiting()
+            or unknown_entries.find(self._store, self._account)
+            or self._erasures()
+            or self._times.problem()
+            or self._records.problem
+        )
+
+    def _erasures(self) -> str:
+        """Report erased data, because the service erases none."""
+        if not self._erased:
+            return ""
+        names, rest = ", ".join(self._erased[:_NAMED]), len(self._erased) - _NAMED
+        more = f" (and {rest} more)" if rest > 0 else ""
+        return f"data was erased, but not by the service: {names}{more}"
 
     def _check_end(self) -> str:
         """Check that the chain and the tree end where the service's own records say."""
@@ -154,7 +199,7 @@ class _Verification:
         return ""
 
     def _follow(self, end: int) -> str:
-        while self.head.number < end:
+        while True:
             after = self.head.number
             page, anchor, pruned = self._store.read_now(lambda tx, after=after: self._page(tx, after))  # type: ignore[misc]
             if anchor is not None and anchor.number > after:
@@ -162,17 +207,17 @@ class _Verification:
                 if problem:
                     return problem
             for following in page:
-                problem = self._check_seal(following) if following.number > self.head.number else ""
+                problem = self._check_seal(following)
                 if problem:
                     return problem
-            if self.head.number == after:
-                break
-        return ""
+            if self.head.number == after or self.head.number >= end:
+                return ""
 
     def _page(self, tx: Tx, after: int) -> tuple[list[Seal], Anchor | None, PrunedTree | None]:
+        """The following seals, at first with any before the start of the chain, and the anchor at the same time."""
         anchor = seal_rows.anchor(tx, self._account)
         return (
-            seal_rows.page(tx, self._account, after, _SEALS),
+            seal_rows.page(tx, self._account, after or -(1 << 63), _SEALS),
             anchor,
             tree_rows.load_pruned(tx, self._key, self._account, anchor),
         )
@@ -184,7 +229,7 @@ class _Verification:
             return f"the tree of what was pruned up to seal {anchor.number} is not known: its record was altered"
         self._tree = pruned.tree if pruned else None
         self._saved_is_pruned = bool(self._saved and self._tree and self._saved.size < self._tree.size)
-        self._caught_up_at = None
+        self._times.caught_up_at = None
         return self._check_head(Head(anchor.number, anchor.mac))
 
     def _check_head(self, head: Head) -> str:
@@ -205,53 +250,57 @@ class _Verification:
         return ""
 
     def _check_seal(self, sealed: Seal) -> str:
+        if sealed.number <= self.head.number:
+            return f"seal {sealed.number} is before the start of the chain: the service did not write it"
         if sealed.number != self.head.number + 1:
             return f"seal {self.head.number + 1} is missing"
         if not seal.follows(self._key, self._account, self.head, sealed):
             return f"seal {sealed.number} was altered, or the chain before it was"
         leaves = chain.entry_leaves(sealed.leaves)
-        at, entries = self._store.read_now(
-            lambda tx: (tx.at, {leaf.id: entry_rows.load(tx, self._account, leaf.id) for leaf in leaves})
+        now, copies = self._store.read_now(
+            lambda tx: (tx.now, entry_rows.load_copies(tx, self._account, [leaf.id for leaf in leaves]))
         )
         for leaf in leaves:
-            entry = entries[leaf.id]
             name = f"entry {ids.text('evt', leaf.id)} (seal {sealed.number})"
-            if entry is None:
-                if leaf.kept_until() > clock.milliseconds(at):
-                    return f"{name} is missing before its retention ended"
-                self.pruned += 1
-            elif seal.leaf(entry) != leaf:
-                return f"{name} differs from what was sealed"
-            else:
-                self.entries += 1
-            self._check_time(name, sealed, leaf, entry)
+            problem = self._check_entry(name, sealed.at, leaf, copies.get(leaf.id, []), now)
+            if problem:
+                return problem
         problem = self._check_link(sealed) or self._check_tree(sealed, leaves)
         if problem:
             return problem
         if len(leaves) < seal.BATCH:
-            self._caught_up_at = sealed.at
+            self._times.caught_up_at = sealed.at
         self.seals += 1
         self._on_progress(len(leaves))
         return self._check_head(Head(sealed.number, sealed.mac))
 
-    def _check_time(self, name: str, sealed: Seal, leaf: Leaf, entry: Entry | None) -> None:
-        """An entry is created after the last seal that left no entry unsealed, before its own seal, and is sealed once.
+    def _check_entry(self, name: str, sealed_at: int, leaf: Leaf, copies: list[Entry], now: int) -> str:
+        entry = copies[0] if copies else None
+        if entry is None:
+            if leaf.kept_until() > now:
+                return f"{name} is missing before its retention ended"
+            self.pruned += 1
+        elif not all(_matches(copy, leaf) for copy in copies):
+            return f"{name} differs from what was sealed"
+        else:
+            problem = self._check_data(name, copies)
+            if problem:
+                return problem
+            self.entries += 1
+        self._times.check(name, sealed_at, leaf.id, entry)
+        return ""
 
-        A service that was stopped seals the remaining entries when it starts again, so a late seal is not a problem.
-        """
-        slack = CLOCK_TOLERANCE // timedelta(milliseconds=1)
-        made = clock.milliseconds(ids.made_at(leaf.id))
-        early = self._caught_up_at is not None and made < self._caught_up_at - slack
-        if early or made > sealed.at + slack or (entry is not None and abs(entry.at - made) > slack):
-            self._time_problems.append(
-                f"{name} has a time that does not fit its seal: it was inserted later, or a clock was wrong"
-            )
-        elif leaf.id in self._recent:
-            self._time_problems.append(f"{name} was sealed twice: it was inserted again to be sealed again")
-        if len(self._recent) > 20_000:
-            first = ids.lowest_at(sealed.at - 2 * slack)
-            self._recent = {raw_id for raw_id in self._recent if raw_id >= first}
-        self._recent.add(leaf.id)
+    def _check_data(self, name: str, copies: list[Entry]) -> str:
+        """Check what the hash in the seal does not cover: the number of rows, and whether the data is still there."""
+        [entry, *others] = copies
+        if others:
+            return f"{name} has {len(copies)} rows: the service wrote only one of them"
+        if entry.data is not None:
+            return f"{name} has its data and a hash of erased data" if entry.data_hash is not None else ""
+        if entry.type == HEADS:
+            return f"{name}, which recorded heads, has no data"
+        self._erased.append(entry.name)
+        return ""
 
     def _check_link(self, sealed: Seal) -> str:
         """Check that the operator's chain still has the head that this seal names."""
@@ -291,22 +340,32 @@ class _Verification:
             return f"a subtree of seal {sealed.number} was altered or removed"
         return ""
 
-    def _find_unsealed(self) -> str:
-        """Find an entry that is neither sealed nor waiting for a seal: the service did not write it."""
-        sealed: set[bytes] = set()
-        after = self._collect(sealed, 0)
-        for entry in oldest(self._store, self._account, EntryFilter()):
-            if entry.id in sealed or self._store.read_now(
-                lambda tx, entry=entry: seal_rows.is_unsealed(tx, self._account, entry.id)  # type: ignore[misc]
-            ):
-                continue
-            after = self._collect(sealed, after)  # it may have been sealed since
-            if entry.id not in sealed:
-                return f"entry {entry.name} was never sealed: it did not come through the service"
-        return ""
+    def _check_waiting(self) -> str:
+        """Check the entries that wait for a seal as far as that is possible without one."""
+        after = LOWEST
+        while True:
+            now, page, copies = self._store.read_now(lambda tx, after=after: self._waiting_page(tx, after))  # type: ignore[misc]
+            for raw_id in page:
+                name = f"entry {ids.text('evt', raw_id)} (not sealed yet)"
+                if raw_id not in copies:
+                    return f"{name} was removed before it was sealed"
+                problem = self._check_data(name, copies[raw_id])
+                if problem:
+                    return problem
+                self._times.check(name, now, raw_id, copies[raw_id][0])
+            if len(page) < _WAITING:
+                return ""
+            after = page[-1]
 
-    def _collect(self, sealed: set[bytes], after: int) -> int:
-        while page := self._store.read_now(lambda tx, after=after: seal_rows.page(tx, self._account, after, _SEALS)):  # type: ignore[misc]
-            sealed.update(leaf.id for stored in page for leaf in seal.unpack(stored.leaves))
-            after = page[-1].number
-        return after
+    def _waiting_page(self, tx: Tx, after: bytes) -> tuple[int, list[bytes], dict[bytes, list[Entry]]]:
+        page = seal_rows.unsealed_page(tx, self._account, after, _WAITING)
+        copies = entry_rows.load_copies(tx, self._account, page)
+        tx.check_snapshot()
+        return tx.now, page, copies
+
+
+def _matches(entry: Entry, leaf: Leaf) -> bool:
+    try:
+        return seal.leaf(entry) == leaf
+    except (TypeError, AttributeError):  # SQLite stores values of any type
+        return False

@@ -85,7 +85,9 @@ def ids_by(watch: FakeClock) -> Callable[[], None]:
     monkeypatch = pytest.MonkeyPatch()
 
     def uuid7() -> Any:
-        return SimpleNamespace(bytes=clock.milliseconds(watch()).to_bytes(6, "big") + next(numbers).to_bytes(10, "big"))
+        version_and_variant = b"\x70\x00\x80"
+        milliseconds, number = clock.milliseconds(watch()).to_bytes(6, "big"), next(numbers).to_bytes(7, "big")
+        return SimpleNamespace(bytes=milliseconds + version_and_variant + number)
 
     monkeypatch.setattr(ids, "uuid7", uuid7)
     return monkeypatch.undo

@@ -3,6 +3,7 @@
 Each test is a row of the table in docs/explanation/ledger-and-seals.md. The service goes on sealing afterwards.
 """
 
+import hashlib
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -235,6 +236,47 @@ def test_the_operators_account_removed(world: World) -> None:
     assert "there is no operator's account" in verification.verify(world.store, KEY, world.theirs).problem
 
 
+def test_an_account_rolled_back_with_the_heads_erased(world: World) -> None:
+    """Anybody can compute the hash of the data, so the seals of the operator's ledger stay valid."""
+    before = world.snapshot(world.ours)
+    world.work()
+    world.seal()
+    last = _heads_entry(world)
+    [(data,)] = world.execute("SELECT data FROM entries WHERE id = ?", last)
+    world.restore(before, world.ours)
+    assert "the chain was cut off" in world.problems()[world.ours]
+    hash_ = hashlib.sha256(data.encode()).digest()
+    world.execute("UPDATE entries SET data = NULL, data_hash = ? WHERE id = ?", hash_, last)
+    name = ids.text("evt", last)
+    assert f"entry {name}" in world.problems()[world.operator]
+    assert "which recorded heads, has no data" in world.problems()[world.operator]
+    assert heads.check_heads(world.store, KEY) == {world.operator: f"the heads in entry {name} were erased or altered"}
+
+
+@pytest.mark.parametrize("data", [None, "x", "[]", '{"heads": 1}'])
+def test_a_chain_is_not_created_while_heads_are_unknown(world: World, data: str | None) -> None:
+    """They may name the account, whose chain would start again at zero."""
+    world.execute("UPDATE entries SET data = ? WHERE type = ?", data, heads.HEADS)
+    for table in ("chains", "checkpoints"):
+        world.execute(f"DELETE FROM {table} WHERE account = ?", ids.raw(world.ours))
+    assert world.store.run_now(lambda tx: chains.create_missing(tx, KEY)) == [world.ours]
+
+
+@pytest.mark.parametrize("table", ["entries", "unsealed", "seals"])
+def test_rows_of_an_account_that_does_not_exist(world: World, table: str) -> None:
+    stranger = ids.new("acc")
+    short = bytes(15)
+    for account, name in ((ids.raw(stranger), stranger), (short, f"account {short!r}")):
+        row = {
+            "entries": (account, ids.new_raw(), "invoice.paid", 0, "", "", "{}", None, 0, 30, "", ""),
+            "unsealed": (account, ids.new_raw()),
+            "seals": (account, 1, 0, b"", bytes(32)),
+        }[table]
+        world.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
+        assert world.problems() == {name: "the account was removed, but its entries or seals still exist"}
+        world.execute(f"DELETE FROM {table} WHERE account = ?", account)
+
+
 # --- entries added
 
 
@@ -307,6 +349,28 @@ def _own_chain(world: World) -> Chain:
 def test_an_altered_record(world: World, statement: str, told: str) -> None:
     world.execute(statement, ids.raw(world.ours))
     assert told in world.problems()[world.ours]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE chains SET number = 'x' WHERE account = ?", "chain record"),
+        ("UPDATE chains SET edge = 0 WHERE account = ?", "chain record"),
+        ("UPDATE chains SET proof = 'x' WHERE account = ?", "chain record"),
+        ("UPDATE checkpoints SET entry = 'x' WHERE account = ?", "checkpoint record was altered"),
+        ("UPDATE checkpoints SET proof = 'x' WHERE account = ?", "checkpoint record was altered"),
+        ("UPDATE entries SET data = x'7b7d' WHERE account = ?", "differs from what was sealed"),
+        ("UPDATE entries SET data = NULL, data_hash = 'x' WHERE account = ?", "differs from what was sealed"),
+    ],
+)
+def test_a_value_of_another_type(world: World, statement: str, told: str) -> None:
+    """SQLite stores it. Verification reports it, and the other accounts are still sealed."""
+    world.execute(statement, ids.raw(world.ours))
+    world.seal()
+    problems = world.problems()
+    assert told in problems.pop(world.ours)
+    assert problems == {}
 
 
 def test_an_altered_subtree(world: World) -> None:
@@ -386,6 +450,21 @@ def test_heads_removed_before_their_seal(world: World) -> None:
         for table in ("entries", "unsealed"):
             world.execute(f"DELETE FROM {table} WHERE id = ?", victim)
         assert "which recorded heads, is missing" in world.problems()[world.operator]
+
+
+def test_heads_removed_before_their_seal_with_a_shorter_retention(world: World) -> None:
+    """The settings of an account are not sealed."""
+    victim = _heads_entry(world)
+    for table in ("entries", "unsealed"):
+        world.execute(f"DELETE FROM {table} WHERE id = ?", victim)
+    settings = '"name":', '"settings":{"audit_retention":0},"name":'
+    raw = ids.raw(world.operator)
+    world.execute("UPDATE accounts SET document = replace(document, ?, ?) WHERE id = ?", *settings, raw)
+    other = world.backend.open()
+    operator = other.read_now(lambda tx: account_rows.load(tx, world.operator))
+    assert operator is not None
+    assert operator.seconds("audit_retention") == 0
+    assert "which recorded heads, is missing" in heads.check_heads(other, KEY)[world.operator]
 
 
 def test_the_record_of_the_last_heads_removed(world: World) -> None:

@@ -247,7 +247,8 @@ def test_an_entry_with_an_old_id_goes_at_the_latest_with_its_seal(store: Store, 
 # --- erasing
 
 
-def test_erased_data_still_verifies(store: Store, backend: Backend, account: str) -> None:
+def test_erased_data_is_reported(store: Store, backend: Backend, account: str) -> None:
+    """The chain stays valid, so a later release can erase data. No release does so yet."""
     made = record(store, account, 10)
     erased, unsealed = made[3], record(store, account, 1)[0]
     for entry in (erased, unsealed):
@@ -256,7 +257,9 @@ def test_erased_data_still_verifies(store: Store, backend: Backend, account: str
     found = store.read_now(lambda tx: entry_rows.load(tx, account, erased.id))
     assert found is not None
     assert (found.data, found.data_hash) == (None, hashlib.sha256((erased.data or "").encode()).digest())
-    assert verification.verify(store, KEY, account).problem == ""
+    verdict = verification.verify(store, KEY, account)
+    assert verdict.entries == 11
+    assert verdict.problem == f"data was erased, but not by the service: {erased.name}, {unsealed.name}"
 
 
 def test_data_erased_with_a_false_hash_does_not_verify(store: Store, backend: Backend, account: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from gatepost import accounts
 from gatepost.accounts import account_rows
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows, retention, seal, seal_rows, sealing, verification
-from gatepost.ledger.entries import Entry
+from gatepost.ledger.entries import Entry, data_hash
 from gatepost.ledger.seal import Head, Seal
 from gatepost.store.interface import Store
 from tests.contract import make
@@ -70,6 +70,33 @@ def test_the_first_of_several_altered_entries_is_named(intact: Ledger) -> None:
     assert intact.problem() == f"entry {intact.entries[3].name} (seal 1) differs from what was sealed"
 
 
+def _erase(made: Ledger, entry: Entry) -> None:
+    make.erase_data(made.backend, entry, data_hash(entry))
+
+
+def test_erased_data(intact: Ledger) -> None:
+    for entry in intact.entries[2:7]:
+        _erase(intact, entry)
+    names = ", ".join(entry.name for entry in intact.entries[2:5])
+    assert intact.problem() == f"data was erased, but not by the service: {names} (and 2 more)"
+
+
+def test_erased_data_of_an_entry_that_waits(intact: Ledger) -> None:
+    _erase(intact, intact.waiting[1])
+    expected = f"data was erased, but not by the service: {intact.waiting[1].name}"
+    assert intact.problem() == expected
+    intact.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, intact.account))
+    assert intact.problem() == expected
+
+
+def test_the_hash_of_erased_data_beside_the_data(intact: Ledger) -> None:
+    """It would take effect when the data is removed later."""
+    for hash_ in (b"\0", data_hash(intact.entries[7])):
+        intact.execute("UPDATE entries SET data_hash = ? WHERE id = ?", hash_, intact.entries[7].id)
+        name = f"entry {intact.entries[7].name} (seal 2)"
+        assert intact.problem() == f"{name} has its data and a hash of erased data"
+
+
 def test_a_removed_entry(intact: Ledger) -> None:
     victim = intact.entries[7]
     intact.execute("DELETE FROM entries WHERE id = ?", victim.id)
@@ -83,7 +110,7 @@ def test_an_entry_under_another_name(intact: Ledger, column: str) -> None:
     assert intact.problem() == f"entry {victim.name} (seal 2) is missing before its retention ended"
 
 
-def _copy(made: Ledger, raw_id: bytes) -> None:
+def _copy(made: Ledger, raw_id: object) -> None:
     """An entry that never came through the service."""
     made.execute(
         "INSERT INTO entries SELECT account, ?, type, at, actor, subject, data, data_hash, matched, keep_days, "
@@ -95,6 +122,103 @@ def test_a_forged_entry(intact: Ledger) -> None:
     raw_id = ids.new_raw()
     _copy(intact, raw_id)
     assert intact.problem() == f"entry {ids.text('evt', raw_id)} was never sealed: it did not come through the service"
+
+
+NEVER_SEALED = "was never sealed: it did not come through the service"
+LINK = bytes(8) + (1).to_bytes(8, "big")  # the id of a leaf that names the operator's head
+MALFORMED = [b"", bytes(15), bytes(16), bytes(40), LINK, ids.new_raw()[:15], b"\x01" * 17, b"\xff" * 16, b"\xff" * 20]
+
+
+def _waits(made: Ledger, raw_id: object) -> None:
+    made.execute("INSERT INTO unsealed VALUES (?, ?)", ids.raw(made.account), raw_id)
+
+
+def test_a_forged_entry_with_an_id_that_no_entry_has(intact: Ledger) -> None:
+    for raw_id in MALFORMED:
+        _copy(intact, raw_id)
+        assert intact.problem() == f"entry with the id x'{raw_id.hex()}' {NEVER_SEALED}"
+        _waits(intact, raw_id)
+        assert intact.problem() == f"entry with the id x'{raw_id.hex()}' {NEVER_SEALED}"
+        for table in ("entries", "unsealed"):
+            intact.execute(f"DELETE FROM {table} WHERE id = ?", raw_id)
+    assert intact.problem() == ""
+
+
+def test_an_entry_with_an_id_that_no_entry_has_is_not_sealed(intact: Ledger) -> None:
+    """The leaves of a seal have a fixed length, and one of a link to the operator's head starts with zeros."""
+    for raw_id in MALFORMED:
+        _copy(intact, raw_id)
+        _waits(intact, raw_id)
+    assert intact.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, intact.account)) == len(intact.waiting)
+    assert intact.problem() == f"entry with the id x'' {NEVER_SEALED}"
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("raw_id", ["x" * 16, 17, 1.5])
+def test_a_forged_entry_with_an_id_of_another_type(intact: Ledger, raw_id: object) -> None:
+    """SQLite stores values of any type in any column."""
+    _copy(intact, raw_id)
+    assert intact.problem() == f"entry with the id {raw_id!r} {NEVER_SEALED}"
+    _waits(intact, raw_id)
+    assert intact.store.run_now(lambda tx: sealing.seal_batch(tx, KEY, intact.account)) == len(intact.waiting)
+    assert intact.problem() == f"entry with the id {raw_id!r} {NEVER_SEALED}"
+
+
+def test_a_forged_entry_while_the_service_prunes(intact: Ledger, watch: FakeClock) -> None:
+    """Pruned entries do not make up for it in a comparison of numbers."""
+    raw_id = ids.new_raw()
+    _copy(intact, raw_id)
+    watch.forward(timedelta(days=31))
+    victims = iter(intact.entries)
+
+    def prune(_entries: int) -> None:
+        intact.execute("DELETE FROM entries WHERE id = ?", next(victims).id)
+
+    problem = verification.verify(intact.store, KEY, intact.account, None, prune).problem
+    assert problem == f"entry {ids.text('evt', raw_id)} {NEVER_SEALED}"
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+def test_a_second_row_of_an_entry(intact: Ledger) -> None:
+    """PostgreSQL accepts one with another retention, because it is in another partition."""
+    problems = {
+        intact.entries[7]: "(seal 2) differs from what was sealed",
+        intact.waiting[1]: "(not sealed yet) has 2 rows: the service wrote only one of them",
+    }
+    for entry, problem in problems.items():
+        intact.execute(
+            "INSERT INTO entries SELECT account, id, 'invoice.unpaid', at, actor, subject, data, data_hash, matched, "
+            "90, request, source FROM entries WHERE id = ?", entry.id,
+        )  # fmt: skip
+        assert intact.problem() == f"entry {entry.name} {problem}"
+        intact.execute("DELETE FROM entries WHERE id = ? AND keep_days = 90", entry.id)
+    assert intact.problem() == ""
+
+
+def test_a_forged_entry_in_a_seal_before_the_start_of_the_chain(intact: Ledger, watch: FakeClock) -> None:
+    """Verification starts from the anchor, so it cannot check such a seal."""
+    watch.forward(timedelta(days=31))
+    while len(intact.seals()) > 1:
+        intact.store.run_now(lambda tx: retention.prune_batch(tx, KEY, intact.account))
+    assert intact.problem() == ""
+    for number in (3, 1, 0, -1):
+        leaves = seal.pack([seal.leaf(intact.entries[0]._replace(id=ids.new_raw()))])
+        intact.execute("INSERT INTO seals VALUES (?, ?, 0, ?, ?)", ids.raw(intact.account), number, leaves, bytes(32))
+        assert intact.problem() == f"seal {number} is before the start of the chain: the service did not write it"
+        intact.execute("DELETE FROM seals WHERE number = ?", number)
+
+
+def test_an_entry_that_waits_and_has_an_earlier_time(intact: Ledger, watch: FakeClock) -> None:
+    """The sealer need not run for that."""
+    old = clock.milliseconds(watch() - timedelta(days=3)).to_bytes(6, "big") + ids.new_raw()[6:]
+    _copy(intact, old)
+    _waits(intact, old)
+    assert "(not sealed yet) has a time that does not fit its seal" in intact.problem()
+
+
+def test_an_entry_that_waits_and_was_sealed(intact: Ledger) -> None:
+    _waits(intact, intact.entries[19].id)
+    assert "(not sealed yet) was sealed twice" in intact.problem()
 
 
 def test_a_forged_entry_hidden_by_a_false_count(intact: Ledger) -> None:

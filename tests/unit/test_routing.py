@@ -55,6 +55,8 @@ WHOLE = {
     "chains_without_account": "verification must not leave out an account",
     "delete_all_interactions": "a restore ends what was open",
     "delete_all_pushed": "a restore ends what was open",
+    "entry_accounts": "verification must not leave out an account",
+    "seal_accounts": "verification must not leave out an account",
 }
 
 
