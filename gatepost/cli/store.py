@@ -23,6 +23,7 @@ from gatepost.run import app, backups
 from gatepost.run.app import Runtime
 from gatepost.run.restore import Restored, finish_restore, restore_backup
 from gatepost.settings import Settings
+from gatepost.store import marker, presence
 from gatepost.store.interface import Store
 from gatepost.webhooks import pruning, recount
 from gatepost.webhooks.recount import Recount
@@ -119,16 +120,14 @@ def _check_deliveries(runtime: Runtime) -> Iterator[Check]:
     """Count the deliveries that entries say they created, and match a sample of the entries again."""
     for account in lookup.every(runtime.store):
         name, count = f"deliveries of {account.name}", _recount(runtime, account)
-        counts = (
-            f"{count.entries - count.old} entries created {count.recorded} deliveries, of which {count.existing} exist"
-        )
+        counts = f"entries {count.entries - count.old}, deliveries expected {count.recorded}, found {count.existing}"
         if count.old:
-            counts += f"; deliveries of {count.old} older entries may be pruned"
+            counts += f"; older entries, whose deliveries may be pruned, {count.old}"
         if count.problem:
             advice = "keep a copy of this store, and replay the event"
             yield Check(name, "problem", f"{count.problem} ({counts})", advice)
         else:
-            yield Check(name, "ok", f"{counts}; {count.sampled} entries were matched again")
+            yield Check(name, "ok", f"{counts}; entries rechecked {count.sampled}")
 
 
 def _recount(runtime: Runtime, account: Account) -> Recount:
@@ -161,22 +160,29 @@ def backup(settings: Settings, file: Path, as_json: bool) -> None:
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--keep-tokens", is_flag=True, help="Keep the tokens of the backup valid, also those revoked since.")
+@click.option("--skip-ledger-check", is_flag=True, help="Restore the backup even if a ledger does not match its seals.")
 @click.option("--after-pitr", is_flag=True, help="The database was restored by other means: only revoke tokens.")
 @with_settings
 @json_option
-def restore(settings: Settings, file: Path | None, keep_tokens: bool, after_pitr: bool, as_json: bool) -> None:
+def restore(
+    settings: Settings, file: Path | None, keep_tokens: bool, skip_ledger_check: bool, after_pitr: bool, as_json: bool
+) -> None:
     """Replace the SQLite store by the backup FILE. Stop the service first. The previous store is kept under a new name.
 
     All access tokens, refresh tokens and consents are revoked and the signing keys are replaced, because revocations
     since the backup are lost. Deliveries that were unfinished at the time of the backup are sent again.
     """
-    if (file is None) != after_pitr or (after_pitr and keep_tokens):
-        raise BadSetting("pass either the FILE of a backup, with or without --keep-tokens, or only --after-pitr")
+    if (file is None) != after_pitr or (after_pitr and (keep_tokens or skip_ledger_check)):
+        raise BadSetting("pass either the FILE of a backup, with or without other options, or only --after-pitr")
     if file is None:
         restored = finish_restore(settings, show.progress)
     else:
-        restored = restore_backup(settings, file, show.progress, keep_tokens=keep_tokens)
+        restored = restore_backup(
+            settings, file, show.progress, keep_tokens=keep_tokens, check_ledger=not skip_ledger_check
+        )
     _show_restored(restored, as_json)
+    if skip_ledger_check and not as_json:
+        print("The seals of the ledgers were not verified. Run: gatepost audit verify")
 
 
 def _show_restored(restored: Restored, as_json: bool) -> None:
@@ -217,14 +223,19 @@ def _show_restored(restored: Restored, as_json: bool) -> None:
 def move(settings: Settings, target: str, as_json: bool) -> None:
     """Move the store from SQLite to PostgreSQL. Stop the service first. The SQLite file is renamed, not deleted.
 
+    If the command was interrupted, run it again with the same URL.
+
     The master key stays the same: set GATEPOST_MASTER_KEY or master_key_file for the service on PostgreSQL.
     """
-    if settings.database or not settings.sqlite_file.exists():
+    interrupted = settings.sqlite_file.with_name(marker.MOVING).exists()
+    if settings.database or not (settings.sqlite_file.exists() or interrupted):
         raise NoStore(f"there is no SQLite store in {settings.data_directory}; set --data to its directory")
     if not target.startswith(("postgresql://", "postgres://")):
         raise BadSetting("--to: must be a postgresql:// URL")
-    app.open_for_use(settings).store.close()  # checks the schema and the master key
-    moved = app.move(settings, target, show.progress)
+    with presence.exclusive(settings.data_directory):
+        if settings.sqlite_file.exists():
+            app.open_for_use(settings).store.close()  # checks the schema and the master key
+        moved = app.move(settings, target, show.progress)
     text = (
         f"Moved {sum(moved.rows.values())} rows. The SQLite file is now {moved.aside.name}.\n"
         "Start the service with GATEPOST_DATABASE set to that URL, and with the master key of this store."
@@ -239,7 +250,7 @@ def move(settings: Settings, target: str, as_json: bool) -> None:
 def distribute(settings: Settings, yes: bool, as_json: bool) -> None:
     """Distribute the PostgreSQL store by account over the nodes of a Citus cluster. Stop the service first.
 
-    Prints first what it does. Run it again after an upgrade that adds tables.
+    Prints the planned changes first. Run it again after an upgrade that adds tables.
     """
     if not settings.database:
         raise BadSetting("only a store on PostgreSQL can be distributed; see `gatepost store move`")

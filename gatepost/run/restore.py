@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows, lookup, server_keys
 from gatepost.core import clock, ids
-from gatepost.core.errors import BadSetting, NotFound
+from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.core.secrets import Box
+from gatepost.ledger import chains, heads, verification
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import consent_rows, key_rotation, revocation
@@ -51,7 +52,9 @@ class Restored(NamedTuple):
     previous_store: Path | None = None  # where the replaced store is now
 
 
-def restore_backup(settings: Settings, file: Path, progress: Progress, *, keep_tokens: bool) -> Restored:
+def restore_backup(
+    settings: Settings, file: Path, progress: Progress, *, keep_tokens: bool, check_ledger: bool = True
+) -> Restored:
     """Replace the store by a backup. A copy beside the store is prepared, and then takes its place atomically."""
     if settings.database:
         raise BadSetting(
@@ -76,6 +79,8 @@ def restore_backup(settings: Settings, file: Path, progress: Progress, *, keep_t
                 store.migrate()
                 keys = store.read_now(lambda tx: server_keys.open_keys(tx, master, make=False))
                 service = app.service_of(settings, keys)
+                if check_ledger:
+                    _check_ledgers(store, keys.seal, file, progress)
                 restored = _finish(store, service, at, lost, progress, keep_tokens=keep_tokens)
             backup.settle(copy)
             _mark(settings, restoring=True)
@@ -84,6 +89,23 @@ def restore_backup(settings: Settings, file: Path, progress: Progress, *, keep_t
         finally:
             _remove(copy)
     return restored._replace(previous_store=previous)
+
+
+def _check_ledgers(store: Store, key: bytes, file: Path, progress: Progress) -> None:
+    """Raise `Refused` if a ledger differs from its seals."""
+    store.run_now(lambda tx: chains.create_missing(tx, key))  # as the first start of this release does
+    problems = heads.check_heads(store, key)
+    with progress("ledger entries") as advance:
+        for account in lookup.every(store):
+            problem = verification.verify(store, key, account.id, on_progress=advance).problem
+            if problem:
+                problems[account.name] = problem
+                break
+    for name, problem in problems.items():
+        raise Refused(
+            f"the ledger of {name} in {file} does not match its seals: {problem}. The store was not replaced. Use "
+            "another backup, or pass --skip-ledger-check to restore this one nevertheless"
+        )
 
 
 def _remove(file: Path) -> None:

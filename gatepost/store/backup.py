@@ -28,7 +28,7 @@ def copy(source: Path, target: Path, at: datetime | None, advance: Callable[[int
     """
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
-    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    os.close(files.create(partial))
     try:
         with closing(_open(source, write=False)) as original, closing(apsw.Connection(str(partial))) as made:
             original.execute("BEGIN")

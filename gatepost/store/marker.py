@@ -11,6 +11,9 @@ from gatepost.core import files
 from gatepost.core.errors import BadSetting
 
 RESTORING = "restoring "
+# The names of a store that is being moved to PostgreSQL, and of one that was.
+MOVING = "gatepost.moving.db"
+MOVED = "gatepost.moved.db"
 
 
 def path_of(key_file: Path) -> Path:
@@ -19,10 +22,19 @@ def path_of(key_file: Path) -> Path:
 
 
 def check(key_file: Path, store: Path, *, empty: bool) -> None:
-    """Raise `BadSetting` if the store existed before and does not now, or if a restore of it was interrupted."""
+    """Raise `BadSetting` if the store existed before and does not now, or if a restore or a move was interrupted."""
     marker, lines = path_of(key_file), _lines(key_file)
     if f"{RESTORING}{_name(marker, store)}" in lines:
         raise BadSetting(f"a restore of {store} was interrupted; run it again: gatepost store restore FILE")
+    if empty and store.with_name(MOVING).exists():
+        raise BadSetting(
+            f"the move of {store} to PostgreSQL was interrupted; run it again: gatepost store move --to URL"
+        )
+    if empty and _name(marker, store) in lines and store.with_name(MOVED).exists():
+        raise BadSetting(
+            f"{store} was moved to PostgreSQL: set GATEPOST_DATABASE; or, to start anew with an empty store on "
+            f"purpose, delete {marker}"
+        )
     if empty and _name(marker, store) in lines:
         raise BadSetting(
             f"{store} is {'empty' if store.exists() else 'missing'}, but {marker} says that it was initialised: is the "
@@ -40,7 +52,7 @@ def put(key_file: Path, store: Path, *, restoring: bool = False) -> None:
     wanted = [*others, f"{RESTORING}{name}" if restoring else name]
     if wanted == before or not marker.parent.exists():
         return
-    files.replace(marker, "".join(f"{line}\n" for line in wanted).encode())
+    files.replace(marker, "".join(f"{line}\n" for line in wanted).encode(), keep_owner=True)
 
 
 def _lines(key_file: Path) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gatepost.core import files
 from gatepost.core.errors import Refused
 
 _NAME = "service.lock"
@@ -14,7 +15,7 @@ _NAME = "service.lock"
 @contextmanager
 def shared(directory: Path) -> Iterator[None]:
     """The lock that a service holds while it runs."""
-    with _held(directory, fcntl.LOCK_SH, "the store in {} is being restored; start the service afterwards"):
+    with _held(directory, fcntl.LOCK_SH, "the store in {} is being restored or moved; start the service afterwards"):
         yield
 
 
@@ -27,7 +28,7 @@ def exclusive(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _held(directory: Path, how: int, refusal: str) -> Iterator[None]:
-    descriptor = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = files.open_lock(directory / _NAME)
     try:
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)

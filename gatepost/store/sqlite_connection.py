@@ -25,10 +25,9 @@ apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, 0)
 apsw.initialize()
 
 
-def connect(path: Path, *, create: bool, busy: timedelta, wal_limit: int = WAL_LIMIT) -> apsw.Connection:
-    """Open the file with the settings that the store needs."""
-    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    database = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENTS)
+def connect(path: Path, *, busy: timedelta, wal_limit: int = WAL_LIMIT) -> apsw.Connection:
+    """Open the file, which must exist, with the settings that the store needs."""
+    database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS)
     database.set_busy_timeout(busy // timedelta(milliseconds=1))
     # Plans must not depend on values: otherwise many statements would be prepared again for each set of values.
     database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

@@ -1,5 +1,6 @@
 """An SQLite file: how it is opened, migrated, examined, and how its write-ahead log is kept short."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -9,6 +10,7 @@ from typing import cast
 
 import apsw
 
+from gatepost.core import files
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.store import sql_loader
 from gatepost.store.schema_check import StoreInfo
@@ -34,8 +36,8 @@ class SqliteFile:
     def inode(self) -> int:
         return self.path.stat().st_ino
 
-    def open(self, *, create: bool = False) -> apsw.Connection:
-        return connect(self.path, create=create, busy=self._busy, wal_limit=self._wal_limit)
+    def open(self) -> apsw.Connection:
+        return connect(self.path, busy=self._busy, wal_limit=self._wal_limit)
 
     @contextmanager
     def _examined(self) -> Iterator[apsw.Connection]:
@@ -56,10 +58,13 @@ class SqliteFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Opened inside: only one process at a time can switch a new file to a write-ahead log.
-            with turnstile.locked(), closing(self.open(create=True)) as database:
-                database.execute("BEGIN IMMEDIATE")
-                applied = self._apply(database)
-                database.execute("COMMIT")
+            with turnstile.locked():
+                if not self.path.exists():
+                    os.close(files.create(self.path))
+                with closing(self.open()) as database:
+                    database.execute("BEGIN IMMEDIATE")
+                    applied = self._apply(database)
+                    database.execute("COMMIT")
                 return applied
         except (apsw.Error, OSError) as error:
             raise unavailable(error) from error

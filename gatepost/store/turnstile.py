@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gatepost.core import files
+
 
 class Turnstile:
     """Two locks: gate, then write. A waiter holds the gate lock, so the process that wrote last queues last."""
@@ -18,9 +20,9 @@ class Turnstile:
     @contextmanager
     def locked(self) -> Iterator[None]:
         if self._gate < 0:
-            self._gate = os.open(self._directory / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._gate = files.open_lock(self._directory / "gate.lock")
         if self._write < 0:
-            self._write = os.open(self._directory / "write.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._write = files.open_lock(self._directory / "write.lock")
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._write, fcntl.LOCK_EX)

@@ -6,9 +6,10 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
 from gatepost.cli import show
@@ -107,7 +108,7 @@ def test_a_restore_shows_one_progress_bar_at_a_time(
     store.cli("store", "backup", str(tmp_path / "backup.db"))
     monkeypatch.setattr(show, "progress", progress)
     store.cli("store", "restore", str(tmp_path / "backup.db"))
-    assert steps == ["pages", "consents"]
+    assert steps == ["pages", "ledger entries", "consents"]
     assert not open_bars
 
 
@@ -190,6 +191,25 @@ def test_files_that_cannot_be_used(data: Path, tmp_path: Path) -> None:
     assert "master key" in refusal(other, "store", "restore", str(good))
     assert store.cli_json("account", "list") == before
     assert not [each for each in data.iterdir() if "replaced" in each.name]
+
+
+def test_a_backup_whose_ledger_was_altered_is_refused(data: Path, tmp_path: Path) -> None:
+    store, file = alone(data), tmp_path / "backup.db"
+    store.cli("store", "migrate")
+    store.cli("event", "publish", "--account", "default", "--type", "invoice.paid", "--data", '{"invoice": 17}')
+    store.cli("audit", "export", "--account", "default")  # seals every entry
+    store.cli("store", "backup", str(file))
+    with closing(apsw.Connection(str(file))) as database:
+        database.execute("UPDATE entries SET data = replace(data, '17', '99') WHERE type = 'invoice.paid'")
+        assert database.changes() == 1
+    error = refusal(store, "store", "restore", str(file))
+    assert "the ledger of default" in error
+    assert "differs from what was sealed" in error
+    assert sorted(each.name for each in data.glob("gatepost.*")) == ["gatepost.db"]
+    assert problems(store) == []
+    assert "only --after-pitr" in refusal(store, "store", "restore", "--after-pitr", "--skip-ledger-check")
+    assert "not verified" in store.cli("store", "restore", str(file), "--skip-ledger-check").stdout
+    assert problems(store) == ["ledger of default"]
 
 
 def test_a_restore_that_was_interrupted_is_not_served(data: Path, tmp_path: Path) -> None:

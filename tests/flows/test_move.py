@@ -67,7 +67,10 @@ def test_what_cannot_be_moved(tmp_path: Path, postgres_url: str) -> None:
     assert "there is no SQLite store" in nothing.stderr
     directory = tmp_path / "data"
     with service.running(directory):
-        pass
+        used = move(directory, postgres_url)
+        assert used.returncode == 4
+        assert "a service runs on" in used.stderr
+        assert (directory / "gatepost.db").exists()
     wrong = move(directory, "mysql://db")
     assert "postgresql://" in wrong.stderr
     with service.running(tmp_path / "other", postgres_url):

@@ -347,11 +347,11 @@ def test_check_counts_every_delivery(alone: command.Alone) -> None:
     made = alone.cli_json("event", "publish", "--account", "default", "--type", "invoice.paid", "--data", "1")
     result = {each["check"]: each for each in alone.cli_json("store", "check")}
     assert result["deliveries of default"]["status"] == "ok"
-    assert "created 1 deliveries, of which 1 exist" in result["deliveries of default"]["found"]
+    assert "deliveries expected 1, found 1" in result["deliveries of default"]["found"]
     alone.execute("DELETE FROM deliveries")
     ended = alone.cli("store", "check", "--json", check=False)
     assert ended.returncode == 1
     found = {each["check"]: each for each in json.loads(ended.stdout)}["deliveries of default"]
     assert found["status"] == "problem"
     assert f"{made['id']} should have 1 deliveries, but has 0" in found["found"]
-    assert "created 1 deliveries, of which 0 exist" in found["found"]
+    assert "deliveries expected 1, found 0" in found["found"]
