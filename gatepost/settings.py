@@ -5,9 +5,10 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -118,29 +119,62 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
 _POSTGRES = ("postgresql://", "postgres://")
 _LISTS = ("trusted_proxies", "ops_allowed_hosts")
+_FOR_COMMANDS = ("config", "account", "remote", "profile", "client_id", "client_secret")  # variables, but not settings
+_EXPECTED = {int: "a whole number", bool: "true or false", str: "a text", list[str]: "a list of texts"}
 _ALLOW_NETWORKS_FORM = (
     "allow_networks: list the networks of each account by its name; in the settings file write "
     'allow_networks = { "acme" = ["10.20.0.0/16"] }, in the environment '
     'GATEPOST_ALLOW_NETWORKS="acme=10.20.0.0/16,fd12::/48 other=10.30.0.0/16"'
 )
+_FORMS = {"allow_networks": _ALLOW_NETWORKS_FORM, "shared_resources": shared_resources.NEW_FORM}
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str = "") -> Settings:
     """Read and check the settings. An error message names the setting and what is required."""
     environment = os.environ if environment is None else environment
-    values = _from_file(config or environment.get(PREFIX + "CONFIG", ""))
-    values |= _from_environment(environment)
-    values |= {name: value for name, value in flags.items() if value is not None}
-    if isinstance(values.get("allow_networks"), list):
-        raise BadSetting(_ALLOW_NETWORKS_FORM)
-    if not isinstance(values.get("shared_resources", {}), dict):
-        raise BadSetting(shared_resources.NEW_FORM)
+    file = config or environment.get(PREFIX + "CONFIG", "")
+    in_file, in_environment = _from_file(file), _from_environment(environment)
+    given = {name: value for name, value in flags.items() if value is not None}
+    sources = {name: f"{file}: {name}" for name in in_file}
+    sources |= {name: PREFIX + name.upper() for name in in_environment} | {name: name for name in given}
+    try:
+        return _checked(in_file | in_environment | given)
+    except BadSetting as error:
+        name, colon, problem = str(error).partition(":")
+        source = name if name in _FORMS else sources.get(name, name)  # a form names the file and the environment itself
+        raise BadSetting(f"{source}{colon}{problem}") from None
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that have Gatepost's prefix but no meaning, each with the most similar name, or ""."""
+    known = [name.upper() for name in (*NAMES, *_FOR_COMMANDS)]
+    names = (variable.removeprefix(PREFIX) for variable in environment if variable.startswith(PREFIX))
+    unknown = [name for name in names if name not in known and not name.startswith("TEST_")]
+    similar = {name: get_close_matches(name, known, 1) for name in unknown}
+    return {PREFIX + name: PREFIX + similar[name][0] if similar[name] else "" for name in unknown}
+
+
+def _checked(values: dict[str, Any]) -> Settings:
+    for field in msgspec.structs.fields(Settings):
+        if field.name in values:
+            _check_type(field.name, field.type, values[field.name])
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise BadSetting(f"settings: {error}") from None
     _check(settings)
     return settings
+
+
+def _check_type(name: str, type_: Any, value: Any) -> None:
+    try:
+        msgspec.convert(value, type_, strict=False)
+    except msgspec.ValidationError as error:
+        choices = " or ".join(choice or "empty" for choice in get_args(type_)) if get_origin(type_) is Literal else ""
+        expected = choices or _EXPECTED.get(type_, "")
+        if not expected:
+            raise BadSetting(_FORMS.get(name) or f"{name}: {error}") from None
+        raise BadSetting(f"{name}: must be {expected}" + ("" if type_ is str else f", not {value!r}")) from None
 
 
 def _from_file(path: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from gatepost.archive.manifest import AnchorRecord, ArchivedAccount, Manifest, P
 from gatepost.archive.parquet import Writer
 from gatepost.archive.verify import verify
 from gatepost.core import clock, files, ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, Refused
 from gatepost.ledger import chain, checkpoint_rows, entry_rows, seal, seal_rows
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head, Leaf, Seal
@@ -85,7 +85,7 @@ def _export(
 def _new_directory(target: Path) -> Iterator[Path]:
     """A directory beside the target, which is renamed to it at the end, or else removed."""
     if target.exists():
-        raise BadSetting(f"{target} exists already; choose another name, so that no archive is overwritten")
+        raise Refused(f"{target} exists already; choose another name, so that no archive is overwritten")
     if not target.parent.is_dir():
         raise BadSetting(f"{target.parent} is not a directory; make it first")
     unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from gatepost.accounts import SETTINGS, Account, lookup
-from gatepost.cli import profiles, show
+from gatepost.cli import output, profiles, show
 from gatepost.cli.define import SECRET_WOULD_BE_LOST, save_option
 from gatepost.cli.options import account_named, contents, pairs, quiet_option, with_store
 from gatepost.core import ids
@@ -64,9 +64,13 @@ def create(
     if quiet:
         print(account.id)
         return
-    show.record(members, as_json=as_json)
-    if members.get("client_secret") and not as_json:
-        print("This secret is shown only once.")
+    if not members.get("client_secret"):
+        show.record(members, as_json=as_json)
+        return
+    with output.showing_secret(f"create a new one: gatepost client rotate-secret {created.client}"):
+        show.record(members, as_json=as_json)
+        if not as_json:
+            print("This secret is shown only once.")
 
 
 def _key_set(text: str | None) -> dict[str, Any] | None:

@@ -46,7 +46,8 @@ from gatepost.ledger.entries import Entry
 from gatepost.ledger.seal import Head
 from gatepost.ledger.search import EntryFilter
 from gatepost.ledger.verification import Verdict
-from gatepost.oauth import consent_rows, reports
+from gatepost.oauth import consent_rows, reports, token_admin
+from gatepost.oauth.token_admin import TokenSelector
 from gatepost.run.app import Runtime, open_for_use
 from gatepost.settings import Settings
 from gatepost.store.transaction import Tx
@@ -74,8 +75,9 @@ def show_entry(runtime: Runtime, event: str, name: str, as_json: bool) -> None:
 @audit.command("list")
 @optional_account
 @click.option(
-    "--type", "types", multiple=True, metavar="TYPE", help="Only this type; oauth.token.* for all types below."
-)
+    "--type", "types", multiple=True, metavar="TYPE",
+    help="Only this type; oauth.token.* selects all types with this prefix.",
+)  # fmt: skip
 @click.option("--client", default="", metavar="ID", help="Only entries of this client.")
 @click.option("--subject", default="", metavar="ID", help="Only entries about this subject.")
 @click.option("--token", default="", metavar="TOK", help="Only entries that mention this token, by its jti.")
@@ -85,7 +87,7 @@ def show_entry(runtime: Runtime, event: str, name: str, as_json: bool) -> None:
 )
 @since_option
 @until_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of entries.")
 @with_store
 def list_entries(
     runtime: Runtime, name: str, types: tuple[str, ...], client: str, subject: str, token: str, family: str,
@@ -93,6 +95,8 @@ def list_entries(
 ) -> None:  # fmt: skip
     """List entries, newest first. An entry must match all conditions."""
     account = account_of(runtime, name, client, subject)
+    if client:
+        token_admin.account_of(runtime.store, TokenSelector(client=client), account.id)  # which must exist
     mentions = {mention for mention in (token, family) if mention}
     if len(mentions) + bool(person) > 1:
         raise BadSetting("--token, --family and --person cannot be combined; use one of them")
@@ -250,6 +254,8 @@ def export(runtime: Runtime, name: str, since: datetime | None, until: datetime 
 
     That head seals everything in the export: `audit verify --head` detects later whether any of it was removed.
     """
+    if output is not None and output.exists():
+        raise Refused(f"{output} exists already; choose another name, so that no export is overwritten")
     account = account_named(runtime, name)
     total = runtime.store.read_now(lambda tx: entry_rows.count(tx, account.id))
     last: Entry | None = None
@@ -315,7 +321,7 @@ def prove(runtime: Runtime, event: str, name: str) -> None:
     """
     raw_id = ids.parse("evt", event)
     if raw_id is None:
-        raise BadSetting(f"{event} is not the id of an entry, which begins with evt_")
+        raise NotFound(f"there is no entry {event}; `gatepost audit list` lists them")
     account = account_of(runtime, name, event)
     seal_key = runtime.service.keys.seal
     proof = runtime.store.read_now(lambda tx: proofs.prove(tx, seal_key, account.id, raw_id))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from gatepost.cli import profiles, show
+from gatepost.cli import output, profiles, show
 from gatepost.cli.kinds import SCOPE, Kind
 from gatepost.cli.operations import Operations, Record, with_operations
 from gatepost.cli.options import Command, duration, pairs, quiet_option
@@ -76,6 +77,8 @@ def add_commands(group: click.Group, kind: Kind) -> None:
         *([save_option] if kind.secret else []), quiet_option,
     )  # fmt: skip
     changes = f"Change members of {kind.table.noun}. Members that are not given stay as they are."
+    if kind is SCOPE:  # the service has no operation that only reads a scope
+        changes += " With --remote, a scope that does not exist is created."
     _add(group, "set", set_members, f"{changes}\n\n{_describe(kind, 'change')}", identifier, members)
     if kind.secret:
         rotate = f"Create a new secret for {kind.table.noun} and print it. It is shown only once."
@@ -108,17 +111,26 @@ def _members(kind: Kind, occasion: str) -> dict[str, Member]:
 def _rotate_secret(
     operations: Operations, identifier: str, overlap: timedelta, save: Path | None, as_json: bool, kind: Kind
 ) -> None:
+    if overlap > kind.max_overlap:
+        raise BadSetting(f"--overlap: must be from 0 to {kind.max_overlap.days}d")
     body = {kind.id: identifier, "rotate_secret": {"overlap": int(overlap.total_seconds())}}
     definition = operations.define(kind, body)
     if save is not None:
         definition = save_secret(save, operations.url, kind, definition)
-    if as_json:
-        show.document(definition)
-        return
-    show.record({name: definition[name] for name in (kind.id, kind.secret, "saved") if name in definition})
-    ends = [secret["expires_at"] for secret in definition["secrets"] if secret["expires_at"]]
-    validity = f"is valid until {ends[-1]}" if ends else "is not valid any more"
-    print(f"{'' if save else 'This secret is shown only once. '}The previous one {validity}.")
+    with _showing_secret(kind, definition):
+        if as_json:
+            show.document(definition)
+            return
+        show.record({name: definition[name] for name in (kind.id, kind.secret, "saved") if name in definition})
+        ends = [secret["expires_at"] for secret in definition["secrets"] if secret["expires_at"]]
+        validity = f"is valid until {ends[-1]}" if ends else "is not valid any more"
+        print(f"{'' if save else 'This secret is shown only once. '}The previous one {validity}.")
+
+
+def _showing_secret(kind: Kind, defined: Record) -> AbstractContextManager[None]:
+    if kind.secret not in defined:
+        return nullcontext()
+    return output.showing_secret(f"create a new one: gatepost {kind.noun} rotate-secret {defined[kind.id]}")
 
 
 def _gets_secret(kind: Kind, body: Record) -> bool:
@@ -162,6 +174,7 @@ def save_secret(file: Path, url: str, kind: Kind, defined: Record) -> Record:
 
 def print_definition(kind: Kind, defined: Record, *, as_json: bool) -> None:
     """Print a definition."""
-    show.record(defined, as_json=as_json)
-    if kind.secret in defined and not as_json:
-        print("This secret is shown only once.")
+    with _showing_secret(kind, defined):
+        show.record(defined, as_json=as_json)
+        if kind.secret in defined and not as_json:
+            print("This secret is shown only once.")

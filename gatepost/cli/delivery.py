@@ -42,7 +42,7 @@ def delivery() -> None:
 @click.option("--status", type=click.Choice(list(TRANSITIONS)), help="Only deliveries with this status.")
 @since_option
 @until_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of deliveries.")
 @click.option("--watch", is_flag=True, help="Refresh the list every second, until Ctrl-C.")
 @quiet_option
 @with_operations
@@ -237,7 +237,8 @@ def _explain_outcome(attempt: Record) -> str:
         case None:
             return "It is in progress."
         case "interrupted":
-            return "Its worker was lost, so the outcome is unknown: the receiver may have got the request."
+            reason = (detail or "").partition(": ")[2] or "its worker was lost"
+            return f"Its outcome is unknown, because {reason}: the receiver may have got the request."
         case "not_sent":
             reason = (detail or "").partition(" sent: ")[2] or "its worker was stopped"
             return f"It was never sent, because {reason}. The receiver got nothing."

@@ -1,6 +1,7 @@
 """`gatepost doctor`: checks the settings and everything they refer to, without changing anything."""
 
 import http.client
+import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from gatepost.core.errors import BadSetting, GatepostError, Unavailable
 from gatepost.core.secrets import Box
 from gatepost.oauth import key_rows, resources, scope_rows, shared_resources
 from gatepost.run import app
-from gatepost.settings import LOOPBACK, Settings
+from gatepost.settings import LOOPBACK, Settings, unknown_variables
 from gatepost.store import nodes
 from gatepost.store.interface import Store
 from gatepost.store.schema_check import Wakeups, schema_problem
@@ -50,12 +51,20 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
         yield Check("settings", "problem", str(error))
         return
     yield Check("settings", "ok", "all settings are valid")
+    for variable, similar in unknown_variables(os.environ).items():
+        do = f"did you mean {similar}?" if similar else "remove it, or correct its name"
+        yield Check("settings", "warning", f"{variable} is not a variable of Gatepost and has no effect", do)
     yield _check_base_url(settings)
-    yield from _check_master_key(settings)
-    if not settings.database:
-        yield _check_disk(settings.data_directory)
+    problem = "" if settings.database else _directory_problem(settings.data_directory)
+    if problem:
+        do = "set --data or GATEPOST_DATA to a directory that the service can write, or run doctor as its user"
+        yield Check("data directory", "problem", problem, do)
+    else:
+        yield from _check_master_key(settings)
+        if not settings.database:
+            yield _check_disk(settings.data_directory)
+        yield from _check_store(settings)
     yield _check_files()
-    yield from _check_store(settings)
     yield from _check_bus(settings)
     own = _identity(settings)
     yield _check_port("public port", settings.host, settings.port, own, "/oauth/jwks", _has_key_of)
@@ -85,10 +94,11 @@ def _check_base_url(settings: Settings) -> Check:
 
 def _check_master_key(settings: Settings) -> Iterator[Check]:
     name, path = "master key", settings.key_file
-    if not settings.master_key and not path.exists() and not settings.database and not settings.sqlite_file.exists():
-        yield Check(name, "ok", f"the first start creates {path}")
-        return
     try:
+        is_created = not (settings.master_key or settings.master_key_file or settings.database or path.exists())
+        if is_created and not settings.sqlite_file.exists():
+            yield Check(name, "ok", f"the first start creates {path}")
+            return
         app.master_keys(settings)
     except BadSetting as error:
         yield Check(name, "problem", str(error))
@@ -104,8 +114,24 @@ def _check_master_key(settings: Settings) -> Iterator[Check]:
         yield Check(name, "warning", f"other users can replace it in {path.parent}", f"run: chmod go-w {path.parent}")
 
 
+def _directory_problem(directory: Path) -> str:
+    """Return why the service could not use the data directory, or create it."""
+    existing = _existing(directory)
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    if os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        return ""
+    return f"{directory} cannot be {'used' if existing == directory.absolute() else 'created'} by this user"
+
+
+def _existing(directory: Path) -> Path:
+    """Return the directory, or else its nearest parent that exists."""
+    absolute = directory.absolute()
+    return next(path for path in (absolute, *absolute.parents) if os.path.exists(path))  # noqa: PTH110 (does not raise)
+
+
 def _check_disk(directory: Path) -> Check:
-    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    existing = _existing(directory)
     free = shutil.disk_usage(existing).free
     found = f"{free // 1024**2} MiB free in {existing}"
     if free >= LOW_DISK:
@@ -126,6 +152,11 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         store = app.open_store(settings)
     except BadSetting as error:
         yield Check("store", "problem", str(error))
+        return
+    except PermissionError as error:
+        yield Check(
+            "store", "problem", f"cannot read {error.filename}: {error.strerror}", "run as the owner of the file"
+        )
         return
     try:
         yield from _check_database(store)

@@ -155,7 +155,7 @@ def _lines(stream: Iterable[bytes]) -> Iterator[Line]:
 
 def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json: bool) -> None:
     published = again = deliveries = 0
-    problem, code = "", 0
+    problem, advice, code = "", "Send all lines again", 0
     try:
         with _progress(stream) as advance:
             lines = _lines(stream)
@@ -167,6 +167,7 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
                     if isinstance(outcome, Refusal):
                         code = BadSetting.exit_code if outcome is line.event else Refused.exit_code
                         problem = f"line {line.number}: {outcome.detail.replace('the body', 'it', 1)}"
+                        advice = "Correct it and send all lines again"
                         break
                     published += 1
                     again += outcome.again
@@ -180,13 +181,19 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
         problem, code = str(error), error.exit_code
     except KeyboardInterrupt:
         problem, code = "interrupted", GatepostError.exit_code
-    summary = f"{published} events published ({again} of them already before), {deliveries} deliveries created"
+    before = f"{again} {'was' if again == 1 else 'were'} already published"
+    created = f"{_count(deliveries, 'delivery', 'deliveries')} created"
+    summary = f"{_count(published, 'event', 'events')} published ({before}), {created}"
     if problem:
-        click.echo(f"gatepost: {problem}; before that, {summary}. Correct it and send all lines again: "
+        click.echo(f"gatepost: {problem}; before that, {summary}. {advice}: "
                    "an event with an id is published only once", err=True)  # fmt: skip
         sys.exit(code)
     if not as_json:
         click.echo(summary)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 @contextmanager
@@ -203,7 +210,10 @@ def _progress(stream: BinaryIO) -> Iterator[Callable[[list[Line]], None]]:
 
 @event.command()
 @account_option
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type; invoice.* for all types below.")
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE",
+    help="Only this type; invoice.* selects all types with this prefix.",
+)  # fmt: skip
 @with_store
 def tail(runtime: Runtime, name: str, types: tuple[str, ...], as_json: bool) -> None:
     """Print new entries of the ledger, one per line, until Ctrl-C. With --json, each line is JSON."""

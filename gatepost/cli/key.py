@@ -1,6 +1,7 @@
 """`gatepost key`: the life cycle of the signing keys, and the master key that encrypts everything at rest."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
@@ -11,6 +12,7 @@ import click
 from gatepost.accounts import lookup, server_keys
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings, with_store
+from gatepost.core import clock, files
 from gatepost.core.errors import BadSetting, NotFound, Refused
 from gatepost.core.secrets import Box, new_master_key
 from gatepost.ledger.entries import OPERATOR, Origin
@@ -87,7 +89,10 @@ def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
     """Encrypt the server keys with the first master key, and values that an earlier release stored unencrypted.
 
     With the key file in the data directory, run rewrap --new. Otherwise, set GATEPOST_MASTER_KEY to "new,old"
-    everywhere and restart, run rewrap, and then remove the old key. Earlier backups still need the old key.
+    everywhere and restart, run rewrap, and then remove the old key.
+
+    Backups that were made before still need the old key. With --new, it is kept beside the new one, as
+    master.key.replaced-TIME. To restore such a backup, append the old key to master.key first.
     """
     own_file = not settings.master_key and not settings.master_key_file
     if new and not own_file:
@@ -98,17 +103,18 @@ def rewrap(settings: Settings, new: bool, as_json: bool) -> None:
     runtime = app.open_for_use(settings)
     with closing(runtime.store):
         with _rewrap_lock(settings.key_file) if own_file else nullcontext():
-            count, removed = _rewrap(settings, runtime, new=new, own_file=own_file)
+            count, removed, kept = _rewrap(settings, runtime, new=new, own_file=own_file)
         encrypted = _encrypt_headers(runtime)
     if as_json:
-        show.document({"rewrapped": count, "keys_left_out": removed, "endpoints_encrypted": encrypted})
+        members = {"rewrapped": count, "keys_left_out": removed, "endpoints_encrypted": encrypted}
+        show.document(members | {"old_key_file": str(kept) if kept else None})
         return
     rewrapped = f"{count} server keys rewrapped." if count else ""
     print(rewrapped or "The server keys are already encrypted with the first master key.")
     if encrypted:
         values = f"the hidden header values of {encrypted} endpoints"
         print(f"Encrypted {values}, which an earlier release stored unencrypted.")
-    print(_next_step(settings, removed, own_file=own_file))
+    print(_next_step(settings, kept, own_file=own_file))
 
 
 def _encrypt_headers(runtime: Runtime) -> int:
@@ -126,7 +132,7 @@ def _encrypt_headers(runtime: Runtime) -> int:
 @contextmanager
 def _rewrap_lock(key_file: Path) -> Iterator[None]:
     """Prevent a second rewrap, which could remove the new key of this one from the file."""
-    with key_file.with_suffix(".lock").open("w") as lock:
+    with os.fdopen(files.open_lock(key_file.with_suffix(".lock")), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -134,33 +140,46 @@ def _rewrap_lock(key_file: Path) -> Iterator[None]:
         yield
 
 
-def _rewrap(settings: Settings, runtime: Runtime, *, new: bool, own_file: bool) -> tuple[int, int]:
-    """The keys in the file open the store at every step, so that an interruption does no harm."""
+def _rewrap(settings: Settings, runtime: Runtime, *, new: bool, own_file: bool) -> tuple[int, int, Path | None]:
+    """Return how many server keys were rewrapped, how many old keys were removed, and the file that has them now.
+
+    The keys in the file open the store at every step, so that an interruption does no harm.
+    """
     path = settings.key_file
     if new:
         app.write_key_file(path, "\n".join([new_master_key(), *_keys_in(path)]))
     master = app.master_keys(settings)
     count = runtime.store.run_now(lambda tx: server_keys.rewrap(tx, Box(master)))
     if not own_file or len(master) == 1:
-        return count, 0
+        return count, 0, None
     runtime.store.read_now(lambda tx: server_keys.open_keys(tx, Box(master[:1]), make=False))
-    app.write_key_file(path, _keys_in(path)[0])
-    return count, len(master) - 1
+    first, *old = _keys_in(path)
+    kept = path.with_name(f"{path.name}.replaced-{clock.now():%Y%m%dT%H%M%SZ}")
+    same_second = _keys_in(kept) if kept.exists() else []
+    app.write_key_file(kept, "\n".join([*old, *same_second]))
+    app.write_key_file(path, first)
+    return count, len(old), kept
 
 
 def _keys_in(path: Path) -> list[str]:
     return path.read_text("ascii").replace(",", "\n").split()
 
 
-def _next_step(settings: Settings, removed: int, *, own_file: bool) -> str:
-    if removed:
+def _next_step(settings: Settings, kept: Path | None, *, own_file: bool) -> str:
+    if kept:
         elsewhere = " Copy it to every other machine that uses this database." if settings.database else ""
-        return f"{settings.key_file} now holds only the new key. Running servers are not affected.{elsewhere}"
+        return (
+            f"{settings.key_file} now holds only the new key. Running servers are not affected.{elsewhere}\n"
+            f"Existing backups still need the old key, which is now in {kept}. Keep it for as long as these backups."
+        )
     if own_file:
         return "To change the master key, run: gatepost key rewrap --new"
     where = settings.master_key_file or f"{PREFIX}MASTER_KEY"
     if len(app.master_keys(settings)) > 1:
-        return f"Now remove all but the first key from {where}, everywhere, and restart the servers."
+        return (
+            f"Now remove all but the first key from {where}, everywhere, and restart the servers.\n"
+            "Existing backups still need the old key: keep it in another place for as long as these backups."
+        )
     return f"To change the master key, put a new one before the old one in {where} (new,old), restart, and rewrap."
 
 

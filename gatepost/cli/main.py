@@ -1,5 +1,6 @@
 """The group of all commands, and how errors are reported."""
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -8,14 +9,16 @@ from typing import Any
 import click
 
 from gatepost import __version__
+from gatepost.cli import output
 from gatepost.cli.options import load_settings, settings_options
-from gatepost.core.errors import GatepostError
+from gatepost.core.errors import GatepostError, NoStore
 
 # Each noun is a module of this package that has a command of the same name.
 NOUNS = (
     "account", "audit", "client", "completion", "consent", "delivery", "doctor", "endpoint", "event", "issuer", "key",
     "listen", "operator", "outbox", "scope", "simulate", "store", "subscription", "token",
 )  # fmt: skip
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Nouns(click.Group):
@@ -80,10 +83,40 @@ def all_commands() -> click.Group:
 def main() -> None:
     """Run the command. An expected error is printed without a traceback, and has an exit code."""
     os.umask(0o077)  # only the service's user may read what it writes
+    if sys.stdout is None:  # the caller closed it
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    code = _run()
+    failure = output.flush()
+    if failure and failure.errno != errno.EPIPE:  # a pipe was closed by the program that read as much as it needed
+        _report(f"the output cannot be written: {failure.strerror}")
+    sys.exit(code or (1 if failure else 0))
+
+
+def _run() -> str | int | None:
+    """Run the command, and return its exit code."""
     try:
         commands()
+    except SystemExit as ended:
+        return ended.code
+    except KeyboardInterrupt:
+        return GatepostError.exit_code
     except GatepostError as error:
-        from gatepost.cli import show  # noqa: PLC0415 (serve does not need it)
+        _report(str(error))
+        return error.exit_code
+    except OSError as error:
+        if isinstance(error.filename, str):
+            advice = "check the path and its permissions, or run the command as the user of the service"
+            _report(f"cannot use {error.filename}: {error.strerror}; {advice}")
+            return NoStore.exit_code
+        if error.errno not in _NOT_WRITTEN:
+            raise
+        output.flush()
+        _report(f"the output cannot be written: {error.strerror}")
+        return GatepostError.exit_code
+    return 0
 
-        print(f"gatepost: {show.printable(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
+
+def _report(text: str) -> None:
+    from gatepost.cli import show  # noqa: PLC0415 (serve does not need it)
+
+    print(f"gatepost: {show.printable(text)}", file=sys.stderr)

@@ -120,7 +120,9 @@ class StoreOperations:
                 return existing
             answer = kind.operation.define(tx, service, locked, Call(operator(account.id), body))
             if answer.refusal is not None:
-                raise _error(kind, body, answer.refusal)
+                raise _error(account, kind, body, answer.refusal)
+            if answer.status == 201 and "redefine" in body:
+                raise _not_found(account, kind, body)
             return answer.body
 
         return self.runtime.store.run_now(unit)
@@ -140,13 +142,17 @@ class StoreOperations:
         return self.runtime.store.read_now(unit)
 
 
-def _error(kind: Kind, body: Record, refusal: Refusal) -> GatepostError:
-    if kind.id not in body:
-        return error_of(refusal.status, refusal.detail)
-    if refusal.code == "not_found":
-        return NotFound(f"there is no {kind.noun} {body[kind.id]}; `gatepost {kind.noun} list` lists them")
-    verb, what = ("set", "changes it") if kind is SCOPE else ("show", "shows its definition")
-    return error_of(refusal.status, f"{refusal.detail}; `gatepost {kind.noun} {verb} {body[kind.id]}` {what}")
+def _error(account: Account, kind: Kind, body: Record, refusal: Refusal) -> GatepostError:
+    if kind.id in body and refusal.code == "not_found":
+        return _not_found(account, kind, body)
+    exists = kind.id in body and kind is not SCOPE
+    hint = f"; `gatepost {kind.noun} show {body[kind.id]}` shows its definition" if exists else ""
+    return error_of(refusal.status, refusal.code, f"{refusal.detail}{hint}")
+
+
+def _not_found(account: Account, kind: Kind, body: Record) -> NotFound:
+    listed = f"`gatepost {kind.noun} list --account {account.name}` lists them"
+    return NotFound(f"{account.name} has no {kind.noun} {body[kind.id]}; {listed}")
 
 
 def _existing(tx: Tx, account: Account, kind: Kind, body: Record) -> Record | None:

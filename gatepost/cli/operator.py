@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import click
 
-from gatepost.cli import show
+from gatepost.cli import output, show
 from gatepost.cli.options import duration, json_option, with_settings, with_store
 from gatepost.core import clock
 from gatepost.oauth import operator_tokens
@@ -33,10 +33,11 @@ def token(settings: Settings, lifetime: timedelta, reason: str, as_json: bool) -
     with closing(runtime.store):
         made = runtime.store.run_now(lambda tx: operator_tokens.create(tx, runtime.service, lifetime, reason))
     expires_at = clock.rfc3339(made.expires_at)
-    show.record({"id": made.id, "token": made.token.reveal(), "expires_at": expires_at}, as_json=as_json)
-    if not as_json:
-        address = pages.address(settings.ops_host, settings.ops_port, pages.OPERATOR)
-        print(f"This token is shown only once. Sign in with it at {address}")
+    with output.showing_secret("create another token: gatepost operator token"):
+        show.record({"id": made.id, "token": made.token.reveal(), "expires_at": expires_at}, as_json=as_json)
+        if not as_json:
+            address = pages.address(settings.ops_host, settings.ops_port, pages.OPERATOR)
+            print(f"This token is shown only once. Sign in with it at {address}")
     if not settings.operator_console:
         click.echo("The view is off in these settings: set operator_console, and restart the service.", err=True)
 

@@ -22,6 +22,7 @@ from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, U
 from gatepost.oauth.scopes import RESERVED
 
 TIMEOUT = 30.0  # seconds
+_INVALID = ("invalid_request", "invalid_client_metadata", "invalid_redirect_uri")  # a member is missing or invalid
 _CHALLENGED_SCOPE = re.compile(r'error="insufficient_scope".*\bscope="([^"]+)"')
 
 
@@ -123,7 +124,7 @@ def _checked(response: Response) -> dict[str, Any]:
     if response.status < 300 and body:
         return body
     detail = body.get("error_description") or body.get("detail") or f"the service responded {response.status}"
-    raise error_of(response.status, str(detail))
+    raise error_of(response.status, str(body.get("error") or body.get("code") or ""), str(detail))
 
 
 def _with(body: dict[str, Any], member: str) -> dict[str, Any]:
@@ -132,8 +133,11 @@ def _with(body: dict[str, Any], member: str) -> dict[str, Any]:
     return body
 
 
-def error_of(status: int, detail: str) -> GatepostError:
-    """Return the error, with its exit code, for the HTTP status of a refusal."""
+def error_of(status: int, code: str, detail: str) -> GatepostError:
+    """Return the error, with its exit code, for the HTTP status and the error code of a refusal."""
     if status >= 500 or status < 400 or status in (408, 429):
         return Unavailable(detail)
-    return NotFound(detail) if status == 404 else Refused(detail)
+    if status == 404:
+        return NotFound(detail)
+    detail = detail.replace("send redefine: true to replace it", "`gatepost scope set` changes it")
+    return BadSetting(detail) if code in _INVALID else Refused(detail)

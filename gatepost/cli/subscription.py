@@ -48,8 +48,11 @@ def show_subscription(operations: Operations, subscription_id: str, as_json: boo
 @click.argument("subscription_id")
 @since_option
 @until_option
-@click.option("--failed", is_flag=True, help="Only events of which a delivery failed.")
-@click.option("--event", "events", multiple=True, metavar="EVT", help="Only this event; repeatable. Not with others.")
+@click.option("--failed", is_flag=True, help="Only events with a failed delivery.")
+@click.option(
+    "--event", "events", multiple=True, metavar="EVT",
+    help="Only this event; repeatable. Cannot be combined with the other options.",
+)  # fmt: skip
 @with_operations
 def replay(
     operations: Operations, subscription_id: str, since: datetime | None, until: datetime | None, failed: bool,

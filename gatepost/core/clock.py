@@ -1,5 +1,6 @@
 """Instants and durations. Only this file reads the clock; all other code receives a `Clock` or an instant."""
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -44,13 +45,21 @@ def rfc3339(instant: datetime) -> str:
     return instant.isoformat(timespec="milliseconds")[:23] + "Z"
 
 
+_LEAP_SECOND = re.compile(r"(.{16}):60(?:\.[0-9]+)?([Zz]|[+-].{5})")  # up to the minute, and the offset
+
+
 def parse_rfc3339(text: str) -> datetime | None:
-    """Return the instant, or None if the text is not a timestamp with an offset."""
+    """Return the instant, or None if the text is not a timestamp with an offset.
+
+    Letters may be in lower case, and a leap second is the last millisecond before it (RFC 3339, sections 5.6 and 5.7).
+    """
+    leap = _LEAP_SECOND.fullmatch(text)
     try:
-        instant = datetime.fromisoformat(text)
-        return instant.astimezone(UTC) if instant.tzinfo else None
+        instant = datetime.fromisoformat((f"{leap[1]}:59.999{leap[2]}" if leap else text).upper())
+        at = instant.astimezone(UTC) if instant.tzinfo else None
     except (ValueError, OverflowError):  # OverflowError: the offset leads beyond the calendar
         return None
+    return at if at is None or not leap or (at.hour, at.minute) == (23, 59) else None
 
 
 def optional_from_milliseconds(stored: int | None) -> datetime | None:

@@ -22,6 +22,7 @@ from gatepost.egress.shortage import of_transfer, resource_of
 MAX_READ = 64 * 1024  # bytes of a response body
 MAX_STORED = 4 * 1024  # bytes of a response body
 NAME_TTL = 60  # seconds for which the addresses of a name are used
+_END_OF_HEADERS = (b"\r\n", b"\n")
 
 
 class Outgoing(NamedTuple):
@@ -235,11 +236,16 @@ class Transfer:
         return timings
 
     def _retry_after(self) -> str | None:
-        for line in reversed(self._lines):
-            name, _, value = line.partition(b":")
-            if name.lower() == b"retry-after":
-                return value.strip()[:64].decode("latin-1")
-        return None
+        """The Retry-After among the headers of the final response: not of an interim one, and not in a trailer."""
+        found, in_headers = None, False
+        for line in self._lines:
+            if line.startswith(b"HTTP/"):
+                found, in_headers = None, True
+            elif line in _END_OF_HEADERS:
+                in_headers = False
+            elif in_headers and line[:12].lower() == b"retry-after:":
+                found = line[12:].strip()[:64].decode("latin-1")
+        return found
 
     def _failure(self, error: int, message: str, status: int) -> tuple[int | None, str | None, str]:
         """Status code, failure and detail of a transfer that did not complete."""
@@ -271,7 +277,7 @@ class Transfer:
 def _is_complete(lines: list[bytes]) -> bool:
     """Whether the last response's headers are complete. Interim responses precede them, trailers may follow."""
     for line in reversed(lines):
-        if line in (b"\r\n", b"\n"):
+        if line in _END_OF_HEADERS:
             return True
         if line.startswith(b"HTTP/"):
             return False

@@ -1,5 +1,6 @@
 """The composition root: the only file that picks a backend, and the first start of an empty store."""
 
+import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -77,9 +78,15 @@ def open_store(settings: Settings) -> Store:
             settings.database, clock.now, create_deliveries,
             listen_url=settings.database_listen, follow=True, on_commit=_observe_commit,
         )  # fmt: skip
-    return SqliteStore(
-        settings.sqlite_file, clock.now, create_deliveries, on_commit=_observe_commit, lost=end_after_lost_write
-    )
+    file = settings.sqlite_file
+    _check_readable(file)
+    return SqliteStore(file, clock.now, create_deliveries, on_commit=_observe_commit, lost=end_after_lost_write)
+
+
+def _check_readable(file: Path) -> None:
+    """Raise an error that names the file. The error of SQLite would not."""
+    if file.exists() and not os.access(file, os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
 
 
 def move(settings: Settings, target: str, progress: Callable[[str, int], AbstractContextManager[Any]]) -> Any:
@@ -163,7 +170,7 @@ def open_for_start(settings: Settings) -> Runtime:
     first = not settings.database and is_empty(settings.sqlite_file)
     if not settings.database:
         marker.check(settings.key_file, settings.sqlite_file, empty=first)
-        settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_directory(settings.data_directory)
     if first and not (settings.master_key or settings.master_key_file or settings.key_file.exists()):
         write_key_file(settings.key_file, new_master_key())
     master = Box(master_keys(settings))
@@ -185,14 +192,22 @@ def service_lock(settings: Settings) -> AbstractContextManager[None]:
     """Return the lock that a running service holds, so that `store restore` does not replace the store meanwhile."""
     if settings.database:
         return nullcontext()
-    settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_directory(settings.data_directory)
     return presence.shared(settings.data_directory)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory)) from None
 
 
 def is_empty(file: Path) -> bool:
     """Return whether there is no store: no file, or one without a schema."""
     if not file.exists() or not file.stat().st_size:
         return True
+    _check_readable(file)
     with closing(SqliteStore(file, clock.now, create_deliveries)) as store:
         return not store.applied()
 
@@ -269,10 +284,11 @@ def master_keys(settings: Settings) -> list[bytes]:
         return parse_master_keys(settings.master_key)
     path = settings.key_file
     if not path.exists():
-        reason = "" if settings.database else f" The store in {settings.data_directory} was created with one."
+        is_new = settings.database or (settings.master_key_file and not settings.sqlite_file.exists())
+        create = ". For a new store, create one: openssl rand -base64 32" if is_new else ""
         raise BadSetting(
-            f"the master key is missing.{reason} Set {PREFIX}MASTER_KEY, or write the key to {path}. "
-            "To create a new one, run: openssl rand -base64 32"
+            f"the master key is missing: set {PREFIX}MASTER_KEY, or write the key to {path}. An existing store or "
+            f"backup needs the key that it was encrypted with{create}"
         )
     if path.stat().st_mode & 0o077:
         raise BadSetting(f"{path} can be read by other users; run: chmod 600 {path}")
@@ -282,7 +298,7 @@ def master_keys(settings: Settings) -> list[bytes]:
 def write_key_file(path: Path, text: str) -> None:
     """Write a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, f"{text}\n".encode())
+    files.replace(path, f"{text}\n".encode(), keep_owner=True)
 
 
 def bind_problem(host: str, port: int) -> str:

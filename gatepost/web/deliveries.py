@@ -106,17 +106,14 @@ def _id(prefix: str, noun: str) -> Parameter:
 
 
 def _code_range(text: str) -> tuple[int, int]:
+    """The first code, and the one after the last. Codes that are not valid count as 5xx (RFC 9110, section 15)."""
+    if text == "5xx":
+        return 500, 1000
     first = int(text.replace("x", "0"))
     return first, first + (100 if text.endswith("x") else 1)
 
 
-def _from(text: str) -> int | None:
-    """The millisecond that the time is in."""
-    at = clock.parse_rfc3339(text)
-    return None if at is None else clock.milliseconds(at)
-
-
-def _before(text: str) -> int | None:
+def _milliseconds(text: str) -> int | None:
     """The first millisecond that is not before the time."""
     at = clock.parse_rfc3339(text)
     return None if at is None else clock.milliseconds(at) + (at.microsecond % 1000 > 0)
@@ -144,7 +141,7 @@ FILTERS: dict[str, Parameter] = {
     "status": Parameter(one_of(get_args(Status))),
     "response_code": Parameter(
         matching(
-            "[1-5](?:[0-9]{2}|xx)",
+            "(?:[1-9][0-9]{2}|[1-5]xx)",
             expects="a code such as 503, or a class of codes such as 5xx",
             examples=["503", "5xx"],
         ),
@@ -152,9 +149,9 @@ FILTERS: dict[str, Parameter] = {
         _code_range,
     ),
     "failure": Parameter(one_of(FAILURES), "The phase in which the last attempt failed."),
-    "created_after": Parameter(TIME, "Deliveries created at this time or later.", _from),
-    "created_before": Parameter(TIME, "Deliveries created before this time.", _before),
-    "due_before": Parameter(TIME, "Only unfinished deliveries, in the order in which they are due.", _before),
+    "created_after": Parameter(TIME, "Deliveries created at this time or later.", _milliseconds),
+    "created_before": Parameter(TIME, "Deliveries created before this time.", _milliseconds),
+    "due_before": Parameter(TIME, "Only unfinished deliveries, in the order in which they are due.", _milliseconds),
 }
 PARAMETERS = FILTERS | {
     "limit": Parameter(

@@ -147,7 +147,7 @@ def render(tx: Tx, account: Account, endpoint: Endpoint) -> dict[str, Any]:
     """The endpoint as the API returns it, with its health and the number of its held deliveries."""
     held = 0
     if endpoint.status != "active" or not account.active:
-        held = queue_rows.count_of_endpoint(tx, account.id, endpoint.id, MAX_HELD)
+        held = queue_rows.count_waiting(tx, account.id, endpoint.id, MAX_HELD)
     return endpoints.render(endpoint, health_rows.load(tx, account.id, endpoint.id), held, tx.at)
 
 

@@ -17,25 +17,29 @@ _ORIGIN = Origin(SERVICE)
 _encode = msgspec.json.Encoder().encode
 _open_attempt = msgspec.json.Decoder(OpenAttempt)
 
-
+# The details of attempts that are recorded as interrupted.
 INTERRUPTED = "the result is unknown: the worker that made the attempt is gone"
+CANCELLED = "the result is unknown: the delivery was cancelled while the attempt was in flight"
 
 
-def end_unclaimed(tx: Tx, page: Sequence[Queued], reason: str) -> None:
+def end_unclaimed(tx: Tx, page: Sequence[Queued], reason: str, detail: str = INTERRUPTED) -> None:
     """End deliveries that no worker has claimed since they were read. Open attempts are recorded as interrupted."""
     deleted = queue_rows.end_unclaimed(tx, ((*queued.key, queued.number) for queued in page))
     ended = [queued for queued in page if queued.key in deleted]
-    close_attempts(tx, [queued for queued in ended if queued.worker is not None], "interrupted", INTERRUPTED)
+    close_attempts(tx, [queued for queued in ended if queued.worker is not None], "interrupted", detail)
     end(tx, [(queued, reason) for queued in ended])
 
 
 def end(tx: Tx, ended: Sequence[tuple[Queued, str]]) -> None:
-    """End deliveries without a response, each with its reason. The caller has deleted their rows from the queue."""
+    """End deliveries without a response, each with its reason. The caller has deleted their rows from the queue.
+
+    The last attempt of a delivery that a worker had claimed was interrupted, so it has neither a code nor a failure.
+    """
     records = delivery_rows.load_many(tx, (queued.key for queued, _ in ended))
     changes = []
     for queued, reason in ended:
         delivery = records[queued.key]
-        code, failure = delivery.last_code, delivery.last_failure
+        code, failure = (delivery.last_code, delivery.last_failure) if queued.worker is None else (None, None)
         changes.append(deliveries.end(*queued.key, reason, tx.now, code, failure))
         tallies.add(tx, (queued.account, queued.endpoint), f"ended {reason}")
         record_failure(tx, queued, delivery.event_type, queued.number, reason, code, failure)

@@ -37,7 +37,7 @@ def load(tx: Tx, account: Account, endpoints: Sequence[Mapping[str, Any]]) -> li
                 "condition": condition(endpoint, recent["attempt_success_ratio"]),
                 "recent": {"since": _time(since * 1000), "attempts_per_second": rate} | recent,
                 "waiting": queue.waiting,
-                "oldest_due_at": _time(queue.due),
+                "oldest_due_at": _postponed(queue.due, endpoint["health"]["retry_after_until"]),
                 "last_delivery": _last(deliveries.get(queue.newest or b"")),
             }
         )
@@ -71,6 +71,11 @@ def _queues(tx: Tx, account: Account, endpoints: Sequence[Mapping[str, Any]]) ->
         ids.text("ep", raw): _Queue(waiting, min((due for due in dues if due is not None), default=None), newest)
         for raw, waiting, newest, *dues in tx.rows_given("endpoint_queues_given", given)
     }
+
+
+def _postponed(due: int | None, until: str | None) -> str | None:
+    """When the first delivery is due. A Retry-After postpones all deliveries of the endpoint."""
+    return _time(due) if due is None or until is None else max(clock.rfc3339(clock.from_milliseconds(due)), until)
 
 
 def _last(delivery: Delivery | None) -> dict[str, Any] | None:

@@ -31,8 +31,16 @@ class EndpointAttempt(NamedTuple):
         return decide.succeeded(self.attempted.code, self.attempted.failure)
 
 
+class _Concern(NamedTuple):
+    """What the attempts of one commit say about an endpoint, other than that it is healthy."""
+
+    failures: list[EndpointAttempt]  # since the last success
+    gone: list[EndpointAttempt]  # answered with 410, even if a later attempt succeeded
+    not_before: int  # 0 if no response had a Retry-After
+
+
 def update(tx: Tx, attempts: Iterable[EndpointAttempt], healthy: frozenset[Key]) -> dict[Key, int]:
-    """Write the health of endpoints where it changes, and disable endpoints that have failed for too long.
+    """Write the health of endpoints where it changes, and disable those that are gone or have failed for too long.
 
     `healthy` are the endpoints that are known to have no failures on record. Returns the endpoints that asked for no
     attempts for now, each with the time until which it asked for none.
@@ -41,21 +49,22 @@ def update(tx: Tx, attempts: Iterable[EndpointAttempt], healthy: frozenset[Key])
     for attempt in attempts:
         by_endpoint.setdefault(attempt.endpoint_key, []).append(attempt)
     recovered: list[Key] = []
-    failing: list[tuple[Key, list[EndpointAttempt], int]] = []
+    concerns: dict[Key, _Concern] = {}
     for key, ended in sorted(by_endpoint.items()):
         ended.sort(key=lambda attempt: attempt.attempted.ended_at)
         successes = [number for number, attempt in enumerate(ended, 1) if attempt.succeeded]
         if successes and key not in healthy:
             recovered.append(key)
         failures = ended[successes[-1] :] if successes else ended
+        gone = [attempt for attempt in ended if attempt.attempted.code == 410]
         until = _asked_not_before(tx, key, ended)
-        if failures or until:
-            failing.append((key, failures, until))
+        if failures or gone or until:
+            concerns[key] = _Concern(failures, gone, until)
     if recovered:
         health_rows.mark_healthy(tx, recovered)
     not_before: dict[Key, int] = {}
-    for key, failures, until in failing:
-        health = _add_failures(tx, key, failures, until)
+    for key, concern in concerns.items():
+        health = _write(tx, key, concern)
         if health.not_before is not None and health.not_before > tx.at:
             not_before[key] = clock.milliseconds(health.not_before)
     return not_before
@@ -68,31 +77,38 @@ def _asked_not_before(tx: Tx, key: Key, attempts: Iterable[EndpointAttempt]) -> 
     return max(decide.asked_not_before(attempted, endpoint) or 0 for attempted in asking) if endpoint else 0
 
 
-def _add_failures(tx: Tx, key: Key, failures: list[EndpointAttempt], until: int) -> Health:
-    """Write the failures and the Retry-After, and disable the endpoint if it has failed for too long."""
+def _write(tx: Tx, key: Key, concern: _Concern) -> Health:
+    """Write the failures and the Retry-After, and disable the endpoint if it is gone or has failed for too long."""
+    failures = concern.failures
     since = failures[0].attempted.ended_at if failures else None
-    health = health_rows.add_failures(tx, key, len(failures), since, until)
+    health = health_rows.add_failures(tx, key, len(failures), since, concern.not_before)
     account, endpoint = endpoint_rows.load_with_account(tx, key)
-    if account and endpoint and failures and _reason_to_disable(tx, endpoint, health, failures):
+    if account and endpoint and _reason_to_disable(tx, endpoint, health, concern):
         account_rows.lock(tx, account.id)  # the endpoint may have been redefined since this unit began
         stored = endpoint_rows.load_uncached(tx, account.id, endpoint.id)
-        reason = _reason_to_disable(tx, stored, health, failures) if stored else None
-        if stored and reason:
-            _disable(tx, account, stored, reason, failures[-1])
+        cause = _reason_to_disable(tx, stored, health, concern) if stored else None
+        if stored and cause:
+            _disable(tx, account, stored, *cause)
     return health
 
 
-def _reason_to_disable(tx: Tx, endpoint: Endpoint, health: Health, failures: list[EndpointAttempt]) -> Reason | None:
+def _reason_to_disable(
+    tx: Tx, endpoint: Endpoint, health: Health, concern: _Concern
+) -> tuple[Reason, EndpointAttempt] | None:
+    """The reason to disable the endpoint, with the attempt that gave it. None if there is none."""
     if endpoint.status != "active":
         return None
-    if any(decide.gone(failure.attempted, endpoint) for failure in failures):
-        return "gone"
+    for attempt in concern.gone:
+        if decide.gone(attempt.attempted, endpoint):
+            return "gone", attempt
     disabled_at = endpoints.will_be_disabled_at(endpoint, health)
-    return "failing" if disabled_at is not None and disabled_at <= tx.at else None
+    if not concern.failures or disabled_at is None or disabled_at > tx.at:
+        return None
+    return "failing", concern.failures[-1]
 
 
-def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, last: EndpointAttempt) -> None:
+def _disable(tx: Tx, account: Account, endpoint: Endpoint, reason: Reason, attempt: EndpointAttempt) -> None:
     endpoint_rows.update(tx, endpoints.disabled(endpoint, reason, tx.at))
-    code = last.attempted.code
-    data = {"reason": reason, "url": endpoint.url, "event_type": last.event_type, "response_code": code}
+    code = attempt.attempted.code
+    data = {"reason": reason, "url": endpoint.url, "event_type": attempt.event_type, "response_code": code}
     record(tx, account, "webhook.endpoint.disabled", _ORIGIN, endpoint.id, data)

@@ -22,7 +22,7 @@ Position = tuple[Any, ...]  # where the next page starts: after an id, or after 
 
 
 class DeliveryFilter(NamedTuple):
-    """The filters of a page. Times are milliseconds; `code` is a range without its end."""
+    """The filters of a page. Times are milliseconds. `code` and the time of creation are ranges without their end."""
 
     id: bytes | None = None
     endpoint: bytes | None = None
@@ -206,7 +206,7 @@ def _created(filters: DeliveryFilter) -> tuple[bytes, bytes]:
     """The range of ids, without its end. An id starts with the millisecond in which it was created."""
     low, high = b"", b"\xff" * 17  # from the first id to after the last
     if filters.created_after is not None:
-        low = ids.lowest_at(filters.created_after + 1)
+        low = ids.lowest_at(filters.created_after)
     if filters.created_before is not None:
         high = ids.lowest_at(filters.created_before)
     if filters.id is not None:

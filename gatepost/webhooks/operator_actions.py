@@ -1,17 +1,26 @@
-"""The actions of an operator on a delivery: `gatepost delivery retry` and `gatepost delivery cancel`."""
+"""The actions of an operator on a delivery: `gatepost delivery retry` and `gatepost delivery cancel`.
+
+The ledger has an entry for each of them.
+"""
 
 from gatepost.accounts import Account
 from gatepost.core import ids
 from gatepost.core.errors import NotFound, Refused
 from gatepost.ledger import entry_rows
+from gatepost.ledger.entries import OPERATOR, Origin
+from gatepost.ledger.record import record
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import deliveries, delivery_rows, endings, endpoint_rows, queue_rows, tallies
-from gatepost.webhooks.deliveries import Queued
+from gatepost.webhooks.deliveries import Delivery, Queued
+
+_ORIGIN = Origin(OPERATOR)
 
 
 def cancel(tx: Tx, account: Account, delivery: str) -> None:
-    """Cancel an unfinished delivery. An attempt in flight is recorded as interrupted."""
-    endings.end_unclaimed(tx, [_lock_unfinished(tx, account, delivery)], "cancelled_by_operator")
+    """Cancel an unfinished delivery. An attempt in flight is recorded as interrupted, and its result is ignored."""
+    queued = _lock_unfinished(tx, account, delivery)
+    endings.end_unclaimed(tx, [queued], "cancelled_by_operator", endings.CANCELLED)
+    _record(tx, account, delivery_rows.load_many(tx, [queued.key])[queued.key], "cancelled")
 
 
 def retry(tx: Tx, account: Account, delivery: str) -> str:
@@ -24,6 +33,7 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
         if not queue_rows.set_due(tx, queued, tx.now):
             raise Refused(f"an attempt of {delivery} is in flight; wait until it has ended")
         tx.pending.wakeups.add((queued.account, queued.endpoint))
+        _record(tx, account, stored, "retried")
         return delivery
     if entry_rows.load(tx, account.id, stored.event) is None:
         raise Refused(f"the event of {delivery} is no longer retained, so it cannot be delivered again")
@@ -36,7 +46,19 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
     )  # fmt: skip
     delivery_rows.create(tx, [created], "operator")
     tallies.add(tx, (created.account, created.endpoint), "made")
-    return ids.text("dlv", created.id)
+    new_delivery = ids.text("dlv", created.id)
+    _record(tx, account, stored, "retried", new_delivery=new_delivery)
+    return new_delivery
+
+
+def _record(tx: Tx, account: Account, delivery: Delivery, action: str, **more: str) -> None:
+    data = {
+        "action": action,
+        "endpoint": ids.text("ep", delivery.endpoint),
+        "event": ids.text("evt", delivery.event),
+        "event_type": delivery.event_type,
+    }
+    record(tx, account, "webhook.delivery.changed", _ORIGIN, ids.text("dlv", delivery.id), data | more)
 
 
 def _lock_unfinished(tx: Tx, account: Account, delivery: str) -> Queued:

@@ -6,7 +6,7 @@ The jitter is derived from the delivery's id and the attempt's number, so the pl
 import hashlib
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ def postponed(planned: Planned, not_before: int | None) -> Planned:
 
 
 def retry_after(value: str | None, at: datetime, longest: int) -> int | None:
-    """Milliseconds to wait for a Retry-After header with seconds or a date (RFC 9110, section 10.2.3).
+    """Milliseconds to wait for a Retry-After header with seconds or a date (RFC 9110, sections 10.2.3 and 5.6.7).
 
     At most `longest` seconds. None if the time is in the past or the value cannot be parsed.
     """
@@ -66,7 +66,8 @@ def retry_after(value: str | None, at: datetime, longest: int) -> int | None:
         wait = int(text) * 1000
     else:
         try:
-            wait = clock.milliseconds(parsedate_to_datetime(text)) - clock.milliseconds(at)
-        except (ValueError, TypeError, OverflowError):  # TypeError: a date without a zone
+            date = parsedate_to_datetime(text)
+            wait = clock.milliseconds(date if date.tzinfo else date.replace(tzinfo=UTC)) - clock.milliseconds(at)
+        except (ValueError, TypeError, OverflowError):
             return None
     return min(wait, longest * 1000) if wait > 0 else None

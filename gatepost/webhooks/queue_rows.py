@@ -163,9 +163,9 @@ def has_older(tx: Tx, key: Key, before: bytes) -> bool:
     return tx.one("waits_for_endpoint", account=key[0], endpoint=key[1], before=before) is not None
 
 
-def count_of_endpoint(tx: Tx, account: str, endpoint: str, limit: int) -> int:
-    """The number of unfinished deliveries of an endpoint, counted up to the limit."""
-    [(count,)] = tx.rows("count_queued_of_endpoint", account=ids.raw(account), endpoint=ids.raw(endpoint), limit=limit)
+def count_waiting(tx: Tx, account: str, endpoint: str, limit: int) -> int:
+    """The number of deliveries of an endpoint that wait for an attempt, counted up to the limit."""
+    [(count,)] = tx.rows("count_waiting_of_endpoint", account=ids.raw(account), endpoint=ids.raw(endpoint), limit=limit)
     return int(count)
 
 

@@ -75,7 +75,8 @@ SELECT account, id, endpoint, event, lane, due, planned_at, because, number, use
   ORDER BY lane, due, id LIMIT :limit /*postgres: FOR UPDATE SKIP LOCKED */
 -- name: waits_for_endpoint
 SELECT 1 FROM queue WHERE account = :account AND endpoint = :endpoint AND id < :before LIMIT 1
--- name: count_queued_of_endpoint
-SELECT count(*) FROM (SELECT 1 FROM queue WHERE account = :account AND endpoint = :endpoint LIMIT :limit) counted
+-- name: count_waiting_of_endpoint
+SELECT count(*) FROM (SELECT 1 FROM queue WHERE account = :account AND endpoint = :endpoint AND worker IS NULL
+    LIMIT :limit) counted
 -- name: oldest_queued
 SELECT id FROM queue WHERE account = :account ORDER BY id LIMIT 1

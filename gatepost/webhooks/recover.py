@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from gatepost.core import ids
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import decide, endings, endpoint_rows, queue_rows
+from gatepost.webhooks import decide, delivery_rows, endings, endpoint_rows, queue_rows
 from gatepost.webhooks.decide import Receiver, Released, RetryAt
-from gatepost.webhooks.deliveries import Queued
+from gatepost.webhooks.deliveries import Queued, StatusChange
 from gatepost.webhooks.plan import retry_schedule
 
 
@@ -34,7 +34,13 @@ def interrupt(tx: Tx, open_: Sequence[Queued]) -> int:
     closed |= queue_rows.end_attempted(tx, ((*queued.key, queued.number) for queued, _ in ends))
     endings.close_attempts(tx, [queued for queued in open_ if queued.key in closed], "interrupted", endings.INTERRUPTED)
     endings.end(tx, [(queued, reason) for queued, reason in ends if queued.key in closed])
+    delivery_rows.write_statuses(tx, [_without_result(*row[:2]) for row in retries if row[:2] in closed])
     return len(closed)
+
+
+def _without_result(account: bytes, raw_id: bytes) -> StatusChange:
+    """The delivery stays pending. Its last attempt has neither a code nor a failure."""
+    return StatusChange(account, raw_id, "pending", None, None, None, None)
 
 
 def requeued(

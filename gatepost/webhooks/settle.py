@@ -198,10 +198,13 @@ def _status_change(result: Result, decision: Decision) -> StatusChange | None:
 
 
 def _counted(result: Result, decision: Decision) -> tuple[str, ...]:
-    """The counts of the summary that an attempt adds to. Only an attempt with a response has a duration there."""
+    """The counts of the summary that an attempt adds to. Only an attempt with a response has a duration there.
+
+    A code that is not valid, from 600 to 999, counts as 5xx (RFC 9110, section 15).
+    """
     if isinstance(decision, Released):
         return ("attempt not_sent",)
-    answered = result.code is not None and result.failure is None
+    answered = result.code is not None and (result.failure is None or result.failure == "redirect")
     duration = bucket(result.duration_ms) if answered and result.duration_ms is not None else None
     reason = "" if isinstance(decision, RetryAt) else decision.reason
     return _counts((result.code or 0) // 100 if answered else 0, duration, reason)
@@ -210,7 +213,7 @@ def _counted(result: Result, decision: Decision) -> tuple[str, ...]:
 @lru_cache(4096)
 def _counts(code_class: int, duration: int | None, reason: str) -> tuple[str, ...]:
     return (
-        f"attempt {code_class}xx" if code_class else "attempt none",
+        f"attempt {min(code_class, 5)}xx" if code_class else "attempt none",
         *([] if duration is None else [f"ms {duration}"]),
         *([f"ended {reason}"] if reason else []),
     )

@@ -81,7 +81,9 @@ def total(rows: Iterable[Row]) -> dict[str, Any]:
 def _render(counts: Mapping[str, int]) -> dict[str, Any]:
     ended = dict.fromkeys(ENDS, 0) | _with_prefix(counts, "ended ")
     buckets = {int(number): count for number, count in _with_prefix(counts, "ms ").items()}
-    attempts = dict.fromkeys(CLASSES, 0) | _with_prefix(counts, "attempt ")
+    attempts = dict.fromkeys(CLASSES, 0)
+    for name, count in _with_prefix(counts, "attempt ").items():
+        attempts[name if name in attempts else "5xx"] += count  # earlier releases have counted 6xx to 9xx
     return {
         "deliveries": {"made": counts.get("made", 0), "ended": ended},
         "attempts": attempts,

@@ -104,6 +104,10 @@ def test_export_is_whole_and_its_head_verifies(gatepost: Service, account_name: 
     earlier = [entry for entry in lines if entry["at"] < lines[-1]["at"]]
     assert [json.loads(line) for line in file.read_text().splitlines()[:-1]] == earlier
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    exported = file.read_bytes()
+    again = gatepost.cli("audit", "export", "--account", account, "-o", str(file), check=False)
+    assert (again.returncode, "exists already" in again.stderr) == (4, True)
+    assert file.read_bytes() == exported
     ended = gatepost.cli("audit", "export", "--account", account, "-o", str(tmp_path / "no" / "where"), check=False)
     assert ended.returncode == 2
     assert "-o" in ended.stderr
@@ -298,11 +302,12 @@ def test_the_first_of_several_is_named(tampered: Ledger) -> None:
     assert tampered.name(1) in tampered.problem()
 
 
-def test_erased_data_leaves_its_hash(tampered: Ledger) -> None:
+def test_erased_data_is_reported(tampered: Ledger) -> None:
+    name = tampered.name(2)
     [(data,)] = tampered.execute("SELECT data FROM entries WHERE id = ?", tampered.entries()[2])
     erase = "UPDATE entries SET data = NULL, data_hash = ? WHERE id = ?"
     tampered.execute(erase, hashlib.sha256(data.encode()).digest(), tampered.entries()[2])
-    assert tampered.problem() == ""
+    assert tampered.problem() == f"data was erased, but not by the service: {name}"
     tampered.execute(erase, hashlib.sha256(b"{}").digest(), tampered.entries()[2])
     assert tampered.name(2) in tampered.problem()
 

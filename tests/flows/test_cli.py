@@ -1,6 +1,8 @@
 """The command beside a running server: what it prints, what it changes, and how it refuses."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import socket
@@ -16,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gatepost.accounts import SETTINGS
+from gatepost.cli import output as standard_output
 from gatepost.cli.main import all_commands
 from gatepost.core.secrets import new_master_key
 from tests import command, service
@@ -191,7 +194,9 @@ def test_client_commands_refuse(gatepost: Service, account_name: str) -> None:
         token_endpoint_auth_method="none",
     )  # fmt: skip
     assert "client show" in refusal(gatepost, "client", "rotate-secret", public.id)
-    assert "2592000" in refusal(gatepost, "client", "rotate-secret", client.id, "--overlap", "31d")
+    assert "--overlap: must be from 0 to 30d" in refusal(
+        gatepost, "client", "rotate-secret", client.id, "--overlap", "31d"
+    )
     assert "not a duration" in refusal(gatepost, "client", "rotate-secret", client.id, "--overlap", "soon")
     assert "client list" in refusal(gatepost, "client", "show", "cli_nobody")
     assert works(gatepost, client)
@@ -270,6 +275,33 @@ def test_without_a_store_commands_say_what_to_do(tmp_path: Path) -> None:
     assert "gatepost serve" in refusal(nothing, "account", "list")
     assert "--data" in refusal(nothing, "store", "check")
     assert not nothing.directory.exists(), "looking makes nothing"
+
+
+def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    store = command.alone(tmp_path / "data")
+    for arguments in (["serve"], ["store", "migrate"], ["account", "list"], ["key", "rewrap"]):
+        ended = store.cli(*arguments, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (5, "", 1)
+        assert str(tmp_path / "data") in ended.stderr
+    ended = store.cli("doctor", "--json", check=False)
+    assert (ended.returncode, statuses(ended)["data directory"]) == (1, "problem")
+
+
+def test_a_secret_that_could_not_be_printed_can_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = command.alone(tmp_path / "data")
+    store.cli("store", "migrate")
+    monkeypatch.setattr(standard_output, "flush", lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    client = ("grant_types=client_credentials", "scope=gatepost:events")
+    for arguments, advice in (
+        (("account", "create", "lost"), "gatepost client rotate-secret cli_"),
+        (("client", "create", *client, "--account", "default"), "gatepost client rotate-secret cli_"),
+        (("operator", "token"), "gatepost operator token"),
+    ):
+        ended = store.cli(*arguments, check=False)
+        assert ended.returncode == 1
+        assert "the secret cannot be shown: No space left on device; create a" in ended.stderr
+        assert advice in ended.stderr
 
 
 def test_an_empty_database_is_distinguished_from_a_missing_one(postgres_url: str, tmp_path: Path) -> None:
@@ -429,6 +461,12 @@ def test_doctor_before_the_first_start(tmp_path: Path) -> None:
     assert not nothing.directory.exists(), "looking makes nothing"
 
 
+def test_doctor_warns_of_misspelt_variables(tmp_path: Path) -> None:
+    ended = command.alone(tmp_path / "data").cli("doctor", databse="postgresql://db/x")
+    assert "GATEPOST_DATABSE is not a variable of Gatepost" in ended.stdout
+    assert "did you mean GATEPOST_DATABASE?" in ended.stdout
+
+
 def test_doctor_names_each_problem(tmp_path: Path) -> None:
     store = command.alone(tmp_path / "data")
     store.cli("store", "migrate")
@@ -444,7 +482,7 @@ def test_doctor_names_each_problem(tmp_path: Path) -> None:
         return found
 
     assert problems() == {}
-    assert "base_url" in problems(base_url="http://example.com")["settings"]
+    assert "GATEPOST_BASE_URL: http" in problems(base_url="http://example.com")["settings"]
     assert "does not open" in problems(master_key=new_master_key())["server keys"]
     assert problems(master_key="short").keys() == {"master key", "server keys"}
     with socket.socket() as other:
@@ -456,7 +494,7 @@ def test_doctor_names_each_problem(tmp_path: Path) -> None:
     (store.directory / "master.key").chmod(0o640)
     assert "chmod 600" in problems()["master key"]
     (store.directory / "master.key").unlink()
-    assert "master.key" in problems()["master key"]
+    assert "needs the key that it was encrypted with" in problems()["master key"]
     (store.directory / "gatepost.db").write_bytes(b"not a database" * 100)
     assert "file is not a database" in problems()["store"]
 

@@ -17,7 +17,7 @@ import gatepost as gatepost_package
 from gatepost.cli import profiles, remote
 from gatepost.cli.remote import RemoteOperations
 from gatepost.core import ids
-from gatepost.core.errors import GatepostError, NotFound, Refused, Unavailable
+from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, Unavailable
 from tests import command, inside
 from tests.flows.shop import Shop, opening
 from tests.receiver import Raw, receiver, says
@@ -105,17 +105,35 @@ def test_refusals_have_exit_codes(commander: Commander, account_name: str) -> No
         (2, ("subscription", "replay", ids.new("sub")), "--since"),
         (2, ("client", "crate"), "Did you mean 'create'?"),
         (2, ("clint", "create"), "Did you mean 'client'?"),
-        (3, ("client", "show", ids.new("cli")), "no such client|there is no client"),
-        (3, ("endpoint", "set", ids.new("ep"), "timeout=3"), "no such endpoint|there is no endpoint"),
-        (3, ("subscription", "show", ids.new("sub")), "no such subscription|there is no subscription"),
+        (3, ("client", "show", ids.new("cli")), "no such client|has no client"),
+        (3, ("endpoint", "set", ids.new("ep"), "timeout=3"), "no such endpoint|has no endpoint"),
+        (3, ("subscription", "show", ids.new("sub")), "no such subscription|has no subscription"),
         (3, ("delivery", "show", ids.new("dlv")), "there is no delivery"),
         (3, ("delivery", "show", "dlv_x"), "there is no delivery|not an id"),
         (3, ("subscription", "create", f"endpoint_id={ids.new('ep')}", "events=*"), "endpoint"),
         (4, ("scope", "create", "read", "resource=https://other.example"), "another definition"),
-        (4, ("endpoint", "create", "url=http://127.0.0.1:9999/", "timeout=99"), "timeout"),
-        (4, ("client", "create", "grant_types=client_credentials", "scope=unknown"), "unknown"),
+        (4, ("scope", "create", "read", "description=other"), "`gatepost scope set` changes it"),
+        (2, ("endpoint", "create", "url=http://127.0.0.1:9999/", "timeout=99"), "timeout"),
+        (2, ("client", "create", "grant_types=client_credentials", "scope=unknown"), "unknown"),
+        (2, ("client", "create", "grant_types=foo"), "grant_types"),
+        (2, ("scope", "create", "a:b", "max_lifetime=x"), "max_lifetime"),
+        (2, ("scope", "create", "openid"), "reserved$"),
+        (2, ("subscription", "create"), "endpoint_id"),
+        (2, ("endpoint", "rotate-secret", ids.new("ep"), "--overlap", "8d"), "--overlap: must be from 0 to 7d"),
     ):
         assert re.search(words, commander.run(*arguments, code=code).stderr), arguments
+
+
+def test_what_the_account_does_not_have_is_not_found(sqlite_gatepost: Service, account_name: str) -> None:
+    account, client = sqlite_gatepost.account(account_name)
+    commander = on_store(sqlite_gatepost, account_name, account)
+    assert f"{account_name} has no scope nope" in commander.run("scope", "set", "nope", "description=x", code=3).stderr
+    assert commander.json("scope", "list") == []
+    other, _ = sqlite_gatepost.account(f"{account_name}-2")
+    elsewhere = on_store(sqlite_gatepost, f"{account_name}-2", other).run("client", "show", client.id, code=3).stderr
+    assert f"{account_name}-2 has no client {client.id}" in elsewhere
+    assert "there is no client nope" in commander.run("audit", "list", "--client", "nope", code=3).stderr
+    assert "there is no entry evt_nope" in commander.run("audit", "prove", "evt_nope", code=3).stderr
 
 
 def test_a_token_has_only_the_scopes_of_the_command(sqlite_gatepost: Service, account_name: str) -> None:
@@ -316,6 +334,7 @@ def test_serve_says_what_to_do_if_a_port_is_taken(tmp_path: Path) -> None:
         ((503, {}, b'{"detail": "later"}'), Unavailable),
         ((404, {}, b'{"detail": "what?"}'), NotFound),
         ((400, {}, b'{"detail": "no"}'), Refused),
+        ((400, {}, b'{"code": "invalid_request", "detail": "no"}'), BadSetting),
     ],
 )
 def test_responses_have_exit_codes(answer: Any, error: type[GatepostError]) -> None:

@@ -81,10 +81,10 @@ def test_publish_refuses_with_words(sqlite_shop: Shop) -> None:
 
 def test_lines_are_published_each_once(shop: Shop) -> None:
     output = shop.cli("event", "publish", stdin="\n" + lines(*range(250)) + "  \n").stdout
-    assert output == "250 events published (0 of them already before), 250 deliveries created\n"
+    assert output == "250 events published (0 were already published), 250 deliveries created\n"
     assert platform(shop) == list(range(250))
     output = shop.cli("event", "publish", stdin=lines(*range(260))).stdout
-    assert output == "260 events published (250 of them already before), 10 deliveries created\n"
+    assert output == "260 events published (250 were already published), 10 deliveries created\n"
     assert platform(shop) == list(range(260))
 
 
@@ -127,7 +127,21 @@ def test_the_first_bad_line_ends_it_and_what_was_before_is_published(
         assert "\x1b" not in ended.stderr
         assert platform(shop) == list(range(120))
         output = shop.cli("event", "publish", stdin=lines(*range(120), *range(200, 210))).stdout
-        assert output.startswith("130 events published (120 of them already before)")
+        assert output.startswith("130 events published (120 were already published)")
+
+
+def test_an_interruption_is_not_blamed_on_a_line(sqlite_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = sqlite_shop.cli("event", "publish", stdin=lines(1)).stdout
+    assert output == "1 event published (0 were already published), 1 delivery created\n"
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gatepost.cli.event._publish", interrupted)
+    ended = sqlite_shop.cli("event", "publish", stdin=lines(2), check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("gatepost: interrupted; before that, 0 events published")
+    assert "Correct" not in ended.stderr
 
 
 # --- following

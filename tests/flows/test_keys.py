@@ -1,6 +1,7 @@
 """Signing keys rotated and revoked under a running server, and the master key changed at every point of the way."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,7 @@ def test_rewrap_new_under_a_running_server(own: Service) -> None:
     old = path.read_text()
     output = own.cli("key", "rewrap", "--new").stdout
     assert "3 server keys" in output
+    assert f"Existing backups still need the old key, which is now in {path}.replaced-" in output
     assert old.strip() not in output
     assert path.read_text() != old
     assert len(path.read_text().split()) == 1
@@ -195,7 +197,7 @@ class Crash(Exception):
     """The end of the process, for who only looks at what it left behind."""
 
 
-@pytest.mark.parametrize("cut_at", ["write 1", "rename 1", "rewrap 1", "write 2", "rename 2"])
+@pytest.mark.parametrize("cut_at", ["write 1", "rename 1", "rewrap 1", "write 2", "rename 2", "write 3", "rename 3"])
 def test_rewrap_can_be_cut_short_anywhere(cut_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = command.alone(tmp_path / "data")
     store.cli("store", "migrate")
@@ -233,11 +235,34 @@ def test_rewrap_finishes_what_was_cut_short(tmp_path: Path) -> None:
     old, new = (store.directory / "master.key").read_text().strip(), new_master_key()
     app.write_key_file(store.directory / "master.key", f"{new}\n{old}")
     assert "key rewrap" in store.cli("doctor").stdout
-    assert store.cli_json("key", "rewrap") == {"rewrapped": 3, "keys_left_out": 1, "endpoints_encrypted": 0}
+    finished = store.cli_json("key", "rewrap")
+    kept = Path(finished.pop("old_key_file"))
+    assert finished == {"rewrapped": 3, "keys_left_out": 1, "endpoints_encrypted": 0}
+    assert (kept.parent, kept.read_text().strip(), kept.stat().st_mode & 0o777) == (store.directory, old, 0o600)
     assert (store.directory / "master.key").read_text().strip() == new
-    assert store.cli_json("key", "rewrap") == {"rewrapped": 0, "keys_left_out": 0, "endpoints_encrypted": 0}
+    unchanged = {"rewrapped": 0, "keys_left_out": 0, "endpoints_encrypted": 0, "old_key_file": None}
+    assert store.cli_json("key", "rewrap") == unchanged
     assert opens(store)
     assert not opens(store, master_key=old)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files for another user")
+def test_what_root_creates_belongs_to_the_owner_of_the_data_directory(tmp_path: Path) -> None:
+    store = command.alone(tmp_path / "data")
+    store.directory.mkdir()
+    os.chown(store.directory, 12345, 12346)
+    store.cli("store", "migrate")
+    store.cli("key", "rewrap", "--new")
+    store.cli("store", "backup", str(tmp_path / "backup"))
+    store.cli("key", "rewrap", "--new")
+    key = store.directory / "master.key"
+    key.write_text(
+        key.read_text() + "".join(path.read_text() for path in store.directory.glob("master.key.replaced-*"))
+    )
+    store.cli("store", "restore", str(tmp_path / "backup"))
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in store.directory.iterdir()}
+    assert {"master.key", "master.lock", "gatepost.db", "write.lock", "service.lock"} <= owners.keys()
+    assert set(owners.values()) == {(12345, 12346)}, owners
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
@@ -254,6 +279,7 @@ def test_rewrap_with_keys_from_the_environment(database: str, tmp_path: Path, re
     output = store.cli("key", "rewrap", master_key=f"{new},{old}").stdout
     assert "3 server keys" in output
     assert "remove all but the first key" in output
+    assert "Existing backups still need the old key" in output
     assert opens(store, master_key=new)
     assert opens(store, master_key=f"{old},{new}")
     assert not opens(store, master_key=old)

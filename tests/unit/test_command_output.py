@@ -1,19 +1,28 @@
 """Tables and records fit the terminal, and keep ids whole. Members are parsed by their schemas."""
 
+import errno
 import importlib
 import json
 import stat
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 
 from gatepost.accounts import SETTINGS
 from gatepost.cli import profiles, show
 from gatepost.cli.define import parse_members
 from gatepost.cli.kinds import CLIENT, ENDPOINT, SUBSCRIPTION, Kind
+from gatepost.cli.main import all_commands
+from gatepost.cli.output import showing_secret
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting, Refused
+from gatepost.core.errors import BadSetting, GatepostError, Refused
+from gatepost.run import app
+from gatepost.settings import load
 
 COLUMNS = ("id", "status", "url", "next attempt")
 ROWS = [
@@ -152,3 +161,118 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
     with pytest.raises(SystemExit):
         module.main()
     assert capsys.readouterr().err == "gatepost: �[2J gone\n"
+
+
+# --- how a command ends
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, command: Callable[[], None]) -> int | str | None:
+    """Return the exit code of the program whose command does this."""
+    module = importlib.import_module("gatepost.cli.main")
+    monkeypatch.setattr(module, "commands", command)
+    with pytest.raises(SystemExit) as exit_:
+        module.main()
+    return exit_.value.code
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+def test_a_file_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied", "/srv/gatepost/master.key")
+    assert ended(monkeypatch, raising(denied)) == 5
+    reported = capsys.readouterr().err
+    assert reported.startswith("gatepost: cannot use /srv/gatepost/master.key: Permission denied; check the path")
+    assert reported.count("\n") == 1
+
+
+def test_a_defect_stays_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("gatepost.cli.main")
+    monkeypatch.setattr(module, "commands", raising(OSError(errno.EBADF, "Bad file descriptor")))
+    with pytest.raises(OSError, match="Bad file"):
+        module.main()
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_output_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], buffered: bool
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert ended(monkeypatch, lambda: print("lost", flush=not buffered)) == 1
+    assert capsys.readouterr().err == "gatepost: the output cannot be written: No space left on device\n"
+
+
+def test_closed_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert ended(monkeypatch, lambda: print(sys.stdout.isatty())) == 0
+    sys.stdout.close()
+
+
+def test_a_lost_secret_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(GatepostError, match="No space left on device; rotate it"), showing_secret("rotate it"):
+            print("secret")
+
+
+def test_an_interruption_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended(monkeypatch, raising(KeyboardInterrupt())) == 1
+
+
+def test_an_interruption_of_the_imports_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, _name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "gatepost.cli.main", Interrupted("gatepost.cli.main"))
+    with pytest.raises(SystemExit) as exit_:
+        importlib.reload(importlib.import_module("gatepost.cli"))
+    assert exit_.value.code == 1
+
+
+def test_every_option_is_described() -> None:
+    def commands(group: click.Group) -> Iterator[click.Command]:
+        for command in group.commands.values():
+            yield from commands(command) if isinstance(command, click.Group) else [command]
+
+    every = [(command.name, option) for command in commands(all_commands()) for option in command.params]
+    assert [found for found in every if isinstance(found[1], click.Option) and not found[1].help] == []
+
+
+# --- the data directory and the master key
+
+
+def test_a_directory_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = importlib.import_module("gatepost.cli.doctor")._directory_problem
+    assert problem(tmp_path / "new") == problem(tmp_path) == ""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert problem(tmp_path / "new") == f"{tmp_path / 'new'} cannot be created by this user"
+    assert problem(tmp_path) == f"{tmp_path} cannot be used by this user"
+
+
+def test_a_store_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gatepost.db"
+    file.write_text("x")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    for opening in (app.open_store, app.open_for_use, app.open_for_start):
+        with pytest.raises(PermissionError) as raised:
+            opening(load({"data": str(tmp_path)}, {}))
+        assert raised.value.filename == str(file)
+
+
+def test_a_new_master_key_is_suggested_only_for_a_new_store(tmp_path: Path) -> None:
+    for settings, suggested in (
+        ({}, False),
+        ({"database": "postgresql://db/x"}, True),
+        ({"master_key_file": str(tmp_path / "none")}, True),
+    ):
+        with pytest.raises(BadSetting, match="needs the key that it was encrypted with") as raised:
+            app.master_keys(load({"data": str(tmp_path)} | settings, {}))
+        assert ("openssl" in str(raised.value)) == suggested

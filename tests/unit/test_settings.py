@@ -7,7 +7,7 @@ import pytest
 
 from gatepost.core.errors import BadSetting
 from gatepost.oauth.shared_resources import SharedResource
-from gatepost.settings import NAMES, Settings, load
+from gatepost.settings import NAMES, Settings, load, unknown_variables
 
 PUBLIC = {"base_url": "https://auth.example.com"}
 
@@ -309,6 +309,31 @@ class TestValues:
         for value in values:
             with pytest.raises(BadSetting, match=name):
                 load({name: value}, {})
+
+    @pytest.mark.parametrize(
+        ("variable", "text", "message"),
+        [
+            ("GATEPOST_PORT", "abc", "GATEPOST_PORT: must be a whole number, not 'abc'"),
+            ("GATEPOST_PORT", "0", "GATEPOST_PORT: must be from 1 to 65535"),
+            ("GATEPOST_DEV", "maybe", "GATEPOST_DEV: must be true or false, not 'maybe'"),
+            ("GATEPOST_PROTOCOL", "five", "GATEPOST_PROTOCOL: must be full or six, not 'five'"),
+        ],
+    )
+    def test_a_wrong_variable_is_named(self, variable: str, text: str, message: str) -> None:
+        with pytest.raises(BadSetting) as raised:
+            load({}, {variable: text})
+        assert str(raised.value) == message
+
+    def test_a_wrong_member_of_the_file_is_named_with_the_file(self, tmp_path: Path) -> None:
+        with pytest.raises(BadSetting, match=r"gatepost\.toml: port: must be a whole number, not 'x'$"):
+            loaded(tmp_path, 'port = "x"')
+        with pytest.raises(BadSetting, match=r"master_key: must be a text$"):
+            loaded(tmp_path, "master_key = 12345")
+
+    def test_unknown_variables(self) -> None:
+        known = ("GATEPOST_PORT", "GATEPOST_ACCOUNT", "GATEPOST_CLIENT_SECRET", "GATEPOST_CONFIG", "GATEPOST_TEST_X")
+        environment = dict.fromkeys((*known, "PATH", "GATEPOST_DATABSE", "GATEPOST_XYZZY"), "")
+        assert unknown_variables(environment) == {"GATEPOST_DATABSE": "GATEPOST_DATABASE", "GATEPOST_XYZZY": ""}
 
     def test_the_operations_plane_needs_a_port_of_its_own(self) -> None:
         with pytest.raises(BadSetting, match="ops_port"):
