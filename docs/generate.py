@@ -299,7 +299,7 @@ def _command_page(name: str, command: click.Command) -> str:
     own = [_option_row(option, context) for option in options if not _is_common(option)]
     common = ", ".join(f"`{_longest(option)}`" for option in options if _is_common(option))
     parts = [f"## {name}", f"```text\n{usage}\n```", text, table(("option", "meaning"), own).strip() if own else ""]
-    return "\n\n".join(part for part in [*parts, f"Common options: {common}."] if part) + "\n"
+    return "\n\n".join(part for part in [*parts, f"Common options: {common}." if common else ""] if part) + "\n"
 
 
 def common_options(_part: str) -> str:

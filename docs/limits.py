@@ -128,7 +128,7 @@ LIMITS: dict[str, list[Row]] = {
     ],
     "signing in": [
         *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.MAX_LENGTHS.items()),
-        ("time from a pushed request to the end of its authorization", _time(flow.PUSHED_LIFE), _WRONG),
+        ("time from a pushed request until it is opened", _time(flow.PUSHED_LIFE), _WRONG),
         ("time from an interaction to its handoff", _time(handoff.INTERACTION_LIFE), "400; restart the authorization"),
         ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),
         ("size of a handoff", _size(handoff.MAX_HANDOFF), _WRONG),

@@ -52,7 +52,7 @@ class App:
                 return self._keep(told)
             if told.get("error") != "invalid_grant":
                 raise SystemExit(f"no token: {told}")
-            print(f"Signed out meanwhile: {told['error_description']}")
+            print(f"The session has ended: {told['error_description']}")
         return self._sign_in(scope)
 
     def _sign_in(self, scope: str) -> str:

@@ -45,8 +45,10 @@ export function attempted(attempt: Attempt): Sentence {
 
 function outcome(attempt: Attempt): string {
   if (attempt.outcome === null) return 'It is in progress.'
-  if (attempt.outcome === 'interrupted')
-    return 'Its worker was lost, so the outcome is unknown: the receiver may have got the request.'
+  if (attempt.outcome === 'interrupted') {
+    const reason = attempt.detail?.split(': ')[1] ?? 'its worker was lost'
+    return `Its outcome is unknown, because ${reason}: the receiver may have got the request.`
+  }
   if (attempt.outcome === 'not_sent') {
     const reason = attempt.detail?.split(' sent: ')[1] ?? 'its worker was stopped'
     return `It was never sent, because ${reason}. The receiver got nothing.`
