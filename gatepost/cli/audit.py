@@ -96,7 +96,7 @@ def list_entries(
     """List entries, newest first. An entry must match all conditions."""
     account = account_of(runtime, name, client, subject)
     if client:
-        token_admin.account_of(runtime.store, TokenSelector(client=client), account.id)  # which must exist
+        token_admin.account_of(runtime.store, TokenSelector(client=client), account.id)  # checks that it exists
     mentions = {mention for mention in (token, family) if mention}
     if len(mentions) + bool(person) > 1:
         raise BadSetting("--token, --family and --person cannot be combined; use one of them")

@@ -32,14 +32,14 @@ def check(key_file: Path, store: Path, *, empty: bool) -> None:
         )
     if empty and _name(marker, store) in lines and store.with_name(MOVED).exists():
         raise BadSetting(
-            f"{store} was moved to PostgreSQL: set GATEPOST_DATABASE; or, to start anew with an empty store on "
-            f"purpose, delete {marker}"
+            f"{store} was moved to PostgreSQL: set GATEPOST_DATABASE. To create a new, empty store instead, delete "
+            f"{marker}"
         )
     if empty and _name(marker, store) in lines:
         raise BadSetting(
             f"{store} is {'empty' if store.exists() else 'missing'}, but {marker} says that it was initialised: is the "
-            "right volume mounted? Restore a backup with `gatepost store restore FILE`; or, to start anew with an "
-            f"empty store on purpose, delete {marker}"
+            "right volume mounted? Restore a backup with `gatepost store restore FILE`. To create a new, empty "
+            f"store instead, delete {marker}"
         )
 
 
