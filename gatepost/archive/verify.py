@@ -217,6 +217,8 @@ class _Verification:
             self._report(f"{name} is not in the seal, or twice in the archive")
         elif leaf != actual:
             self._report(f"{name} differs from what was sealed")
+        elif entry.data is None:  # the hash in the leaf does not cover it
+            self._report(f"{name} has no data: it was erased, but not by the service")
 
     def _check_other_seals(self, account: ArchivedAccount, entries: _Rows, condition: Callable[[Row], bool]) -> None:
         """Report entries whose seal is not in the archive."""

@@ -183,7 +183,8 @@ def _verify_store(runtime: Runtime, name: str | None, head: str | None, saved: T
     results = []
     for account in accounts:
         verdict = verify_ledger(runtime, account, expected, _saved_checkpoint(runtime, account, saved))
-        verdict = verdict._replace(problem=verdict.problem or problems.pop(account.id, ""))
+        problem_of_heads = problems.pop(account.id, "")
+        verdict = verdict._replace(problem=verdict.problem or problem_of_heads)
         results.append(_render(account, verdict))
         if not as_json:
             _print(account, verdict)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeGuard
 
 from uuid_utils import uuid7
 
@@ -56,6 +57,11 @@ def text(prefix: str, raw: bytes) -> str:
 def raw(identifier: str) -> bytes:
     """Return the 16 bytes of a well-formed id. Cached, because most calls are for the same few accounts."""
     return (int(identifier[-_LENGTH:], 32) >> 2).to_bytes(16, "big")
+
+
+def is_raw(value: object) -> TypeGuard[bytes]:
+    """Return whether a stored value can be the 16 bytes of an id. SQLite stores values of any type in any column."""
+    return isinstance(value, bytes) and len(value) == 16
 
 
 def parse(prefix: str, identifier: str) -> bytes | None:

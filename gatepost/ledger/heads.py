@@ -177,8 +177,5 @@ def _accounts_without_row(store: Reader) -> dict[str, str]:
     """Accounts that do not exist, but have entries or seals. The accounts are read last, since none is ever removed."""
     used = store.read_now(lambda tx: {*entry_rows.raw_accounts(tx), *seal_rows.raw_accounts(tx)})
     existing = {ids.raw(account.id) for account in lookup.every(store)}
-    names = [
-        ids.text("acc", raw) if isinstance(raw, bytes) and len(raw) == 16 else f"account {raw!r}"
-        for raw in used - existing
-    ]
+    names = [ids.text("acc", raw) if ids.is_raw(raw) else f"account {raw!r}" for raw in used - existing]
     return dict.fromkeys(sorted(names), "the account was removed, but its entries or seals still exist")

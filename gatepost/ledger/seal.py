@@ -69,10 +69,9 @@ def parse_head(text: str) -> Head | None:
 def is_entry_id(raw_id: object) -> bool:
     """Whether this can be the id of an entry, which is always a UUIDv7 (RFC 9562, section 5.7).
 
-    SQLite stores a value of any type and length. No other id is sealed: leaves have a fixed length, and a leaf whose id
-    starts with zeros has another meaning.
+    No other id is sealed: leaves have a fixed length, and a leaf whose id starts with zeros has another meaning.
     """
-    return isinstance(raw_id, bytes) and len(raw_id) == 16 and raw_id[6] >> 4 == 7 and raw_id[8] >> 6 == 2
+    return ids.is_raw(raw_id) and raw_id[6] >> 4 == 7 and raw_id[8] >> 6 == 2
 
 
 def leaf(entry: Entry) -> Leaf:

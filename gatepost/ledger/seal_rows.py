@@ -22,7 +22,7 @@ def is_unsealed(tx: Tx, account: str, raw_id: bytes) -> bool:
 
 def unsealed_accounts(tx: Tx) -> list[str]:
     """The accounts with entries that wait for a seal."""
-    return [ids.text("acc", account) for (account,) in tx.rows("unsealed_accounts")]
+    return [ids.text("acc", account) for (account,) in tx.rows("unsealed_accounts") if ids.is_raw(account)]
 
 
 def raw_accounts(tx: Tx) -> list[object]:

@@ -59,7 +59,10 @@ def verify(
     `on_progress` receives the number of entries of each seal. A `saved` checkpoint must still be one of this tree.
     """
     verification = _Verification(store, key, account, expected, on_progress, saved)
-    problem = verification.run()
+    try:
+        problem = verification.run()
+    except (TypeError, AttributeError, ValueError, OverflowError) as error:  # SQLite stores values of any type
+        problem = f"a value has a wrong type: the service did not write it ({error})"
     unsealed = store.read_now(lambda tx: seal_rows.count_unsealed(tx, account))
     return Verdict(
         verification.seals, verification.entries, verification.pruned, unsealed, verification.head, problem,
@@ -135,6 +138,8 @@ class _Times:
 class _Verification:
     """One verification. The service may seal and prune at the same time. Each check returns a problem, or ""."""
 
+    _records: _Records
+
     def __init__(
         self, store: Reader, key: bytes, account: str, expected: Head | None, on_progress: Callable[[int], None],
         saved: Checkpoint | None,
@@ -143,7 +148,6 @@ class _Verification:
         self._expected, self._on_progress, self._saved = expected, on_progress, saved
         self.seals = self.entries = self.pruned = 0
         self.head = Head(0, seal.START)
-        self._records = store.read_now(lambda tx: _load_records(tx, key, account))
         self._tree: Tree | None = Tree()
         self._root_at_saved: bytes | None = None  # of the tree with the size of the saved checkpoint
         self._saved_is_pruned = False
@@ -151,6 +155,7 @@ class _Verification:
         self._erased: list[str] = []
 
     def run(self) -> str:
+        self._records = self._store.read_now(lambda tx: _load_records(tx, self._key, self._account))
         end = self._records.last or self.head
         return (
             self._follow(end.number)

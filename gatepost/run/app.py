@@ -148,6 +148,7 @@ def traces(environment: Mapping[str, str] = os.environ) -> "Traces | None":
 def open_for_use(settings: Settings) -> Runtime:
     """Open a store that exists, for a command or a child process."""
     if not settings.database and not settings.sqlite_file.exists():
+        marker.check(settings.key_file, settings.sqlite_file, empty=True)
         raise NoStore(
             f"there is no store in {settings.data_directory}; start the service once (gatepost serve), "
             "or point --data or GATEPOST_DATA at the right directory"

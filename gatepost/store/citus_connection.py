@@ -37,7 +37,7 @@ class CitusConnection:
 
     def __init__(self, plain: PostgresConnection, shards: Shards) -> None:
         self._plain = plain
-        self._statements = _statements()
+        self._statements = sql_loader.statements("citus")
         self.shards = shards
         self.database = plain.database
         self.mode = plain.mode
@@ -167,11 +167,6 @@ def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
-
-
-@cache
-def _statements() -> dict[str, str]:
-    return sql_loader.statements("citus")
 
 
 @cache

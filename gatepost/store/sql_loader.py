@@ -52,6 +52,7 @@ class Migration(NamedTuple):
     checksum: str
 
 
+@cache
 def statements(form: Form) -> dict[str, str]:
     """name → text. A PostgreSQL text has psycopg's placeholders.
 

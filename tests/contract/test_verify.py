@@ -164,6 +164,30 @@ def test_a_forged_entry_with_an_id_of_another_type(intact: Ledger, raw_id: objec
     assert intact.problem() == f"entry with the id {raw_id!r} {NEVER_SEALED}"
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("statement", [
+    "UPDATE seals SET number = 'two' WHERE number = 2",
+    "UPDATE seals SET at = 'now' WHERE number = 2",
+    "UPDATE seals SET leaves = 'none' WHERE number = 2",
+    "UPDATE seals SET mac = 'text' WHERE number = 2",
+    "INSERT INTO anchors SELECT account, 'one', 'text', 'text' FROM chains",
+    "INSERT INTO prunings SELECT account, 'seven', 'text' FROM chains",
+    "UPDATE chains SET proof = 'text'",
+])  # fmt: skip
+def test_a_value_of_another_type_in_the_records_of_the_service(intact: Ledger, statement: str) -> None:
+    intact.execute(statement)
+    assert intact.problem()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("stored", ["nobody", 17, b"short"])
+def test_entries_of_an_account_that_cannot_exist_do_not_keep_others_from_their_seals(
+    intact: Ledger, stored: object
+) -> None:
+    intact.execute("INSERT INTO unsealed VALUES (?, ?)", stored, ids.new_raw())
+    assert intact.store.read_now(seal_rows.unsealed_accounts) == [intact.account]
+
+
 def test_a_forged_entry_while_the_service_prunes(intact: Ledger, watch: FakeClock) -> None:
     """Pruned entries do not make up for it in a comparison of numbers."""
     raw_id = ids.new_raw()
