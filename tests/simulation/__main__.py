@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--database", default="", help="an empty PostgreSQL database; one history only")
     arguments = parser.parse_args()
     gc.set_threshold(100_000, 20, 50)  # tasks of crashed processes are kept, so that collections are slow
+    gc.freeze()
     began, days, seed = time.monotonic(), 0, arguments.seed
     deliveries = tokens = faults = attempts = 0
     fewest: tuple[int, ...] = Totals().fewest

@@ -91,6 +91,8 @@ class Invariants:
     _unsent: dict[tuple[bytes, bytes, int], float] = field(default_factory=dict)
     _due_since: dict[bytes, float] = field(default_factory=dict)  # by endpoint
     _last_attempt: dict[bytes, float] = field(default_factory=dict)
+    _waiting: list[Waiting] = field(default_factory=list)
+    _waiting_read: tuple[list[Row], list[Row]] = ([], [])  # the rows that `_waiting` was made of
 
     def install(self) -> None:
         """Check every attempt in the network. The worker would log a violation and continue, so it is recorded here."""
@@ -331,11 +333,14 @@ class Invariants:
         rows = self.select(_QUEUE)
         if not rows:
             return []
-        active = {
-            account: json.loads(document).get("status", "active") == "active"
-            for account, document in self.select("SELECT id, document FROM accounts")
-        }
-        return [Waiting._make((*row[:7], active[row[0]], row[7] or 0)) for row in rows]
+        read = (rows, self.select("SELECT id, document FROM accounts"))
+        if read != self._waiting_read:
+            active = {
+                account: json.loads(document).get("status", "active") == "active" for account, document in read[1]
+            }
+            self._waiting_read = read
+            self._waiting = [Waiting._make((*row[:7], active[row[0]], row[7] or 0)) for row in rows]
+        return self._waiting
 
     def check_waiting(self, waiting: list[Waiting]) -> None:
         """Check that no delivery stays due for longer than its reason allows."""
