@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import ssl
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -273,8 +274,20 @@ def _check_networks(settings: Settings) -> None:
         _check_network_list(f"allow_networks for {account}", networks)
     if settings.egress_proxy and not re.fullmatch(r"(http|https|socks5h)://[!-~]+", settings.egress_proxy):
         raise BadSetting("egress_proxy: must be a URL such as http://egress.internal:3128")
-    if settings.egress_ca and not Path(settings.egress_ca).is_file():
-        raise BadSetting(f"egress_ca: the file {settings.egress_ca} does not exist")
+    if settings.egress_ca:
+        _check_authorities(settings.egress_ca)
+
+
+def _check_authorities(file: str) -> None:
+    """Check the file now: libcurl would report an unusable one as a failure of each receiver."""
+    try:
+        ssl.create_default_context(cafile=file)
+    except FileNotFoundError:
+        raise BadSetting(f"egress_ca: the file {file} does not exist") from None
+    except ssl.SSLError:
+        raise BadSetting(f"egress_ca: the file {file} contains no certificates in PEM format") from None
+    except OSError as error:
+        raise BadSetting(f"egress_ca: the file {file} cannot be read: {error.strerror}") from None
 
 
 def _check_network_list(name: str, networks: list[str]) -> None:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from gatepost.core.errors import Refusal
 
 _MAX_DEPTH = 32
+_SAFE_LENGTH = 16  # characters of a number with at most 15 digits and a point
+_MAX_DIGITS = 800  # the longest exact number has 767
 
 
 class Json(NamedTuple):
@@ -55,7 +57,26 @@ def _strict_json(text: str, duplicate: list[str]) -> Any:
     def integer(digits: str) -> int:
         return int(digits[:25])  # enough to detect a number that is too large; Python refuses thousands of digits
 
-    return json.loads(text, object_pairs_hook=collect, parse_constant=no_constant, parse_int=integer)
+    return json.loads(
+        text, object_pairs_hook=collect, parse_constant=no_constant, parse_int=integer, parse_float=_exact
+    )
+
+
+def _exact(text: str) -> float:
+    """Return the number, or NaN if a 64-bit floating-point number would not have the digits that were sent.
+
+    Fifteen digits always fit. More fit if the nearest such number has the same digits: 0.10000000000000001 is 0.1.
+    """
+    value = float(text)
+    if (len(text) <= _SAFE_LENGTH and "e" not in text and "E" not in text) or not math.isfinite(value):
+        return value
+    digits = text.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0")
+    if not digits:
+        return value
+    if len(digits) > _MAX_DIGITS:
+        return math.nan
+    written = f"{abs(value):.{len(digits) - 1}e}".partition("e")[0].replace(".", "")
+    return value if written == digits else math.nan
 
 
 def _first_repeated(names: Iterable[str]) -> str:
@@ -78,7 +99,7 @@ def _problem(value: Any, depth: int) -> tuple[str, str] | None:
         case int() if not -(1 << 63) <= value < 1 << 63:
             return "", "is a number beyond 64 bits"
         case float() if not math.isfinite(value):
-            return "", "is a number beyond 64 bits"
+            return "", _INEXACT if math.isnan(value) else "is a number beyond 64 bits"
         case dict() | list() if depth == _MAX_DEPTH:
             return "", f"is nested more than {_MAX_DEPTH} deep"
         case dict():
@@ -96,6 +117,7 @@ def _problem(value: Any, depth: int) -> tuple[str, str] | None:
     return None
 
 
+_INEXACT = "is a number with more digits than 64-bit floating point can hold; send it as a string"
 _UNSTORABLE = "contains a NUL or an unpaired surrogate"
 
 

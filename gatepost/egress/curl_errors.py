@@ -23,6 +23,9 @@ def describe(phase: str, error: int, message: str, curl: Any, *, proxied: bool, 
             return _CONNECT_ERRORS.get(curl.getinfo(pycurl.OS_ERRNO), "the connection could not be established")
         case "tls":
             return _describe_tls(error, message, curl)
+        case "send" | "first_byte" if error == _HTTP2_STREAM:
+            code = re.search(r"\b[A-Z1_]{8,}\b", message)  # such as INTERNAL_ERROR
+            return "the HTTP/2 stream was reset" + (f": {code[0]}" if code else "")
         case "first_byte" if error == _TOO_LARGE or message.startswith("Too large response headers"):
             return "the response headers are too large"
         case "first_byte" if error not in _CLOSED:
@@ -33,16 +36,23 @@ def describe(phase: str, error: int, message: str, curl: Any, *, proxied: bool, 
             return _INTERRUPTED[phase]
 
 
+def is_tls_alert(message: str) -> bool:
+    """Whether this is libcurl's message about an alert of the receiver, which may follow the handshake in TLS 1.3."""
+    reason = _TLS_REASON.search(message)
+    return reason is not None and " alert " in reason[1]
+
+
 def _describe_tls(error: int, message: str, curl: Any) -> str:
-    reason = _CERTIFICATE_ERRORS.get(curl.getinfo(pycurl.SSL_VERIFYRESULT))
-    if reason or error == pycurl.E_PEER_FAILED_VERIFICATION:
-        return f"the certificate {reason or 'is not for this host'}"
-    alert = re.search(r"routines::([a-z0-9 ]+)$", message)
-    return "the TLS handshake failed" + (f": {alert[1]}" if alert else "")
+    result = curl.getinfo(pycurl.SSL_VERIFYRESULT)
+    if error == pycurl.E_PEER_FAILED_VERIFICATION:
+        return f"the certificate {_CERTIFICATE_ERRORS.get(result, 'was not accepted')}"
+    reason = _TLS_REASON.search(message)
+    return "the TLS handshake failed" + (f": {reason[1]}" if reason else "")
 
 
 _TOO_LARGE, _PROXY, _HTTP2_STREAM = 100, 97, 92  # errors that pycurl does not name
-_CLOSED = {0, _HTTP2_STREAM, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
+_TLS_REASON = re.compile(r"routines::([a-z0-9/ ]+)")
+_CLOSED = {0, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
 CLOSED_REUSED = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}  # errors if the receiver closes a reused connection
 PHASES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
@@ -89,6 +99,11 @@ _CERTIFICATE_ERRORS = {  # OpenSSL's X509_V_ERR_…
     20: "is signed by an unknown authority, or an intermediate certificate is missing",
     21: "is signed by an unknown authority, or an intermediate certificate is missing",
     23: "has been revoked",
-    62: "is not for this host",
-    64: "is not for this host",
+    24: "is signed by a certificate that is not an authority's",
+    26: "may not be used by servers, according to its extended key usage",
+    66: "has a key that is too small",
+    67: "is signed by an authority whose key is too small",
+    68: "is signed with a hash algorithm that is too weak",
+    79: "is signed by a certificate that is not an authority's",
+    **dict.fromkeys((0, 1, 62, 64), "is not for this host"),
 }

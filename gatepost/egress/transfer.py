@@ -2,6 +2,10 @@
 
 A request goes out once: nothing is sent again, no redirect is followed, nothing is taken from the environment, and
 `address_guard` checks every address before a connection to it is made.
+
+libcurl would send a request again by itself in two cases. The receiver closes a reused connection instead of
+responding: the body comes from a function that cannot rewind, so libcurl gives up. The receiver accepts no HTTP/2:
+`Transfer` aborts when libcurl begins the request a second time, and uses HTTP/1.1 for the next request to that host.
 """
 
 import asyncio
@@ -14,7 +18,7 @@ from typing import Any, NamedTuple
 import pycurl  # type: ignore[import-untyped]
 
 from gatepost.egress.address_guard import Policy, address_problem
-from gatepost.egress.curl_errors import CLOSED_REUSED, PHASES, describe, timed_out
+from gatepost.egress.curl_errors import CLOSED_REUSED, PHASES, describe, is_tls_alert, timed_out
 from gatepost.egress.curl_loop import CurlLoop
 from gatepost.egress.resolver import NOT_PUBLIC
 from gatepost.egress.shortage import of_transfer, resource_of
@@ -56,7 +60,7 @@ class SendResult(NamedTuple):
 class Target:
     """A host and port that requests go to, or the problem that forbids it."""
 
-    __slots__ = ("host", "lookup", "new_until", "port", "problem", "valid_until", "waiting")
+    __slots__ = ("host", "lookup", "new_until", "only_http1", "port", "problem", "valid_until", "waiting")
 
     def __init__(self, host: str, port: int, problem: str = "") -> None:
         self.host = host
@@ -66,6 +70,7 @@ class Target:
         self.lookup: list[str] = []  # its addresses for libcurl's RESOLVE option, until libcurl has them
         self.waiting: list[PendingLookup] = []
         self.new_until = 0.0  # no connection is reused before this time
+        self.only_http1 = False  # it refused a request over HTTP/2
 
     def connection_lost(self) -> None:
         """The receiver closed an idle connection. libcurl might use it until it checks again, a second later."""
@@ -95,9 +100,10 @@ SAFE_OPTIONS = {  # for every request that leaves the service
     pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
     pycurl.NOSIGNAL: 1,
 }
+_SUPPRESS_CONNECT_HEADERS = 265  # an option that pycurl does not name
 _OPTIONS = SAFE_OPTIONS | {
     pycurl.POST: 1,
-    pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
+    _SUPPRESS_CONNECT_HEADERS: 1,
     pycurl.PATH_AS_IS: 1,
     pycurl.DNS_CACHE_TIMEOUT: 2 * NAME_TTL,
     pycurl.MAXLIFETIME_CONN: 300,
@@ -124,6 +130,9 @@ class Transfer:
         self._shortage = ""
         self._address: Any = None
         self._opened = False
+        self._begun = 0  # how often libcurl has begun the request
+        self._reused = False  # it was begun on a connection that had been opened before
+        self._version: int | None = None
         self.curl = curl = pycurl.Curl()
         for option, value in _OPTIONS.items():
             curl.setopt(option, value)
@@ -131,6 +140,7 @@ class Transfer:
         curl.setopt(pycurl.CAINFO, ca)
         curl.setopt(pycurl.PROXY_CAINFO, ca)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+        curl.setopt(pycurl.PREREQFUNCTION, self._begin)
         curl.setopt(pycurl.HEADERFUNCTION, self._lines.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._receive)
 
@@ -145,11 +155,10 @@ class Transfer:
         self._refused = ""
         self._shortage = ""
         self._opened = False
+        self._begun = 0
         setopt = self.curl.setopt
         setopt(pycurl.URL, outgoing.url)
         setopt(pycurl.HTTPHEADER, [*outgoing.headers, "Expect:"])
-        # The body comes from a function that cannot rewind. libcurl would silently resend a body that it holds itself
-        # when the receiver closes a reused connection instead of responding.
         setopt(pycurl.POSTFIELDSIZE_LARGE, len(outgoing.body))
         setopt(pycurl.READFUNCTION, io.BytesIO(outgoing.body).read)
         left = outgoing.timeout - waited
@@ -166,6 +175,10 @@ class Transfer:
         if new_connection != self._new_connection:
             self._new_connection = new_connection
             self.curl.setopt(pycurl.FRESH_CONNECT, new_connection)
+        version = pycurl.CURL_HTTP_VERSION_1_1 if self.target.only_http1 else pycurl.CURL_HTTP_VERSION_2TLS
+        if version != self._version:
+            self._version = version
+            self.curl.setopt(pycurl.HTTP_VERSION, version)
 
     def _open(self, _purpose: int, address: Any) -> int:
         """Open a socket for a connection to this address, if the policy allows it."""
@@ -183,6 +196,14 @@ class Transfer:
             return int(pycurl.SOCKET_BAD)
         self._curl_loop.add_connection(fd, self.target.connection_lost)
         return fd
+
+    def _begin(self, *_addresses: object) -> int:
+        """Let libcurl begin the request on a connection, but only once."""
+        self._begun += 1
+        if self._begun == 1:
+            self._reused = not self._opened
+            return int(pycurl.PREREQFUNC_OK)
+        return int(pycurl.PREREQFUNC_ABORT)
 
     def _receive(self, chunk: bytes) -> int | None:
         self._read += len(chunk)
@@ -212,7 +233,7 @@ class Transfer:
             milliseconds(waited + getinfo(pycurl.TOTAL_TIME_T)),
             None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
             bytes(self._body),
-            failure is not None and error in CLOSED_REUSED and not self._opened and not self._lines,
+            failure is not None and (error in CLOSED_REUSED or self._begun > 1) and self._reused and not self._lines,
             self._find_shortage(error) if failure is not None and not self._lines else "",
         )
 
@@ -257,18 +278,26 @@ class Transfer:
             if self.target.valid_until < math.inf:  # a name: the detail must not disclose what it resolves to
                 return None, "dns", NOT_PUBLIC
             return None, "blocked_target", f"the URL {self._refused}"
-        phase = "body" if complete else PHASES.get(error) or self._phase()
+        if self._begun > 1 and not self._reused:
+            self.target.only_http1 = True
+            return None, "first_byte", "the receiver refused the request over HTTP/2; the next attempt uses HTTP/1.1"
+        phase = "body" if complete else self._phase(error, message)
         if error == pycurl.E_OPERATION_TIMEDOUT:
             return code, "timeout", timed_out(phase, self.outgoing.timeout)
         return code, phase, describe(phase, error, message, self.curl, proxied=self._proxied, headers=bool(self._lines))
 
-    def _phase(self) -> str:
+    def _phase(self, error: int, message: str) -> str:
         """The phase that a transfer without complete response headers reached."""
         getinfo = self.curl.getinfo
+        secure = self.outgoing.url.startswith("https:")
+        if self._opened and secure and self._proxied and not 200 <= getinfo(pycurl.HTTP_CONNECTCODE) < 300:
+            return "connect"  # whatever the proxy did, the receiver was not reached
+        if error in PHASES:
+            return PHASES[error]
         if self._opened:  # otherwise the connection was reused
-            if not getinfo(pycurl.CONNECT_TIME_T) or getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
+            if not getinfo(pycurl.CONNECT_TIME_T):
                 return "connect"
-            if self.outgoing.url.startswith("https:") and not getinfo(pycurl.APPCONNECT_TIME_T):
+            if secure and (not getinfo(pycurl.APPCONNECT_TIME_T) or (not self._lines and is_tls_alert(message))):
                 return "tls"
         uploaded = getinfo(pycurl.SIZE_UPLOAD_T) == len(self.outgoing.body)
         return "first_byte" if uploaded or self._lines else "send"

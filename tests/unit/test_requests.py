@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatepost.core.errors import Refusal
-from gatepost.web.body import BODY, MAX_BODY, BodyLimits, BodyReader
+from gatepost.web.body import BODY, MAX_BODY, MAX_DISCARDED, BodyLimits, BodyReader
 from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, preferences, source
 
 
@@ -220,6 +220,25 @@ class TestJSON:
             found = refused(read(text))
             assert (found.pointer, found.detail) == (pointer, f"{pointer} is a number beyond 64 bits")
 
+    @pytest.mark.parametrize(
+        "number",
+        ["12345678901234567.89", "3.14159265358979323846", "1234567890.12345678", "1e-400", "-1e-400", "1.6e-323",
+         "0." + "1" * 5000, "0.123456789012345678e5"],
+    )  # fmt: skip
+    def test_numbers_with_more_digits_than_64_bits_can_hold(self, number: str) -> None:
+        found = refused(read(f'{{"a":{number}}}'))
+        assert found.pointer == "/a"
+        assert "more digits than 64-bit floating point can hold" in found.detail
+
+    @pytest.mark.parametrize(
+        "number",
+        ["0.1", "-0.0", "0e5", "1.10", "100.00", "1" + "." + "0" * 400, "0.10000000000000001", "0.30000000000000004",
+         "1.7976931348623157e308", "5e-324", "-2.2250738585072014E-308", "1e22", "1E+5", "123456789.123456",
+         "0.1000000000000000055511151231257827021181583404541015625"],
+    )  # fmt: skip
+    def test_numbers_that_are_returned_as_sent(self, number: str) -> None:
+        assert read(f'{{"a":{number}}}') == {"a": float(number)}
+
     def test_at_most_32_deep(self) -> None:
         deepest = '{"a":' * 31 + "[]" + "}" * 31
         assert not isinstance(read(deepest), Refusal)
@@ -251,14 +270,16 @@ class TestFields:
         assert refused(fields(sent)) == Refusal("invalid_request", f"{name.title()}: sent more than once")
 
 
-def receive_body(*messages: dict[str, Any], declared: str | None = None) -> tuple[bytes | Refusal, int]:
+def receive_body(*messages: dict[str, Any], declared: str | None = None, **headers: str) -> tuple[bytes | Refusal, int]:
     """What `body` makes of these messages, and how many it left."""
     waiting = [{"type": "http.request"} | message for message in messages]
 
     async def receive() -> dict[str, Any]:
         return waiting.pop(0)
 
-    return asyncio.run(BodyReader().read(receive, declared)), len(waiting)
+    if declared is not None:
+        headers["content-length"] = declared
+    return asyncio.run(BodyReader().read(receive, headers)), len(waiting)
 
 
 DISCONNECT = {"type": "http.disconnect"}
@@ -294,15 +315,36 @@ class TestBodies:
         found, _ = receive_body(*messages)
         assert refused(found).status == 413
 
-    def test_no_more_is_read_than_is_needed_to_know(self) -> None:
-        large = {"body": b"a" * (MAX_BODY + 1), "more_body": True}
-        found, left = receive_body(large, large, large)
-        assert (refused(found).code, left) == ("request_too_large", 2)
+    @pytest.mark.parametrize("declared", [None, str(2 * MAX_BODY + 2)])
+    def test_one_that_is_too_large_is_read_to_its_end(self, declared: str | None) -> None:
+        """A sender that is interrupted may not see the response."""
+        half = {"body": b"a" * (MAX_BODY + 1)}
+        found, left = receive_body(half | {"more_body": True}, half, declared=declared)
+        assert (refused(found).code, left) == ("request_too_large", 0)
 
-    @pytest.mark.parametrize("declared", [str(MAX_BODY + 1), "9" * 12, "9" * 5000])
-    def test_a_length_declared_too_large_is_not_read(self, declared: str) -> None:
+    def test_no_more_than_a_mebibyte_is_read(self) -> None:
+        assert MAX_DISCARDED == 1024 * 1024
+        large = {"body": b"a" * (MAX_DISCARDED // 2), "more_body": True}
+        found, left = receive_body(*[large] * 5)
+        assert (refused(found).code, left) == ("request_too_large", 3)
+
+    @pytest.mark.parametrize("declared", [str(MAX_DISCARDED + 1), "9" * 12, "9" * 5000])
+    def test_a_length_declared_far_too_large_is_not_read(self, declared: str) -> None:
         found, left = receive_body({"body": b"a"}, declared=declared)
         assert (refused(found).code, left) == ("request_too_large", 1)
+
+    def test_one_that_is_too_large_is_not_asked_for(self) -> None:
+        """The sender waits for `100 Continue`, which the server sends when the body is read."""
+        found, left = receive_body({"body": b"a"}, declared=str(MAX_BODY + 1), expect="100-continue")
+        assert (refused(found).code, left) == ("request_too_large", 1)
+
+    def test_one_that_is_too_large_and_slow_is_too_large(self) -> None:
+        async def receive() -> dict[str, Any]:
+            return await asyncio.Future()
+
+        reader = BodyReader(BodyLimits(seconds=0.02, patience=0.01))
+        found = asyncio.run(reader.read(receive, {"content-length": str(MAX_BODY + 1)}))
+        assert refused(found).code == "request_too_large"
 
     @pytest.mark.parametrize("declared", ["", "x", "-1", "²", str(MAX_BODY), "0", "1e9"])
     def test_what_is_declared_is_not_believed_otherwise(self, declared: str) -> None:
@@ -322,7 +364,7 @@ class TestBodies:
             return sent.pop() if sent else await asyncio.Future()
 
         reader = BodyReader(BodyLimits(seconds=0.02, patience=0.01))
-        found = asyncio.run(reader.read(receive, "10"))
+        found = asyncio.run(reader.read(receive, {"content-length": "10"}))
         assert refused(found) == Refusal("request_timeout", f"the body did not arrive in time; {before} bytes did")
 
     def test_of_a_request_that_is_cancelled_are_not_answered(self) -> None:
@@ -330,7 +372,7 @@ class TestBodies:
             return await asyncio.Future()
 
         async def cancelled() -> None:
-            task = asyncio.create_task(BodyReader().read(receive, None))
+            task = asyncio.create_task(BodyReader().read(receive, {}))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

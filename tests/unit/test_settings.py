@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
 from gatepost.core.errors import BadSetting
@@ -92,7 +93,7 @@ class TestPrecedence:
             "intake": "http",
             "allow_networks": "acme=10.1.0.0/16,fd12::/48 other=10.2.0.0/16",
             "egress_proxy": "http://egress.example:3128",
-            "egress_ca": __file__,
+            "egress_ca": certifi.where(),
             "nats": "nats://bus.example:4222",
             "nats_stream": "events",
             "bus": "kafka://bus.example:9092/events",
@@ -373,3 +374,18 @@ class TestAllowedNetworks:
 
     def test_none(self) -> None:
         assert load({}, {"GATEPOST_ALLOW_NETWORKS": ""}).allow_networks == {}
+
+
+class TestAuthorities:
+    def test_a_file_without_certificates_is_refused_at_start(self, tmp_path: Path) -> None:
+        """Otherwise each delivery would fail, and its receiver would look like the cause."""
+        for content in (b"", b"no certificate", b"\0\xff"):
+            (tmp_path / "authorities.pem").write_bytes(content)
+            with pytest.raises(BadSetting, match=r"^egress_ca: .* contains no certificates in PEM format$"):
+                load({"egress_ca": str(tmp_path / "authorities.pem")}, {})
+
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
+        with pytest.raises(BadSetting, match=r"^egress_ca: the file .* does not exist$"):
+            load({"egress_ca": str(tmp_path / "missing.pem")}, {})
+        with pytest.raises(BadSetting, match=r"^egress_ca: "):
+            load({"egress_ca": str(tmp_path)}, {})

@@ -1,0 +1,206 @@
+"""Sending over TLS to receivers that speak HTTP/2, and to those that end or refuse it in unusual ways."""
+
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from gatepost.egress.address_guard import Policy
+from gatepost.egress.transfer import SendResult
+from tests.flows.test_send import at, post, posting, run
+from tests.receiver import OK, Authority, Connection, Raw, Receiver, hangs_up, receiver, says
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 7, 8
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+INTERNAL_ERROR, REFUSED_STREAM, ENHANCE_YOUR_CALM, HTTP_1_1_REQUIRED = 2, 7, 11, 13
+STATUS_200 = b"\x88"  # `:status: 200` in the static table of HPACK
+LARGE = 248_000
+
+
+class Http2:
+    """One connection of a receiver that speaks HTTP/2 (RFC 9113). Only the frames that these tests need."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._buffer = b""
+        assert self._take(len(PREFACE)) == PREFACE
+        self.send(SETTINGS)
+
+    def send(self, kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> None:
+        head = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
+        self._connection.send(head + payload)
+
+    def reset(self, stream: int, code: int) -> None:
+        self.send(RST_STREAM, 0, stream, struct.pack(">I", code))
+
+    def answer(self, stream: int) -> None:
+        self.send(HEADERS, END_STREAM | END_HEADERS, stream, STATUS_200)
+
+    def frames(self) -> Iterator[tuple[int, int, int]]:
+        """Yield kind, flags and stream of each frame, until the sender closes the connection."""
+        while head := self._take(9):
+            payload = self._take(int.from_bytes(head[:3], "big"))
+            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+            if kind == SETTINGS and not flags & ACK:
+                self.send(SETTINGS, ACK)
+            if kind == DATA and payload:
+                for window in (0, stream):
+                    self.send(WINDOW_UPDATE, 0, window, struct.pack(">I", len(payload)))
+            yield kind, flags, stream
+
+    def requests(self, *, whole: bool = True) -> Iterator[int]:
+        """Yield the stream of each request: when it is complete, or when its headers are."""
+        for kind, flags, stream in self.frames():
+            if flags & END_STREAM if whole and kind in (DATA, HEADERS) else kind == HEADERS:
+                yield stream
+
+    def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            data = self._connection.stream.recv(65536)
+            if not data:
+                return b""
+            self._buffer += data
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@contextmanager
+def speaking(authority: Authority, act: Callable[[Connection], None], *protocols: str) -> Iterator[Receiver]:
+    context = authority.context("localhost")
+    context.set_alpn_protocols(list(protocols or ("h2", "http/1.1")))
+    with receiver(Raw(act), tls=context, name="localhost") as made:
+        yield made
+
+
+def send_each(authority: Authority, url: str, *bodies: bytes) -> list[SendResult]:
+    async def story() -> list[SendResult]:
+        async with posting(ca=str(authority.file)) as to:
+            return [await to(url, body) for body in bodies]
+
+    return run(story())
+
+
+def protocol(connection: Connection) -> str | None:
+    assert isinstance(connection.stream, ssl.SSLSocket)
+    return connection.stream.selected_alpn_protocol()
+
+
+def test_one_connection_carries_many_requests(authority: Authority) -> None:
+    def act(connection: Connection) -> None:
+        http2 = Http2(connection)
+        for stream in http2.requests():
+            http2.answer(stream)
+
+    with speaking(authority, act) as r:
+        sent = send_each(authority, r.url, b"1", b"2" * LARGE, b"3")
+        assert r.connections == 1
+    assert [each.code for each in sent] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("size", [1, 100_000, LARGE])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_receiver_that_requires_http_1_1_gets_each_request_once(authority: Authority, size: int, whole: bool) -> None:
+    begun: list[str] = []
+
+    def act(connection: Connection) -> None:
+        if protocol(connection) == "h2":
+            http2 = Http2(connection)
+            for stream in http2.requests(whole=whole):
+                begun.append("h2")
+                http2.reset(stream, HTTP_1_1_REQUIRED)
+        else:
+            while connection.read() is not None:
+                begun.append("http/1.1")
+                connection.answer(OK)
+
+    with speaking(authority, act) as r:
+        first, second, third = send_each(authority, r.url, *(bytes([byte]) * size for byte in b"123"))
+        assert [body[:1] for _, body, _ in r.requests] == [b"2", b"3"]
+        assert {len(body) for _, body, _ in r.requests} == {size}
+    assert first[1:4] == (
+        None, "first_byte", "the receiver refused the request over HTTP/2; the next attempt uses HTTP/1.1",
+    )  # fmt: skip
+    assert not first.connection_closed
+    assert (second.code, third.code) == (200, 200)
+    assert begun == ["h2", "http/1.1", "http/1.1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(INTERNAL_ERROR, "INTERNAL_ERROR"), (ENHANCE_YOUR_CALM, "ENHANCE_YOUR_CALM")]
+)
+def test_a_stream_that_is_reset_is_not_a_closed_connection(authority: Authority, code: int, name: str) -> None:
+    """It would be repeated at once, although the receiver has the request and the connection is still open."""
+
+    def act(connection: Connection) -> None:
+        http2 = Http2(connection)
+        for number, stream in enumerate(http2.requests()):
+            if number == 1:
+                http2.reset(stream, code)
+            else:
+                http2.answer(stream)
+
+    with speaking(authority, act) as r:
+        first, second, third = send_each(authority, r.url, b"1", b"2", b"3")
+        assert r.connections == 1
+    assert (first.code, third.code) == (200, 200)
+    assert second[1:4] == (None, "first_byte", f"the HTTP/2 stream was reset: {name}")
+    assert not second.connection_closed
+
+
+@pytest.mark.parametrize("way", ["close", "goaway", "refused"])
+def test_a_reused_connection_that_does_not_take_the_request(authority: Authority, way: str) -> None:
+    def act(connection: Connection) -> None:
+        http2 = Http2(connection)
+        for number, stream in enumerate(http2.requests()):
+            if number == 0:
+                http2.answer(stream)
+            elif way == "refused":
+                http2.reset(stream, REFUSED_STREAM)
+            else:
+                if way == "goaway":
+                    http2.send(GOAWAY, payload=struct.pack(">II", 1, 0))
+                return
+
+    with speaking(authority, act) as r:
+        first, second = send_each(authority, r.url, b"1", b"2")
+        assert r.connections == 1
+    assert first.code == 200
+    assert (second.code, second.failure, second.connection_closed) == (None, "first_byte", True)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_receiver_that_requires_a_client_certificate(authority: Authority, version: ssl.TLSVersion) -> None:
+    """In TLS 1.3, its alert comes after the sender has completed the handshake."""
+    context = authority.context("localhost")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+    context.minimum_version = context.maximum_version = version
+
+    def act(connection: Connection) -> None:
+        with context.wrap_socket(connection.stream, server_side=True, do_handshake_on_connect=False) as stream:
+            with suppress(ssl.SSLError):
+                stream.do_handshake()
+            connection.wait()
+
+    with receiver(Raw(act), name="localhost") as r:
+        sent = post(r.url.replace("http:", "https:"), ca=str(authority.file))
+    assert (sent.code, sent.failure) == (None, "tls")
+    assert sent.detail.startswith("the TLS handshake failed: ")
+    assert " alert " in sent.detail
+
+
+class TestProxy:
+    @pytest.mark.parametrize("act", [hangs_up, says(b"nonsense\r\n\r\n")])
+    def test_its_failures_are_not_the_receivers(self, act: Callable[[Connection], None]) -> None:
+        with receiver(Raw(act)) as proxy:
+            sent = post("https://hooks.example.com/", Policy(), proxy=proxy.url, look_up=at("10.0.0.1"))
+        assert sent[1:4] == (None, "connect", "the egress proxy could not connect")
+        assert "first_byte_ms" not in sent.timings
