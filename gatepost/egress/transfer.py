@@ -15,6 +15,7 @@ import socket
 import time
 from typing import Any, NamedTuple
 
+import msgspec
 import pycurl  # type: ignore[import-untyped]
 
 from gatepost.egress.address_guard import Policy, address_problem
@@ -29,7 +30,7 @@ NAME_TTL = 60  # seconds for which the addresses of a name are used
 _END_OF_HEADERS = (b"\r\n", b"\n")
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A request to make."""
 
     key: Any  # returned with the result

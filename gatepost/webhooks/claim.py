@@ -22,7 +22,7 @@ LEASE = timedelta(seconds=30)  # in addition to the endpoint's timeout
 _encode = msgspec.json.Encoder().encode
 
 
-class Claim(NamedTuple):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """A delivery with the attempt that the worker is to make. The attempt is recorded as open."""
 
     queued: Queued  # as it was before; the attempt's number is one more

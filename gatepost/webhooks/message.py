@@ -1,7 +1,6 @@
 """The body and the headers of a webhook, as specified by Standard Webhooks or CloudEvents."""
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +12,7 @@ _TYPES = {"standard": "application/json", "cloudevents": "application/cloudevent
 _encode = msgspec.json.Encoder().encode
 
 
-class EventMessage(NamedTuple):
+class EventMessage(msgspec.Struct, frozen=True, gc=False):
     """The part of an event that receivers get."""
 
     account: str

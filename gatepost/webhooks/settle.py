@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 _DELIVERED = Delivered()
 
 
-class Result(NamedTuple):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """The result of the attempt of a claim."""
 
     claim: Claim
@@ -32,7 +32,7 @@ class Result(NamedTuple):
     failure: str | None = None
     detail: str = ""
     retry_after: str | None = None
-    timings: dict[str, float] = {}  # noqa: RUF012 (never changed)
+    timings: dict[str, float] = {}
     duration_ms: float | None = None
     remote_ip: str | None = None
     response: bytes = b""
@@ -54,27 +54,30 @@ class Result(NamedTuple):
         return self.sent and not (self.connection_closed and self.attempted().is_repeated)
 
 
-class FinishedAttempt(NamedTuple):
+class FinishedAttempt(msgspec.Struct, frozen=True, gc=False):
     """A result, with everything that can be computed before the commit."""
 
     result: Result
     row: Attempt
-    status_change: StatusChange | None  # of a success
-    counted: tuple[str, ...]  # of a success
-
-    @property
-    def succeeded(self) -> bool:
-        return self.status_change is not None
+    succeeded: bool = False
+    status_change: StatusChange | None = None  # of a success
+    counted: tuple[str, ...] = ()  # of a success
 
 
 def finish(result: Result, worker: str) -> FinishedAttempt:
     """Prepare the writes about an attempt. What a success leads to does not depend on the store."""
     if not result.sent:
-        return FinishedAttempt(result, _attempt(result, "not_sent", worker), None, ())
+        return FinishedAttempt(result, _attempt(result, "not_sent", worker))
     if not decide.succeeded(result.code, result.failure):
-        return FinishedAttempt(result, _attempt(result, "failed", worker), None, ())
+        return FinishedAttempt(result, _attempt(result, "failed", worker))
     row = _attempt(result, "succeeded", worker)
-    return FinishedAttempt(result, row, _status_change(result, _DELIVERED), _counted(result, _DELIVERED))
+    return FinishedAttempt(
+        result,
+        row,
+        succeeded=True,
+        status_change=_status_change(result, _DELIVERED),
+        counted=_counted(result, _DELIVERED),
+    )
 
 
 def _attempt(result: Result, outcome: str, worker: str) -> Attempt:

@@ -40,10 +40,12 @@ class Http2:
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, STATUS_200)
 
     def frames(self) -> Iterator[tuple[int, int, int]]:
-        """Yield kind, flags and stream of each frame, until the sender closes the connection."""
+        """Yield kind, flags and stream of each frame, until the sender is about to close the connection."""
         while head := self._take(9):
             payload = self._take(int.from_bytes(head[:3], "big"))
             kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+            if kind == GOAWAY:
+                return
             if kind == SETTINGS and not flags & ACK:
                 self.send(SETTINGS, ACK)
             if kind == DATA and payload:
@@ -173,7 +175,8 @@ def test_a_reused_connection_that_does_not_take_the_request(authority: Authority
         first, second = send_each(authority, r.url, b"1", b"2")
         assert r.connections == 1
     assert first.code == 200
-    assert (second.code, second.failure, second.connection_closed) == (None, "first_byte", True)
+    assert (second.code, second.connection_closed) == (None, True)
+    assert second.failure in ("send", "first_byte")  # the sender may notice it while it sends
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
