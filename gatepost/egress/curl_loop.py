@@ -3,12 +3,16 @@
 import asyncio
 import math
 import selectors
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pycurl  # type: ignore[import-untyped]
 
 from gatepost.core.logging import log
+
+_APPLICATION_DATA = b"\x17\x03"  # the type of a TLS record, and the first byte of its version
+_ALERT_BYTES = 19
 
 
 class CurlLoop:
@@ -89,7 +93,7 @@ class CurlLoop:
         return running
 
     def _check_idle(self, fd: int, events: int) -> None:
-        """Report an idle connection that can be read from as lost: as a rule, the receiver has closed it."""
+        """Report an idle connection that can be read from as lost, unless it has frames of HTTP/2."""
         if not events & selectors.EVENT_READ:  # it is still registered for writing
             self._registered[fd] = selectors.EVENT_READ
             try:
@@ -97,6 +101,10 @@ class CurlLoop:
             except OSError:  # libcurl has just closed it, which it does not report for an idle connection
                 del self._registered[fd]  # nor has the selector it any more
                 self._unwatch(fd)
+            return
+        if _has_frames(fd):  # libcurl reads them when it reuses the connection, and then notices if it was closed
+            self._selector.unregister(fd)
+            del self._registered[fd]
             return
         lost = self._lost.get(fd)
         self._unwatch(fd)
@@ -142,3 +150,18 @@ class CurlLoop:
             self._set_alarm()
         else:
             self.schedule()
+
+
+def _has_frames(fd: int) -> bool:
+    """Whether a TLS connection has a record that is too long for the alert that closes it: a frame, such as a PING.
+
+    In TLS 1.3, a record with an alert has 19 bytes, and one with a frame of HTTP/2 at least 26.
+    """
+    connection = socket.socket(fileno=fd)
+    try:
+        header = connection.recv(5, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    finally:
+        connection.detach()
+    return len(header) == 5 and header[:2] == _APPLICATION_DATA and int.from_bytes(header[3:], "big") > _ALERT_BYTES

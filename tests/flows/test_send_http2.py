@@ -1,7 +1,10 @@
 """Sending over TLS to receivers that speak HTTP/2, and to those that end or refuse it in unusual ways."""
 
+import asyncio
 import ssl
 import struct
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -9,7 +12,7 @@ import pytest
 
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.transfer import SendResult
-from tests.flows.test_send import at, post, posting, run
+from tests.flows.test_send import at, post, posting, run, until
 from tests.receiver import OK, Authority, Connection, Raw, Receiver, hangs_up, receiver, says
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -104,6 +107,72 @@ def test_one_connection_carries_many_requests(authority: Authority) -> None:
     with speaking(authority, act) as r:
         sent = send_each(authority, r.url, b"1", b"2" * LARGE, b"3")
         assert r.connections == 1
+    assert [each.code for each in sent] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_frames_on_an_idle_connection_do_not_end_it(authority: Authority, version: ssl.TLSVersion) -> None:
+    """Many receivers update their window, or send a PING, after they have responded."""
+    context = authority.context("localhost")
+    context.set_alpn_protocols(["h2"])
+    context.minimum_version = context.maximum_version = version
+    updated = threading.Event()
+
+    def act(connection: Connection) -> None:
+        http2 = Http2(connection)
+        for stream in http2.requests():
+            http2.answer(stream)
+            time.sleep(0.05)
+            http2.send(WINDOW_UPDATE, payload=struct.pack(">I", 1))
+            updated.set()
+
+    async def story(url: str) -> list[SendResult]:
+        sent = []
+        async with posting(ca=str(authority.file)) as to:
+            for _ in range(4):
+                sent.append(await to(url))
+                await until(updated.is_set)
+                updated.clear()
+                await asyncio.sleep(0.05)
+        return sent
+
+    with receiver(Raw(act), tls=context, name="localhost") as r:
+        sent = run(story(r.url))
+        assert r.connections == 1
+    assert [each.code for each in sent] == [200, 200, 200, 200]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_an_idle_connection_that_is_closed_is_not_used_again(authority: Authority, version: ssl.TLSVersion) -> None:
+    context = authority.context("localhost")
+    context.set_alpn_protocols(["h2"])
+    context.minimum_version = context.maximum_version = version
+    closed = threading.Event()
+
+    def act(connection: Connection) -> None:
+        http2 = Http2(connection)
+        http2.answer(next(http2.requests()))
+        time.sleep(0.05)
+        assert isinstance(connection.stream, ssl.SSLSocket)
+        connection.stream.settimeout(0)  # do not wait until the sender closes its side
+        with suppress(OSError):
+            connection.stream.unwrap()
+        closed.set()
+        connection.wait()
+
+    async def story(url: str) -> list[SendResult]:
+        sent = []
+        async with posting(ca=str(authority.file)) as to:
+            for _ in range(3):
+                sent.append(await to(url))
+                await until(closed.is_set)
+                closed.clear()
+                await asyncio.sleep(0.05)
+        return sent
+
+    with receiver(Raw(act), tls=context, name="localhost") as r:
+        sent = run(story(r.url))
+        assert r.connections == 3
     assert [each.code for each in sent] == [200, 200, 200]
 
 
