@@ -30,7 +30,7 @@ from gatepost.core.errors import ERRORS
 from gatepost.core.members import MemberTable, default_text
 from gatepost.egress import address_guard, transfer
 from gatepost.ledger import entries
-from gatepost.oauth import client_grants, clients, discovery, scopes
+from gatepost.oauth import client_grants, clients, discovery, scopes, token_endpoint
 from gatepost.oauth.authorize import request
 from gatepost.oauth.grants import GRANTS
 from gatepost.run import capacity
@@ -228,6 +228,8 @@ def rules(_part: str) -> str:
         grants = [short[grant_type] for grant_type, grant in GRANTS.items() if rule in grant.rules]
         applies_to = "all" if len(grants) == len(GRANTS) else _names(grants)
         rows.append((f"`{name}`", _first_words(rule), _names(_codes(rule)) or "–", applies_to))
+    last, code = token_endpoint.token_fits, token_endpoint.TOO_LARGE.code
+    rows.append((f"`{last.__name__}`", _first_words(last), f"`{code}`", "all"))
     return table(("rule", "condition", "error", "grant types"), rows)
 
 

@@ -57,6 +57,11 @@ LIMITS: dict[str, list[Row]] = {
         ("body of a request", _size(body.MAX_BODY), _LARGE),
         ("body of `POST /events`", f"{_size(http.MAX_BODY)}, {http.MAX_BATCH} events", _LARGE),
         (
+            "body that is too large, but read to its end and discarded",
+            _size(body.MAX_DISCARDED),
+            "413 `request_too_large`, and the connection is closed",
+        ),
+        (
             "time for a body to arrive",
             f"{_time(_BODY.patience)} plus 1 s for each {_size(_BODY.rate)} received, at most {_time(_BODY.seconds)}",
             "408 `request_timeout`, and the connection is closed",
@@ -74,7 +79,11 @@ LIMITS: dict[str, list[Row]] = {
         ("open connections of one process", f"{listen.MAX_CONNECTIONS}", "further connections wait"),
         ("parameters of a form or a query", f"{requests.MAX_PARAMETERS}", _WRONG),
         ("nesting of JSON", f"{strict_json._MAX_DEPTH} levels", _WRONG),
-        ("a JWT: token, assertion, proof", _size(jose.MAX_BYTES), _REFUSED),
+        (
+            "a JWT: token, assertion, proof",
+            _size(jose.MAX_BYTES),
+            "refused; an access token that would be larger is not issued: 400 `invalid_scope`",
+        ),
         ("`Idempotency-Key`", "255 characters, stored for 24 h", _WRONG),
         (
             "failed authentications of one client from one address",
@@ -130,7 +139,11 @@ LIMITS: dict[str, list[Row]] = {
         *((f"`{name}`", f"{most} characters", "`invalid_request`") for name, most in request.MAX_LENGTHS.items()),
         ("time from a pushed request until it is opened", _time(flow.PUSHED_LIFE), _WRONG),
         ("time from an interaction to its handoff", _time(handoff.INTERACTION_LIFE), "400; restart the authorization"),
-        ("size of an interaction", _size(handoff.MAX_INTERACTION), "`invalid_request`"),
+        (
+            "size of an interaction",
+            _size(handoff.MAX_INTERACTION),
+            "the longest descriptions of scopes are left out; if that is not enough, `invalid_request`",
+        ),
         ("size of a handoff", _size(handoff.MAX_HANDOFF), _WRONG),
         ("lifetime of a handoff", _time(handoff.HANDOFF_LIFE), _WRONG),
         ("open interactions of one browser", f"{flow.MAX_PER_BROWSER}", _OLDEST),

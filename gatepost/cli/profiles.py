@@ -43,6 +43,10 @@ def load(remote: str, file: str) -> Profile:
     if not client_id or not secret:
         how = f"write them to {file}" if file else "set GATEPOST_CLIENT_ID and GATEPOST_CLIENT_SECRET, or use --profile"
         raise BadSetting(f"client_id and client_secret are missing; {how}")
+    try:
+        (client_id + secret).encode()
+    except UnicodeEncodeError:
+        raise BadSetting("client_id and client_secret must be UTF-8 text") from None
     return Profile(remote.rstrip("/"), client_id, secret)
 
 
@@ -53,6 +57,7 @@ def _check_url(remote: str, file: str) -> None:
     try:
         url = urlsplit(remote)
         is_base = url.scheme in ("https", "http") and url.hostname and (url.port or 443) and not url.path.strip("/")
+        (url.hostname or "").encode("idna")  # raises for a label that is empty or too long
     except ValueError:
         is_base = False
     if not is_base or any(mark in remote for mark in "@?#"):

@@ -23,6 +23,7 @@ from gatepost.oauth.scopes import RESERVED
 
 TIMEOUT = 30.0  # seconds
 _INVALID = ("invalid_request", "invalid_client_metadata", "invalid_redirect_uri")  # a member is missing or invalid
+_NOT_GATEPOST = "the response is not from Gatepost; check --remote"
 _CHALLENGED_SCOPE = re.compile(r'error="insufficient_scope".*\bscope="([^"]+)"')
 
 
@@ -32,6 +33,26 @@ class Response(NamedTuple):
     status: int
     challenge: str
     body: dict[str, Any]
+
+
+class _Delivery(msgspec.Struct):
+    """The members of a delivery that commands read."""
+
+    id: str
+    status: str
+    created_at: str
+    event: dict[str, Any]
+    endpoint: dict[str, Any]
+    attempts: list[dict[str, Any]]
+    retries: dict[str, Any]
+
+
+class _Endpoint(msgspec.Struct):
+    """The members of an endpoint in `view=endpoints` that commands read."""
+
+    id: str
+    health: dict[str, Any]
+    subscriptions: list[dict[str, Any]]
 
 
 class RemoteOperations:
@@ -49,10 +70,15 @@ class RemoteOperations:
         if if_missing:
             raise BadSetting("--if-missing needs the store; with --remote, leave it out")
         held = {name for name in str(body.get("scope", "")).split() if name.startswith(RESERVED)}
-        return self._call(kind.path, {kind.operation.scope, *held}, msgspec.json.encode(body))
+        return _with(self._call(kind.path, {kind.operation.scope, *held}, msgspec.json.encode(body)), kind.id)
 
     def deliveries(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return _with(self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"}), "data")
+        page = _with(self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"}), "data")
+        try:
+            msgspec.convert(page["data"], list[_Endpoint] if query.get("view") == "endpoints" else list[_Delivery])
+        except msgspec.ValidationError:
+            raise Unavailable(_NOT_GATEPOST) from None
+        return page
 
     def request_token(self, scope: str, resource: str = "", *, explain: bool = False) -> dict[str, Any]:
         """Return the response to a token request with client credentials (RFC 6749, section 4.4).
@@ -64,7 +90,7 @@ class RemoteOperations:
         headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
         headers |= {"Prefer": "explain"} if explain else {}
         response = _checked(self._send("/oauth/tokens", headers, urlencode(form).encode()))
-        return _with(response, "decision" if explain else "access_token")
+        return _with(response, *(("decision", "rules") if explain else ("access_token",)))
 
     def _call(self, path: str, scopes: set[str], body: bytes | None = None) -> dict[str, Any]:
         response = self._send_with_token(path, scopes, body)
@@ -123,19 +149,26 @@ def _checked(response: Response) -> dict[str, Any]:
     body = response.body
     if response.status < 300 and body:
         return body
+    code = body.get("error") or body.get("code")
+    if not isinstance(code, str) and not _is_unavailable(response.status):  # otherwise it may be from a proxy
+        raise Unavailable(_NOT_GATEPOST)
     detail = body.get("error_description") or body.get("detail") or f"the service responded {response.status}"
-    raise error_of(response.status, str(body.get("error") or body.get("code") or ""), str(detail))
+    raise error_of(response.status, str(code), str(detail))
 
 
-def _with(body: dict[str, Any], member: str) -> dict[str, Any]:
-    if member not in body:
-        raise Unavailable(f"the response has no member {member}, so it is not from Gatepost; check --remote")
+def _with(body: dict[str, Any], *members: str) -> dict[str, Any]:
+    if any(member not in body for member in members):
+        raise Unavailable(_NOT_GATEPOST)
     return body
+
+
+def _is_unavailable(status: int) -> bool:
+    return status >= 500 or status in (408, 429)
 
 
 def error_of(status: int, code: str, detail: str) -> GatepostError:
     """Return the error, with its exit code, for the HTTP status and the error code of a refusal."""
-    if status >= 500 or status < 400 or status in (408, 429):
+    if status < 400 or _is_unavailable(status):
         return Unavailable(detail)
     if status == 404:
         return NotFound(detail)

@@ -13,6 +13,11 @@ STRICT_ALGORITHMS = tuple(name for name in ASSERTION_ALGORITHMS if name != "RS25
 KEYS = f"EC P-256, OKP Ed25519 or {RSA_KEYS}"
 
 
+def assertion_algorithms(*, strict: bool) -> tuple[str, ...]:
+    """Return the algorithms of assertions. An account with the profile fapi2 is strict."""
+    return STRICT_ALGORITHMS if strict else ASSERTION_ALGORITHMS
+
+
 def jwks_problem(value: Any) -> str:
     """Return what is wrong with a set of public keys, or "" if nothing is."""
     keys = value.get("keys") if isinstance(value, dict) else None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gatepost.accounts import Account, account_rows
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import InvalidJwt, decode_unverified, is_time_valid, numeric_date, verify_jws
-from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, STRICT_ALGORITHMS
+from gatepost.core.jwk_sets import assertion_algorithms
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
 from gatepost.oauth import client_rows, refusal_counts, refusals, used_assertions
@@ -157,7 +157,7 @@ def _check_assertion(
     if client.jwks_uri:
         keys = service.foreign.keys_for(assertion, client.jwks_uri, tx.at, account=account.name, client=client.id)
     try:
-        algorithms = STRICT_ALGORITHMS if account.strict else ASSERTION_ALGORITHMS
+        algorithms = assertion_algorithms(strict=account.strict)
         claims = verify_jws(assertion, keys, algorithms=algorithms, typ=ASSERTION_TYPES)
         if claims.get("iss") != client.id or claims.get("sub") != client.id:
             return "assertion_of_another"

@@ -7,7 +7,7 @@ from gatepost.accounts import Account, account_rows
 from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import InvalidJwt, decode_unverified, verify_jws
-from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.core.jwk_sets import assertion_algorithms
 from gatepost.core.secrets import digest
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
@@ -90,9 +90,10 @@ def by_login_application(tx: Tx, service: Service, token: str, request: str, sou
     account = account_rows.load(tx, issuer) if ids.parse("acc", issuer) else None
     if account is None or not account.active:
         return _invalid("iss must be the account's id")
+    algorithms = assertion_algorithms(strict=account.strict)
     try:
         keys = login_keys(tx, service, account, token)
-        claims = verify_jws(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(REVOKE_TYPE,))
+        claims = verify_jws(token, keys, algorithms=algorithms, typ=(REVOKE_TYPE,))
         problem = envelope_problem(claims, account=account.id, base_url=service.base_url, at=tx.at)
     except InvalidJwt as error:
         return _invalid(f"it cannot be verified with the account's login_jwks ({error})")

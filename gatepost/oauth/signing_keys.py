@@ -25,6 +25,7 @@ ANNOUNCE: Final = timedelta(hours=24)
 ROTATE: Final = timedelta(days=90)
 LONGEST_TOKEN: Final = timedelta(hours=24)
 JWKS_MAX_AGE: Final = timedelta(minutes=15)
+_SIGNATURE_BYTES: Final = {"ES256": 86, "RS256": 342, "EdDSA": 86}  # in base64url
 
 Status = Literal["announced", "active", "retired", "revoked", "purged"]
 PUBLISHED: Final = ("announced", "active", "retired")
@@ -156,6 +157,10 @@ class KeyRing:
         """A compact JWS (RFC 7515, section 7.1) of the claims, which are given as JSON."""
         signed = self._header(key, typ) + b"." + b64(claims)
         return signed + b"." + b64(self._signers[key.id](signed))
+
+    def max_claims(self, key: SigningKey, typ: str, size: int) -> int:
+        """How many bytes of claims a compact JWS of at most `size` bytes can have."""
+        return (size - len(self._header(key, typ)) - _SIGNATURE_BYTES[key.alg] - len("..")) * 3 // 4
 
     def _header(self, key: SigningKey, typ: str) -> bytes:
         header = self._headers.get((key.id, typ))

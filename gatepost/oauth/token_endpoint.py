@@ -4,6 +4,7 @@ The token is signed outside the transaction, and nothing is returned before the 
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import msgspec
 
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
+from gatepost.core.jose import MAX_BYTES
 from gatepost.ledger.entries import Origin, new, refusal_data
 from gatepost.ledger.record import append_entry, record
 from gatepost.oauth import client_authentication, dpop
@@ -26,6 +28,8 @@ from gatepost.oauth.token_rules import Draft, GrantContext, Token, TokenRequest,
 from gatepost.store.transaction import Hints, Tx
 
 _REFUSED = "oauth.token.refused"
+_TYP = "at+jwt"
+_FITS_ALWAYS = 4096  # bytes of scopes and claims of the grant: all other claims have less than 8 KiB
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,7 +47,7 @@ class Issued(msgspec.Struct):
     def sign(self, ring: KeyRing) -> bytes:
         """The signed token. It is signed once."""
         if not self.signed:
-            self.signed = ring.sign(self.token.key, _encode(self.token.claims), "at+jwt")
+            self.signed = ring.sign(self.token.key, _encode(self.token.claims), _TYP)
         return self.signed
 
 
@@ -155,8 +159,29 @@ def _decide(
     decided = _decide_by_cache(tx, service, draft, grant) or _decide_by_rules(tx, service, draft, grant)
     if isinstance(decided, Refusal):
         return decided
-    decided_draft, key = decided
-    return TokenDecision(authenticated, decided_draft, key, grant.subject(decided_draft), grant.claims(decided_draft))
+    draft, key = decided
+    decision = TokenDecision(authenticated, draft, key, grant.subject(draft), grant.claims(draft))
+    return decision if token_fits(service.ring, decision, tx.at) else TOO_LARGE
+
+
+TOO_LARGE = Refusal(
+    "invalid_scope",
+    f"scope: the access token would have more than {MAX_BYTES // 1024} KiB; request fewer scopes",
+    "scope",
+    rule="token_fits",
+)
+
+
+def token_fits(ring: KeyRing, decision: TokenDecision, at: datetime) -> bool:
+    """The access token has at most 16 KiB. The service accepts no larger token."""
+    if len(_encode(decision.claims)) + sum(len(name) + 1 for name in decision.draft.scope) <= _FITS_ALWAYS:
+        return True
+    claims = _mint(decision, bytes(16), at).claims
+    return len(_encode(claims)) <= ring.max_claims(decision.key, _TYP, MAX_BYTES)
+
+
+def _mint(decision: TokenDecision, raw: bytes, at: datetime) -> Token:
+    return mint(decision.draft, decision.key, token=raw, subject=decision.subject, extra=decision.claims, at=at)
 
 
 def _decide_by_cache(tx: Tx, service: Service, draft: Draft, grant: GrantType) -> tuple[Draft, SigningKey] | None:
@@ -190,7 +215,7 @@ def _issue(tx: Tx, decision: TokenDecision, origin: Origin, extras: TokenExtras)
     """The token, and the ledger entry that has the same id. For a person the entry has the consent, not the `sub`."""
     authenticated, context = decision.authenticated, decision.draft.context
     account, raw = authenticated.account, ids.new_raw()
-    token = mint(decision.draft, decision.key, token=raw, subject=decision.subject, extra=decision.claims, at=tx.at)
+    token = _mint(decision, raw, tx.at)
     of_grant = {} if context is None else {**context.entry_data, **extras.entry_data}
     append_entry(
         tx,
@@ -234,6 +259,8 @@ def _explain(
         context = loaded.context if loaded else None
         draft = Draft(request, authenticated.account, authenticated.client, service.base_url, context)
         rules += explain(draft, service.definitions(tx), GRANTS[request.grant_type].rules)
+        if rules[-1]["held"]:
+            rules.append({"rule": TOO_LARGE.rule, "held": decision is not TOO_LARGE, "means": token_fits.__doc__})
     body: dict[str, Any] = {"decision": "refuse" if isinstance(decision, Refusal) else "issue", "rules": rules}
     data = {
         "grant_type": request.grant_type,
@@ -246,14 +273,12 @@ def _explain(
         body |= reason | {"error_description": decision.detail}
         data = refusal_data(data | reason)
     else:
-        token = mint(
-            decision.draft, decision.key, token=ids.new_raw(), subject=decision.subject, extra=decision.claims, at=tx.at
-        )
+        token = _mint(decision, ids.new_raw(), tx.at)
         body |= {
             "grant": token.grant,
             "scope": token.scope,
             "expires_in": token.lifetime,
-            "header": {"alg": token.key.alg, "typ": "at+jwt", "kid": token.key.id},
+            "header": {"alg": token.key.alg, "typ": _TYP, "kid": token.key.id},
             "claims": token.claims,
         }
     entry = record(tx, authenticated.account, "oauth.token.explained", origin, authenticated.client.id, data)

@@ -164,7 +164,7 @@ class Application:
         if headers.get("gatepost-version", VERSION) != VERSION:
             return refuse(path, UNSUPPORTED_VERSION)
         has_body = method not in ("GET", "HEAD")
-        body = await self._bodies.read(receive, headers.get("content-length")) if has_body else b""
+        body = await self._bodies.read(receive, headers) if has_body else b""
         if isinstance(body, Refusal):
             return refuse(path, body)
         query = scope["query_string"].decode("latin-1")

@@ -15,15 +15,8 @@ import msgspec
 from gatepost.core.errors import Refusal
 from gatepost.core.secrets import random_text
 from gatepost.oauth.authorize import flow
-from gatepost.oauth.authorize.flow import (
-    ClientRedirect,
-    LoginRedirect,
-    Parameters,
-    ValidRequest,
-    Visit,
-    error_redirect,
-)
-from gatepost.oauth.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF, MAX_INTERACTION
+from gatepost.oauth.authorize.flow import ClientRedirect, LoginRedirect, Parameters, ValidRequest, Visit
+from gatepost.oauth.authorize.handoff import INTERACTION_TYPE, MAX_HANDOFF
 from gatepost.oauth.authorize.request import Authorization
 from gatepost.oauth.client_authentication import RefusedRequest
 from gatepost.web import bearer
@@ -68,10 +61,6 @@ async def answer(context: Context, request: Request) -> Reply:
             return _redirect(outcome.login_url)
         case LoginRedirect():
             signed = context.service.ring.sign(outcome.key, _encode(outcome.claims), INTERACTION_TYPE).decode()
-            if len(signed) > MAX_INTERACTION:
-                detail = "the request is too large to be passed on; name fewer claims"
-                error = error_redirect(context.service, outcome.authorization, "invalid_request", detail)
-                return _redirect_to_client(error)
             return _redirect(_with_query(outcome.login_url, {"interaction": signed}), _set_cookie(context, cookie))
 
 

@@ -1,7 +1,7 @@
 """Reading the body of a request within limits of size and time, so that a sender cannot keep a request open."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from gatepost.core.errors import Refusal
@@ -9,6 +9,7 @@ from gatepost.core.errors import Refusal
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 MAX_BODY = 64 * 1024
+MAX_DISCARDED = 1024 * 1024  # bytes of a body that is too large which are read nevertheless
 
 
 class BodyLimits(NamedTuple):
@@ -53,14 +54,16 @@ class BodyReader:
         self._incomplete: set[_IncompleteBody] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def read(self, receive: Receive, declared: str | None) -> bytes | Refusal:
-        """The whole body, or a refusal as soon as it is too large or too slow.
+    async def read(self, receive: Receive, headers: Mapping[str, str]) -> bytes | Refusal:
+        """The whole body, or a refusal if it is too large or too slow.
 
-        `declared` is its Content-Length, if any. A body of that size is complete, and the server is not asked again.
+        A body of the size in Content-Length is complete, and the server is not asked again. A body that is too large is
+        read to its end and discarded, because a sender that is interrupted may not see the response (RFC 9112, section
+        9.6). It is not read if it has more than MAX_DISCARDED bytes, or if the sender waits for `100 Continue`.
         """
-        limit = self._limits.size
+        limit, declared = self._limits.size, headers.get("content-length")
         length = int(declared[:12]) if declared is not None and declared.isascii() and declared.isdigit() else None
-        if length is not None and length > limit:
+        if length is not None and length > limit and (length > MAX_DISCARDED or "expect" in headers):
             return self._too_large
         loop = asyncio.get_running_loop()
         body = _IncompleteBody(asyncio.current_task(), loop.time())
@@ -70,21 +73,26 @@ class BodyReader:
         parts: list[bytes] = []
         more = True
         try:
-            while more and body.received <= limit:
+            while more and body.received < MAX_DISCARDED:
                 message = await receive()
                 if message["type"] != "http.request":
                     return Refusal("invalid_request", "the connection ended before the body was complete")
                 part = message.get("body", b"")
-                parts.append(part)
                 body.received += len(part)
+                if body.received <= limit:
+                    parts.append(part)
+                else:
+                    parts.clear()
                 more = body.received != length and message.get("more_body", False)
         except asyncio.CancelledError:
             if not body.expired or body.task is None or body.task.uncancel():
                 raise  # the server cancelled the request
+            if max(body.received, length or 0) > limit:
+                return self._too_large
             return Refusal("request_timeout", f"the body did not arrive in time; {body.received} bytes did")
         finally:
             self._incomplete.discard(body)
-        if body.received > limit:
+        if max(body.received, length or 0) > limit:
             return self._too_large
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -185,7 +185,19 @@ def test_a_request_that_is_too_large_for_an_interaction(platform: Platform) -> N
         claims=json.dumps(wanted), login_hint="a" * 512, acr_values="a" * 512, ui_locales="a" * 256
     )
     assert len(sent["claims"]) <= 4096
-    check_back(platform.authorize(Browser(), sent), platform, "invalid_request", "too large")
+    words = ("too large", "request fewer scopes or claims")
+    check_back(platform.authorize(Browser(), sent), platform, "invalid_request", *words)
+
+
+def test_long_descriptions_of_scopes_are_left_out(sqlite_gatepost: Service, account_name: str) -> None:
+    mine = Platform(sqlite_gatepost, account_name)
+    names = ["one", "two", "three"]
+    for name in names:
+        mine.define_scope(name=name, resource=mine.api, description="請" * 500)
+    mine.client = mine.define(scope=" ".join(["openid", *names]))
+    result = mine.interaction(Browser(), mine.auth_request(scope=" ".join(["openid", *names])))
+    assert [each["name"] for each in result["scopes"]] == ["openid", *names]
+    assert [len(each["description"]) for each in result["scopes"]] == [34, 0, 500, 500]
 
 
 # --- the cookie

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import gatepost as gatepost_package
-from gatepost.cli import profiles, remote
+from gatepost.cli import kinds, profiles, remote
 from gatepost.cli.remote import RemoteOperations
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, Unavailable
@@ -332,8 +332,13 @@ def test_serve_says_what_to_do_if_a_port_is_taken(tmp_path: Path) -> None:
         (Raw(says(b'HTTP/1.1 400 Bad Request\r\nContent-Length: 100\r\n\r\n{"error"')), Unavailable),  # cut off
         ((429, {}, b'{"detail": "later"}'), Unavailable),
         ((503, {}, b'{"detail": "later"}'), Unavailable),
-        ((404, {}, b'{"detail": "what?"}'), NotFound),
-        ((400, {}, b'{"detail": "no"}'), Refused),
+        ((502, {}, b"<html>"), Unavailable),
+        ((302, {"Location": "/login"}, b""), Unavailable),
+        ((404, {}, b"<html>"), Unavailable),
+        ((404, {}, b'{"detail": "what?"}'), Unavailable),
+        ((404, {}, b'{"error": {"message": "what?"}}'), Unavailable),
+        ((404, {}, b'{"code": "not_found", "detail": "what?"}'), NotFound),
+        ((400, {}, b'{"error": "invalid_scope", "error_description": "no"}'), Refused),
         ((400, {}, b'{"code": "invalid_request", "detail": "no"}'), BadSetting),
     ],
 )
@@ -343,6 +348,36 @@ def test_responses_have_exit_codes(answer: Any, error: type[GatepostError]) -> N
         with pytest.raises(error) as raised:
             operations.request_token("read")
         assert raised.value.exit_code == error.exit_code
+
+
+@pytest.mark.parametrize("view", ["", "endpoints"])
+@pytest.mark.parametrize("data", ["5", "[5]", "[{}]", '{"id": "a"}', '[{"id": "a", "health": 1, "event": 1}]'])
+def test_pages_of_another_form_are_not_from_gatepost(view: str, data: str) -> None:
+    page = f'{{"access_token": "a", "data": {data}}}'.encode()
+    with receiver((200, {}, page)) as local:
+        operations = RemoteOperations(profiles.Profile(f"http://127.0.0.1:{local.port}", "cli_1", "gps_1"))
+        with pytest.raises(Unavailable, match="not from Gatepost; check --remote"):
+            operations.deliveries({"view": view} if view else {})
+        with pytest.raises(Unavailable, match="not from Gatepost; check --remote"):
+            operations.define(kinds.ENDPOINT, {"url": "https://a.example"})
+        with pytest.raises(Unavailable, match="not from Gatepost; check --remote"):
+            operations.request_token("read", explain=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"GATEPOST_REMOTE": "https://a..example.com"}, "--remote: must be the base URL"),
+        ({"GATEPOST_REMOTE": f"https://{'a' * 64}.example.com"}, "--remote: must be the base URL"),
+        ({"GATEPOST_REMOTE": "https://\udcff.example.com"}, "--remote: must be the base URL"),
+        ({"GATEPOST_CLIENT_ID": "cli_\udcff"}, "must be UTF-8 text"),
+        ({"GATEPOST_CLIENT_SECRET": "gps_\udcff"}, "must be UTF-8 text"),
+    ],
+)
+def test_values_that_no_request_can_have_are_refused(changes: dict[str, str], words: str) -> None:
+    right = {"GATEPOST_REMOTE": "https://a.example", "GATEPOST_CLIENT_ID": "cli_1", "GATEPOST_CLIENT_SECRET": "gps_1"}
+    ended = inside.run(("delivery", "list"), right | changes, check=False)
+    assert (ended.returncode, words in ended.stderr) == (2, True), ended
 
 
 def test_a_proxy_does_not_see_credentials_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

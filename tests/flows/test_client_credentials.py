@@ -177,6 +177,30 @@ def test_an_unconfigured_grant_is_refused(setting: Setting) -> None:
     assert "Gatepost-Event" in answer.headers
 
 
+def test_a_token_that_the_service_would_not_accept_is_not_issued(sqlite_gatepost: Service, account_name: str) -> None:
+    setting = Setting(sqlite_gatepost, account_name)
+    names = [f"{number:0128}" for number in range(95)]
+    for name in names:
+        setting.scope(name=name, resource=setting.api)
+    setting.redefine(scope=" ".join(names), serves=[setting.api])
+    for count in (80, 95, 80):
+        scope = " ".join(names[:count])
+        answer = sqlite_gatepost.token_answer(setting.client, scope)
+        explained = sqlite_gatepost.token_answer(setting.client, scope, {"Prefer": "explain"}).json()
+        last = explained["rules"][-1]
+        if count == 95:
+            assert (answer.status_code, answer.json()["error"]) == (400, "invalid_scope")
+            assert "request fewer scopes" in answer.json()["error_description"]
+            assert setting.entry(answer.headers["Gatepost-Event"])["data"]["rule"] == "token_fits"
+            assert (explained["rule"], last["rule"], last["held"]) == ("token_fits", "token_fits", False)
+        else:
+            sent = {"token": answer.json()["access_token"]}
+            headers = {"Authorization": setting.client.basic}
+            shown = sqlite_gatepost.session.post(f"{sqlite_gatepost.url}/oauth/introspect", sent, headers=headers)
+            assert shown.json()["active"] is True
+            assert (explained["decision"], last["rule"], last["held"]) == ("issue", "token_fits", True)
+
+
 class TestExplain:
     def told(self, setting: Setting, scope: str | None, client: Client | None = None) -> tuple[Any, dict[str, Any]]:
         answer = setting.gatepost.token_answer(client or setting.client, scope, {"Prefer": "explain"})

@@ -231,6 +231,19 @@ def test_only_pushed_requests_are_taken(strict: Fapi2Platform) -> None:
     assert strict.interaction(Browser(), strict.pushed())["client_id"] == strict.client.id
 
 
+def test_a_request_that_was_not_pushed_is_not_completed_after_the_switch(own: Fapi2Platform) -> None:
+    own.set(profile="oauth21")
+    browsers = [Browser(), Browser()]
+    opened = [
+        (browser, own.interaction(browser, sent))
+        for browser, sent in zip(browsers, (own.auth_request(), own.pushed()), strict=True)
+    ]
+    own.set(profile="fapi2")
+    sent, pushed = (redirect_target(own.submit_handoff(browser, own.handoff(each)))[1] for browser, each in opened)
+    assert (sent["error"], "/oauth/par" in sent["error_description"]) == ("invalid_request", True)
+    assert "code" in pushed
+
+
 def test_what_is_beside_the_pushed_request_does_not_count(strict: Fapi2Platform) -> None:
     beside = strict.auth_request(scope="openid profile", state="another", redirect_uri="https://evil.example/")
     browser = Browser()
@@ -328,6 +341,41 @@ def test_assertions_by_rs256_are_refused(strict: Fapi2Platform) -> None:
         answer = strict.post(path, client, client_assertion=strict.assertion(client, header=weak), token="x", **more)
         check_refusal(answer, f"/oauth/{path}", "invalid_client")
     assert strict.push(client).status_code == 201
+
+
+def test_assertions_of_other_issuers_by_rs256_are_refused(own: Fapi2Platform) -> None:
+    machine = own.define(grant_types=[JWT_BEARER], redirect_uris=None, scope="things:read")
+    issuer = "https://workloads.example"
+    with receiver((200, {}, json.dumps(key_set(KEYS["RSA"])).encode())) as keys:
+        store, service = own.gatepost.opened.store, own.gatepost.opened.service
+        store.run_now(
+            lambda tx: issuer_units.add(
+                tx, service, lookup.named(tx, own.name), "workloads", issuer=issuer,
+                jwks_uri=f"{keys.url}/{own.name}", match=["sub=a workload"], client=machine.id, scope=["things:read"],
+            )
+        )  # fmt: skip
+        for alg, status in (("RS256", 400), ("PS256", 200)):
+            claims = right_claims("a workload", own.url) | {"iss": issuer}
+            assertion = signed(KEYS["RSA"], claims, alg=alg)
+            answer = own.ask(machine, grant_type=JWT_BEARER, assertion=assertion, scope="things:read")
+            assert answer.status_code == status, answer.text
+            if status == 400:
+                check_refusal(answer, "/oauth/tokens", "invalid_grant", "cannot be verified")
+
+
+def test_jwts_of_the_login_application_by_rs256_are_refused(own: Fapi2Platform) -> None:
+    own.set(login_jwks=json.dumps(key_set(KEYS["RSA"])))
+    browser = Browser()
+    interaction = own.interaction(browser, own.pushed())
+    weak = own.handoff(interaction, KEYS["RSA"], {"alg": "RS256"})
+    check_refusal(own.submit_handoff(browser, weak), "/oauth/authorize", "invalid_request", "cannot be verified")
+    strong = own.handoff(interaction, KEYS["RSA"], {"alg": "PS256"})
+    assert "code" in redirect_target(own.submit_handoff(browser, strong))[1]
+    claims = right_claims("ada", own.url) | {"iss": own.account}
+    for alg, status in (("RS256", 400), ("PS256", 200)):
+        token = signed(KEYS["RSA"], claims, alg=alg, typ="gatepost-revoke+jwt")
+        answer = own.gatepost.session.post(f"{own.url}/oauth/revoke", data={"token": token})
+        assert answer.status_code == status, answer.text
 
 
 def test_proofs_by_rs256_are_refused(own: Fapi2Platform) -> None:

@@ -4,7 +4,8 @@ import asyncio
 import select
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import requests
 from gatepost.core import clock
 from gatepost.ingest import http as intake
 from gatepost.web.app import Application
-from gatepost.web.body import BodyLimits
+from gatepost.web.body import MAX_DISCARDED, BodyLimits
 from gatepost.web.context import Context
 from gatepost.web.listen import connections, listening
 from gatepost.web.ops.metrics import Page
@@ -68,6 +69,20 @@ def test_a_body_that_does_not_arrive_is_given_up(sqlite_gatepost: Service, path:
             assert answer.status == 408
 
     run(test)
+
+
+@pytest.mark.parametrize("path", [PUBLIC, PLANE])
+def test_a_body_that_is_too_large_does_not_cost_the_connection(sqlite_gatepost: Service, path: str) -> None:
+    """A proxy that is interrupted while it sends the body would answer 502 instead."""
+    listener = sqlite_gatepost.url if path == PUBLIC else sqlite_gatepost.ops
+    connection = HTTPConnection(listener.removeprefix("http://"), timeout=LIMIT)
+    connection.connect()
+    connection.auto_open = 0  # a second connection is an error
+    with closing(connection):
+        for _ in range(3):
+            connection.request("POST", path, b"x" * MAX_DISCARDED)
+            answer = connection.getresponse()
+            assert (answer.status, b"request_too_large" in answer.read()) == (413, True)
 
 
 @pytest.mark.parametrize("path", [PUBLIC, PLANE])

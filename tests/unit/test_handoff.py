@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from gatepost.core.errors import Refusal
@@ -74,6 +75,34 @@ class TestWhatIsTold:
             "https://app.example", "form_post", "a state", ["openid"], [API], "a challenge", "a thumbprint", "a nonce"
         )
         assert set(self.told(whole)) == set(self.told(ASKED))
+
+
+class TestWhatFits:
+    def scopes(self, room: int, *sizes: int) -> list[int] | None:
+        """The lengths of the descriptions that remain, of scopes with descriptions of these lengths."""
+        described = [{"name": f"s{index}", "description": "請" * size} for index, size in enumerate(sizes)]
+        claims = {"jti": "int_1", "scopes": described}
+        most = len(msgspec.json.encode({"jti": "int_1", "scopes": [each | {"description": ""} for each in described]}))
+        fitting = handoff.shortened(claims, most + room)
+        assert [len(each["description"]) for each in described] == list(sizes), "the argument is not changed"
+        if fitting is None:
+            return None
+        assert len(msgspec.json.encode(fitting)) <= most + room
+        assert [each["name"] for each in fitting["scopes"]] == [each["name"] for each in described]
+        assert fitting["jti"] == "int_1"
+        return [len(each["description"]) for each in fitting["scopes"]]
+
+    def test_the_longest_descriptions_are_left_out(self) -> None:
+        assert self.scopes(3 * 60, 10, 30, 20) == [10, 30, 20]
+        assert self.scopes(3 * 60 - 1, 10, 30, 20) == [10, 0, 20]
+        assert self.scopes(3 * 30, 10, 30, 20) == [10, 0, 20]
+        assert self.scopes(3 * 30 - 1, 10, 30, 20) == [10, 0, 0]
+        assert self.scopes(0, 10, 30, 20) == [0, 0, 0]
+
+    def test_the_names_always_remain(self) -> None:
+        assert self.scopes(-1, 10, 30, 20) is None
+        assert self.scopes(-1) is None
+        assert self.scopes(0) == []
 
 
 class TestTheFrame:

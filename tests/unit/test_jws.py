@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gatepost.core import jose
 from gatepost.core.jose import MAX_BYTES, InvalidJwt, audiences, decode_unverified, is_time_valid, numeric_date, unb64
-from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS, jwks_problem
 from tests.unit.foreign import CLAIMS, EC, ED, OTHER_EC, RSA, encoded, pem, public, token
 
 KEYS = {"keys": [public(EC, kid="ec"), public(RSA, kid="rsa"), public(ED, kid="ed")]}
@@ -49,6 +50,27 @@ class TestRight:
         large = token(ES256, CLAIMS | {"fill": "a" * fill})
         assert MAX_BYTES - 4 <= len(large) <= MAX_BYTES
         assert read(large)["fill"] == "a" * fill
+
+    def test_a_header_as_large_as_may_be(self) -> None:
+        """Some issuers send their certificates in `x5c`."""
+        fill = (MAX_BYTES - len(token(ES256 | {"x5c": [""]}))) * 3 // 4
+        large = token(ES256 | {"x5c": ["a" * fill]})
+        assert MAX_BYTES - 4 <= len(large) <= MAX_BYTES
+        assert read(large) == CLAIMS
+
+    def test_an_rsa_key_of_any_size_that_may_be_registered(self) -> None:
+        first, second, exponent = 2**4423 - 1, 2**3217 - 1, 65537  # primes, so that none has to be generated
+        inverse = pow(exponent, -1, (first - 1) * (second - 1))
+        numbers = rsa.RSAPrivateNumbers(
+            first, second, inverse, inverse % (first - 1), inverse % (second - 1), pow(second, -1, first),
+            rsa.RSAPublicNumbers(exponent, first * second),
+        )  # fmt: skip
+        key = numbers.private_key(unsafe_skip_rsa_key_validation=True)
+        keys = {"keys": [public(key, kid="rsa")]}
+        assert key.key_size == 7640
+        assert jwks_problem(keys) == ""
+        for alg in ("PS256", "RS256"):
+            assert read(token(RS256 | {"alg": alg}, key=key), keys) == CLAIMS
 
 
 class TestStoredKeys:

@@ -94,6 +94,13 @@ class TestRight:
         assert read(large, es256.key) == {"fill": "a" * fill}
         unreadable(signed(es256, {"fill": "a" * (fill + 4)}), es256.key)
 
+    @pytest.mark.parametrize("typ", KINDS)
+    @pytest.mark.parametrize("size", [6000, 6001, 6002, 6003])
+    def test_the_claims_that_fit(self, made: GeneratedKey, typ: str, size: int) -> None:
+        most = SIGNING.max_claims(made.key, typ, size)
+        for count, fits in ((most, True), (most + 1, False)):
+            assert (len(signed(made, "a" * (count - len('""')), typ)) <= size) is fits
+
 
 class TestKeys:
     @pytest.mark.parametrize("status", ["announced", "active", "retired", "revoked", "purged"])

@@ -308,7 +308,7 @@ class TestBodies:
         [
             [{"body": b"a" * (MAX_BODY + 1)}],
             [{"body": b"a" * MAX_BODY, "more_body": True}, {"body": b"a"}],
-            [{"body": b"a" * MAX_BODY, "more_body": True}, {"body": b"a", "more_body": True}],
+            [{"body": b"a" * MAX_BODY, "more_body": True}, {"body": b"a", "more_body": True}, {}],
         ],
     )
     def test_too_large(self, messages: list[dict[str, Any]]) -> None:

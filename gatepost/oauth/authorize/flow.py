@@ -11,7 +11,7 @@ from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import InvalidJwt, audiences, decode_unverified, verify_jws
-from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.core.jwk_sets import assertion_algorithms
 from gatepost.core.secrets import random_text
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.record import record
@@ -28,7 +28,15 @@ from gatepost.oauth import (
 )
 from gatepost.oauth.authorize import codes, handoff, interactions, pushed_requests, request
 from gatepost.oauth.authorize.codes import Code, CodeBinding, code_id
-from gatepost.oauth.authorize.handoff import HANDOFF_TYPE, INTERACTION_LIFE, Denied, Granted, invalid_handoff
+from gatepost.oauth.authorize.handoff import (
+    HANDOFF_TYPE,
+    INTERACTION_LIFE,
+    INTERACTION_TYPE,
+    MAX_INTERACTION,
+    Denied,
+    Granted,
+    invalid_handoff,
+)
 from gatepost.oauth.authorize.interactions import Interaction
 from gatepost.oauth.authorize.request import Authorization, AuthorizationRequest
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest
@@ -84,7 +92,6 @@ class LoginRedirect(NamedTuple):
     login_url: str
     claims: dict[str, Any]
     key: SigningKey
-    authorization: Authorization
 
 
 class ClientRedirect(NamedTuple):
@@ -201,14 +208,19 @@ def begin(
     interaction = Interaction(
         account.id, ids.new("int"), client.id, visit.browser, pushed, _encode(authorization), tx.at + INTERACTION_LIFE
     )  # fmt: skip
-    _store_interaction(tx, service, interaction, visit)
     defined = {name: scope for name in authorization.scope if (scope := service.scope(tx, account.id, name))}
     claims = handoff.interaction_claims(
         authorization, client, interaction=interaction.id,
         descriptions=scopes.PROTOCOL_SCOPES | {name: scope.description for name, scope in defined.items()},
         base_url=service.base_url, login_url=login_url, at=tx.at,
     )  # fmt: skip
-    return LoginRedirect(login_url, claims, service.active_key(tx, account["signing_alg"]), authorization)
+    key = service.active_key(tx, account["signing_alg"])
+    fitting = handoff.shortened(claims, service.ring.max_claims(key, INTERACTION_TYPE, MAX_INTERACTION))
+    if fitting is None:
+        detail = "the request is too large for the login application; request fewer scopes or claims"
+        return error_redirect(service, authorization, "invalid_request", detail)
+    _store_interaction(tx, service, interaction, visit)
+    return LoginRedirect(login_url, fitting, key)
 
 
 def _store_interaction(tx: Tx, service: Service, interaction: Interaction, visit: Visit) -> None:
@@ -281,9 +293,10 @@ def finish(
         return invalid_handoff("the interaction was completed or has expired; start again at the application")
     if browser and not compare_digest(interaction.browser, browser):
         return invalid_handoff("the interaction was started in another browser")
+    algorithms = assertion_algorithms(strict=account.strict)
     try:
         keys = login_keys(tx, service, account, token)
-        claims = verify_jws(token, keys, algorithms=ASSERTION_ALGORITHMS, typ=(HANDOFF_TYPE,))
+        claims = verify_jws(token, keys, algorithms=algorithms, typ=(HANDOFF_TYPE,))
         problem = handoff.envelope_problem(claims, account=account.id, base_url=service.base_url, at=tx.at)
         if problem:
             return invalid_handoff(problem)
@@ -314,7 +327,7 @@ def _complete(
     if not any(redirect_uris.matches(authorization.redirect_uri, registered) for registered in client.redirect_uris):
         return invalid_handoff("the redirect URI is no longer registered for the client")
     if isinstance(outcome, Granted):
-        outcome = _check_definitions(tx, service, account, client, outcome)
+        outcome = _check_definitions(tx, service, account, client, interaction, outcome)
     if not interactions.finish(tx, account.id, interaction.id):
         raise Again("another request completed the interaction")
     if interaction.pushed is not None and not _spend_pushed(tx, account, client, interaction.pushed):
@@ -335,9 +348,11 @@ def _spend_pushed(tx: Tx, account: Account, client: Client, pushed: bytes) -> bo
 
 
 def _check_definitions(
-    tx: Tx, service: Service, account: Account, client: Client, granted: Granted
+    tx: Tx, service: Service, account: Account, client: Client, interaction: Interaction, granted: Granted
 ) -> Granted | Denied:  # fmt: skip
-    """The client and the scopes may have changed since the interaction was opened."""
+    """The account, the client and the scopes may have changed since the interaction was opened."""
+    if account.strict and interaction.pushed is None:
+        return Denied("invalid_request", "the account now requires requests that are pushed to /oauth/par")
     grant = client.grant("authorization_code")
     if grant is None:
         return Denied("unauthorized_client", "the client no longer has an active authorization_code grant")

@@ -25,6 +25,7 @@ INTERACTION_LIFE = timedelta(minutes=10)
 HANDOFF_LIFE = 300  # the longest lifetime, in seconds
 MAX_INTERACTION = 6 * 1024
 MAX_HANDOFF = 8 * 1024
+_encode = msgspec.json.Encoder().encode
 
 # The errors that the login application may return. OIDC Core 1.0, section 3.1.2.6, and RFC 6749.
 ERRORS = (
@@ -73,6 +74,23 @@ def interaction_claims(
         "scopes": [{"name": name, "description": descriptions.get(name, "")} for name in authorization.scope],
         **{name: value for name, value in requested.items() if value not in (None, "")},
     }
+
+
+def shortened(claims: dict[str, Any], max_bytes: int) -> dict[str, Any] | None:
+    """The claims of an interaction with as many descriptions of scopes as fit; None if they do not fit without any.
+
+    The longest descriptions are left out first. The names of the scopes always remain.
+    """
+    described = list(claims["scopes"])
+    claims = claims | {"scopes": described}
+    excess = len(_encode(claims)) - max_bytes
+    sizes = [len(_encode(scope["description"])) - len('""') for scope in described]
+    for index in sorted(range(len(described)), key=sizes.__getitem__, reverse=True):
+        if excess <= 0:
+            break
+        described[index] = described[index] | {"description": ""}
+        excess -= sizes[index]
+    return claims if excess <= 0 else None
 
 
 def envelope_problem(claims: dict[str, Any], *, account: str, base_url: str, at: datetime) -> str:

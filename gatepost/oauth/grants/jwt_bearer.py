@@ -5,7 +5,7 @@ from typing import Any
 
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import InvalidJwt, audiences, decode_unverified, is_time_valid, numeric_date, verify_jws
-from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
+from gatepost.core.jwk_sets import assertion_algorithms
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import issuer_rows, used_assertions
 from gatepost.oauth.client_authentication import AuthenticatedClient
@@ -38,13 +38,14 @@ def load(
     if not assertion:
         return Refusal("invalid_request", "assertion: missing", "assertion")
     account, client, iss = authenticated.account, authenticated.client, decode_unverified(assertion)[1].get("iss")
+    algorithms = assertion_algorithms(strict=account.strict)
     refusal = _invalid_assertion("its issuer is not trusted for this client")
     for issuer in issuer_rows.load(tx, account.id):
         if issuer.issuer != iss or issuer.client != client.id:
             continue
         keys = service.foreign.keys_for(assertion, issuer.jwks_uri, tx.at, account=account.name)
         try:
-            claims = verify_jws(assertion, keys, algorithms=ASSERTION_ALGORITHMS, typ=TYPES)
+            claims = verify_jws(assertion, keys, algorithms=algorithms, typ=TYPES)
             context = check_claims(issuer, claims, service.base_url, tx.at)
         except InvalidJwt as error:
             refusal = _invalid_assertion(f"it cannot be verified ({error})")

@@ -168,7 +168,7 @@ class Plane:
         """Handle a POST. The body is read as strictly as on the public listener."""
         if scope["method"] != "POST":
             return problem(Refusal("method_not_allowed", "this path accepts POST"), ("allow", "POST"))
-        body = await self._bodies.read(receive, headers.get("content-length"))
+        body = await self._bodies.read(receive, headers)
         if isinstance(body, Refusal):
             return problem(body)
         path, query = scope["path"], scope["query_string"].decode("latin-1")
