@@ -12,7 +12,7 @@ from gatepost.oauth.authorize import flow, handoff, request
 from gatepost.oauth.grants import jwt_bearer
 from gatepost.store import work
 from gatepost.web import body, listen, requests
-from gatepost.webhooks import endpoints, summary, tallies
+from gatepost.webhooks import endpoints, publish, summary, tallies
 from gatepost.webhooks import listing as pages
 from gatepost.webhooks import listing_query as listing
 from gatepost.webhooks.claim import LEASE
@@ -56,6 +56,7 @@ LIMITS: dict[str, list[Row]] = {
     "requests": [
         ("body of a request", _size(body.MAX_BODY), _LARGE),
         ("body of `POST /events`", f"{_size(http.MAX_BODY)}, {http.MAX_BATCH} events", _LARGE),
+        ("deliveries of the events in one request, if there are several", f"{publish.MAX_BATCH_DELIVERIES}", _LARGE),
         (
             "body that is too large, but read to its end and discarded",
             _size(body.MAX_DISCARDED),

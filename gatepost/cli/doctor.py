@@ -21,6 +21,7 @@ from gatepost.cli.show import Check, Status
 from gatepost.core import clock
 from gatepost.core.errors import BadSetting, GatepostError, Unavailable
 from gatepost.core.secrets import Box
+from gatepost.ledger import outbox_rows
 from gatepost.oauth import key_rows, resources, scope_rows, shared_resources
 from gatepost.run import app
 from gatepost.settings import LOOPBACK, Settings, unknown_variables
@@ -33,6 +34,7 @@ from gatepost.webhooks import endpoint_headers
 FEW_FILES = 4096  # open files of a process
 LOW_DISK, NO_DISK = 1024**3, 100 * 1024**2
 SKEW, MAX_SKEW = timedelta(seconds=1), timedelta(seconds=10)
+MANY_REFUSED = 1000  # rows of the outbox, which are not counted further
 _TIMEOUT = 5.0  # seconds: /readyz waits for the store
 
 
@@ -164,10 +166,13 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         yield schema
         if schema.status == "ok":
             yield from _check_nodes(store)
+            yield from _check_outbox(store)
         yield _check_server_keys(settings, store)
         yield _check_hidden_headers(store)
         yield from _check_allowed_networks(settings, store)
         yield from _check_scopes(settings, store)
+    except BadSetting as error:
+        yield Check("store", "problem", str(error))
     except GatepostError as error:
         do = "check that the database runs and the URL is right" if settings.database else "see `gatepost store check`"
         yield Check("store", "problem", str(error), do)
@@ -190,6 +195,7 @@ def _check_database(store: Store) -> Iterator[Check]:
         do = "replicate synchronously; in Patroni, set synchronous_mode and synchronous_mode_strict"
         yield Check("replication", "warning", found, do)
     yield from _check_distribution(store, info.not_distributed)
+    yield from (Check("privileges", "problem", found, do) for found, do in info.missing_privileges)
     if info.clock:
         yield _check_clock(info.clock, before, after)
     if info.pooled:
@@ -243,6 +249,14 @@ def _check_nodes(store: Store) -> Iterator[Check]:
             yield Check("node", "warning", described, do)
         else:
             yield Check("node", "ok", described)
+
+
+def _check_outbox(store: Store) -> Iterator[Check]:
+    if count := store.read_now(partial(outbox_rows.count_refused, limit=MANY_REFUSED)):
+        number = f"{count} or more" if count == MANY_REFUSED else f"{count}"
+        found = f"refused rows in gatepost_outbox: {number}"
+        do = "their column `refused` has the reason; correct it and set `refused` to NULL, or delete the row"
+        yield Check("outbox", "warning", found, do)
 
 
 def _check_clock(database: datetime, before: datetime, after: datetime) -> Check:

@@ -119,4 +119,4 @@ def _run() -> str | int | None:
 def _report(text: str) -> None:
     from gatepost.cli import show  # noqa: PLC0415 (serve does not need it)
 
-    print(f"gatepost: {show.printable(text)}", file=sys.stderr)
+    print(f"gatepost: {show.one_line(text)}", file=sys.stderr)

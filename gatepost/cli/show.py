@@ -117,6 +117,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
+def one_line(text: str) -> str:
+    """Return text without control characters as one line. Errors of databases have several."""
+    return printable(" ".join(text.split()))
+
+
 # --- checks
 
 
@@ -142,7 +147,8 @@ def checks(results: Iterable[Check], *, as_json: bool) -> None:
         done.append(result)
         if not as_json:
             status = click.style(f"{result.status:8}", fg=_COLOURS[result.status])
-            click.echo(f"{status} {result.check}: {result.found}{'; ' + result.do if result.do else ''}")
+            text = f"{result.check}: {result.found}{'; ' + result.do if result.do else ''}"
+            click.echo(f"{status} {one_line(text)}")
     if as_json:
         document([result._asdict() for result in done])
     if any(result.status == "problem" for result in done):

@@ -111,13 +111,14 @@ SHORTAGES = Counter(
     "gatepost_shortages_total", "Outgoing requests not sent because the service ran out of a resource.",
     ["resource"],
 )  # fmt: skip
+OUTBOX_REFUSED = Counter("gatepost_outbox_refused_total", "Rows of the outbox that were refused.")
 CHORE_FAILURES = Counter("gatepost_chore_failures_total", "Runs of a chore that failed.", ["chore"])
 CHORE_IDLE = Gauge(
     "gatepost_chore_idle_seconds", "Time since a chore last finished or made progress.", ["chore"],
     multiprocess_mode="livesum",
 )  # fmt: skip
 OF_EVERY_PROCESS = (
-    CHORE_FAILURES, CHORE_IDLE, SHORTAGES,
+    CHORE_FAILURES, CHORE_IDLE, SHORTAGES, OUTBOX_REFUSED,
     TOKENS, UNKNOWN_CLIENTS, REQUESTS, REQUEST_SECONDS, ENTRIES, ATTEMPTS, IN_FLIGHT, LATENESS, COMMIT_SECONDS,
     COMMIT_UNITS,
 )  # fmt: skip

@@ -10,18 +10,15 @@ from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
 from gatepost.ledger import entries, published_ids
 from gatepost.ledger import publishable as rules
-from gatepost.ledger.entries import MAX_DATA, Origin
+from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
 from gatepost.ledger.record import append_entry
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import publish
-from gatepost.webhooks.publish import Earlier, Published
+from gatepost.webhooks.publish import MAX_BODY, MAX_BYTES, MAX_NEW_DELIVERIES, Earlier, Published
 
 T = TypeVar("T")
 
-MAX_BODY = 2 * MAX_DATA  # data may contain escapes and spaces that are not kept
-MAX_BYTES = 256 * 1024  # of messages in one commit, unless a single message has more
-MAX_NEW_DELIVERIES = 500  # in one commit, unless a single event creates more
 MAX_TRIES = 5  # for a message that cannot be published because of an internal error
 MEMBERS = ("account", "type", "data", "id")
 

@@ -123,12 +123,18 @@ def run_statements(database: str, statements: list[str]) -> None:
     """Run an operator's statements on the PostgreSQL database, in one transaction."""
     import psycopg  # noqa: PLC0415 (an extra that may not be installed)
 
+    from gatepost.store import lock_retries  # noqa: PLC0415 (the same extra)
     from gatepost.store.postgres_connection import open_database  # noqa: PLC0415 (the same extra)
 
-    try:
-        with open_database(database) as connection, connection.transaction():
+    def run() -> None:
+        with connection.transaction():
+            lock_retries.set_lock_timeout(connection)
             for statement in statements:
                 connection.execute(statement.encode())
+
+    try:
+        with open_database(database) as connection:
+            lock_retries.retry(run, "the change")
     except psycopg.Error as error:
         raise Refused(f"PostgreSQL refused the statements: {str(error).strip()}") from None
 

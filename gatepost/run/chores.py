@@ -142,6 +142,7 @@ async def _write_checkpoints(store: Store, path: Path) -> None:
 def _replace(path: Path, content: bytes) -> None:
     try:
         if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # with PostgreSQL, nothing else is in it
             files.replace(path, content, mode=0o666)  # the umask decides who can read it
     except OSError as error:
         log.error("checkpoints not written", file=str(path), error=str(error))

@@ -129,7 +129,7 @@ def settle(file: Path) -> None:
 
 def check_target(target: Path) -> None:
     """Raise `BadSetting` if a backup cannot be written to this path."""
-    if target.exists():
+    if target.exists() or target.is_symlink():  # a link to a volume that is not mounted
         raise Refused(f"{target} exists already; choose another name, so that no backup is overwritten")
     if not target.parent.is_dir():
         raise BadSetting(f"{target.parent} is not a directory; make it first")

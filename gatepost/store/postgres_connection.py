@@ -31,6 +31,8 @@ _OPTIONS: dict[str, str | int] = {
 _SEVERAL_HOSTS = {
     "connect_timeout": 2
 }  # for each of them, so that one that vanished does not hide the primary for long
+_ENCODING = "UTF8"
+_ALWAYS = {"client_encoding": _ENCODING}  # even if the URL, the environment or the role names another encoding
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
 # A plan for the pages of any endpoint is bad for most of them, so each page is planned. Without bitmap scans and sorts
 # it is read in the order of an index, whatever the statistics say. A statement that writes looks up every key in an
@@ -340,7 +342,8 @@ def open_database(url: str, setting: str = "database") -> Database:
     try:
         options = conninfo_to_dict(url)
         several = _SEVERAL_HOSTS if "," in str(options.get("host", "")) else {}
-        database = psycopg.connect(autocommit=True, **(_OPTIONS | several | options))  # type: ignore[arg-type]
+        database = psycopg.connect(autocommit=True, **(_OPTIONS | several | options | _ALWAYS))  # type: ignore[arg-type]
+        _check_encoding(database, setting)
         database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
         postgres_arrays.register(database)
         if is_pooled(database):
@@ -350,6 +353,16 @@ def open_database(url: str, setting: str = "database") -> Database:
     except psycopg.ProgrammingError:  # its text may contain the password
         raise BadSetting(f"{setting}: this is not a valid PostgreSQL URL") from None
     return database
+
+
+def _check_encoding(database: Database, setting: str) -> None:
+    encoding = database.info.parameter_status("server_encoding") or _ENCODING
+    if encoding != _ENCODING:
+        database.close()
+        raise BadSetting(
+            f"{setting}: the database has the encoding {encoding}, but must have {_ENCODING}; "
+            f"create it with ENCODING '{_ENCODING}' TEMPLATE template0"
+        )
 
 
 def is_pooled(database: Database) -> bool:

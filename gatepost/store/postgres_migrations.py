@@ -1,34 +1,32 @@
-"""Applying migrations on PostgreSQL beside a running service.
+"""Applying migrations on PostgreSQL beside a running service. One process at a time applies them."""
 
-A migration waits for transactions that use its tables, and all others wait behind it. So it waits for a lock only
-briefly, and is tried again. One process at a time applies migrations.
-"""
-
-from time import sleep
+from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from gatepost.core.errors import Unavailable
-from gatepost.store import partitions, sql_loader
+from gatepost.store import lock_retries, partitions, sql_loader
 from gatepost.store.sql_loader import Migration
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
-_LOCK = 0x67617465  # "gate"
-_LOCK_TIMEOUT = "1500ms"  # less than the time for which callers wait
-_TRIES = 60
-_PAUSE = 0.5  # seconds between two tries, in which others get their turn
-_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
+LOCK = 0x67617465  # "gate"
+_MIGRATIONS = "CREATE TABLE migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
+_NO_MIGRATIONS = "SELECT 1 WHERE to_regclass(quote_ident(current_schema()) || '.migrations') IS NULL"
 
 
 def migrate(database: Database, now: int) -> list[str]:
     """Apply the missing migrations, and return their names. Raises `Unavailable` if a table stays locked."""
     names: list[str] = []
-    while migration := _apply_next(database, now):
+    while migration := lock_retries.retry(partial(_apply_next, database, now), "a migration"):
         names.append(migration.name)
     return names
+
+
+def exists(database: Database) -> bool:
+    """Whether a migration was ever applied."""
+    return database.execute("SELECT to_regclass('migrations')").fetchall() != [(None,)]
 
 
 def applied(database: Database) -> dict[int, str]:
@@ -37,28 +35,18 @@ def applied(database: Database) -> dict[int, str]:
 
 
 def _apply_next(database: Database, now: int) -> Migration | None:
-    reason = ""
-    for _ in range(_TRIES):
-        try:
-            return _try_next(database, now)
-        except psycopg.errors.LockNotAvailable as error:
-            reason = " ".join(str(error).split())
-        sleep(_PAUSE)
-    raise Unavailable(
-        f"a migration was tried {_TRIES} times, but other transactions use its tables ({reason}); "
-        "end long transactions, which pg_stat_activity lists, and start again"
-    )
-
-
-def _try_next(database: Database, now: int) -> Migration | None:
     """Apply a migration in a transaction of its own, if one is missing. A pooler would keep a session lock.
 
     The transaction also makes the first partitions, so that no process finds a complete schema without them.
     """
     with database.transaction():
-        database.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))  # nobody but migrations waits for it
-        database.execute("SELECT set_config('lock_timeout', %s, true)", (_LOCK_TIMEOUT,))
-        database.execute(_MIGRATIONS)
+        lock_retries.set_lock_timeout(database)
+        try:
+            database.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        except psycopg.errors.LockNotAvailable:
+            raise lock_retries.Locked("another process applies migrations") from None
+        if database.execute(_NO_MIGRATIONS).fetchall():  # otherwise the role may not be permitted to create tables
+            database.execute(_MIGRATIONS)
         missing = sql_loader.missing("postgres", applied(database))
         if not missing:
             return None

@@ -10,7 +10,7 @@ import psycopg
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import Unavailable
-from gatepost.store import dead_rows, partition_drops, postgres_migrations, sql_loader
+from gatepost.store import dead_rows, lock_retries, partition_drops, postgres_migrations, privileges, sql_loader
 from gatepost.store.node_watch import not_distributed
 from gatepost.store.partition_drops import Progress
 from gatepost.store.postgres_connection import Database, PostgresConnection, is_pooled, open_database, unavailable
@@ -67,11 +67,12 @@ class PostgresServer:
 
     @contextmanager
     def _examined(self) -> Iterator[Database]:
-        """A connection in a transaction that cannot write."""
+        """A connection in a transaction that cannot write, and that waits only briefly for locked tables."""
         with self.open() as database:
             database.read_only = True
             try:
                 with database.transaction():
+                    lock_retries.set_lock_timeout(database)
                     yield database
             except psycopg.Error as error:
                 raise unavailable(error) from error
@@ -111,9 +112,7 @@ class PostgresServer:
     def applied(self) -> dict[int, str]:
         """The applied migrations: number → checksum."""
         with self._examined() as database:
-            if database.execute("SELECT to_regclass('migrations')").fetchall() == [(None,)]:
-                return {}
-            return postgres_migrations.applied(database)
+            return postgres_migrations.applied(database) if postgres_migrations.exists(database) else {}
 
     def info(self) -> StoreInfo:
         with self._examined() as database:
@@ -125,11 +124,14 @@ class PostgresServer:
             ).fetchall()
             pooled = is_pooled(database)
             missing = not_distributed(database)
+            missing_privileges = privileges.missing(database)
         at, version, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
         risk = _replication_risk(standbys, synchronous, switches[-1])
-        return StoreInfo(f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled))
+        return StoreInfo(
+            f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled), missing_privileges
+        )
 
     def _wakeups(self, *, pooled: bool) -> Wakeups:
         if not self._listen_url:
@@ -170,6 +172,8 @@ def _check_index(database: Database, index: str) -> str:
             database.execute("SELECT bt_index_check(%s::regclass, true)", (index,))
     except psycopg.errors.InsufficientPrivilege:
         return ""
+    except psycopg.errors.LockNotAvailable:  # the index may be in order
+        raise
     except psycopg.DatabaseError as error:
         return f"index {index}: {str(error).strip()}"
     return ""

@@ -7,7 +7,8 @@ from gatepost.core import ids
 from gatepost.core.errors import Refusal
 from gatepost.core.strict_json import read_json
 from gatepost.ledger import entry_rows, outbox_rows, publishable, published_ids
-from gatepost.ledger.entries import Entry, Origin
+from gatepost.ledger.entries import MAX_DATA, Entry, Origin
+from gatepost.ledger.outbox_rows import OutboxRow
 from gatepost.ledger.publishable import Event
 from gatepost.ledger.record import append_entry
 from gatepost.store.pending import Again
@@ -16,7 +17,14 @@ from gatepost.webhooks import delivery_rows
 
 _OUTBOX = Origin("outbox")
 _MAX_DELIVERIES = 1000  # in the response for an event that was published before
+MAX_BODY = 2 * MAX_DATA  # of an event as it was sent: data may contain escapes and spaces that are not kept
+MAX_BYTES = 256 * 1024  # of events in one commit, unless a single event has more
+MAX_NEW_DELIVERIES = 500  # in one commit, unless a single event creates more
+MAX_BATCH_DELIVERIES = 10_000  # of several events that are published together
 SLICE = 100
+_TOO_MANY_DELIVERIES = Refusal(
+    "request_too_large", f"the events up to this one create more than {MAX_BATCH_DELIVERIES} deliveries; send fewer"
+)
 
 
 class Published(NamedTuple):
@@ -79,13 +87,20 @@ def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) 
 def publish_events(
     tx: Tx, account: Account, events: list[Event], origin: Origin
 ) -> list[Published] | tuple[int, Refusal]:
-    """Publish events until one is refused. A caller that wants all or none raises then, which undoes the unit."""
+    """Publish events until one is refused. A caller that wants all or none raises then, which undoes the unit.
+
+    They are one commit, which others wait for, so that they may create as many deliveries as a single event at most.
+    """
     published: list[Published] = []
     earlier: Earlier = {}
+    created = 0
     for index, event in enumerate(events):
         outcome = publish_event(tx, account, event, origin, earlier)
         if isinstance(outcome, Refusal):
             return index, outcome
+        created += 0 if outcome.again else len(outcome.delivery_ids)
+        if index and created > MAX_BATCH_DELIVERIES:
+            return index, _TOO_MANY_DELIVERIES
         published.append(outcome)
     return published
 
@@ -98,31 +113,38 @@ class OutboxSlice(NamedTuple):
 
 
 def from_outbox(tx: Tx) -> OutboxSlice:
-    """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit."""
+    """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit.
+
+    Stops early when there is enough for one commit.
+    """
     unreachable = [name for account in lookup.unreachable(tx) for name in (account.name, account.id)]
-    rows = outbox_rows.lock_page(tx, SLICE, unreachable)
     done: list[int] = []
     refused: list[tuple[int, str]] = []
     earlier: Earlier = {}
-    for number, account_name, type_, data, given_id in rows:
-        problem = _publish_row(tx, account_name, type_, data, given_id, earlier)
-        if problem:
-            refused.append((number, problem))
+    size = deliveries = 0
+    for row in outbox_rows.lock_page(tx, SLICE, unreachable, MAX_BODY, MAX_BYTES):
+        size += len((row.data or "").encode())
+        if (done or refused) and (size > MAX_BYTES or deliveries >= MAX_NEW_DELIVERIES):
+            break
+        outcome = _publish_row(tx, row, earlier)
+        if isinstance(outcome, Refusal):
+            refused.append((row.number, outcome.detail))
         else:
-            done.append(number)
-    if rows:
+            done.append(row.number)
+            deliveries += len(outcome.created)
+    if done or refused:
         outbox_rows.finish(tx, done, refused)
     return OutboxSlice(len(done), refused)
 
 
-def _publish_row(tx: Tx, account_name: str, type_: str, data: str, given_id: str | None, earlier: Earlier) -> str:
-    """Publish a row of the outbox. Returns why it was refused; empty if it was published."""
-    account = lookup.find(tx, account_name)
+def _publish_row(tx: Tx, row: OutboxRow, earlier: Earlier) -> Published | Refusal:
+    account = lookup.find(tx, row.account)
     if account is None:
-        return f"there is no account {account_name}"
-    parsed = read_json(data)
+        return Refusal("not_found", f"there is no account {row.account[:64]}")
+    if row.data is None:
+        return publishable.TOO_LARGE
+    parsed = read_json(row.data)
     if isinstance(parsed, Refusal):
-        return f"data: {parsed.detail}"
-    event = publishable.event(type_, parsed.value, given_id)
-    outcome = event if isinstance(event, Refusal) else publish_event(tx, account, event, _OUTBOX, earlier)
-    return outcome.detail if isinstance(outcome, Refusal) else ""
+        return Refusal(parsed.code, f"data: {parsed.detail}")
+    event = publishable.event(row.type, parsed.value, row.id)
+    return event if isinstance(event, Refusal) else publish_event(tx, account, event, _OUTBOX, earlier)

@@ -11,6 +11,7 @@ from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Unavailable
 from gatepost.core.logging import log
+from gatepost.core.metrics import OUTBOX_REFUSED
 from gatepost.core.repeat import progress
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
@@ -33,14 +34,14 @@ def listed(store: Store) -> list[tuple[str, float, Callable[[], Awaitable[None]]
 
 
 async def publish_outbox(store: Store) -> None:
-    """Publish all rows of the outbox, in slices."""
-    while True:
+    """Publish all rows of the outbox, in slices. A slice can be short although there are more rows."""
+    moved = None
+    while moved is None or moved.published or moved.refused:
         moved = await store.run(publish.from_outbox)
         progress()
+        OUTBOX_REFUSED.inc(len(moved.refused))
         for number, problem in moved.refused:
             log.error("outbox row refused", seq=number, error=problem)
-        if moved.published + len(moved.refused) < publish.SLICE:
-            return
 
 
 async def run_replays(store: Store) -> None:

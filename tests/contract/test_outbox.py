@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, cast
 
 import psycopg
@@ -17,17 +18,18 @@ from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import BadSetting
-from gatepost.ledger import entries, entry_rows
+from gatepost.core.metrics import OUTBOX_REFUSED
+from gatepost.ledger import entries, entry_rows, outbox_rows
 from gatepost.ledger.entries import MAX_DATA
 from gatepost.ledger.outbox import grant_statements, revoke_statements
 from gatepost.store import notify
 from gatepost.store.interface import Store
 from gatepost.store.sqlite import SqliteStore
 from gatepost.store.transaction import HIGHEST, LOWEST, Tx
-from gatepost.webhooks import delivery_rows, endpoint_rows, publish, subscription_rows
+from gatepost.webhooks import delivery_rows, endpoint_rows, publish, subscription_rows, worker_chores
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.fanout import create_deliveries
-from gatepost.webhooks.publish import SLICE, OutboxSlice
+from gatepost.webhooks.publish import MAX_BODY, MAX_BYTES, SLICE, OutboxSlice
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import parallel
 from tests.contract.backends import FakeClock, Postgres, closing_stores
@@ -320,6 +322,105 @@ def test_two_movers_move_each_row_once(store: Store, other: Store, account: str,
     assert sorted(each["data"] for each in recorded(store, account)) == list(range(3 * SLICE))
 
 
+# --- how much at once
+
+
+def insert_text(database: Database, text: str, type_: str = "invoice.paid") -> None:
+    database.execute("INSERT INTO gatepost_outbox (account, type, data) VALUES ('acme', %s, %s)", (type_, text))
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonb"])
+def test_data_beyond_the_limit_is_not_read(
+    store: Store, account: str, backend: Postgres, database: Database, kind: str
+) -> None:
+    """Neither if its text is long, nor if it also takes long to decompress, nor if it cannot be compressed."""
+    backend.execute(f"ALTER TABLE gatepost_outbox ALTER COLUMN data TYPE {kind}")
+    insert_text(database, json.dumps(["a" * (MAX_BODY - 4)]))
+    insert_text(database, json.dumps(["a" * (MAX_BODY - 3)]))
+    database.execute(
+        "INSERT INTO gatepost_outbox (account, type, data) VALUES ('acme', 'a.b', to_json(repeat('0', 40000000)))"
+    )
+    insert_text(database, json.dumps(token_hex(MAX_BODY)))
+    insert_text(database, "1")
+    database.commit()
+    lengths: list[list[int | None]] = []
+    while not lengths or lengths[-1] != [1]:
+        rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, [], MAX_BODY, MAX_BYTES))
+        lengths.append([len(row.data) if row.data is not None else None for row in rows])
+        store.run_now(lambda tx, rows=rows: outbox_rows.finish(tx, [row.number for row in rows], []))  # type: ignore[misc]
+    assert [length for page in lengths for length in page] == [MAX_BODY, None, None, None, 1]
+
+
+def test_data_beyond_the_limit_is_refused(store: Store, account: str, backend: Postgres, database: Database) -> None:
+    insert_text(database, json.dumps(token_hex(MAX_BODY)))
+    insert_text(database, '"after"')
+    database.commit()
+    move_all(store)
+    assert [each["data"] for each in recorded(store, account)] == ["after"]
+    assert [row[3] for row in waiting(backend)] == [f"data: at most {MAX_DATA} bytes as JSON"]
+
+
+def test_long_texts_of_a_row_are_not_read_whole(
+    store: Store, account: str, backend: Postgres, database: Database
+) -> None:
+    """Nor is a long one written, as the reason of a refusal."""
+    insert = "INSERT INTO gatepost_outbox (account, type, data, id) VALUES (%s, %s, '1', %s)"
+    for row in (("a" * 10**6, "a.b", "c"), ("acme", "a.b" * 10**6, "c"), ("acme", "a.b", "c" * 10**6)):
+        database.execute(insert, row)
+    database.commit()
+    rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, [], MAX_BODY, MAX_BYTES))
+    assert max(len(str(value)) for row in rows for value in row) == 1000
+    move_all(store)
+    reasons = [row[3] for row in waiting(backend)]
+    assert reasons[0] == f"there is no account {'a' * 64}"
+    assert [reason.partition(":")[0] for reason in reasons[1:]] == ["type", "id"]
+
+
+def test_a_slice_has_a_limited_size(
+    store: Store, account: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "MAX_BYTES", 1000)
+    for size in (400, 400, 400, 3000, 10, 10):
+        insert_text(database, json.dumps(token_hex(size // 2)))
+    database.commit()
+    assert [done.published for done in move_all(store)] == [2, 1, 1, 2, 0]
+
+
+def test_a_slice_has_a_limited_size_if_its_data_is_compressed(
+    store: Store, account: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "MAX_BYTES", 10_000)
+    for _ in range(5):
+        insert_text(database, json.dumps("x" * 4_900))
+    database.commit()
+    assert [done.published for done in move_all(store)] == [2, 2, 1, 0]
+
+
+def test_a_slice_ends_after_enough_deliveries(
+    store: Store, account: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "MAX_NEW_DELIVERIES", 3)
+    for _ in range(2):
+        subscribe(store, account)
+    for number in range(5):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number)
+    database.commit()
+    assert [done.published for done in move_all(store)] == [2, 2, 1, 0]
+    assert [each["data"] for each in recorded(store, account)] == list(range(5))
+
+
+def test_the_worker_publishes_everything_however_short_the_slices_are(
+    store: Store, account: str, backend: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "MAX_NEW_DELIVERIES", 1)
+    subscribe(store, account)
+    for number in range(5):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number)
+    database.commit()
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert waiting(backend) == []
+
+
 # --- what is wrong
 
 BAD = {
@@ -347,10 +448,24 @@ def test_a_bad_row_is_marked_with_why_and_left_alone(
     gatepost.publish(database, account="acme", type="invoice.paid", data="after")
     database.commit()
     done = move_all(store)
-    assert [(each.published, len(each.refused)) for each in done] == [(2, 1), (0, 0)]
+    assert (sum(each.published for each in done), sum(len(each.refused) for each in done)) == (2, 1)
     assert [each["data"] for each in recorded(store, account)] == ["before", "after"]
     [(_, _, _, why)] = waiting(backend)
     assert row[4] in why
+
+
+def test_refused_rows_are_counted(store: Store, account: str, database: Database) -> None:
+    def count() -> float:
+        return next(sample.value for family in OUTBOX_REFUSED.collect() for sample in family.samples)
+
+    before = count()
+    for name in ("nobody", "acme", "nobody"):
+        gatepost.publish(database, account=name, type="invoice.paid", data=1)
+    database.commit()
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert count() - before == 2
+    assert store.read_now(lambda tx: outbox_rows.count_refused(tx, 10)) == 2
+    assert store.read_now(lambda tx: outbox_rows.count_refused(tx, 1)) == 1
 
 
 def test_a_conflict_is_marked_and_the_first_stands(

@@ -246,6 +246,22 @@ def test_the_first_that_is_refused_is_named_by_its_place(store: Store, account: 
     assert found[1].code == "conflict"
 
 
+def test_several_create_only_so_many_deliveries(store: Store, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are one commit. A single event may have as many as there are subscriptions."""
+    monkeypatch.setattr(publish, "MAX_BATCH_DELIVERIES", 4)
+    for _ in range(2):
+        subscribe(store, account, "*")
+    assert isinstance(several(store, account, an_event(), an_event()), list)
+    found = several(store, account, an_event(), an_event(), an_event(), an_event())
+    assert isinstance(found, tuple)
+    assert (found[0], found[1].code) == (2, "request_too_large")
+    again = several(store, account, *[an_event(given_id="a")] * 10)
+    assert isinstance(again, list), "what was published before creates none"
+    for _ in range(3):
+        subscribe(store, account, "*")
+    assert isinstance(several(store, account, an_event()), list)
+
+
 # --- what it made
 
 

@@ -174,6 +174,8 @@ def test_files_that_cannot_be_used(data: Path, tmp_path: Path) -> None:
     before = store.cli_json("account", "list")
     assert "exists already" in refusal(store, "store", "backup", str(good))
     assert "not a directory" in refusal(store, "store", "backup", str(tmp_path / "none" / "backup.db"))
+    (tmp_path / "link.db").symlink_to(tmp_path / "unmounted" / "backup.db")
+    assert "exists already" in refusal(store, "store", "backup", str(tmp_path / "link.db"))
     assert "does not exist" in refusal(store, "store", "restore", str(tmp_path / "none.db"))
     assert "--after-pitr" in refusal(store, "store", "restore")
 

@@ -150,6 +150,14 @@ def test_an_unreadable_profile_is_refused(tmp_path: Path) -> None:
         profiles.check_saved(tmp_path / "empty.json", "client_id", "cli_1", "rotate it")
 
 
+def test_an_error_of_a_database_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "permission denied\nLINE 1: SELECT\tnumber\n        ^"
+    importlib.import_module("gatepost.cli.main")._report(text)
+    assert capsys.readouterr().err == "gatepost: permission denied LINE 1: SELECT number ^\n"
+    show.checks([show.Check("store", "ok", text)], as_json=False)
+    assert capsys.readouterr().out == "ok       store: permission denied LINE 1: SELECT number ^\n"
+
+
 def test_control_characters_of_others_do_not_reach_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gatepost.core import files
+from gatepost.run import chores
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,10 @@ def test_an_interrupted_write_changes_nothing(tmp_path: Path, monkeypatch: pytes
     assert path.read_bytes() == b"first"
     files.replace(path, b"third")
     assert path.read_bytes() == b"third"
+
+
+def test_checkpoints_are_written_to_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    """With PostgreSQL, nothing else creates the data directory."""
+    file = tmp_path / "data" / "checkpoints.jsonl"
+    chores._replace(file, b"{}\n")
+    assert file.read_bytes() == b"{}\n"

@@ -8,8 +8,9 @@ import pytest
 from gatepost.core.errors import Refusal
 from gatepost.ingest import cloudevents, kafka_message
 from gatepost.ingest.kafka_message import Headers
-from gatepost.ingest.message import MAX_BODY, Message, Position
+from gatepost.ingest.message import Message, Position
 from gatepost.ledger import publishable
+from gatepost.webhooks.publish import MAX_BODY
 
 POSITION = Position("kafka", "events:3", 7, 1_794_700_800_000, {"topic": "events", "partition": 3, "offset": 7})
 STRUCTURED = [("content-type", b"application/cloudevents+json")]

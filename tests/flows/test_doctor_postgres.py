@@ -1,0 +1,74 @@
+"""`gatepost doctor` on PostgreSQL: privileges that the role lacks, another encoding, and refused rows of the outbox."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests import command, postgres
+
+
+@pytest.fixture
+def owner(postgres_url: str, tmp_path: Path) -> command.Alone:
+    made = command.alone(tmp_path / "data", postgres_url)
+    made.cli("store", "migrate")
+    return made
+
+
+@pytest.fixture
+def other(owner: command.Alone) -> Iterator[command.Alone]:
+    """A role that has no privileges yet."""
+    owner.execute("CREATE ROLE other LOGIN")
+    database = owner.database.replace(f"{postgres.OWNER}@", "other@")
+    yield command.Alone(owner.directory, database, owner.environment | {"GATEPOST_DATABASE": database})
+    owner.execute("DROP OWNED BY other")
+    owner.execute("DROP ROLE other")
+
+
+def checks(store: command.Alone, name: str) -> list[tuple[str, str]]:
+    """The status and the text of the checks with this name."""
+    results = json.loads(store.cli("doctor", "--json", check=False).stdout)
+    return [(each["status"], f"{each['found']}; {each['do']}") for each in results if each["check"] == name]
+
+
+def test_the_privileges_of_the_role(owner: command.Alone, other: command.Alone) -> None:
+    assert checks(owner, "privileges") == []
+    owner.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO other")
+    [(status, text), (_, create)] = checks(other, "privileges")
+    assert status == "problem"
+    assert "the role other may not read and write" in text
+    assert "may not create tables in the schema public; run: GRANT CREATE, USAGE ON SCHEMA public TO other" in create
+    owner.execute("GRANT CREATE, USAGE ON SCHEMA public TO other")
+    owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO other")
+    [(status, text)] = checks(other, "privileges")
+    assert status == "problem"
+    assert "does not own the tables, so it can neither create and drop partitions" in text
+    assert f"GRANT {postgres.OWNER} TO other" in text
+    owner.execute(f"GRANT {postgres.OWNER} TO other")
+    assert checks(other, "privileges") == []
+
+
+def test_refused_rows_of_the_outbox(owner: command.Alone) -> None:
+    assert checks(owner, "outbox") == []
+    owner.execute("INSERT INTO gatepost_outbox (account, type, data) VALUES ('nobody', 'a.b', '1')")
+    assert checks(owner, "outbox") == [], "it waits"
+    owner.execute("UPDATE gatepost_outbox SET refused = 'there is no account nobody'")
+    [(status, text)] = checks(owner, "outbox")
+    assert status == "warning"
+    assert "refused rows in gatepost_outbox: 1;" in text
+
+
+def test_an_encoding_other_than_utf_8(postgres_server: postgres.Server, tmp_path: Path) -> None:
+    with psycopg.connect(postgres_server.url(), autocommit=True) as database:
+        database.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    store = command.alone(tmp_path / "data", postgres_server.url("latin"))
+    text = (
+        "database: the database has the encoding LATIN1, but must have UTF8; "
+        "create it with ENCODING 'UTF8' TEMPLATE template0"
+    )
+    assert checks(store, "store") == [("problem", f"{text}; ")]
+    ended = store.cli("store", "migrate", check=False)
+    assert (ended.returncode, ended.stderr) == (2, f"gatepost: {text}\n")
+    postgres_server.drop_database("latin")
