@@ -39,7 +39,7 @@ SELECT account, id, type, at, actor, subject, data, data_hash, matched, keep_day
 -- name: count_entries
 SELECT count(*) FROM entries WHERE account = :account
 -- name: entries_waiting
-SELECT e.id, EXISTS (SELECT 1 FROM unsealed u WHERE u.account = e.account AND u.id = e.id)
+SELECT e.id, EXISTS (SELECT 1 FROM unsealed u WHERE u.account = :account AND u.id = e.id)
   FROM entries e WHERE e.account = :account AND e.id > :after ORDER BY e.id LIMIT :limit
 -- name: entry_accounts
 WITH RECURSIVE found (account) AS (
