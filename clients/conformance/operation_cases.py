@@ -209,7 +209,40 @@ def _tokens() -> list[dict[str, Any]]:
              call("obtain_token", {"result": things["answer"]["json"]},
                   parameters={"grant_type": "client_credentials", "scope": "things:read"}),
              [things | {"answer": LOST}, things], BACKOFF[:1]),
+        *[
+            case(f"a response that is not a token: {why}",
+                 [call("token", {"error": {"code": "unexpected_response"}}, scope="things:read"), token("token-1")],
+                 [things | {"answer": ok(_without_none(things["answer"]["json"] | members))}, things])
+            for why, members in _NOT_TOKENS.items()
+        ],
+        case("a type of the token in lower case", token("token-1"),
+             [token_exchange("things:read", answer=ok(things["answer"]["json"] | {"token_type": "bearer"}))]),
+        case("an operation whose token request succeeds without a token",
+             _endpoint({"error": {"code": "unexpected_response"}}),
+             [token_exchange("gatepost:endpoints", answer=ok({"ok": True}))]),
     ]  # fmt: skip
+
+
+_NOT_TOKENS: dict[str, dict[str, Any]] = {
+    "no access_token": {"access_token": None},
+    "an empty access_token": {"access_token": ""},
+    "an access_token that is a number": {"access_token": 1},
+    "no token_type": {"token_type": None},
+    "another token_type": {"token_type": "DPoP"},
+    "a token_type that is a list": {"token_type": ["Bearer"]},
+    "no expires_in": {"expires_in": None},
+    "an expires_in that is text": {"expires_in": "3600"},
+    "an expires_in that is true": {"expires_in": True},
+    "an expires_in of 0": {"expires_in": 0},
+    "an expires_in that is negative": {"expires_in": -1},
+    "an expires_in that is a fraction": {"expires_in": 0.5},
+    "an expires_in of 2^31": {"expires_in": 2**31},
+    "an expires_in of 10^300": {"expires_in": 1e300},
+}
+
+
+def _without_none(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _deliveries() -> list[dict[str, Any]]:

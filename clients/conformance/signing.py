@@ -19,10 +19,14 @@ def public(name: str) -> dict[str, str]:
     return {member: value for member, value in KEYS[name].items() if member not in _PRIVATE}
 
 
-def jwt(header: dict[str, Any], claims: Any, key: str) -> str:
-    """A JWT with this header, signed with the algorithm that the header names. `none` has an empty signature."""
-    content = f"{encode(_json(header))}.{encode(claims if isinstance(claims, bytes) else _json(claims))}"
-    return f"{content}.{encode(_signature(header['alg'], key, content.encode()))}"
+def jwt(header: Any, claims: Any, key: str) -> str:
+    """A JWT, signed with the algorithm that the header names. `none` has an empty signature.
+
+    A header or claims that are bytes are taken as they are. The algorithm is then that of the key.
+    """
+    algorithm = KEYS[key]["alg"] if isinstance(header, bytes) else header["alg"]
+    content = ".".join(encode(part if isinstance(part, bytes) else _json(part)) for part in (header, claims))
+    return f"{content}.{encode(_signature(algorithm, key, content.encode()))}"
 
 
 def thumbprint(name: str) -> str:
@@ -30,7 +34,7 @@ def thumbprint(name: str) -> str:
     return jwk_thumbprint(KEYS[name])
 
 
-def jwk_thumbprint(jwk: dict[str, str]) -> str:
+def jwk_thumbprint(jwk: dict[str, Any]) -> str:
     """RFC 7638."""
     members = {"EC": "crv kty x y", "OKP": "crv kty x", "RSA": "e kty n"}[jwk["kty"]].split()
     return hashed(json.dumps({member: jwk[member] for member in members}, separators=(",", ":"), sort_keys=True))

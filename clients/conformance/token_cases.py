@@ -3,16 +3,23 @@
 import json
 from typing import Any
 
-from signing import KEYS, decode, hashed, jwk_thumbprint, jwt, public, thumbprint
+from signing import KEYS, decode, encode, hashed, jwk_thumbprint, jwt, public, thumbprint
 
 NOW = 1_800_000_000
 ISSUER, AUDIENCE, ACCOUNT = "https://gatepost.example", "https://api.example.com", "acc_06gtq7q4h2v9c3b5n7m1k8j6g4"
 URL = f"{AUDIENCE}/things?page=2"
-KEY_SETS = {
+KEY_SETS: dict[str, Any] = {
     "current": {"keys": [public("ES256"), public("RS256"), public("EdDSA")]},
     "rotated": {"keys": [public("next"), public("ES256")]},
     "for encryption": {"keys": [public("ES256") | {"use": "enc"}]},
     "for another algorithm": {"keys": [public("ES256") | {"alg": "RS256"}]},
+    "with an empty kid": {"keys": [public("ES256") | {"kid": ""}]},
+    "with members that are not keys": {"keys": [None, "x", public("ES256")]},
+    "not a key set": {"status": "maintenance"},
+    "null": None,
+    "keys are null": {"keys": None},
+    "keys are an object": {"keys": {}},
+    "keys in upper case": {"KEYS": [public("ES256")]},
 }
 CLAIMS: dict[str, Any] = {
     "iss": ISSUER,
@@ -135,7 +142,14 @@ def single(name: str, access: str | None, expect: str = "", **changes: Any) -> d
 
 def cases() -> list[dict[str, Any]]:
     """All cases."""
-    return [*_request_cases(), *_header_cases(), *_claim_cases(), *_proof_cases(), *_key_set_cases()]
+    return [
+        *_request_cases(),
+        *_header_cases(),
+        *_notation_cases(),
+        *_claim_cases(),
+        *_proof_cases(),
+        *_key_set_cases(),
+    ]
 
 
 def _request_cases() -> list[dict[str, Any]]:
@@ -182,11 +196,78 @@ def _header_cases() -> list[dict[str, Any]]:
         single("an alg that the key is not for", good, "signature", key_sets=["for another algorithm"]),
         single("a kid of a key of another type", token(header={"kid": "rs-1"}), "signature"),
         single("a signature that was changed", f"{start}.{changed}", "signature"),
-        single("a signature that is cut off", good[:-4], "signature"),
+        single("a signature that is cut off", f"{start}.{encode(decode(signature)[:-3])}", "signature"),
         single("no signature", f"{start}.", "signature"),
         single("claims that were changed", _forged(good), "signature"),
         single("a wrong signature before a wrong issuer", token("stranger", iss="https://x.example"), "signature"),
     ]
+
+
+_BOM = b"\xef\xbb\xbf"
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def _notation_cases() -> list[dict[str, Any]]:
+    """The same header, claims and signature in other notations, all of them correctly signed."""
+    header, claims = (
+        json.dumps(members, separators=(",", ":")).encode()
+        for members in ({"typ": "at+jwt", "alg": "ES256", "kid": KEYS["ES256"]["kid"]}, CLAIMS)
+    )
+
+    def with_header(name: str, raw: bytes, expect: str = "format", **changes: Any) -> dict[str, Any]:
+        return single(f"a header {name}", jwt(raw, claims, "ES256"), expect, **changes)
+
+    def with_claims(name: str, raw: bytes, expect: str = "format") -> dict[str, Any]:
+        return single(f"claims {name}", jwt(header, raw, "ES256"), expect, fetches=1)
+
+    def with_kid(name: str, kid: bytes) -> dict[str, Any]:
+        raw = header[:-1].replace(b',"kid":"es-1"', b"") + kid + b"}"
+        return with_header(f"with a kid that is {name}, and a key with an empty one", raw, "kid",
+                           key_sets=["with an empty kid"])  # fmt: skip
+
+    good = jwt(header, claims, "ES256")
+    start, signature = good.rsplit(".", 1)
+    return [
+        with_header("with spaces", header.replace(b":", b" : ").replace(b"at+", b"\\u0061t+"), ""),
+        with_header("with a repeated member", header[:-1] + b',"kid":"es-1"}'),
+        with_header("with a member that is repeated in another notation", header[:-1] + b',"\\u006bid" :"es-1"}'),
+        with_header("with a member that is repeated in an object", header[:-1] + b',"x":[{"y":{},"y":1}]}'),
+        with_header("with the same member in several objects", header[:-1] + b',"x":[{"y":1},{"y":{"y":2}}]}', ""),
+        with_header("with text that looks like a repeated member", header[:-1] + b',"x":"\\"kid\\":{\\"kid\\":"}', ""),
+        with_header("with b64", header[:-1] + b',"b64":false}'),
+        with_header("with b64 that is true", header[:-1] + b',"b64":true}'),
+        with_header("after a byte order mark", _BOM + header),
+        with_header("that is not UTF-8", header[:-1] + b',"x":"\xff"}'),
+        with_header("in UTF-16", header.decode().encode("utf-16")),
+        with_kid("absent", b""),
+        with_kid("empty", b',"kid":""'),
+        with_kid("null", b',"kid":null'),
+        with_kid("a number", b',"kid":1'),
+        with_claims("with a repeated member", claims[:-1] + b',"scope":"admin"}'),
+        with_claims("with a member that is repeated in an object", claims[:-1] + b',"x":{"y":1,"y":1}}'),
+        with_claims("with members whose names differ in case", claims[:-1] + b',"Scope":"admin"}', ""),
+        with_claims("with the member names of every object", claims[:-1] + b',"constructor":1,"__proto__":1}', ""),
+        with_claims("after a byte order mark", _BOM + claims),
+        with_claims("that are not UTF-8", claims[:-1] + b',"x":"\xff"}'),
+        with_claims("with an encoded surrogate", claims[:-1] + b',"x":"\xed\xa0\x80"}'),
+        with_claims("in UTF-16", claims.decode().encode("utf-16")),
+        with_claims("followed by text", claims + b"x"),
+        single("a signature with padding", None, "format", authorization=[f"Bearer {good}=="]),
+        single("a signature whose last character has bits left over", f"{start}.{_with_bits_left_over(signature)}",
+               "format"),
+        single("claims whose last character has bits left over", ".".join(
+               _with_bits_left_over(part) if number == 1 else part
+               for number, part in enumerate(jwt(header, claims + b" " * (-len(claims) % 3 + 1), "ES256").split("."))),
+               "format"),
+    ]  # fmt: skip
+
+
+def _with_bits_left_over(text: str) -> str:
+    """The same bytes in base64url that is not canonical: RFC 4648, section 3.5."""
+    changed = text[:-1] + _ALPHABET[_ALPHABET.index(text[-1]) + 1]
+    if decode(changed) != decode(text):
+        raise ValueError("the text has no bits left over")
+    return changed
 
 
 def _forged(good: str) -> str:
@@ -229,6 +310,12 @@ def _claim_cases() -> list[dict[str, Any]]:
         single("a time of validity that is null", token(payload=CLAIMS | {"nbf": None}), "nbf"),
         single("a time of validity that is negative", token(nbf=-1), "nbf"),
         single("a time of validity of -1e400", token(payload=_with_number("nbf", "-1e400")), "nbf"),
+        single("no subject", token(sub=None), "format", fetches=1),
+        single("a subject that is a number", token(sub=1), "format", fetches=1),
+        single("a subject that is null", token(payload=CLAIMS | {"sub": None}), "format", fetches=1),
+        single("no client", token(client_id=None), "format", fetches=1),
+        single("a client that is a list", token(client_id=["x"]), "format", fetches=1),
+        single("no subject before a wrong issuer", token(sub=None, iss="https://x.example"), "format", fetches=1),
         single("the account that the verifier names", good, account=ACCOUNT),
         single("another account", good, "account", account="acc_other"),
         single("no account", token(account=None), "account", account=ACCOUNT),
@@ -248,6 +335,7 @@ def _with_number(name: str, number: str) -> bytes:
 def _proof_cases() -> list[dict[str, Any]]:
     good, plain, other = bound(), token(), bound("proof-ed")
     off_curve = public("proof") | {"y": public("proof")["x"]}
+    objects: dict[str, Any] = {"kty": "RSA", "n": {"toString": 1}, "e": "AQAB"}
     nulled = token(payload=CLAIMS | {"cnf": None})
     private = {"jwk": {name: value for name, value in KEYS["proof"].items() if name in {"kty", "crv", "x", "y", "d"}}}
 
@@ -292,12 +380,19 @@ def _proof_cases() -> list[dict[str, Any]]:
         made("a private key", "dpop_proof", header=private),
         made("a key that is a list", "dpop_proof", header={"jwk": [public("proof")]}),
         made("claims that are a list", "dpop_proof", payload=[1]),
+        made("claims with a repeated member", "dpop_proof", payload=b'{"htm":"GET","htm":"GET"}'),
+        made("claims that are not UTF-8", "dpop_proof", payload=b'{"htm":"\xff"}'),
+        made("claims after a byte order mark", "dpop_proof", payload=_BOM + b"{}"),
+        made("a header with b64", "dpop_proof", header={"b64": True}),
         single("DPoP: a key that did not sign", bound("proof-ed"), "dpop_proof",
                proofs=[proof(bound("proof-ed"), "webhook", {"jwk": public("proof-ed")})]),
         single("DPoP: a key that is of another type than the algorithm", other, "dpop_proof",
                proofs=[proof(other, header={"jwk": public("proof-ed")})]),
         single("DPoP: a point that is not on the curve", token(cnf={"jkt": jwk_thumbprint(off_curve)}), "dpop_proof",
                proofs=[proof(token(cnf={"jkt": jwk_thumbprint(off_curve)}), header={"jwk": off_curve})]),
+        single("DPoP: an RSA key whose modulus is an object", token(cnf={"jkt": jwk_thumbprint(objects)}), "dpop_proof",
+               proofs=[proof(token(cnf={"jkt": jwk_thumbprint(objects)}), header={"alg": "RS256", "jwk": objects},
+                             key="proof-rsa")]),
         made("the key is compared before the signature is verified", "dpop_key", header={"jwk": public("next")}),
         made("a key without a coordinate", "dpop_key", header={"jwk": _without_none(public("proof") | {"y": None})}),
         made("a coordinate that is a number", "dpop_key", header={"jwk": public("proof") | {"y": 1}}),
@@ -389,4 +484,14 @@ def _key_set_cases() -> list[dict[str, Any]]:
              key_sets=["current", None], fetches=3),
         case("an unknown key while the key set cannot be fetched again", at(0), at(60, later, "kid"), at(61),
              key_sets=["current", None], fetches=2),
+        case("a key set with members that are not keys", at(0), key_sets=["with members that are not keys"]),
+        *[
+            made
+            for name in ("not a key set", "null", "keys are null", "keys are an object", "keys in upper case")
+            for made in (
+                case(f"no key set, but JSON: {name}", at(0, good, "keys"), key_sets=[name]),
+                case(f"a known key while the key set is JSON of another kind: {name}", at(0), at(901), at(902),
+                     at(961), key_sets=["current", name], fetches=3),
+            )
+        ],
     ]  # fmt: skip

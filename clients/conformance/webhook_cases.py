@@ -22,10 +22,11 @@ BODY = json.dumps(EVENT, ensure_ascii=False)
 ID = EVENT["id"]
 
 
-def v1(secret: str = SECRET, body: str = BODY, timestamp: object = NOW, event_id: object = ID) -> str:
+def v1(secret: str = SECRET, body: str | bytes = BODY, timestamp: object = NOW, event_id: object = ID) -> str:
     """A signature with a shared secret."""
     key = _key(secret)
-    digest = hmac.digest(key, f"{event_id}.{timestamp}.{body}".encode(), "sha256")
+    raw = body if isinstance(body, bytes) else body.encode()
+    digest = hmac.digest(key, f"{event_id}.{timestamp}.".encode() + raw, "sha256")
     return "v1," + b64encode(digest).decode()
 
 
@@ -52,6 +53,21 @@ def case(name: str, expect: str = "", **changes: Any) -> dict[str, Any]:
 def sign(*signatures: str) -> dict[str, Any]:
     """Headers with these signatures."""
     return {"headers": {"webhook-signature": " ".join(signatures)}}
+
+
+def raw(name: str, body: bytes) -> dict[str, Any]:
+    """A case with a body that is signed but not JSON in UTF-8."""
+    made = case(name, "body", **sign(v1(body=body)))
+    del made["body"]
+    return made | {"body_base64": b64encode(body).decode()}
+
+
+def repeated(name: str, header: str, *values: str) -> list[dict[str, Any]]:
+    """A header that is sent twice, and one with both values, as many frameworks join them."""
+    return [
+        case(f"{name}, in two headers", "headers", headers={header: list(values)}),
+        case(f"{name}, in one header", "headers", headers={header: ", ".join(values)}),
+    ]
 
 
 def at(timestamp: str) -> dict[str, Any]:
@@ -108,11 +124,34 @@ def cases() -> list[dict[str, Any]]:
         case("a signature that is not base64", "signature", secrets=[PUBLIC], **sign("v1a,~~~")),
         case("an Ed25519 signature that is too short", "signature", secrets=[PUBLIC], **sign("v1a,c2hvcnQ=")),
         case("an Ed25519 signature that is too long", "signature", secrets=[PUBLIC], **sign(f"{v1a()[:-2]}AAAA")),
+        case("an Ed25519 signature with too much padding", "signature", secrets=[PUBLIC], **sign(f"{v1a()}=")),
         case("an Ed25519 signature of another body", "signature", secrets=[PUBLIC], **sign(v1a("{}"))),
         case("HMAC with the public key as its secret", "signature", secrets=[PUBLIC],
              **sign(v1("whsec_" + PUBLIC.removeprefix("whpk_")))),
         case("signed but not JSON", "body", body="paid", **sign(v1(body="paid"))),
         case("signed but empty", "body", body="", **sign(v1(body=""))),
+        *[
+            raw(f"signed but {name}", body)
+            for name, body in {
+                "with NaN": b'{"data":NaN}',
+                "with Infinity": b"[Infinity]",
+                "with -Infinity": b"-Infinity",
+                "not UTF-8": b'{"data":"\xff"}',
+                "with an encoded surrogate": b'{"data":"\xed\xa0\x80"}',
+                "after a byte order mark": b"\xef\xbb\xbf{}",
+                "in UTF-16": "{}".encode("utf-16"),
+                "in UTF-16 without a byte order mark": "{}".encode("utf-16-le"),
+                "in UTF-32": "{}".encode("utf-32-be"),
+                "after a space that JSON does not know": "\u00a0{}".encode(),
+                "followed by a null character": b"{}\0",
+            }.items()
+        ],
+        case("a body with spaces around it", body=" {}\r\n", **sign(v1(body=" {}\r\n"))),
+        *repeated("the same webhook-id", "webhook-id", str(ID), str(ID)),
+        *repeated("another webhook-id after the signed one", "webhook-id", str(ID), "evt_other"),
+        *repeated("the same webhook-timestamp", "webhook-timestamp", str(NOW), str(NOW)),
+        *repeated("a webhook-signature before another one", "webhook-signature", v1(), v1(OTHER)),
+        *repeated("a webhook-signature after another one", "webhook-signature", v1(OTHER), v1()),
         case("no secret", "secret", secrets=[]),
         case("an empty secret", "secret", secrets=[""]),
         case("a secret without its prefix", "secret", secrets=[SECRET.removeprefix("whsec_")]),

@@ -40,8 +40,9 @@ func TestWebhooks(t *testing.T) {
 		Cases []struct {
 			Name    string
 			Secrets []string
-			Headers map[string]string
+			Headers map[string]any
 			Body    string
+			Raw     []byte `json:"body_base64"`
 			Now     int64
 			Expect  struct{ Check string }
 		}
@@ -50,9 +51,16 @@ func TestWebhooks(t *testing.T) {
 		t.Run(each.Name, func(t *testing.T) {
 			header := http.Header{}
 			for name, value := range each.Headers {
-				header.Set(name, value)
+				values, isList := value.([]any)
+				if !isList {
+					values = []any{value}
+				}
+				for _, value := range values {
+					header.Add(name, value.(string))
+				}
 			}
-			err := verifyWebhook(header, []byte(each.Body), each.Secrets, time.Unix(each.Now, 0))
+			body := append([]byte(each.Body), each.Raw...)
+			err := verifyWebhook(header, body, each.Secrets, time.Unix(each.Now, 0))
 			failed := &WebhookError{}
 			if err != nil && !errors.As(err, &failed) {
 				t.Fatal(err)

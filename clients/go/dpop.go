@@ -108,7 +108,7 @@ func (r *boundRequest) check(used *usedProofs) string {
 	alg, _ := proof.header["alg"].(string)
 	members, isObject := proof.header["jwk"].(map[string]any)
 	isPrivate := slices.ContainsFunc(privateMembers, func(name string) bool { _, found := members[name]; return found })
-	claims := parseObject(proof.payload)
+	claims := parseSignedObject(proof.payload)
 	if !slices.Contains(proofAlgorithms, alg) || !isObject || isPrivate || claims == nil {
 		return "dpop_proof"
 	}

@@ -1,6 +1,7 @@
 package gatepost
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"math/big"
 	"strings"
+	"unicode/utf8"
 )
 
 // jwk is a key as JSON (RFC 7517).
@@ -32,7 +34,7 @@ const minRSABits, maxRSABits = 2048, 8192
 
 var pss = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256}
 
-// parseJWS returns nil if the text is malformed or needs extensions that it calls critical.
+// parseJWS returns nil if the text is malformed or needs extensions (crit, b64).
 func parseJWS(text string) *jws {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -44,11 +46,47 @@ func parseJWS(text string) *jws {
 	if errors.Join(err, err2, err3) != nil {
 		return nil
 	}
-	found := &jws{parseObject(header), payload, signature, []byte(parts[0] + "." + parts[1])}
-	if _, isCritical := found.header["crit"]; found.header == nil || isCritical {
+	found := &jws{parseSignedObject(header), payload, signature, []byte(parts[0] + "." + parts[1])}
+	_, isCritical := found.header["crit"]
+	if _, hasB64 := found.header["b64"]; found.header == nil || isCritical || hasB64 {
 		return nil
 	}
 	return found
+}
+
+// parseSignedObject returns nil also if the text is not UTF-8 or a member is repeated, because parsers differ in what
+// they make of that.
+func parseSignedObject(text []byte) map[string]any {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if !utf8.Valid(text) || !hasUniqueMembers(decoder) {
+		return nil
+	}
+	return parseObject(text)
+}
+
+// hasUniqueMembers reads a value. It returns false if an object in it has two members of the same name.
+func hasUniqueMembers(decoder *json.Decoder) bool {
+	token, err := decoder.Token()
+	start, isNested := token.(json.Delim)
+	if err != nil || !isNested {
+		return err == nil
+	}
+	names := map[any]bool{}
+	for decoder.More() {
+		if start == '{' {
+			name, _ := decoder.Token()
+			if names[name] {
+				return false
+			}
+			names[name] = true
+		}
+		if !hasUniqueMembers(decoder) {
+			return false
+		}
+	}
+	_, err = decoder.Token()
+	return err == nil
 }
 
 // parseObject returns nil if the text is not a JSON object. Other than a struct, a map has names as they were sent.
@@ -206,5 +244,5 @@ func decodeBase64url(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") { // which the decoder would skip
 		return nil, errors.New("a line break in base64url")
 	}
-	return base64.RawURLEncoding.DecodeString(text)
+	return base64.RawURLEncoding.Strict().DecodeString(text)
 }

@@ -2,7 +2,6 @@ package gatepost
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -100,16 +99,20 @@ func (s *keySet) fetch() (map[string]jwk, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", response.StatusCode)
 	}
-	var set struct {
-		Keys []jwk `json:"keys"`
-	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxKeySetSize)).Decode(&set); err != nil {
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxKeySetSize))
+	if err != nil {
 		return nil, err
 	}
+	members, isKeySet := parseObject(text)["keys"].([]any)
+	if !isKeySet {
+		return nil, errNoKeySet
+	}
 	keys := map[string]jwk{}
-	for _, key := range set.Keys {
-		if use, found := key["use"]; !found || use == "sig" {
-			keys[key.text("kid")] = key
+	for _, member := range members { // those that are not keys for signatures are ignored: RFC 7517, section 5
+		key, _ := member.(map[string]any)
+		kid, _ := key["kid"].(string)
+		if use, found := key["use"]; kid != "" && (!found || use == "sig") {
+			keys[kid] = key
 		}
 	}
 	return keys, nil

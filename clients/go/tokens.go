@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -66,11 +67,18 @@ func (a *API) token(ctx context.Context, name tokenName) (*cachedToken, error) {
 func (a *API) renew(ctx context.Context, token *cachedToken, name tokenName, now time.Time) {
 	request := TokenRequest{GrantType: "client_credentials", Scope: name.scope, Resource: name.resource}
 	answer, err := a.ObtainToken(ctx, request)
+	if err == nil && !isBearerToken(answer) {
+		err = &Error{Code: "unexpected_response", Message: "The response of the token endpoint is not a token."}
+	}
 	if token.err = err; err == nil {
 		lifetime := time.Duration(answer.ExpiresIn) * time.Second
 		token.access, token.renewAt = answer.AccessToken, now.Add(lifetime-min(tokenMargin, lifetime/10))
 	}
 	close(token.done)
+}
+
+func isBearerToken(t *Token) bool {
+	return t.AccessToken != "" && strings.EqualFold(t.TokenType, "Bearer") && t.ExpiresIn > 0 && t.ExpiresIn <= math.MaxInt32
 }
 
 // drop removes a token from the cache.

@@ -210,8 +210,10 @@ func (v *Verifier) signedClaims(r *http.Request, token string) (map[string]any, 
 	if key := found.publicKey(alg); key == nil || !parsed.isSignedWith(key, alg) {
 		return nil, "signature"
 	}
-	claims := parseObject(parsed.payload)
-	if claims == nil {
+	claims := parseSignedObject(parsed.payload)
+	_, hasSubject := claims["sub"].(string)
+	_, hasClient := claims["client_id"].(string)
+	if !hasSubject || !hasClient { // RFC 9068, section 2.2
 		return nil, "format"
 	}
 	return claims, ""

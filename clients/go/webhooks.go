@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -78,10 +79,17 @@ func verifyWebhook(header http.Header, body []byte, secrets []string, now time.T
 		}
 		verifiers = append(verifiers, verifier)
 	}
-	id, timestamp, signatures := header.Get("webhook-id"), header.Get("webhook-timestamp"), header.Get("webhook-signature")
-	if id == "" || timestamp == "" || signatures == "" {
-		return &WebhookError{"headers", "webhook-id, webhook-timestamp or webhook-signature is missing."}
+	for _, name := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
+		values := header.Values(name)
+		value := strings.Join(values, ", ") // as proxies join the values of a repeated header
+		if value == "" {
+			return &WebhookError{"headers", name + " is missing."}
+		}
+		if len(values) > 1 || strings.Index(value, ", ") > 0 {
+			return &WebhookError{"headers", name + " was sent several times."}
+		}
 	}
+	id, timestamp, signatures := header.Get("webhook-id"), header.Get("webhook-timestamp"), header.Get("webhook-signature")
 	if strings.Contains(id, ".") { // otherwise the signed content could be split in another way
 		return &WebhookError{"id", "webhook-id contains a dot."}
 	}
@@ -101,7 +109,7 @@ func verifyWebhook(header http.Header, body []byte, secrets []string, now time.T
 	if !matches(verifiers, content, received) {
 		return &WebhookError{"signature", "No signature matches a secret."}
 	}
-	if !json.Valid(body) {
+	if !utf8.Valid(body) || !json.Valid(body) {
 		return &WebhookError{"body", "The body is signed but is not JSON."}
 	}
 	return nil
@@ -160,9 +168,10 @@ func newWebhookVerifier(secret string) *webhookVerifier {
 	}}
 }
 
-// decodeBase64 decodes text, padded or not. It returns nil if the text is not base64.
+// decodeBase64 decodes text, with up to two characters of padding. It returns nil if the text is not base64.
 func decodeBase64(text string) []byte {
-	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	bare := strings.TrimSuffix(strings.TrimSuffix(text, "="), "=")
+	decoded, err := base64.RawStdEncoding.DecodeString(bare)
 	if err != nil || strings.ContainsAny(text, "\r\n") {
 		return nil
 	}

@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import time
 from base64 import urlsafe_b64decode
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from joserfc.jwk import ECKey
 
 from gatepost_client import ApiError, AsyncClient, Client, ClientKey, ClientSecret, ProofKey, verify_webhook
+from gatepost_client.jwks import KeySet
+from gatepost_client.sender import Sender
 from gatepost_client.transport import Request, Response, Transport
 from tests.clients.conftest import Platform
 from tests.receiver import Raw, hangs_up, receiver
@@ -176,18 +180,64 @@ def test_a_service_that_does_not_respond() -> None:
     assert len(waits) == 3
 
 
+def never(_: float) -> None:
+    pytest.fail("the client waits")
+
+
+def answers_once(answer: Any, *, reads: int = 1) -> Raw:
+    """Answers the first request on each connection, and closes it after this many requests without saying so."""
+
+    def act(connection: Any) -> None:
+        if connection.read():
+            connection.answer((200, {}, json.dumps(answer).encode()))
+        for _ in range(reads - 1):
+            connection.read()
+
+    return Raw(act)
+
+
 def test_a_kept_connection_that_was_closed_is_replaced() -> None:
-    """The receiver closes the connection after each response, without saying so."""
-
-    def once(connection: Any) -> None:
-        connection.read()
-        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    with receiver(Raw(once)) as target:
+    with receiver(answers_once({})) as target:
         transport = Transport()
+        sender = Sender(transport, time.time, never, None)
         for _ in range(3):
-            assert transport.send(Request("GET", target.url, {})).json() == {}
+            assert sender.send(lambda: Request("GET", target.url, {})).json() == {}
         assert target.connections >= 3
+        transport.close()
+
+
+TOKEN = {"access_token": "token", "token_type": "DPoP", "expires_in": 3600}
+
+
+def test_a_request_on_a_kept_connection_that_was_closed_has_a_new_assertion_and_proof() -> None:
+    """The service may have processed the request before the connection was closed."""
+    key = dict(ECKey.generate_key("P-256").as_dict(private=True))
+    with receiver(answers_once(TOKEN, reads=2)) as target:
+        url = target.url.removesuffix("/hooks")
+        with Client(url, ClientKey("a", key), proof_key=ProofKey(), sleep=never) as client:
+            assert [client.token(scope) for scope in ("a", "b")] == ["token", "token"]
+        assert target.connections == 2
+        sent = [(dict(parse_qsl(each.body.decode())), each.headers["dpop"]) for each in target.requests]
+    assert [form["scope"] for form, _ in sent] == ["a", "b", "b"]
+    assert len({claims(form["client_assertion"])["jti"] for form, _ in sent}) == 3
+    assert len({claims(proof)["jti"] for _, proof in sent}) == 3
+
+
+def test_a_request_that_must_not_be_repeated_uses_a_new_connection() -> None:
+    code: Any = {"grant_type": "authorization_code", "code": "c"}
+    with receiver(answers_once(TOKEN | {"token_type": "Bearer"}, reads=2)) as target:
+        with Client(target.url.removesuffix("/hooks"), ClientSecret("a", "b"), sleep=never) as client:
+            client.token("a")
+            assert client.obtain_token(code)["access_token"] == "token"
+        assert (target.connections, len(target.requests)) == (2, 2)
+
+
+def test_a_key_set_is_fetched_with_a_new_connection() -> None:
+    with receiver(answers_once({"keys": []}, reads=2)) as target:
+        transport = Transport()
+        transport.send(Request("GET", target.url, {}))
+        assert KeySet(target.url, transport).get("kid") is None
+        assert (target.connections, len(target.requests)) == (2, 2)
         transport.close()
 
 

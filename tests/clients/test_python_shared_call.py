@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -71,3 +73,48 @@ def test_callers_do_not_wait_for_a_call_that_could_not_start() -> None:
                 await shared.call_async()
 
     asyncio.run(run())
+
+
+# A thread is in a call, and another one holds each of the locks, when the process forks. The child has neither thread.
+FORK = """
+import os, signal, threading
+from gatepost_client.dpop import UsedProofs
+from gatepost_client.errors import ApiError
+from gatepost_client.shared_call import SharedCall
+from gatepost_client.transport import Request, Transport
+
+parent, started, may_return = os.getpid(), threading.Event(), threading.Event()
+
+def function():
+    if os.getpid() == parent:
+        started.set()
+        may_return.wait()
+    return os.getpid()
+
+shared, used, transport = SharedCall(function), UsedProofs(), Transport()
+thread = threading.Thread(target=shared)
+thread.start()
+started.wait()
+for lock in (shared._lock, used._lock, transport._lock):
+    lock.acquire()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    assert not shared.in_progress
+    assert shared() == os.getpid()
+    assert used.use("key", "jti", 0, 0)
+    try:
+        transport.send(Request("GET", "http://127.0.0.1:1", {}))
+    except ApiError:
+        os._exit(0)
+for lock in (shared._lock, used._lock, transport._lock):
+    lock.release()
+assert shared.in_progress
+may_return.set()
+thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_child_does_not_wait_for_threads_of_its_parent() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=LIMIT)

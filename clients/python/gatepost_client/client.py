@@ -53,6 +53,7 @@ class Client:
         self._credentials, self._scope, self._clock = credentials, scope, clock
         self._transport = transport or Transport(timeout=timeout, ssl_context=ssl_context)
         self._sender = Sender(self._transport, clock, sleep, proof_key)
+        self._scheme = "Bearer" if proof_key is None else "DPoP"
         self._sources: dict[tuple[str, str | None], TokenSource] = {}
 
     def define_client(
@@ -193,7 +194,7 @@ class Client:
         parameters: dict[str, str] = {"grant_type": "client_credentials", "scope": scope}
         parameters |= {"resource": resource} if resource is not None else {}
         obtain = cast(schemas.TokenRequest, parameters)
-        new = TokenSource(lambda: self.obtain_token(obtain), self._clock)
+        new = TokenSource(lambda: self.obtain_token(obtain), self._clock, self._scheme)
         return self._sources.setdefault((scope, resource), new)
 
     def _headers(self, token: ObtainedToken, method: str, url: str) -> dict[str, str]:

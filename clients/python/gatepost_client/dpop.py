@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gatepost_client import jose
+from gatepost_client import after_fork, jose
 from gatepost_client.jose import PrivateKey
 
 MAX_AGE = 60.0  # seconds by which the time of a proof may differ from the time of this machine, either way
@@ -63,9 +63,14 @@ class UsedProofs:
 
     def __init__(self, limit: int = MAX_REMEMBERED, limit_per_key: int = MAX_OF_ONE_KEY) -> None:
         self._limit, self._limit_per_key = limit, limit_per_key
-        self._lock = threading.Lock()
+        self.reset_after_fork()
+        after_fork.register(self)
         self._periods: dict[int, dict[bytes, str]] = {}  # by when they expire: hashes of proofs, and their keys
         self._of_key: dict[str, int] = {}  # how many proofs of a key there are
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock. The proofs stay: a child must not accept them again."""
+        self._lock = threading.Lock()
 
     def use(self, thumbprint: str, jti: str, issued: float, now: float) -> bool:
         """Record a proof. Return False if it was used before, or if there are too many."""

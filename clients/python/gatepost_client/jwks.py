@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -86,9 +87,8 @@ def _read(document: dict[str, Any]) -> dict[str, Key]:
         raise ApiError("unexpected_response", "the key set of the issuer is not a JWK set")
     keys: dict[str, Key] = {}
     for jwk in members[:_MAX_KEYS]:
-        if isinstance(jwk, dict) and isinstance(jwk.get("kid"), str) and jwk.get("use", "sig") == "sig":
-            try:
-                keys[jwk["kid"]] = Key(jose.import_public(jwk), jwk.get("alg"))
-            except ValueError:
-                continue
+        match jwk:
+            case {"kid": str(kid)} if kid and jwk.get("use", "sig") == "sig":
+                with suppress(ValueError):
+                    keys[kid] = Key(jose.import_public(jwk), jwk.get("alg"))
     return keys

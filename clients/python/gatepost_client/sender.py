@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gatepost_client.dpop import ProofKey
 from gatepost_client.errors import ApiError
-from gatepost_client.transport import Request, Response, Transport
+from gatepost_client.transport import KeptConnectionClosedError, Request, Response, Transport
 
 RETRIES = 3
 RETRIED = (429, 503)  # statuses with which Gatepost says that nothing was done
@@ -39,6 +39,8 @@ class Sender:
             request = build()
             try:
                 response = self._attempt(request, build, token)
+            except KeptConnectionClosedError:
+                continue  # the kept connections run out
             except ApiError as error:
                 if retries == RETRIES or not request.repeatable or error.code != "connection_failed":
                     raise

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
+from gatepost_client import after_fork
+
 T = TypeVar("T")
 
 
@@ -14,6 +16,11 @@ class SharedCall(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
+        self.reset_after_fork()
+        after_fork.register(self)
+
+    def reset_after_fork(self) -> None:
+        """Forget the call that is in progress: a child does not have the thread that makes it."""
         self._lock = threading.Lock()
         self._pending: Future[T] | None = None
 

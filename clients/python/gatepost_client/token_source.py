@@ -20,10 +20,13 @@ class ObtainedToken:
 
 
 class TokenSource:
-    """The token for one scope and resource. Concurrent callers share one request."""
+    """The token for one scope and resource. Concurrent callers share one request.
 
-    def __init__(self, obtain: Callable[[], Token], clock: Callable[[], float]) -> None:
-        self._obtain, self._clock = obtain, clock
+    `scheme` is the type that the token must have: Bearer, or DPoP if token requests have proofs.
+    """
+
+    def __init__(self, obtain: Callable[[], Token], clock: Callable[[], float], scheme: str) -> None:
+        self._obtain, self._clock, self._scheme = obtain, clock, scheme
         self._token: ObtainedToken | None = None
         self._renew = SharedCall(self._request)
 
@@ -49,11 +52,11 @@ class TokenSource:
         if cached is not None:
             return cached
         started = self._clock()
-        answer = self._obtain()
-        try:
-            value, scheme, lifetime = answer["access_token"], answer["token_type"], float(answer["expires_in"])
-        except (KeyError, TypeError, ValueError):
-            raise ApiError("unexpected_response", "The response of the token endpoint is not a token.") from None
-        margin = min(LONGEST_MARGIN, lifetime / 10)
-        self._token = ObtainedToken(value, scheme, started + lifetime - margin)
-        return self._token
+        match self._obtain():
+            case {"access_token": str(value), "token_type": str(scheme), "expires_in": int(lifetime)} if (
+                value and scheme.lower() == self._scheme.lower() and lifetime is not True and 0 < lifetime < 1 << 31
+            ):
+                margin = min(LONGEST_MARGIN, lifetime / 10)
+                self._token = ObtainedToken(value, self._scheme, started + lifetime - margin)
+                return self._token
+        raise ApiError("unexpected_response", "The response of the token endpoint is not a token.")

@@ -5,13 +5,13 @@ No part of a URL, header or body is in an error message, except the origin.
 
 import http.client
 import json
-import os
 import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from gatepost_client import after_fork
 from gatepost_client.errors import ApiError
 
 TIMEOUT = 10.0  # seconds, for connecting and for each read
@@ -49,35 +49,49 @@ class Response(NamedTuple):
         return members
 
 
+class KeptConnectionClosedError(ApiError):
+    """A connection that was kept open was closed without a response. A new request can be sent at once.
+
+    The service may have processed the request, so an assertion or proof in it must not be sent again.
+    """
+
+
 class Transport:
     """Sends requests. It may be used by several threads at the same time."""
 
     def __init__(self, *, timeout: float = TIMEOUT, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._timeout, self._ssl_context = timeout, ssl_context
+        self.reset_after_fork()
+        after_fork.register(self)
+
+    def reset_after_fork(self) -> None:
+        """Start without connections: those of a child belong to its parent."""
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = {}
-        self._process = os.getpid()
-        self._timeout, self._ssl_context = timeout, ssl_context
 
     def send(self, request: Request) -> Response:
-        """Send a request, again if it can be repeated and a kept connection was closed meanwhile. Raises ApiError."""
+        """Send a request once. Raises ApiError.
+
+        A kept connection is used only if the request can be repeated and does not ask to close the connection.
+        """
         scheme, netloc, target = _split(request.url)
-        while True:
-            connection, is_reused = self._connection(scheme, netloc, reuse=request.repeatable)
-            try:
-                response = self._exchange(connection, request, target)
-            except (OSError, http.client.HTTPException) as error:
-                connection.close()
-                if is_reused and not isinstance(error, TimeoutError):
-                    continue  # the idle connections run out
-                raise ApiError("connection_failed", f"{scheme}://{netloc}: {type(error).__name__}: {error}") from None
-            except BaseException:
-                connection.close()
-                raise
-            if response.headers.get("connection", "").lower() == "close":
-                connection.close()
-            else:
-                self._keep((scheme, netloc), connection)
-            return response
+        reuse = request.repeatable and request.headers.get("Connection") != "close"
+        connection, is_reused = self._connection(scheme, netloc, reuse=reuse)
+        try:
+            response = self._exchange(connection, request, target)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            is_closed = is_reused and not isinstance(error, TimeoutError)
+            failure = KeptConnectionClosedError if is_closed else ApiError
+            raise failure("connection_failed", f"{scheme}://{netloc}: {type(error).__name__}: {error}") from None
+        except BaseException:
+            connection.close()
+            raise
+        if response.headers.get("connection", "").lower() == "close":
+            connection.close()
+        else:
+            self._keep((scheme, netloc), connection)
+        return response
 
     def close(self) -> None:
         """Close the connections that are kept open."""
@@ -106,8 +120,6 @@ class Transport:
 
     def _connection(self, scheme: str, netloc: str, *, reuse: bool) -> tuple[http.client.HTTPConnection, bool]:
         with self._lock:
-            if self._process != os.getpid():  # after a fork, the connections belong to the parent
-                self._process, self._idle = os.getpid(), {}
             idle = self._idle.get((scheme, netloc))
             if idle and reuse:
                 return idle.pop(), True

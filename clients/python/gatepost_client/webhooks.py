@@ -41,8 +41,7 @@ def verify(
     verifiers = [_verifier(text) for text in ([secret] if isinstance(secret, str) else secret)]
     if not verifiers:
         raise VerificationError("no secret was given", "secret")
-    lowercase = {name.lower(): value for name, value in headers.items()}
-    event_id, timestamp, signatures = (_header(lowercase, name) for name in ("id", "timestamp", "signature"))
+    event_id, timestamp, signatures = (_header(headers, name) for name in ("id", "timestamp", "signature"))
     if "." in event_id:  # otherwise the signed content could be split into id, timestamp and body in another way
         raise VerificationError("webhook-id contains a dot", "id")
     if not _TIMESTAMP.fullmatch(timestamp):
@@ -60,7 +59,7 @@ def verify(
     ):
         raise VerificationError("no signature matches a secret", "signature")
     try:
-        return json.loads(raw)
+        return json.loads(raw.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise VerificationError("the body is signed but is not JSON", "body") from None
 
@@ -74,10 +73,18 @@ def _by_version(signatures: str) -> dict[str, list[str]]:
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:
-    value = headers.get(f"webhook-{name}")
+    """The value of a header that is there once. Frameworks have a repeated header several times, or join its values."""
+    values = [value for header, value in headers.items() if header.lower() == f"webhook-{name}"]
+    value = ", ".join(values)
     if not value:
         raise VerificationError(f"the webhook-{name} header is missing", "headers")
+    if len(values) > 1 or value.find(", ") > 0:
+        raise VerificationError(f"the webhook-{name} header was sent several times", "headers")
     return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _verifier(secret: str) -> tuple[str, _Verifier]:

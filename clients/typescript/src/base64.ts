@@ -11,9 +11,10 @@ export function encodeBase64(bytes: Uint8Array): string {
   return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }
 
-/** The bytes of base64url text without padding, or null if it is not base64url. */
+/** The bytes of canonical base64url text without padding, or null if it is not. */
 export function decodeBase64url(text: string): Uint8Array<ArrayBuffer> | null {
-  return /^[A-Za-z0-9_-]*$/.test(text) ? decodeBase64(text.replaceAll("-", "+").replaceAll("_", "/")) : null;
+  const bytes = decodeBase64(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return bytes && encodeBase64url(bytes) === text ? bytes : null;
 }
 
 export function encodeBase64url(bytes: Uint8Array): string {

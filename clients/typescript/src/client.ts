@@ -161,15 +161,17 @@ export class GatepostClient {
     const fresh: CachedToken = { access: Promise.resolve(""), renewAt: Infinity };
     this.#tokens.set(name, fresh);
     fresh.access = this.obtainToken({ grant_type: "client_credentials", scope, ...(resource ? { resource } : {}) }).then(
-      ({ access_token, expires_in }) => {
-        fresh.renewAt = now + expires_in - Math.min(MARGIN, expires_in / 10);
-        return access_token;
-      },
-      (error) => {
-        if (this.#tokens.get(name) === fresh) this.#tokens.delete(name);
-        throw error;
+      (answer) => {
+        if (!isBearerToken(answer)) {
+          throw new GatepostError("unexpected_response", "The response of the token endpoint is not a token.");
+        }
+        fresh.renewAt = now + answer.expires_in - Math.min(MARGIN, answer.expires_in / 10);
+        return answer.access_token;
       },
     );
+    fresh.access.catch(() => {
+      if (this.#tokens.get(name) === fresh) this.#tokens.delete(name);
+    });
     return fresh.access;
   }
 
@@ -237,6 +239,12 @@ export class GatepostClient {
     const authentication = { client_id: clientId, client_assertion_type: ASSERTION_TYPE, client_assertion };
     return { headers, body: formEncode({ ...parameters, ...authentication }) };
   }
+}
+
+function isBearerToken({ access_token, token_type, expires_in }: Partial<Record<keyof types.Token, unknown>>): boolean {
+  const isBearer = typeof token_type === "string" && token_type.toLowerCase() === "bearer";
+  const hasLifetime = Number.isInteger(expires_in) && (expires_in as number) > 0 && (expires_in as number) < 2 ** 31;
+  return isBearer && hasLifetime && typeof access_token === "string" && access_token !== "";
 }
 
 function cloudEvent(event: PublishEvent): object {

@@ -54,26 +54,46 @@ export function requireWebCrypto(): void {
   throw new TypeError("WebCrypto is missing. In Node 18, start node with --experimental-global-webcrypto.");
 }
 
-/** The parts of a compact JWS, or null if it is malformed or needs extensions that it calls critical. */
+/** The parts of a compact JWS, or null if it is malformed or needs extensions (`crit`, `b64`). */
 export function parseJws(text: string): Jws | null {
   const [first, second, third, ...more] = text.split(".");
   if (first === undefined || second === undefined || third === undefined || more.length > 0) return null;
   const [head, payload, signature] = [first, second, third].map(decodeBase64url);
   const header = head && parseObject(head);
-  if (!header || "crit" in header || !payload || !signature) return null;
+  if (!header || "crit" in header || "b64" in header || !payload || !signature) return null;
   return { header, payload, signature, signed: encoder.encode(`${first}.${second}`) };
 }
 
-/** The object in a JSON text, or null if it is anything else. */
+/** The object in a JSON text, or null if it is anything else or one of its members is repeated. */
 export function parseObject(bytes: Uint8Array): Record<string, unknown> | null {
   try {
-    const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-    return typeof value === "object" && value !== null && !Array.isArray(value)
+    const text = decodeUtf8(bytes);
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) && !hasRepeatedMember(text)
       ? (value as Record<string, unknown>)
       : null;
   } catch {
     return null;
   }
+}
+
+/** The text in UTF-8. Throws if it is not. A byte order mark stays, with which the text is not JSON. */
+export function decodeUtf8(bytes: Uint8Array): string {
+  return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+}
+
+/** Whether an object in a valid JSON text has two members of the same name, of which parsers take different ones. */
+function hasRepeatedMember(json: string): boolean {
+  const objects: Set<string>[] = [];
+  for (const [token, name] of json.matchAll(/("(?:[^"\\]|\\.)*")\s*:|"(?:[^"\\]|\\.)*"|[{}]/g)) {
+    if (token === "{") objects.push(new Set());
+    else if (token === "}") objects.pop();
+    else if (name !== undefined) {
+      const names = objects.at(-1)!;
+      if (names.size === names.add(JSON.parse(name)).size) return true;
+    }
+  }
+  return false;
 }
 
 /** A NumericDate (RFC 7519, section 2) before the year 6326, or null if it is none. */
@@ -139,7 +159,7 @@ function isUsableRsa(jwk: Jwk): boolean {
 
 /** The bytes of a number in base64url, without zeros at the beginning. */
 function bigEndian(text: unknown): Uint8Array {
-  const bytes = decodeBase64url(String(text)) ?? new Uint8Array();
+  const bytes = (typeof text === "string" && decodeBase64url(text)) || new Uint8Array();
   const start = bytes.findIndex((byte) => byte !== 0);
   return start < 0 ? new Uint8Array() : bytes.subarray(start);
 }

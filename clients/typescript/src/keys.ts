@@ -51,13 +51,17 @@ export class KeySet {
     try {
       const response = await this.#fetch(this.#url, { redirect: "manual", signal: AbortSignal.timeout(TIMEOUT) });
       if (!response.ok) return;
-      const { keys } = (await response.json()) as { keys: Jwk[] };
-      const usable = keys.filter((key) => typeof key.kid === "string" && (key.use === undefined || key.use === "sig"));
-      this.#keys = new Map(usable.map((key) => [key.kid!, key]));
+      const { keys } = (await response.json()) as { keys: (Jwk | null)[] };
+      this.#keys = new Map(keys.flatMap((key) => (isForSignatures(key) ? [[key.kid, key]] : [])));
       this.#imported = new Map();
       this.#fetchedAt = this.#now();
     } catch {
       // The previous key set stays in use.
     }
   }
+}
+
+/** Others are ignored: RFC 7517, section 5. */
+function isForSignatures(key: Jwk | null): key is Jwk & { kid: string } {
+  return typeof key?.kid === "string" && key.kid !== "" && (key.use === undefined || key.use === "sig");
 }

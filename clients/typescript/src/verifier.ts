@@ -171,7 +171,9 @@ export class TokenVerifier {
     if (!jwk) return "kid";
     const key = await this.#keys.import(jwk, alg);
     if (!key || !(await verifyJws(jws, alg, key))) return "signature";
-    return parseObject(jws.payload) ?? "format";
+    const claims = parseObject(jws.payload);
+    const isComplete = typeof claims?.["sub"] === "string" && typeof claims["client_id"] === "string";
+    return isComplete ? claims : "format"; // RFC 9068, section 2.2
   }
 
   #wrongClaim(claims: Record<string, unknown>): TokenCheck | null {

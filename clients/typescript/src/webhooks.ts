@@ -2,7 +2,7 @@
 
 import { decodeBase64, encodeBase64 } from "./base64.js";
 import { headerValues, type HeadersLike } from "./headers.js";
-import { requireWebCrypto } from "./jose.js";
+import { decodeUtf8, requireWebCrypto } from "./jose.js";
 
 /** The checks, in their order. */
 export type WebhookCheck = "secret" | "headers" | "id" | "timestamp" | "signature" | "body";
@@ -94,15 +94,20 @@ export async function verifyWebhook<Event = WebhookEvent>(
   );
   if (!results.includes(true)) throw new WebhookVerificationError("signature", "No signature matches a secret.");
   try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) as Event;
+    return JSON.parse(decodeUtf8(raw)) as Event;
   } catch {
     throw new WebhookVerificationError("body", "The body is signed but is not JSON.");
   }
 }
 
+/** The value of a header that is there once. `Headers` joins the values of a repeated header. */
 function header(headers: HeadersLike, name: string): string {
-  const value = headerValues(headers, `webhook-${name}`).join(", ");
+  const values = headerValues(headers, `webhook-${name}`);
+  const value = values.join(", ");
   if (!value) throw new WebhookVerificationError("headers", `The webhook-${name} header is missing.`);
+  if (values.length > 1 || value.indexOf(", ") > 0) {
+    throw new WebhookVerificationError("headers", `The webhook-${name} header was sent several times.`);
+  }
   return value;
 }
 

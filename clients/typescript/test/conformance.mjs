@@ -14,15 +14,19 @@ import {
 const table = async (name) =>
   JSON.parse(await readFile(new URL(`../../conformance/${name}.json`, import.meta.url), "utf8"));
 
-async function runWebhook({ secrets, headers, body, now, expect }) {
-  const outcome = await verifyWebhook(secrets, headers, new TextEncoder().encode(body), { now: () => now }).then(
-    (event) => ({ event }),
-    (error) => {
-      assert(error instanceof WebhookVerificationError, error);
-      return { check: error.check };
-    },
-  );
-  assert.deepEqual(outcome, expect);
+async function runWebhook({ secrets, headers, body, body_base64, now, expect }) {
+  const raw = body === undefined ? new Uint8Array(Buffer.from(body_base64, "base64")) : new TextEncoder().encode(body);
+  const pairs = Object.entries(headers).flatMap(([name, value]) => [value].flat().map((each) => [name, each]));
+  for (const form of [headers, new Headers(pairs)]) {
+    const outcome = await verifyWebhook(secrets, form, raw, { now: () => now }).then(
+      (event) => ({ event }),
+      (error) => {
+        assert(error instanceof WebhookVerificationError, error);
+        return { check: error.check };
+      },
+    );
+    assert.deepEqual(outcome, expect);
+  }
 }
 
 async function runTokens({ options, key_sets, steps, fetches }, { key_sets: keySets }) {
