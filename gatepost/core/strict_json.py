@@ -65,18 +65,23 @@ def _strict_json(text: str, duplicate: list[str]) -> Any:
 def _exact(text: str) -> float:
     """Return the number, or NaN if a 64-bit floating-point number would not have the digits that were sent.
 
-    Fifteen digits always fit. More fit if the nearest such number has the same digits: 0.10000000000000001 is 0.1.
+    Fifteen digits always fit. More fit if they are the shortest ones for the nearest such number, or those that it has
+    when it is written with as many: 0.10000000000000001 is 0.1.
     """
     value = float(text)
     if (len(text) <= _SAFE_LENGTH and "e" not in text and "E" not in text) or not math.isfinite(value):
         return value
-    digits = text.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0")
-    if not digits:
+    digits = _digits(text)
+    if not digits or digits.rstrip("0") == _digits(repr(value)).rstrip("0"):
         return value
     if len(digits) > _MAX_DIGITS:
         return math.nan
-    written = f"{abs(value):.{len(digits) - 1}e}".partition("e")[0].replace(".", "")
-    return value if written == digits else math.nan
+    return value if digits == _digits(f"{value:.{len(digits) - 1}e}") else math.nan
+
+
+def _digits(number: str) -> str:
+    """Return the digits of a number, from the first one that is not 0."""
+    return number.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0")
 
 
 def _first_repeated(names: Iterable[str]) -> str:
