@@ -105,7 +105,7 @@ def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
         if isinstance(outcome, Refusal):
             record_refusal(tx, message.position, outcome)
         else:
-            deliveries += len(outcome.created)
+            deliveries += outcome.created_count
         outcomes.append(outcome)
         if deliveries >= MAX_NEW_DELIVERIES:
             break

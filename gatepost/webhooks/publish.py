@@ -39,6 +39,10 @@ class Published(NamedTuple):
         return [ids.text("dlv", delivery) for delivery in self.delivery_ids]
 
     @property
+    def created_count(self) -> int:
+        return 0 if self.again else len(self.delivery_ids)
+
+    @property
     def created(self) -> list[tuple[str, str]]:
         """The event with each delivery that was created now."""
         return [] if self.again else [(self.entry.name, delivery) for delivery in self.deliveries]
@@ -98,7 +102,7 @@ def publish_events(
         outcome = publish_event(tx, account, event, origin, earlier)
         if isinstance(outcome, Refusal):
             return index, outcome
-        created += 0 if outcome.again else len(outcome.delivery_ids)
+        created += outcome.created_count
         if index and created > MAX_BATCH_DELIVERIES:
             return index, _TOO_MANY_DELIVERIES
         published.append(outcome)
@@ -131,7 +135,7 @@ def from_outbox(tx: Tx) -> OutboxSlice:
             refused.append((row.number, outcome.detail))
         else:
             done.append(row.number)
-            deliveries += len(outcome.created)
+            deliveries += outcome.created_count
     if done or refused:
         outbox_rows.finish(tx, done, refused)
     return OutboxSlice(len(done), refused)

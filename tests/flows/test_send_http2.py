@@ -78,9 +78,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @contextmanager
-def speaking(authority: Authority, act: Callable[[Connection], None], *protocols: str) -> Iterator[Receiver]:
+def speaking(authority: Authority, act: Callable[[Connection], None]) -> Iterator[Receiver]:
     context = authority.context("localhost")
-    context.set_alpn_protocols(list(protocols or ("h2", "http/1.1")))
+    context.set_alpn_protocols(["h2", "http/1.1"])
     with receiver(Raw(act), tls=context, name="localhost") as made:
         yield made
 
@@ -110,12 +110,32 @@ def test_one_connection_carries_many_requests(authority: Authority) -> None:
     assert [each.code for each in sent] == [200, 200, 200]
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_frames_on_an_idle_connection_do_not_end_it(authority: Authority, version: ssl.TLSVersion) -> None:
-    """Many receivers update their window, or send a PING, after they have responded."""
+def send_when_idle(
+    authority: Authority, version: ssl.TLSVersion, act: Callable[[Connection], None], happened: threading.Event
+) -> int:
+    """Send four requests, each after something has happened on the idle connection. Returns how many were opened."""
     context = authority.context("localhost")
     context.set_alpn_protocols(["h2"])
     context.minimum_version = context.maximum_version = version
+
+    async def story(url: str) -> list[int | None]:
+        codes = []
+        async with posting(ca=str(authority.file)) as to:
+            for _ in range(4):
+                codes.append((await to(url)).code)
+                await until(happened.is_set)
+                happened.clear()
+                await asyncio.sleep(0.05)
+        return codes
+
+    with receiver(Raw(act), tls=context, name="localhost") as r:
+        assert run(story(r.url)) == [200, 200, 200, 200]
+        return r.connections
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_frames_on_an_idle_connection_do_not_end_it(authority: Authority, version: ssl.TLSVersion) -> None:
+    """Many receivers update their window, or send a PING, after they have responded."""
     updated = threading.Event()
 
     def act(connection: Connection) -> None:
@@ -126,27 +146,11 @@ def test_frames_on_an_idle_connection_do_not_end_it(authority: Authority, versio
             http2.send(WINDOW_UPDATE, payload=struct.pack(">I", 1))
             updated.set()
 
-    async def story(url: str) -> list[SendResult]:
-        sent = []
-        async with posting(ca=str(authority.file)) as to:
-            for _ in range(4):
-                sent.append(await to(url))
-                await until(updated.is_set)
-                updated.clear()
-                await asyncio.sleep(0.05)
-        return sent
-
-    with receiver(Raw(act), tls=context, name="localhost") as r:
-        sent = run(story(r.url))
-        assert r.connections == 1
-    assert [each.code for each in sent] == [200, 200, 200, 200]
+    assert send_when_idle(authority, version, act, updated) == 1
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_an_idle_connection_that_is_closed_is_not_used_again(authority: Authority, version: ssl.TLSVersion) -> None:
-    context = authority.context("localhost")
-    context.set_alpn_protocols(["h2"])
-    context.minimum_version = context.maximum_version = version
     closed = threading.Event()
 
     def act(connection: Connection) -> None:
@@ -160,20 +164,7 @@ def test_an_idle_connection_that_is_closed_is_not_used_again(authority: Authorit
         closed.set()
         connection.wait()
 
-    async def story(url: str) -> list[SendResult]:
-        sent = []
-        async with posting(ca=str(authority.file)) as to:
-            for _ in range(3):
-                sent.append(await to(url))
-                await until(closed.is_set)
-                closed.clear()
-                await asyncio.sleep(0.05)
-        return sent
-
-    with receiver(Raw(act), tls=context, name="localhost") as r:
-        sent = run(story(r.url))
-        assert r.connections == 3
-    assert [each.code for each in sent] == [200, 200, 200]
+    assert send_when_idle(authority, version, act, closed) == 4
 
 
 @pytest.mark.parametrize("size", [1, 100_000, LARGE])
