@@ -146,11 +146,15 @@ def delivery_numbers(_part: str) -> str:
         ("concurrent attempts in one worker", f"{slots}"),
         ("of these, to one endpoint", f"its window, at most {slots // 2}"),
         ("of these, for one account", f"{slots * 3 // 4}"),
+        ("of each share, for accounts with few attempts in progress", f"{slots // 8}"),
         (
             "of these, for first attempts and for retries",
             f"{slots * 3 // 4} each, so that a quarter is always left for the other",
         ),
-        ("of these, to all endpoints whose window is 1", f"{slots // 4} in total, {slots // 8} for one account"),
+        (
+            "of these, to all endpoints whose window is 1",
+            f"{slots // 4} in total, {(slots // 4 - slots // 32) // 2} for one account, fewer if others use them",
+        ),
         ("deliveries claimed in one commit", f"{schedule.BATCH}"),
         ("lease", f"the endpoint's `timeout` plus {_duration(int(LEASE.total_seconds()))}"),
         ("jitter", f"{plan._JITTER:.0%} in either direction"),

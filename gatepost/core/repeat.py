@@ -49,14 +49,19 @@ class Chore:
         self._defects = 0
 
     async def repeat(self) -> None:
-        """Run until cancelled. The first failure and the recovery are logged."""
+        """Run until cancelled. The first failure and the recovery are logged.
+
+        The pause depends on the shorter one of the last two runs: a single long run may have waited for the store.
+        """
         loop = asyncio.get_running_loop()
         _current.set(self)
+        last = 0.0
         while True:
             began = loop.time()
             failed = not await self._run()
             took = loop.time() - began
-            await asyncio.sleep(pause(self._every, took, failed=failed, share=self._share, defects=self._defects))
+            shorter, last = min(took, last), 0.0 if failed else took
+            await asyncio.sleep(pause(self._every, shorter, failed=failed, share=self._share, defects=self._defects))
 
     async def _run(self) -> bool:
         try:

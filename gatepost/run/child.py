@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import uvloop
 
-from gatepost.core.logging import configure_logs
+from gatepost.core.errors import GatepostError
+from gatepost.core.logging import configure_logs, log
 from gatepost.run import app
 from gatepost.settings import Settings
 
@@ -46,7 +47,11 @@ def main(serve: "Callable[[Configuration, app.Runtime, Traces | None], Coroutine
     configure_logs()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:  # leaves what follows the line
         configuration = msgspec.json.decode(unbuffered.readline(), type=Configuration)
-    runtime = app.open_for_use(configuration.settings)
+    try:
+        runtime = app.open_for_use(configuration.settings)
+    except GatepostError as error:
+        log.error("the process cannot start", error=str(error))
+        sys.exit(1)
     traces = app.traces()
     collect_rarely()
     try:

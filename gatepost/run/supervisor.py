@@ -226,7 +226,7 @@ class _Child:
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", _MODULES[self.kind],
+            sys.executable, "-P", "-m", _MODULES[self.kind],  # -P: the working directory is no source of modules
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={**os.environ, METRICS_DIRECTORY: self._metrics},
         )  # fmt: skip

@@ -32,6 +32,7 @@ _SEVERAL_HOSTS = {
     "connect_timeout": 2
 }  # for each of them, so that one that vanished does not hide the primary for long
 _ENCODING = "UTF8"
+_FORMATS = {"bytea_output": "hex", "DateStyle": "ISO, MDY", "standard_conforming_strings": "on"}
 _ALWAYS = {"client_encoding": _ENCODING}  # even if the URL, the environment or the role names another encoding
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
 # A plan for the pages of any endpoint is bad for most of them, so each page is planned. Without bitmap scans and sorts
@@ -346,8 +347,10 @@ def open_database(url: str, setting: str = "database") -> Database:
         _check_encoding(database, setting)
         database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
         postgres_arrays.register(database)
-        if is_pooled(database):
+        pooled = is_pooled(database)
+        if pooled:
             database.prepare_threshold = None
+        _set_formats(database, setting, pooled=pooled)
     except psycopg.OperationalError as error:
         raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
     except psycopg.ProgrammingError:  # its text may contain the password
@@ -363,6 +366,25 @@ def _check_encoding(database: Database, setting: str) -> None:
             f"{setting}: the database has the encoding {encoding}, but must have {_ENCODING}; "
             f"create it with ENCODING '{_ENCODING}' TEMPLATE template0"
         )
+
+
+def _set_formats(database: Database, setting: str, *, pooled: bool) -> None:
+    """Set how values are written, which SQL texts and the reading of results depend on.
+
+    Through a pooler they cannot be set for a session, so they are only checked.
+    """
+    if not pooled:
+        sets = ", ".join("set_config(%s, %s, false)" for _ in _FORMATS)
+        database.execute(f"SELECT {sets}".encode(), [text for pair in _FORMATS.items() for text in pair])
+        return
+    for name, value in _FORMATS.items():
+        [(found,)] = database.execute("SELECT current_setting(%s)", (name,)).fetchall()
+        if found.split(",")[0] != value.split(",")[0]:
+            database.close()
+            raise BadSetting(
+                f"{setting}: {name} is {found}, but must be {value} for connections through a pooler; "
+                f"change it for the role and the database, and reconnect the pooler"
+            )
 
 
 def is_pooled(database: Database) -> bool:

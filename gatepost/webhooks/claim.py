@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from gatepost.accounts import Account
+from gatepost.core import clock
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import decide, endpoint_rows, queue_rows, recover
@@ -74,6 +75,7 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
         signed_with = [secret.id for secret in endpoint.secrets if secret.is_active(tx.at)]
         lease = now + (timedelta(seconds=endpoint.timeout) + LEASE) // timedelta(milliseconds=1)
         endpoint_key = turn.lane[:2]
+        resumed_at = clock.milliseconds(endpoint.resumed_at) if endpoint.resumed_at else 0
         attempts: dict[int, tuple[OpenAttempt, str]] = {}  # deliveries planned for the same time have equal ones
         claims: list[Claim] = []
         for queued, type_, at, data, not_before in page:
@@ -82,7 +84,7 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
                 continue
             attempt = attempts.get(queued.planned_at)
             if attempt is None:
-                waited_for = decide.waited_for(queued.planned_at, not_before, turn.waited_for, now)
+                waited_for = decide.waited_for(queued.planned_at, not_before, resumed_at, turn.waited_for, now)
                 waited_ms = max(0, now - queued.planned_at)
                 opened = OpenAttempt(now, endpoint.url, signed_with, waited_for, waited_ms)
                 attempt = attempts[queued.planned_at] = (opened, _encode(opened).decode())

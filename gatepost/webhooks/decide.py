@@ -192,15 +192,18 @@ def asked_not_before(attempted: Attempted, receiver: Receiver | Endpoint) -> int
     return None if wait is None else attempted.ended_at + wait
 
 
-def waited_for(planned_at: int, not_before: int, blocked: str, now: int) -> str:
+def waited_for(planned_at: int, not_before: int, resumed_at: int, blocked: str, now: int) -> str:
     """What an attempt made now waited for since it was planned.
 
-    `not_before` is the stored Retry-After of the endpoint, 0 if there is none. `blocked` is the last obstacle that the
-    schedule in memory saw. Retry-After is the reason if it accounts for at least half of the time.
+    `not_before` is the stored Retry-After of the endpoint, and `resumed_at` the time since which it is active; both are
+    0 if there is none. Each is the reason if it accounts for at least half of the time. Otherwise it is `blocked`, the
+    last obstacle that the schedule in memory saw.
     """
     if now <= planned_at:
         return "plan"
-    return "retry_after" if not_before - planned_at >= now - not_before else blocked
+    if not_before - planned_at >= now - not_before:
+        return "retry_after"
+    return "plan" if resumed_at - planned_at >= now - resumed_at else blocked
 
 
 def is_overloaded(code: int | None, failure: str | None) -> bool:

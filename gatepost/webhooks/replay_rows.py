@@ -40,8 +40,10 @@ def add(tx: Tx, account: str, replay: str, subscription: str, request: Replay, p
 
 
 def running(tx: Tx) -> list[tuple[str, str]]:
-    """Some of the running replays: the account and the id of each."""
-    return [(ids.text("acc", account), ids.text("rpl", raw_id)) for account, raw_id in tx.rows("running_replays")]
+    """The account and the id of running replays, of each account the ten that were started first."""
+    return [
+        (ids.text("acc", account), ids.text("rpl", raw_id)) for account, raw_id in sorted(tx.rows("running_replays"))
+    ]
 
 
 def lock(tx: Tx, account: str, replay: str) -> ReplayJob | None:

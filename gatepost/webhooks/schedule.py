@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from gatepost.store.pending import Key
 from gatepost.webhooks.queue_rows import Lane
-from gatepost.webhooks.schedule_state import EndpointState, LaneState, Parked, Position, Ready, Slots
+from gatepost.webhooks.schedule_state import EndpointState, Parked, Position, Ready, Slots
 
 SLOTS = 512  # attempts in flight at once
 BATCH = 128  # claimed in one commit
 _MIN_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
 _INACTIVE_FOR = 1_000  # milliseconds before an inactive endpoint is tried again
 _MOST_INACTIVE = 60_000  # the same after claims that failed
+_MAX_PASSED_OVER = 8  # of an account in one turn: the others come first the next time
 _MAX_PARKED = 2000  # in one batch, so that the event loop does not wait for long
 
 
@@ -42,8 +43,13 @@ class _Batch:
     left: int  # deliveries that it can still take
     accounts: int  # that have not had a turn in it yet
     parked: int = 0
+    passed_over: int = 0  # in the present turn
     turns: list[Turn] = field(default_factory=list)
-    passed_over: list[EndpointState] = field(default_factory=list)  # a share had no room for them
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether so many endpoints could not send that the turn ends."""
+        return self.parked >= _MAX_PARKED or self.passed_over >= _MAX_PASSED_OVER
 
 
 class Schedule:
@@ -61,8 +67,6 @@ class Schedule:
     @property
     def in_flight(self) -> int:
         return self._slots.in_flight
-
-    # --- changes
 
     def lane_found(self, lane: Lane, now: int) -> None:
         """A lane has deliveries, the first of them due at `lane.due`."""
@@ -96,8 +100,7 @@ class Schedule:
         """Forget everything but the attempts in flight."""
         self._endpoints = {key: endpoint for key, endpoint in self._endpoints.items() if endpoint.in_flight}
         for endpoint in self._endpoints.values():
-            endpoint.lanes, endpoint.queued, endpoint.checks = (LaneState(), LaneState()), False, []
-            endpoint.healthy_until, endpoint.parked = 0, None
+            endpoint.forget()
         for waiting in (self._ready, self._parked, self._checks):
             waiting.clear()
 
@@ -170,11 +173,11 @@ class Schedule:
             self._serve(served[-1], _MIN_TURN, batch)
         ready.ring.extend([*ready.new_accounts, *served])
         ready.new_accounts.clear()
+        without_room: list[bytes] = []
         while batch.left > 0 and batch.parked < _MAX_PARKED and (account := ready.next_in_ring()) is not None:
-            self._serve(account, max(_MIN_TURN, self._slots.total // 8), batch)
-            ready.ring.append(account)
-        if batch.passed_over:
-            ready.put_back(batch.passed_over, {turn.lane.account for turn in batch.turns})
+            taken = self._serve(account, max(_MIN_TURN, self._slots.total // 8), batch)
+            (ready.ring if taken else without_room).append(account)
+        ready.ring.extendleft(reversed(without_room))
 
     def _serve_parked(self, batch: _Batch) -> None:
         """Give a turn to endpoints that waited for a share which has room now."""
@@ -190,19 +193,21 @@ class Schedule:
             self._enqueue(endpoint, batch.now)  # plans a check if its other lane is due later
             batch.parked += 1
             return 0
-        taken = self._take(endpoint, min(share, self._slots.free_for_account(endpoint.key[0])), batch)
+        taken = self._take(endpoint, share, batch)
         batch.left -= taken
-        if not taken:
-            batch.passed_over.append(endpoint)
+        if not taken:  # its account has no room in the lane that is due
+            self._ready.add_again(endpoint)
+            batch.passed_over += 1
         return taken
 
-    def _serve(self, account: bytes, least: int, batch: _Batch) -> None:
-        """Give an account its turn. It may take `least` deliveries, however many accounts wait."""
+    def _serve(self, account: bytes, least: int, batch: _Batch) -> int:
+        """Give an account its turn. It may take `least` deliveries, however many accounts wait. Returns how many."""
         fair = batch.left // max(1, batch.accounts)
         batch.accounts -= 1
         share = min(batch.left, max(least, fair))
+        left, batch.passed_over = batch.left, 0
         for _ in range(self._ready.count(account)):
-            if not share:
+            if not share or batch.has_enough or self._slots.is_full_for(account):
                 break
             endpoint = self._ready.take(account)
             endpoint.queued = False
@@ -210,20 +215,21 @@ class Schedule:
                 endpoint.blocked = "turn"
             if self._can_send(endpoint, batch.now):  # it could when it was queued
                 share -= self._take_or_park(endpoint, min(share, max(_MIN_TURN, fair)), batch)
+        return left - batch.left
 
     def _take(self, endpoint: EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""
         room, limited_by = self._slots.room(endpoint, share, batch.now)
         waited_for, taken, left_out = endpoint.blocked or "plan", 0, False
-        for number, lane in enumerate(endpoint.lanes):
+        for number, lane in endpoint.lanes_by_due():
             if lane.due is None or lane.due > batch.now:
                 continue
-            count = min(room - taken, self._slots.free_in_lane(number))
+            count = min(room - taken, free := self._slots.free_for_account(endpoint.key[0], number))
             if count <= 0:
                 left_out = True
                 continue
             found = Lane(*endpoint.key, number, lane.due)
-            batch.turns.append(Turn(found, count, lane.after, waited_for, limited_by))
+            batch.turns.append(Turn(found, count, lane.after, waited_for, "turn" if count == free else limited_by))
             lane.clear()
             self._slots.add(endpoint, number, count)
             taken += count

@@ -1,15 +1,12 @@
 """State of the schedule: endpoints with their lanes and windows, slots in use, and endpoints waiting for a share."""
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from gatepost.store.pending import Key
 
 _HEALTHY_FOR = 10_000  # milliseconds for which an endpoint is assumed to have no failures on record
 _UNLIMITED = 1e9
-_MAX_FULL = 8  # accounts that can have used up their own part of a share at the same time
 
 Position = tuple[int, bytes]  # in a lane: when a delivery is due, and its id
 _END: Position = (2**62, b"")
@@ -64,6 +61,18 @@ class EndpointState:
     def due(self) -> int | None:
         return _earlier(self.lanes[0].due, self.lanes[1].due)
 
+    def lanes_by_due(self) -> tuple[tuple[int, LaneState], tuple[int, LaneState]]:
+        """The lanes with their numbers, the one that was due earlier first, so that neither can starve the other."""
+        first, retries = self.lanes
+        if retries.due is not None and (first.due is None or retries.due < first.due):
+            return (1, retries), (0, first)
+        return (0, first), (1, retries)
+
+    def forget(self) -> None:
+        """Forget everything but the attempts in flight and what limits them."""
+        self.lanes, self.queued, self.checks = (LaneState(), LaneState()), False, []
+        self.healthy_until, self.parked = 0, None
+
     def is_initial(self, now: int) -> bool:
         """Whether an endpoint without deliveries is in the state in which a new one begins."""
         idle = not self.in_flight and self.window == 1 and self.inactive_until <= now
@@ -108,15 +117,25 @@ class Slots:
     def window(self, endpoint: EndpointState) -> int:
         return min(endpoint.window, self.total // 2)
 
-    def free_for_account(self, account: bytes) -> int:
-        return self.total * 3 // 4 - self._by_account.get(account, 0)
-
     def free_in_lane(self, lane: int) -> int:
         return self.total * 3 // 4 - self.by_lane[lane]
 
-    def share_of_slow(self, account: bytes) -> int:
-        """The slots that the endpoints of an account with a window of one may have."""
-        return max(4, self.total // 8) - self._slow_by_account.get(account, 0)
+    def free_for_account(self, account: bytes, lane: int) -> int:
+        """How many attempts the account may have in addition in this lane.
+
+        An account can have three quarters of all slots. The last eighth of the lane, and of all slots, is for accounts
+        with few attempts: each may have as many of these as it leaves free. So receivers that do not respond leave room
+        for other accounts, whatever their windows are.
+        """
+        used = self._by_account.get(account, 0)
+        free = min(self.free_in_lane(lane), self.total - self.in_flight)
+        kept = self.total // 8
+        beside = max(free - kept, (min(free, kept) - used) // 2, 0 if used else min(free, 1))
+        return min(self.total * 3 // 4 - used, beside)
+
+    def is_full_for(self, account: bytes) -> bool:
+        """Whether the account may have no more attempts in any lane."""
+        return all(self.free_for_account(account, lane) <= 0 for lane in (0, 1))
 
     def free_for(self, endpoint: EndpointState) -> int:
         """How many attempts the endpoint may have in addition, whatever its account and its lanes have."""
@@ -129,9 +148,18 @@ class Slots:
         room = min(share, window, allowed)
         return room, "window" if room == window else "rate_limit" if room == allowed else "turn"
 
+    @property
+    def free_slow(self) -> int:
+        return self.total // 4 - self._slow
+
     def free_for_slow(self, account: bytes) -> int:
-        """No account takes all of the slots for endpoints with a window of one."""
-        return min(self.total // 4 - self._slow, self.share_of_slow(account))
+        """How many slots for endpoints with a window of one an account may take in addition.
+
+        An account can have as many as it leaves free, and the last of them are for accounts that have none, so that
+        receivers which never respond leave room for the next account.
+        """
+        used = self._slow_by_account.get(account, 0)
+        return self.free_slow - used - self.total // 32 if used else self.free_slow
 
     def add(self, endpoint: EndpointState, lane: int, count: int) -> None:
         endpoint.in_flight += count
@@ -175,6 +203,11 @@ class Ready:
         self.accounts += not self._by_account[account]
         self._by_account[account].append(endpoint)
 
+    def add_again(self, endpoint: EndpointState) -> None:
+        """Add an endpoint that had to be passed over, after the others of its account."""
+        endpoint.queued, endpoint.blocked = True, "turn"
+        self.add(endpoint)
+
     def count(self, account: bytes) -> int:
         return len(self._by_account[account])
 
@@ -198,18 +231,6 @@ class Ready:
         if account not in self._by_account:
             self._by_account[account] = deque()
             self.ring.append(account)
-
-    def put_back(self, endpoints: list[EndpointState], served: set[bytes]) -> None:
-        """Put endpoints that were passed over first. An account without a turn is the first of the next batch."""
-        for endpoint in reversed(endpoints):
-            endpoint.queued, endpoint.blocked = True, "turn"
-            waiting = self._by_account.setdefault(endpoint.key[0], deque())
-            self.accounts += not waiting
-            waiting.appendleft(endpoint)
-        accounts = dict.fromkeys(endpoint.key[0] for endpoint in endpoints)
-        first = dict.fromkeys(account for account in accounts if account not in served)
-        self.new_accounts.extend(first)
-        self.ring = deque(account for account in dict.fromkeys([*self.ring, *accounts]) if account not in first)
 
     def clear(self) -> None:
         for waiting in (self.new_accounts, self.ring, self._by_account):
@@ -244,22 +265,26 @@ class Parked:
         return full[0] if full and full == due else None
 
     def take(self) -> EndpointState | None:
-        """Take the next endpoint whose share has room."""
+        """Take the next endpoint whose share has room. Only accounts with attempts in flight can be without room."""
         slots = self._slots
-        has_room: tuple[Callable[[bytes], bool], ...] = (
-            lambda _account: slots.free_in_lane(0) > 0,
-            lambda _account: slots.free_in_lane(1) > 0,
-            lambda account: slots.free_for_slow(account) > 0,
-        )
-        for share, (by_account, room) in enumerate(zip(self._shares, has_room, strict=True)):
-            while (account := next(filter(room, islice(by_account, _MAX_FULL)), None)) is not None:
+        for share, free in enumerate((slots.free_in_lane(0), slots.free_in_lane(1), slots.free_slow)):
+            by_account, full = self._shares[share], 0
+            while free > 0 and full < len(by_account):
+                account = next(iter(by_account))
                 waiting = by_account.pop(account)
-                endpoint = waiting.popleft()
+                while waiting and waiting[0].parked != share:  # it has left
+                    waiting.popleft()
+                if share < 2:
+                    has_room = slots.free_for_account(account, share) > 0
+                else:
+                    has_room = slots.free_for_slow(account) > 0 and not slots.is_full_for(account)
+                found = waiting.popleft() if waiting and has_room else None
                 if waiting:
-                    by_account[account] = waiting
-                if endpoint.parked == share:  # else it has left
-                    endpoint.queued, endpoint.parked = False, None
-                    return endpoint
+                    by_account[account] = waiting  # after the others
+                    full += not has_room
+                if found is not None:
+                    found.queued, found.parked = False, None
+                    return found
         return None
 
     def leave(self, endpoint: EndpointState, now: int) -> int | None:
@@ -271,7 +296,7 @@ class Parked:
             return None
         other = 1 - endpoint.parked
         due = endpoint.lanes[other].due
-        if due is not None and due <= now and self._slots.free_in_lane(other) > 0:
+        if due is not None and due <= now and self._slots.free_for_account(endpoint.key[0], other) > 0:
             endpoint.queued, endpoint.parked = False, None
         return due if due is not None and due > now else None
 

@@ -6,6 +6,7 @@ Several workers may run them at once: the statements decide which of them does t
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 
 from gatepost.accounts import account_rows
 from gatepost.core import ids
@@ -45,10 +46,22 @@ async def publish_outbox(store: Store) -> None:
 
 
 async def run_replays(store: Store) -> None:
-    """Run a slice of each replay in turn, so that neither a long replay nor a failing one delays the others."""
-    running = await store.read(replay_rows.running)
-    while running:
-        running = [job for job in running if await _run_slice(store, *job)]
+    """Run a slice of one replay of each account in turn, so that no replay delays those of other accounts.
+
+    The replays of an account take turns, so neither a long replay nor a failing one delays the account's others.
+    """
+    ended: set[tuple[str, str]] = set()
+    for turn in count():
+        by_account: dict[str, list[str]] = {}
+        for account, job in await store.read(replay_rows.running):
+            if (account, job) not in ended:
+                by_account.setdefault(account, []).append(job)
+        for account, jobs in by_account.items():
+            job = jobs[turn % len(jobs)]
+            if not await _run_slice(store, account, job):
+                ended.add((account, job))
+        if not by_account:
+            return
         progress()
 
 

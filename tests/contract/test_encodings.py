@@ -1,4 +1,4 @@
-"""Text on PostgreSQL is UTF-8, whatever the client's settings are. A database with another encoding is refused."""
+"""Text and values on PostgreSQL are written in one way, whatever the settings are. Other encodings are refused."""
 
 from collections.abc import Iterator
 
@@ -21,25 +21,43 @@ from tests.contract.backends import FakeClock, Postgres, closing_stores
 TEXT = "é 日本"
 
 
+SETTINGS = {
+    "client_encoding": "LATIN1",
+    "bytea_output": "escape",
+    "DateStyle": "SQL, DMY",
+    "standard_conforming_strings": "off",
+}
+
+
 @pytest.fixture
 def backend(schema_url: str, watch: FakeClock) -> Iterator[Postgres]:
-    """A database whose clients use another encoding by default."""
+    """A database whose clients write text and values in other ways by default."""
     with pytest.MonkeyPatch.context() as patch, psycopg.connect(schema_url, autocommit=True) as database:
         patch.setenv("PGCLIENTENCODING", "LATIN1")
         name = sql.Identifier(database.info.dbname)
-        database.execute(sql.SQL("ALTER DATABASE {} SET client_encoding = 'LATIN1'").format(name))
+        for setting, value in SETTINGS.items():
+            change = sql.SQL("ALTER DATABASE {} SET {} = {}").format(name, sql.Identifier(setting), value)
+            database.execute(change)
         try:
             with closing_stores(Postgres(f"{schema_url}&client_encoding=LATIN1", watch)) as found:
                 assert isinstance(found, Postgres)
                 yield found
         finally:
-            database.execute(sql.SQL("ALTER DATABASE {} RESET client_encoding").format(name))
+            for setting in SETTINGS:
+                database.execute(sql.SQL("ALTER DATABASE {} RESET {}").format(name, sql.Identifier(setting)))
 
 
 def test_the_encoding_of_the_client_changes_nothing(store: Store, account: str) -> None:
     store.run_now(lambda tx: make.record(tx, account, TEXT))
     [found] = store.read_now(lambda tx: entry_rows.oldest(tx, account, LOWEST, HIGHEST, 10))
     assert TEXT in str(entries.render(found))
+
+
+def test_partitions_are_maintained(backend: Postgres, store: Store) -> None:
+    with psycopg.connect(backend.url) as database:
+        assert database.execute("SHOW bytea_output").fetchall() == [("escape",)], "the settings of others stay"
+    assert store.info().engine.startswith("PostgreSQL")
+    store.maintain_partitions()
 
 
 def test_connections_for_listen_use_utf_8(backend: Postgres) -> None:

@@ -1,5 +1,6 @@
 """Fan-out and replays, on every store: who gets an event when it is recorded, and who gets it again."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -20,6 +21,7 @@ from gatepost.webhooks import (
     replay,
     replay_rows,
     subscription_rows,
+    worker_chores,
 )
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.subscriptions import Subscription
@@ -150,6 +152,56 @@ def test_a_replay_goes_in_slices_and_has_no_cap(post: Post, other: Store, backen
     [result] = post.entry_data("webhook.replay.ended")
     assert (result["subscription"], result["made"]) == (subscription.id, 450)
     assert len(post.claim()) == 450
+
+
+def test_a_replay_does_not_wait_for_the_end_of_a_longer_one(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    post.deliver(850)
+    long, short = (post.subscription(post.endpoint(), "*") for _ in range(2))
+    post.forward(minutes=1)
+    start(post, long, **{"from": at(post, hours=1)})
+    run_slice, order = replay.run_slice, []
+
+    def sliced(tx: Tx, account: str, job: str) -> bool:
+        order.append(job)
+        return run_slice(tx, account, job)
+
+    def read_running(tx: Tx) -> list[tuple[str, str]]:
+        if len(order) == 1:  # requested while the first one runs
+            start(post, short, **{"from": at(post, seconds=1)})
+        return running(tx)
+
+    running = replay_rows.running
+    monkeypatch.setattr(replay, "run_slice", sliced)
+    monkeypatch.setattr(replay_rows, "running", read_running)
+    asyncio.run(worker_chores.run_replays(post.store))
+    assert len(set(order)) == 2
+    assert max(order) in order[: len(order) - order[::-1].index(min(order))], "before the last slice of the first one"
+    assert progress(post, long)["made"] == 850
+
+
+@pytest.mark.parametrize("replays", [2, 12])
+def test_an_account_has_a_turn_after_each_slice_of_another(
+    post: Post, watch: FakeClock, monkeypatch: pytest.MonkeyPatch, replays: int
+) -> None:
+    stranger = Post(post.store, watch, "stranger")
+    by_account = {post: replays, stranger: 1}
+    for one, count in by_account.items():
+        one.deliver(250)
+        subscriptions = [one.subscription(one.endpoint(), "*") for _ in range(count)]
+        one.forward(minutes=1)
+        for each in subscriptions:
+            start(one, each, **{"from": at(one, hours=1)})
+    run_slice, order = replay.run_slice, []
+
+    def sliced(tx: Tx, account: str, job: str) -> bool:
+        order.append(account)
+        return run_slice(tx, account, job)
+
+    monkeypatch.setattr(replay, "run_slice", sliced)
+    asyncio.run(worker_chores.run_replays(post.store))
+    assert {order[0], order[1]} == {order[2], order[3]} == {post.id, stranger.id}
+    assert order.count(post.id) == 2 * replays
+    assert post.store.read_now(replay_rows.running) == []
 
 
 def test_two_workers_at_one_replay_send_nothing_twice(post: Post, other: Store, backend: Backend) -> None:

@@ -1,8 +1,10 @@
-"""The supervisor on a machine that is short of files: what could not be started is started later."""
+"""The processes that the supervisor starts: on a machine that is short of files, and in any directory."""
 
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,22 @@ def no_files_left(process: int) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+
+
+def test_no_process_imports_modules_of_the_working_directory(tmp_path: Path) -> None:
+    imported, output = tmp_path / "imported", tmp_path / "output"
+    for name in ("resource", "apsw", "uvloop"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(imported)!r}, 'w').close()\nraise SystemExit")
+    port, ops_port = service.free_ports(2)
+    variables = service.environment(tmp_path / "data", "", port=str(port), ops_port=str(ops_port), dev="true")
+    command = [str(Path(sys.executable).with_name("gatepost")), "serve"]
+    with output.open("w") as file, subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=file) as process:
+        try:
+            wait_until(lambda: imported.exists() or "ready " in output.read_text(), "the service to be ready")
+        finally:
+            process.terminate()
+    assert not imported.exists()
+    assert process.returncode == 0
 
 
 def test_a_process_that_could_not_be_started_is_started_later(tmp_path: Path) -> None:

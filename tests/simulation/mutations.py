@@ -28,9 +28,8 @@ MUTATIONS = [
     Mutation(
         "chores sleep long after a stall",
         "core/repeat.py",
-        "    if failed:\n        return min(MAX_RETRY_PAUSE, max(every, MIN_RETRY_PAUSE))"
-        " * min(2.0 ** max(0, defects - 1), MAX_DEFECT_FACTOR)\n    return max(every, min(share * took, MAX_PAUSE))\n",
-        "    return max(every, 20 * took)\n",
+        "await asyncio.sleep(pause(self._every, shorter, failed=failed, share=self._share, defects=self._defects))",
+        "await asyncio.sleep(max(self._every, 20 * took))",
         seed=8,
     ),
     Mutation(
@@ -221,7 +220,7 @@ MUTATIONS = [
     Mutation(
         "one account takes all slots",
         "webhooks/schedule_state.py",
-        "return self.total * 3 // 4 - self._by_account.get(account, 0)",
+        "return min(self.total * 3 // 4 - used, beside)",
         "return self.total",
         seed=2,
     ),

@@ -1,10 +1,27 @@
-"""How a child process learns that it is to end, and what the supervisor reports to it."""
+"""How a child process starts, how it learns that it is to end, and what the supervisor reports to it."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 
+import msgspec
+
+from gatepost import settings
 from gatepost.run import child
+
+
+def test_a_store_that_cannot_answer_is_reported_without_a_traceback() -> None:
+    configuration = child.Configuration(settings.load({"database": "postgresql://127.0.0.1:1/x"}, {}))
+    command = [sys.executable, "-c", "from gatepost.run import child; child.main(None)"]
+    line = msgspec.json.encode(configuration) + b"\n"
+    done = subprocess.run(command, input=line, capture_output=True, check=False)
+    assert done.returncode == 1
+    [logged] = (done.stdout + done.stderr).splitlines()
+    assert json.loads(logged)["event"] == "the process cannot start"
+    assert "the store cannot answer" in json.loads(logged)["error"]
 
 
 def test_the_end_of_the_input_is_watched_for_once() -> None:

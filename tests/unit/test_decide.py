@@ -162,21 +162,26 @@ class TestAKeptConnectionThatWasClosed:
 
 class TestWaitedFor:
     @pytest.mark.parametrize(
-        ("planned_at", "not_before", "now", "waited_for"),
+        ("planned_at", "not_before", "resumed_at", "now", "waited_for"),
         [
-            (1000, 0, 1000, "plan"),
-            (1000, 0, 1001, "window"),
-            (1000, 900, 1001, "window"),
-            (1000, 1000, 1001, "window"),
-            (1000, 1001, 1001, "retry_after"),
-            (1000, 5000, 5010, "retry_after"),
-            (1000, 1010, 5000, "window"),
+            (1000, 0, 0, 1000, "plan"),
+            (1000, 0, 0, 1001, "window"),
+            (1000, 900, 0, 1001, "window"),
+            (1000, 1000, 0, 1001, "window"),
+            (1000, 1001, 0, 1001, "retry_after"),
+            (1000, 5000, 0, 5010, "retry_after"),
+            (1000, 1010, 0, 5000, "window"),
+            (1000, 0, 900, 1001, "window"),
+            (1000, 0, 9000, 9060, "plan"),
+            (1000, 0, 1010, 5000, "window"),
+            (1000, 2000, 9000, 9060, "plan"),
+            (1000, 9300, 9000, 9360, "retry_after"),
         ],
     )
     def test_what_accounts_for_most_of_the_time(
-        self, planned_at: int, not_before: int, now: int, waited_for: str
+        self, planned_at: int, not_before: int, resumed_at: int, now: int, waited_for: str
     ) -> None:
-        assert decide.waited_for(planned_at, not_before, "window", now) == waited_for
+        assert decide.waited_for(planned_at, not_before, resumed_at, "window", now) == waited_for
 
 
 class TestInterruption:

@@ -83,6 +83,37 @@ def test_after_a_stall_a_chore_that_failed_runs_again_within_two_seconds(
     assert back - max(store.end, due) <= 2.0
 
 
+@pytest.mark.parametrize("stall", [1.0, 5.0, 9.9])
+@pytest.mark.parametrize("every", [0.1, 1.0, 2.0, 5.0])
+def test_a_chore_that_waited_for_the_store_runs_again_as_usual(
+    loop: SimulatedLoop, stall: float, every: float
+) -> None:  # fmt: skip
+    store = Store(600.5, 600.5 + stall)
+
+    async def story() -> None:
+        await run_for(650, Chore("x", every, store.ask, share=20))
+
+    loop.run_until_complete(story())
+    after = [each for each in store.answered if each >= store.end]
+    assert all(later - earlier <= every + 0.01 for earlier, later in itertools.pairwise(after))
+
+
+def test_a_chore_that_always_takes_long_pauses(loop: SimulatedLoop) -> None:
+    began: list[float] = []
+
+    async def work() -> None:
+        began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.25)
+
+    async def story() -> None:
+        await run_for(100, Chore("x", 0.1, work, share=20))
+
+    loop.run_until_complete(story())
+    pauses = [later - earlier - 0.25 for earlier, later in itertools.pairwise(began)]
+    assert pauses[:2] == pytest.approx([0.1, 5.0])
+    assert set(map(round, pauses[1:])) == {5}
+
+
 @pytest.mark.parametrize("stall", STALLS)
 def test_the_heartbeat_never_pauses(loop: SimulatedLoop, stall: float) -> None:
     store = Store(60.5, 60.5 + stall)

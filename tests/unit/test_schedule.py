@@ -1,7 +1,7 @@
 """Whose turn it is: windows, limits, shares and turns, each by itself."""
 
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import pytest
@@ -65,6 +65,26 @@ class TestWindow:
         [turn] = schedule.turns(NOW + 3000)
         assert (turn.lane.lane, turn.waited_for) == (1, "window")
 
+    def test_first_attempts_that_never_end_do_not_starve_a_retry(self) -> None:
+        schedule, lanes = Schedule(), []
+        wait_for(schedule, key())
+        wait_for(schedule, key(), lane=1, due=NOW + 5000)
+        for second in range(1, 13):  # one attempt a second, and two new deliveries
+            now = NOW + second * 1000
+            [turn] = schedule.turns(now)
+            lanes.append(turn.lane.lane)
+            claim(schedule, turn, 1, NOW + second * 500 if turn.lane.lane == 0 else None, now)
+            end(schedule, key(), lane=turn.lane.lane, succeeded=False, now=now)
+        assert lanes == [0] * 11 + [1]
+
+    def test_a_retry_that_is_due_goes_before_deliveries_that_may_have_been_created(self) -> None:
+        """An endpoint that is active again wakes the worker, which then looks for first attempts too."""
+        schedule = Schedule()
+        schedule.delivery_created(key(), NOW)
+        wait_for(schedule, key(), lane=1, due=NOW - 1)
+        [turn] = schedule.turns(NOW)
+        assert (turn.lane.lane, turn.waited_for) == (1, "plan")
+
     def test_what_a_claim_left_waited_for_the_window_although_it_has_room_again(self) -> None:
         schedule = Schedule()
         warm(schedule, [key()], 2)
@@ -83,7 +103,7 @@ class TestWindow:
         assert [(turn.limit, turn.waited_for) for turn in schedule.turns(NOW)] == [(3, "plan")]
 
     def test_a_definition_that_takes_less_counts_at_once(self) -> None:
-        schedule = Schedule(16)
+        schedule = Schedule(32)
         warm(schedule, [key()], 4)
         wait_for(schedule, key())
         [turn] = schedule.turns(NOW)
@@ -92,7 +112,7 @@ class TestWindow:
         end(schedule, *[key()] * 4)
         others = [key(number, 1) for number in range(1, 9)]
         wait_for(schedule, *others)
-        assert len(schedule.turns(NOW)) == 4, "a quarter for those at one, counted right"
+        assert len(schedule.turns(NOW)) == 4, "half of the quarter for those at one, counted right"
 
 
 class TestRateLimit:
@@ -247,14 +267,14 @@ class TestWaiting:
         assert schedule.next_at() == now + 2_000
 
     def test_after_forgetting_only_what_is_in_flight_counts(self) -> None:
-        schedule = Schedule(8)
+        schedule = Schedule(16)
         wait_for(schedule, key(), key(1))
         claim(schedule, schedule.turns(NOW)[0])
         schedule.reset()
         assert schedule.turns(NOW) == []
         wait_for(schedule, key(), key(2), key(3))
         assert schedule.in_flight == 2, "one is claimed, one about to be"
-        assert schedule.turns(NOW) == [], "and they are the quarter of those at one"
+        assert schedule.turns(NOW) == [], "and they are what an account has of the quarter of those at one"
 
     def test_after_forgetting_it_is_known_again_when_to_look(self) -> None:
         schedule = Schedule()
@@ -385,11 +405,24 @@ class TestShares:
     def test_an_account_has_three_quarters(self, lanes: tuple[int, int]) -> None:
         schedule = Schedule(16)
         keys = [key(number) for number in range(8)]
-        warm(schedule, [*keys, key(0, 1)], 4)
+        warm(schedule, [*keys, key(0, 1), key(0, 2)], 4)
         for lane in lanes:
             in_flight(schedule, keys, lane)
         assert schedule.in_flight == 12
-        assert in_flight(schedule, [key(0, 1)], lanes[1]) == {key(0, 1): 4}
+        assert in_flight(schedule, [key(0, 1)], lanes[1]) == {key(0, 1): 2}, "as many as it leaves free"
+        assert in_flight(schedule, [key(0, 2)], lanes[1]) == {key(0, 2): 1}
+
+    @pytest.mark.parametrize("accounts", range(5))
+    def test_accounts_with_large_windows_leave_room_for_the_next(self, accounts: int) -> None:
+        schedule = Schedule()
+        hanging = [[key(number, account) for number in range(4)] for account in range(accounts)]
+        newcomer = key(0, accounts)
+        warm(schedule, [*chain(*hanging), newcomer], 256)
+        for keys in hanging:
+            in_flight(schedule, keys)
+        wait_for(schedule, newcomer)
+        [turn] = schedule.turns(NOW)
+        assert (turn.lane[:2], turn.lane.lane) == (newcomer, 0)
 
     @pytest.mark.parametrize("lane", [0, 1])
     def test_first_attempts_and_retries_have_three_quarters_each(self, lane: int) -> None:
@@ -403,16 +436,38 @@ class TestShares:
 
     def test_endpoints_at_one_share_a_quarter(self) -> None:
         schedule = Schedule(16)
-        healthy, never = key(0, 1), [key(number, 2) for number in range(32)]
+        healthy, never = key(0, 1), [key(number, 2 + number) for number in range(32)]
         warm(schedule, [healthy], 8)
         assert sum(in_flight(schedule, never).values()) == 4
-        assert in_flight(schedule, [healthy]) == {healthy: 8}
+        assert in_flight(schedule, [healthy]) == {healthy: 6}, "two are for others"
 
     def test_no_account_takes_all_of_that_quarter(self) -> None:
         schedule = Schedule()
         silent, other = [key(number, 1) for number in range(200)], key(0, 2)
-        assert sum(in_flight(schedule, silent).values()) == 64
+        assert sum(in_flight(schedule, silent).values()) == 56
         assert in_flight(schedule, [other]) == {other: 1}
+
+    @pytest.mark.parametrize("accounts", [2, 5, 20])
+    def test_accounts_whose_receivers_hang_leave_room_for_the_next(self, accounts: int) -> None:
+        schedule = Schedule()
+        silent = [key(number, 1 + number % accounts) for number in range(100 * accounts)]
+        hanging = [each for each, count in in_flight(schedule, silent).items() if count]
+        other = key(0, 200)
+        for _ in range(3):  # timeouts make room for the next of theirs
+            wait_for(schedule, other)
+            [turn] = schedule.turns(NOW)
+            assert turn.lane[:2] == other
+            claim(schedule, turn, 1, None)
+            end(schedule, other, succeeded=False, overloaded=True)
+            end(schedule, *hanging, succeeded=False, overloaded=True)
+            wait_for(schedule, *silent)
+            hanging = []
+            while turns := schedule.turns(NOW):
+                for turn in turns:
+                    claim(schedule, turn, 1, None)
+                    hanging.append(turn.lane[:2])
+            assert len(hanging) > 64
+            assert len({account for account, _ in hanging}) == accounts
 
     def test_of_those_at_one_each_has_its_turn(self) -> None:
         schedule, order = Schedule(16), []
@@ -461,15 +516,15 @@ class TestParking:
 
     def test_those_whose_lane_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         schedule = Schedule(16)
-        busy = [key(number, number) for number in range(2)]
-        others = [key(number, number) for number in range(2, 250)]
+        busy = [key(number, number) for number in range(8)]
+        others = [key(number, number) for number in range(8, 250)]
         warm(schedule, [*busy, *others], 8)
         assert sum(in_flight(schedule, busy).values()) == 12
         wait_for(schedule, *others)
         assert schedule.turns(NOW) == []
         assert self.examined(schedule, monkeypatch) == 0
         served: set[Key] = set()
-        end(schedule, *busy, *busy)
+        end(schedule, *busy[:1] * 4)
         for _ in range(len(others) + 2):
             for turn in schedule.turns(NOW):
                 served.add(turn.lane[:2])
@@ -477,12 +532,30 @@ class TestParking:
                 end(schedule, turn.lane[:2])
         assert served >= set(others)
 
+    @pytest.mark.parametrize("window", [1, 8])
+    def test_those_whose_account_has_its_share(self, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+        schedule = Schedule(16)
+        busy, others, one = [key(0), key(1)], [key(number) for number in range(2, 250)], key(0, 1)
+        warm(schedule, [*busy, one], 8)
+        if window > 1:
+            warm(schedule, others, window)
+        in_flight(schedule, busy[:1])
+        in_flight(schedule, busy[1:], lane=1)
+        assert schedule.in_flight == 12, "in both lanes, of which none is full"
+        wait_for(schedule, *others)
+        assert schedule.turns(NOW) == []
+        assert self.examined(schedule, monkeypatch) == 0
+        wait_for(schedule, one)
+        assert limits(schedule.turns(NOW)) == {one: 2}
+        end(schedule, busy[0], succeeded=False)
+        assert [turn.lane.account for turn in schedule.turns(NOW)] == [others[0][0]]
+
     @pytest.mark.parametrize("due", [NOW, NOW + 5])
     def test_a_retry_does_not_wait_for_first_attempts(self, due: int) -> None:
         schedule = Schedule(16)
-        busy, one = [key(number, number) for number in range(2)], key(9, 9)
+        busy, one = [key(number, number) for number in range(8)], key(9, 9)
         warm(schedule, [*busy, one], 8)
-        in_flight(schedule, busy)
+        assert sum(in_flight(schedule, busy).values()) == 12
         wait_for(schedule, one)
         assert schedule.turns(NOW) == []
         schedule.retry_planned(one, due, NOW)
@@ -491,18 +564,33 @@ class TestParking:
             assert schedule.next_at() == due
         assert [(turn.lane[:2], turn.lane.lane) for turn in schedule.turns(due)] == [(one, 1)]
 
+    def test_those_that_have_left_do_not_hide_the_others(self) -> None:
+        schedule = Schedule(64)
+        busy, left, one = [key(0, n) for n in range(9)], [key(0, n) for n in range(10, 15)], key(0, 20)
+        warm(schedule, [*busy, *left, one], 8)
+        assert sum(in_flight(schedule, busy).values()) == 48
+        wait_for(schedule, *left, one)
+        assert schedule.turns(NOW) == []
+        for each in left:
+            schedule.retry_planned(each, NOW, NOW)
+        for turn in schedule.turns(NOW):
+            claim(schedule, turn, 1, None)
+        end(schedule, busy[0])
+        assert schedule.turns(NOW)[0].lane == Lane(*one, 0, NOW)
+
     def test_accounts_take_turns(self) -> None:
         schedule = Schedule(16)
-        sent = self.sending(schedule, [key(number, 1) for number in range(20)])
-        wait_for(schedule, *[key(number, 2) for number in range(20)])
+        sent = self.sending(schedule, [key(number, number) for number in range(4)])
+        wait_for(schedule, *[key(number, account) for account in (5, 6) for number in range(20)])
         assert schedule.turns(NOW) == []
         served = []
         for each in sent:
             end(schedule, each, succeeded=False)
-            [turn] = schedule.turns(NOW)
-            served.append(turn.lane.account[0])
-            claim(schedule, turn, 1, None)
-        assert served == [1, 2, 1, 2]
+            while turns := schedule.turns(NOW):
+                served += [turn.lane.account[0] for turn in turns]
+                for turn in turns:
+                    claim(schedule, turn, 1, None)
+        assert served == [5, 6, 0, 1]
 
     def test_they_are_forgotten_with_the_rest(self) -> None:
         schedule = Schedule(16)
