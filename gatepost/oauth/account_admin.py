@@ -55,7 +55,7 @@ def create(
         body |= {"token_endpoint_auth_method": "private_key_jwt", "jwks": jwks}
     answer = define_client.define(tx, service, account, Call(operator(account.id), body))
     if answer.refusal:
-        raise Refused(answer.refusal.detail)
+        raise (Refused if jwks is None else BadSetting)(answer.refusal.detail)
     secret = answer.body.get("client_secret")
     return CreatedAccount(account, answer.body["client_id"], Secret(secret) if secret else None)
 

@@ -38,8 +38,8 @@ def _define(tx: Tx, service: Service, account: Account, call: Call, current: Sco
     if current is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
         return Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
     shared, resource = service.shared_resources, defined.resource
-    changed = current is None or bool(changed_members(current, defined))
-    if changed and defined.status == "active" and shared.includes(resource):
+    makes_active = defined.status == "active" and current is not None and bool(changed_members(current, defined))
+    if (current is None or makes_active) and shared.includes(resource):
         detail = f"{resource} is shared by all accounts; the operator defines its scopes"
         return scopes.MEMBERS.refusal("resource", detail)
     if current is None and defined.name in shared.by_scope:

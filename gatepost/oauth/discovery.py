@@ -25,7 +25,7 @@ def authorization_server(base_url: str, protocol: Literal["full", "six"] = "full
         "scopes_supported": list(BUILT_IN if full else OPERATIONS),
         "response_types_supported": ["code"] if full else [],
         "grant_types_supported": [name for name, grant in GRANT_TYPES.items() if full or not grant.consent],
-        **_authentication("token_endpoint", public=full),
+        **_authentication("token_endpoint", public=True),
         "dpop_signing_alg_values_supported": list(ASSERTION_ALGORITHMS),
         "protected_resources": [base_url],
     }

@@ -5,6 +5,7 @@ Nonces are not stored: a nonce contains its time and a MAC.
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from hmac import compare_digest
 from typing import Any
@@ -38,9 +39,9 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def check(
-    text: str, *, method: str, url: str, key: bytes, at: datetime, access_token: str | None = None
+    text: str, *, method: str, urls: Sequence[str], key: bytes, at: datetime, access_token: str | None = None
 ) -> Proof | Refusal:
-    """Verify a proof by the checks of RFC 9449, section 4.3, in their order."""
+    """Verify a proof by the checks of RFC 9449, section 4.3, in their order. `urls` are those of the request."""
     head, _ = decode_unverified(text)
     jwk = head.get("jwk")
     if "," in text or not head or not isinstance(jwk, dict):
@@ -57,8 +58,8 @@ def check(
         return _invalid("jti is missing")
     if claims.get("htm") != method:
         return _invalid(f"htm must be {method}")
-    if not isinstance(claims.get("htu"), str) or _normalized(claims["htu"]) != _normalized(url):
-        return _invalid(f"htu must be {url}")
+    if not isinstance(claims.get("htu"), str) or _normalized(claims["htu"]) not in map(_normalized, urls):
+        return _invalid(f"htu must be {' or '.join(urls)}")
     now = at.timestamp()
     if issued is None or issued > now + MAX_SKEW or issued < now - MAX_AGE:
         return _invalid("iat must be the current time")

@@ -5,6 +5,8 @@ from typing import Any
 from gatepost.core import clock
 from gatepost.core.errors import Refusal
 from gatepost.core.jose import audiences
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.operations import refused
 from gatepost.oauth import access_tokens, consents, family_rows, refresh_tokens, scopes
 from gatepost.oauth.access_tokens import PresentedToken, verify_presented
 from gatepost.oauth.client_authentication import AuthenticatedClient
@@ -65,3 +67,15 @@ def userinfo(tx: Tx, service: Service, presented: PresentedToken) -> dict[str, A
         consent, consent.details.userinfo, held, lambda name: service.scope(tx, consent.account, name)
     )
     return claims | {"sub": consent.subject}
+
+
+def record_refusal(
+    tx: Tx, service: Service, presented: PresentedToken, refusal: Refusal, request_id: str, source: str
+) -> str:  # fmt: skip
+    """Record that userinfo refused a valid token. Returns the entry's id, or "" if the token has become invalid."""
+    token = verify_presented(tx, service, presented, use_up=False)
+    if isinstance(token, Refusal):
+        return ""
+    origin = Origin(str(token.claims["jti"]), request_id, source)
+    answer = refused(tx, token.account, "oauth.request.refused", origin, refusal, at="userinfo")
+    return answer.event or ""

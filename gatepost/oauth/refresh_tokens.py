@@ -98,13 +98,10 @@ def decide(
 
 
 def idle_end(account: Account, client: Client, ends_at: datetime, at: datetime) -> datetime:
-    """When an unused family expires: the shortest lifetime of account, client and grant, and at most `ends_at`."""
-    grant = client.grant("refresh_token")
-    lifetimes = (
-        account.seconds("refresh_token_lifetime"),
-        client.refresh_token_lifetime,
-        grant.refresh_token_lifetime if grant else None,
-    )
+    """When an unused family expires: the shortest lifetime of account, client and grants, and at most `ends_at`."""
+    grants = (client.grant("authorization_code"), client.grant("refresh_token"))
+    lifetimes = [grant.refresh_token_lifetime for grant in grants if grant]
+    lifetimes += [account.seconds("refresh_token_lifetime"), client.refresh_token_lifetime]
     return min(ends_at, at + timedelta(seconds=min(filter(None, lifetimes))))
 
 

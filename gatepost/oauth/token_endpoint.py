@@ -18,6 +18,7 @@ from gatepost.ledger.entries import Origin, new, refusal_data
 from gatepost.ledger.record import append_entry, record
 from gatepost.oauth import client_authentication, dpop
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest, refuse
+from gatepost.oauth.client_grants import GRANT_TYPES
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.grants.grant_type import NO_EXTRAS, GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.id_tokens import IdToken
@@ -112,14 +113,17 @@ def answer(
     if grant is None:
         refusal = Refusal("unsupported_grant_type", f"grant_type: must be one of {', '.join(GRANTS)}", "grant_type")
         return refuse(tx, authenticated, refusal, origin, _REFUSED, {"grant_type": request.grant_type[:128]})
-    # RFC 6749, section 5.2: a client without this grant is refused as such, whatever it presents.
-    load = grant.load if authenticated.client.grant(request.grant_type) else None
+    # RFC 6749, section 5.2: a client without this grant is refused as such, whatever it presents. If it presents a code
+    # or a refresh token that was used before, what was issued for it is revoked all the same.
+    has_grant = authenticated.client.grant(request.grant_type) is not None
+    load = grant.load if has_grant or GRANT_TYPES[request.grant_type].consent else None
     loaded = load(tx, service, authenticated, request, origin) if load else None
     decision: TokenDecision | Refusal
-    if isinstance(loaded, Refusal):
+    if isinstance(loaded, Refusal) and has_grant:
         decision = loaded
     else:
-        decision = _decide(tx, service, authenticated, request, grant, loaded.context if loaded else None)
+        context = loaded.context if isinstance(loaded, LoadedGrant) else None
+        decision = _decide(tx, service, authenticated, request, grant, context)
     if request.explain and grant.explainable and not authenticated.client.public:
         return _explain(tx, service, authenticated, request, loaded, decision, origin)
     if isinstance(decision, TokenDecision) and request.proof:

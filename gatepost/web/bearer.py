@@ -7,7 +7,7 @@ from gatepost.oauth import dpop
 from gatepost.oauth.access_tokens import PresentedToken
 from gatepost.oauth.dpop import Proof
 from gatepost.web.context import Context
-from gatepost.web.requests import Request
+from gatepost.web.requests import FORM, Request, parameters
 from gatepost.web.responses import Header, Reply, challenge, refuse
 
 
@@ -27,13 +27,29 @@ def read_token(context: Context, request: Request) -> PresentedToken | None:
     return PresentedToken(token, checked)
 
 
+def read_token_in_form(context: Context, request: Request) -> PresentedToken | Refusal | None:
+    """The access token in the header or in a form body, for endpoints that accept both. RFC 6750, section 2.2."""
+    in_header = read_token(context, request)
+    if request.method != "POST" or request.media_type() != FORM:
+        return in_header
+    sent = parameters(request.body)
+    if isinstance(sent, Refusal):
+        return sent
+    if "access_token" not in sent:
+        return in_header
+    if "authorization" in request.headers:
+        return Refusal("invalid_request", "access_token: send the token once, in the header or in the body")
+    return PresentedToken(sent["access_token"][0])
+
+
 def proof(context: Context, request: Request, access_token: str | None = None) -> Proof | Refusal | None:
     """The DPoP proof of a request, or why it is invalid. None if there is no proof."""
     text = request.headers.get("dpop")
     if text is None:
         return None
+    urls = [f"{base}{request.path}" for base in request.bases or (context.service.base_url,)]
     return dpop.check(
-        text, method=request.method, url=f"{request.base or context.service.base_url}{request.path}",
+        text, method=request.method, urls=urls,
         key=context.service.keys.nonce, at=context.now(), access_token=access_token,
     )  # fmt: skip
 

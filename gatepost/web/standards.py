@@ -104,14 +104,22 @@ def _reply(context: Context, client: AuthenticatedClient, body: dict[str, Any]) 
 
 async def userinfo(context: Context, request: Request) -> Reply:
     """Answer a userinfo request. OIDC Core 1.0, section 5.3."""
-    token = bearer.read_token(context, request)
+    token = bearer.read_token_in_form(context, request)
     if token is None:
         return bearer.unauthenticated(context, request, "openid")
+    if isinstance(token, Refusal):
+        return oauth_error(token, bearer.challenged(context, request, token, "openid"))
 
     def unit(tx: Tx) -> dict[str, Any] | Refusal:
         return introspection.userinfo(tx, context.service, token)
 
     outcome = await (context.store.read(unit, SHORT) if token.proof is None else context.store.run(unit))
-    if isinstance(outcome, Refusal):
-        return oauth_error(outcome, bearer.challenged(context, request, outcome, "openid"))
-    return json(200, outcome, NO_STORE)
+    if not isinstance(outcome, Refusal):
+        return json(200, outcome, NO_STORE)
+    headers = [bearer.challenged(context, request, outcome, "openid")]
+    if outcome.code == "insufficient_scope":  # the token is valid, so the refusal is recorded in its account
+        event = await context.run(
+            lambda tx: introspection.record_refusal(tx, context.service, token, outcome, request.id, request.source)
+        )
+        headers += [("gatepost-event", event)] if event else []
+    return oauth_error(outcome, *headers)

@@ -88,9 +88,7 @@ OIDC_BASIC = Plan(
         "oidcc-idtoken-unsigned": BY_OTHERS,
         "oidcc-userinfo-get": PASSES,
         "oidcc-userinfo-post-header": PASSES,
-        "oidcc-userinfo-post-body": Module(
-            "warns", "Access tokens are accepted only in the `Authorization` header, which the standard permits."
-        ),
+        "oidcc-userinfo-post-body": PASSES,
         "oidcc-ensure-request-without-nonce-succeeds-for-code-flow": Module(
             why="It fails for a client whose `require_nonce` is true, the default, because a request "
             "without PKCE then requires a `nonce`."

@@ -189,11 +189,10 @@ def test_oidcc_userinfo_post_header(plan: Plan) -> None:
 
 
 def test_oidcc_userinfo_post_body(plan: Plan) -> None:
-    """Not taken, which the standard allows: a token is in a header and nowhere else."""
-    sent = {"access_token": plan.sign_in()["access_token"]}
-    check_refusal(
-        plan.gatepost.session.post(f"{plan.url}/oauth/userinfo", data=sent), "/oauth/userinfo", "invalid_token"
-    )
+    tokens = plan.sign_in()
+    sent = {"access_token": tokens["access_token"]}
+    answer = plan.gatepost.session.post(f"{plan.url}/oauth/userinfo", data=sent)
+    assert (answer.status_code, answer.json()) == (200, {"sub": claims_of(tokens)["sub"]})
 
 
 def test_oidcc_ensure_request_without_nonce_succeeds_for_code_flow(plan: Plan) -> None:

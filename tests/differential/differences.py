@@ -351,14 +351,6 @@ REASONS: dict[str, tuple[Reason, ...]] = {
             },
         ),
         Reason(
-            "Tokens are accepted only in the Authorization header. The other two methods are optional (RFC "
-            "6750, sections 2.2 and 2.3), and Gatepost ignores tokens there.",
-            {
-                ("401 invalid_token", "200"): of("userinfo", "the token in the body"),
-                ("200", "400 invalid_request"): of("userinfo", "the token in the header and in the body"),
-            },
-        ),
-        Reason(
             "A malformed token is `invalid_token` (RFC 6750, section 3.1).",
             {("401 invalid_token", "400 invalid_request"): of("userinfo", "two words after Bearer")},
         ),

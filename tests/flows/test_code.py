@@ -234,6 +234,20 @@ def test_a_client_that_is_excused_from_pkce(single: Platform) -> None:
     assert given(single.redeem(protected, client))
 
 
+@pytest.mark.parametrize("when", ["before the handoff", "before the redemption"])
+def test_a_client_that_comes_to_require_pkce(single: Platform, when: str) -> None:
+    client = single.define(require_pkce=False)
+    if when == "before the handoff":
+        browser = Browser()
+        interaction = single.interaction(browser, single.auth_request(client, **EXCUSED))
+        redefine(single, client, require_pkce=True)
+        code = redirect_target(single.submit_handoff(browser, single.handoff(interaction)))[1]["code"]
+    else:
+        code = single.code(single.auth_request(client, **EXCUSED))
+        redefine(single, client, require_pkce=True)
+    refused(single.redeem(code, client, code_verifier=None), "requires now")
+
+
 def test_a_client_that_is_excused_from_pkce_and_nonce(single: Platform) -> None:
     """For relying parties that send neither. What they do send is still checked."""
     client = single.define(require_pkce=False, require_nonce=False)

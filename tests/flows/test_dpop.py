@@ -10,6 +10,8 @@ import pytest
 import requests
 from joserfc.jwk import OKPKey
 
+from gatepost.core import ids
+from gatepost.store.transaction import Tx
 from tests import wire
 from tests.login import CALLBACK, Browser, Platform, decode_jwt
 from tests.proofs import Prover, fresh_nonce, hash_of
@@ -275,6 +277,26 @@ def test_what_is_wrong_with_a_pushed_proof(platform: Platform) -> None:
     headers = prover.headers(path="/oauth/par")
     assert push(headers).status_code == 201
     check_refusal(push(headers), "/oauth/par", "invalid_dpop_proof", "used before")
+
+
+def test_proofs_that_anybody_can_push_are_not_kept(platform: Platform) -> None:
+    client, prover, thief = public_client(platform), Prover(platform.url), Prover(platform.url)
+
+    def kept(tx: Tx) -> int:
+        found = tx._connection.select(
+            "SELECT id FROM assertions WHERE client = :client", {"client": ids.raw(client.id)}
+        )
+        return len(found)
+
+    headers = prover.headers(path="/oauth/par")
+    for _ in range(2):
+        answer = platform.post("par", client, headers=headers, **platform.auth_request(client))
+        assert answer.status_code == 201
+    assert platform.gatepost.opened.store.read_now(kept) == 0
+    code = platform.code({"client_id": client.id, "request_uri": answer.json()["request_uri"]})
+    check_refusal(platform.redeem(code, client, headers=thief.headers()), TOKENS, "invalid_grant", "another key")
+    assert platform.redeem(code, client, headers=prover.headers()).status_code == 200
+    assert platform.gatepost.opened.store.read_now(kept) == 2, "the opened request, and the proof of the token request"
 
 
 @pytest.mark.parametrize("jkt", ["short", "A" * 44, "A" * 42 + "=", "A" * 42 + " "])

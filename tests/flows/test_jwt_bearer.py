@@ -318,8 +318,12 @@ def test_several_entries_of_one_issuer(sqlite_gatepost: Service, account_name: s
     claims = decode_jwt(workload.ask(workload.sign(sub="staging"), "read").json()["access_token"])[1]
     assert claims["sub"] == f"{workload.account}:staging:staging"
     workload.refused(workload.sign(sub="staging"), "scope", code="invalid_scope")
-    claims = decode_jwt(workload.ask(workload.sign(), "deploy").json()["access_token"])[1]
-    assert claims["sub"] == f"{workload.account}:ci:{SUBJECT}"
+    for scope, name in (("deploy", "ci"), ("pay", "payments"), ("deploy read", "ci")):
+        if name == "payments":
+            workload.refused(workload.sign(), "scope", code="invalid_scope", scope=scope)
+            workload.trust(name, MATCH, scope=["pay"])
+        claims = decode_jwt(workload.ask(workload.sign(), scope).json()["access_token"])[1]
+        assert claims["sub"] == f"{workload.account}:{name}:{SUBJECT}"
 
 
 def test_a_large_number_of_issuer_entries(sqlite_gatepost: Service, account_name: str, stack: ExitStack) -> None:

@@ -197,6 +197,25 @@ def test_no_grace_after_it_was_revoked(people: People) -> None:
     assert people.about(people.family(tokens), "oauth.token.reused") == []
 
 
+@pytest.mark.parametrize("shown", ["code", "refresh_token"])
+def test_reuse_is_noticed_after_the_client_lost_the_grant(own: People, shown: str) -> None:
+    people = own
+    code = people.code()
+    tokens = people.redeem(code).json()
+    second = people.refreshed(tokens["refresh_token"])
+    people.age(11)
+    lost = {"code": "authorization_code"}.get(shown, shown)
+    defined = people.gatepost.post("/oauth/clients", people.admin, {"client_id": people.client.id}).json()
+    changed = [grant | {"status": "disabled"} if grant["grant_type"] == lost else grant for grant in defined["grants"]]
+    people.redefine(people.client, grants=[{k: v for k, v in grant.items() if v is not None} for grant in changed])
+    answer = people.redeem(code) if shown == "code" else people.refresh(tokens["refresh_token"])
+    check_refusal(answer, "/oauth/tokens", "unauthorized_client")
+    assert not people.is_active(second["access_token"])
+    assert not people.is_active(second["refresh_token"])
+    [reused] = [each for each in people.entries("oauth.token.reused") if each["data"]["client"] == people.client.id]
+    assert reused["data"]["what"] == lost
+
+
 def check_ended_by_reuse(people: People, family: str, *told: dict[str, Any]) -> None:
     """Nothing of the family works any more, and the ledger says once that and why it ended."""
     for each in told:
@@ -355,21 +374,25 @@ def test_it_ends_however_much_it_is_used(gatepost: Service, account_name: str) -
 
 
 @pytest.mark.parametrize(
-    ("account", "client", "grant", "right"),
-    [("3h", None, None, 3), ("3h", 2, None, 2), ("3h", 4, None, 3), ("3h", 3, 1, 1), ("1h", 2, 3, 1)],
-)
+    ("account", "client", "grants", "right"),
+    [
+        ("3h", None, None, 3), ("3h", 2, None, 2), ("3h", 4, None, 3), ("3h", 3, (None, 1), 1), ("1h", 2, (None, 3), 1),
+        ("3h", None, (1, None), 1), ("3h", None, (2, 1), 1), ("3h", None, (1, 2), 1),
+    ],
+)  # fmt: skip
 def test_the_shortest_lifetime_wins(
-    sqlite_gatepost: Service, account_name: str, account: str, client: int | None, grant: int | None, right: int
-) -> None:
+    sqlite_gatepost: Service, account_name: str, account: str, client: int | None,
+    grants: tuple[int | None, int | None] | None, right: int,
+) -> None:  # fmt: skip
     people = People(sqlite_gatepost, account_name, f"refresh_token_lifetime={account}")
     scopes = ["openid", "offline_access", "things:read"]
     members: dict[str, Any] = {"scope": " ".join(scopes)} | (
         {"refresh_token_lifetime": client * HOUR} if client else {}
     )
-    if grant:
+    if grants:
         members["grants"] = [
-            {"grant_type": "authorization_code", "scopes": scopes},
-            {"grant_type": "refresh_token", "scopes": scopes, "refresh_token_lifetime": grant * HOUR},
+            {"grant_type": name, "scopes": scopes, "refresh_token_lifetime": hours and hours * HOUR}
+            for name, hours in zip(("authorization_code", "refresh_token"), grants, strict=True)
         ]
     made = people.define(**members)
     tokens = people.tokens(people.auth_request(made), made)

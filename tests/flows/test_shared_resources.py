@@ -70,6 +70,13 @@ def test_an_account_cannot_define_scopes_of_a_shared_resource(tenant: Tenant, bo
     check_refusal(answer, "/oauth/scopes", "invalid_request", "shared")
 
 
+@pytest.mark.parametrize("status", ["active", "retired"])
+def test_an_account_cannot_create_a_scope_of_a_shared_resource(tenant: Tenant, status: str) -> None:
+    body = {"name": f"own-{status}", "resource": PLATFORM, "status": status}
+    answer = tenant.gatepost.post("/oauth/scopes", tenant.admin, body)
+    check_refusal(answer, "/oauth/scopes", "invalid_request", "shared")
+
+
 def test_a_scope_that_was_defined_before_grants_nothing(tenant: Tenant) -> None:
     tenant.store(tenant.own("everything", PLATFORM))
     tenant.store(tenant.own("use", PLATFORM))

@@ -164,13 +164,25 @@ def test_no_token(single: Platform) -> None:
     for answer in (
         requests.get(address),
         requests.get(address, params={"access_token": token}),
-        requests.post(address, data={"access_token": token}),
+        requests.post(address, json={"access_token": token}),
+        requests.post(address, data={"access_token": ""}),
         requests.get(address, headers={"Authorization": single.client.basic}),
         requests.get(address, headers={"Authorization": token}),
         requests.get(address, headers={"Authorization": "Bearer"}),
     ):
         refused(answer, "invalid_token")
         assert "error=" not in answer.headers["WWW-Authenticate"], "RFC 6750, section 3.1: nothing was shown"
+
+
+def test_a_token_in_a_form(single: Platform) -> None:
+    address, token = f"{single.url}/oauth/userinfo", single.tokens()["access_token"]
+    assert requests.post(address, data={"access_token": token}).json() == {"sub": f"{single.account}.ada"}
+    refused(requests.post(address, data={"access_token": "x"}), "invalid_token")
+    for headers in ({"Authorization": f"Bearer {token}"}, {"Authorization": single.client.basic}):
+        refused(requests.post(address, data={"access_token": token}, headers=headers), "invalid_request", "once")
+    refused(requests.post(address, data=[("access_token", token)] * 2), "invalid_request", "access_token")
+    bound = single.redeem(single.code(), headers=Prover(single.url).headers()).json()["access_token"]
+    refused(requests.post(address, data={"access_token": bound}), "invalid_token", "DPoP")
 
 
 def test_tokens_that_gatepost_did_not_issue(single: Platform) -> None:
@@ -208,7 +220,21 @@ def test_a_token_without_openid(single: Platform) -> None:
 
 
 def test_a_machines_token(single: Platform) -> None:
-    refused(ask(single, single.admin), "insufficient_scope", "openid")
+    answer = ask(single, single.admin)
+    refused(answer, "insufficient_scope", "openid")
+    [entry] = [each for each in single.entries() if each["id"] == answer.headers["Gatepost-Event"]]
+    assert (entry["type"], entry["actor"]) == ("oauth.request.refused", decode_jwt(single.admin)[1]["jti"])
+    assert (entry["data"]["at"], entry["data"]["error"]) == ("userinfo", "insufficient_scope")
+
+
+def test_a_refused_token_that_is_bound_to_a_key(single: Platform) -> None:
+    prover = Prover(single.url)
+    redeemed = single.redeem(single.code(), scope="things:read", headers=prover.headers()).json()
+    shown = prover.headers("GET", "/oauth/userinfo", redeemed["access_token"])
+    answer = requests.get(f"{single.url}/oauth/userinfo", headers=shown)
+    check_refusal(answer, "/oauth/userinfo", "insufficient_scope", "openid")
+    assert answer.headers["WWW-Authenticate"].startswith("DPoP ")
+    assert answer.headers["Gatepost-Event"]
 
 
 def test_a_token_that_is_bound_to_a_key(single: Platform) -> None:

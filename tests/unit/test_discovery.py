@@ -74,7 +74,7 @@ class TestAuthorizationServer:
             "scopes_supported": OWN_SCOPES,
             "response_types_supported": [],
             "grant_types_supported": ["client_credentials", JWT_BEARER, TOKEN_EXCHANGE],
-            "token_endpoint_auth_methods_supported": METHODS,
+            "token_endpoint_auth_methods_supported": [*METHODS, "none"],
             "token_endpoint_auth_signing_alg_values_supported": SIGNATURES,
             "dpop_signing_alg_values_supported": SIGNATURES,
             "protected_resources": [BASE_URL],

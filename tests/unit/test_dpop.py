@@ -37,7 +37,7 @@ def made(key: Any = EC, header: Any = None, **changes: Any) -> str:
 
 
 def check(text: str, *, token: str | None = None, method: str = "POST", url: str = URL) -> Proof | Refusal:
-    return dpop.check(text, method=method, url=url, key=SERVER, at=NOW, access_token=token)
+    return dpop.check(text, method=method, urls=[url], key=SERVER, at=NOW, access_token=token)
 
 
 def accepted(text: str, **given: Any) -> Proof:

@@ -145,7 +145,9 @@ def _check_pushed(
     authorization = _validate(tx, service, client, account, Parameters(parameters, sent.resources), pushed=True)
     if isinstance(authorization, _InvalidRequest):
         return authorization.refusal
-    replayed = dpop.use(tx, client.id, proof) if proof is not None else None
+    # Anybody can push for a public client, so the ids of its proofs are not stored. A replay gains nothing, because the
+    # request is bound to the proof's key.
+    replayed = dpop.use(tx, client.id, proof) if proof is not None and not client.public else None
     if replayed is not None:
         return replayed
     stored = {name: parameters[name] for name in request.PARAMETERS if name in parameters}

@@ -48,6 +48,8 @@ def load(
     )  # fmt: skip
     if mismatch is not None:
         return mismatch
+    if not binding.challenge and (authenticated.client.require_pkce or account.strict):  # which may be new
+        return _invalid_code("its authorization had no code_challenge, which this client requires now")
     consent = consent_rows.load(tx, account.id, code.consent, service.keys.data)
     if consent is None or not consent.is_active(tx.at):
         return _invalid_code("the consent has ended")

@@ -7,7 +7,7 @@ from gatepost.core.errors import Refusal
 from gatepost.core.jose import InvalidJwt, audiences, decode_unverified, is_time_valid, numeric_date, verify_jws
 from gatepost.core.jwk_sets import assertion_algorithms
 from gatepost.ledger.entries import Origin
-from gatepost.oauth import issuer_rows, used_assertions
+from gatepost.oauth import issuer_rows, scopes, used_assertions
 from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.grants.grant_type import NO_EXTRAS, GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.issuers import Issuer
@@ -33,13 +33,14 @@ MAX_LIFETIME = 3600  # of an assertion, in seconds
 def load(
     tx: Tx, service: Service, authenticated: AuthenticatedClient, request: TokenRequest, _origin: Origin
 ) -> LoadedGrant | Refusal:
-    """The first issuer entry of the account that names this client and accepts the assertion."""
+    """The issuer entry of the account that names this client, accepts the assertion and has the requested scopes."""
     assertion = request.parameter("assertion")
     if not assertion:
         return Refusal("invalid_request", "assertion: missing", "assertion")
     account, client, iss = authenticated.account, authenticated.client, decode_unverified(assertion)[1].get("iss")
     algorithms = assertion_algorithms(strict=account.strict)
     refusal = _invalid_assertion("its issuer is not trusted for this client")
+    accepting: list[tuple[Issuer, GrantContext, dict[str, Any]]] = []
     for issuer in issuer_rows.load(tx, account.id):
         if issuer.issuer != iss or issuer.client != client.id:
             continue
@@ -50,10 +51,15 @@ def load(
         except InvalidJwt as error:
             refusal = _invalid_assertion(f"it cannot be verified ({error})")
             continue
-        if isinstance(context, GrantContext):
-            return _load_once(tx, issuer, context, claims) if issuer.once else LoadedGrant(context)
-        refusal = context
-    return refusal
+        if isinstance(context, Refusal):
+            refusal = context
+        else:
+            accepting.append((issuer, context, claims))
+    if not accepting:
+        return refusal
+    with_scopes = (entry for entry in accepting if scopes.first_beyond(request.scope, entry[1].scope) is None)
+    issuer, context, claims = next(with_scopes, accepting[0])
+    return _load_once(tx, issuer, context, claims) if issuer.once else LoadedGrant(context)
 
 
 def _load_once(tx: Tx, issuer: Issuer, context: GrantContext, claims: dict[str, Any]) -> LoadedGrant | Refusal:
