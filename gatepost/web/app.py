@@ -13,7 +13,7 @@ from gatepost.web.body import BODY, BodyLimits, BodyReader, Receive
 from gatepost.web.context import Context, Handler, ProtocolSetting
 from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.request_log import RequestLog, log_failure
-from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
+from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, has_encoded_slash, peer_address, source
 from gatepost.web.responses import UNSUPPORTED_VERSION, VERSION, Reply, json, refuse, with_docs_link
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ class Application:
         started = perf_counter()
         request_id = ids.new("req")
         sent = fields(scope["headers"])
-        peer = scope["client"][0] if scope.get("client") else ""
+        peer = peer_address(scope)
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
-        owner = self._in_flight.enter(address)
+        owner = self._in_flight.enter(address, sent)
         if owner is None:
             reply = refuse(scope["path"], TOO_MANY)
         else:
@@ -152,7 +152,7 @@ class Application:
         if not headers.get("host"):
             return refuse(path, NO_HOST)
         methods = self._routes.get(path)
-        if methods is None:
+        if methods is None or has_encoded_slash(scope):
             return refuse(path, Refusal("not_found", "no such path"))
         if method == "OPTIONS" and path not in self._without_cors:
             return Reply(204, b"", (("access-control-allow-methods", ", ".join(methods)), *_PREFLIGHT))

@@ -33,7 +33,7 @@ class Request(msgspec.Struct):
     body: bytes
     source: str
     id: str
-    base: str = ""  # of the requested URL, if it is not the public one
+    bases: tuple[str, ...] = ()  # that the requested URL may have, if it is not the public one
 
     def media_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -56,6 +56,25 @@ def fields(sent: list[tuple[bytes, bytes]]) -> dict[str, str] | Refusal:
     return {name: ("; " if name == "cookie" else ", ").join(repeated) for name, repeated in values.items()}
 
 
+def has_encoded_slash(scope: Scope) -> bool:
+    """Whether the path had a slash as `%2F`, which does not separate. A proxy's rules for paths may miss it."""
+    return b"%2f" in scope.get("raw_path", b"").lower()
+
+
+def peer_address(scope: Scope) -> str:
+    """The address of the other end of the connection. A listener on `::` sees IPv4 addresses mapped to IPv6."""
+    return _unmapped(scope["client"][0]) if scope.get("client") else ""
+
+
+@lru_cache(maxsize=4096)
+def _unmapped(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(getattr(parsed, "ipv4_mapped", None) or address)
+
+
 def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> str:
     """The caller's address. `Forwarded` and `X-Forwarded-For` are used as far as trusted proxies wrote them.
 
@@ -67,29 +86,58 @@ def source(peer: str, headers: Mapping[str, str], trusted: tuple[str, ...]) -> s
     return addresses.pop() if len(addresses) == 1 else peer
 
 
+def is_forwarded(headers: Mapping[str, str]) -> bool:
+    """Whether the request has a header that says for whom it was forwarded."""
+    return "forwarded" in headers or "x-forwarded-for" in headers
+
+
 def _farthest(peer: str, hops: Iterable[str], trusted: tuple[str, ...]) -> str:
     """The first address, starting with the nearest, that is not of a trusted proxy; otherwise the last known one."""
     for hop in hops:
         if not _is_address(hop):
             return peer
-        if not is_trusted(hop, trusted):
-            return hop
-        peer = hop
+        peer = _unmapped(hop)
+        if not is_trusted(peer, trusted):
+            return peer
     return peer
 
 
 def _hops(headers: Mapping[str, str]) -> Iterator[Iterator[str]]:
     """The `for=` values of RFC 7239, or those of the older header, nearest first. They are parsed on demand."""
     if "forwarded" in headers:
-        yield (_without_port(_for(element)) for element in reversed(headers["forwarded"].split(",")))
+        yield (_without_port(_for(element)) for element in _parts(headers["forwarded"], ","))
     if "x-forwarded-for" in headers:
         parts = reversed(headers["x-forwarded-for"].split(","))
         yield (_without_port(part.strip()) for part in parts if part.strip())
 
 
 def _for(element: str) -> str:
-    pairs = dict(part.strip().lower().partition("=")[::2] for part in element.split(";"))
-    return pairs.get("for", "").strip('"')
+    """The value of `for`, which an element has at most once."""
+    pairs = (part.strip().lower().partition("=") for part in _parts(element, ";"))
+    values = [value.strip('"') for name, _, value in pairs if name == "for"]
+    return values[0] if len(values) == 1 else ""
+
+
+def _parts(text: str, separator: str) -> Iterator[str]:
+    """The parts from right to left. A separator in a quoted string does not separate: it may come from the caller.
+
+    So may the part that is farthest to the left, in which a quoted string has no beginning. It is returned empty.
+    """
+    end, quoted = len(text), False
+    for place in range(len(text) - 1, -1, -1):
+        if text[place] == '"' and not _is_escaped(text, place):
+            quoted = not quoted
+        elif text[place] == separator and not quoted:
+            yield text[place + 1 : end]
+            end = place
+    yield "" if quoted else text[:end]
+
+
+def _is_escaped(text: str, place: int) -> bool:
+    before = place
+    while before and text[before - 1] == "\\":
+        before -= 1
+    return (place - before) % 2 == 1
 
 
 def _without_port(node: str) -> str:

@@ -26,6 +26,12 @@ def test_an_unknown_path(sqlite_gatepost: Service, method: str, path: str) -> No
     check_refusal(answer, path, "not_found", "no such path")
 
 
+@pytest.mark.parametrize("path", ["/oauth%2Fjwks", "/oauth%2fclients", "/%2Foauth/tokens", "/oauth%2Fauthorize"])
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_an_encoded_slash_does_not_separate(sqlite_gatepost: Service, method: str, path: str) -> None:
+    assert exchange(sqlite_gatepost.url, request(f"{method} {path} HTTP/1.1")).status == 404
+
+
 SCRIPTABLE = [path for path in ROUTES if path != PATH_WITHOUT_CORS]
 EVERY = [(path, method) for path, route in ROUTES.items() for method in route.methods]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")

@@ -6,8 +6,11 @@ import pytest
 
 from gatepost.web.ops import operator
 from gatepost.web.responses import VERSION
+from tests.proofs import Prover
 from tests.service import Client, Service, running
 from tests.waiting import wait_until
+
+EVENT = b'{"specversion": "1.0", "id": "1", "source": "/ops", "type": "invoice.paid"}'
 
 
 def test_health_and_readiness(gatepost: Service) -> None:
@@ -32,12 +35,30 @@ def test_further_names_can_be_allowed(tmp_path: Path) -> None:
         ):  # fmt: skip
             answer = gatepost.session.get(f"{gatepost.ops}/healthz", headers={"Host": host})
             assert answer.status_code == status, host
+        assert gatepost.first is not None
+        prover = Prover(gatepost.url)
+        proven = prover.headers()
+        token = gatepost.token_answer(gatepost.first, "gatepost:events", proven).json()["access_token"]
+        for host, htu, status in (
+            ("ops.example.com", "https://ops.example.com/events", 200),  # a proxy terminates TLS
+            ("ops.example.com", "http://ops.example.com/events", 200),
+            ("ops.example.com", "https://gatepost.internal:9443/events", 401),
+            (gatepost.ops.removeprefix("http://"), f"{gatepost.ops.replace('http', 'https')}/events", 401),
+        ):
+            headers = {"Host": host, "Content-Type": "application/cloudevents+json"}
+            answer = gatepost.session.post(
+                f"{gatepost.ops}/events", data=EVENT, headers=headers | prover.headers("POST", htu, token)
+            )
+            assert answer.status_code == status, answer.text
+            assert status == 200 or "htu must be" in answer.json()["detail"]
         for path in ("/operator", "/operator/", *operator.VIEWS):  # off by default
             assert gatepost.session.get(f"{gatepost.ops}{path}").status_code == 404, path
 
 
 def test_unknown_paths_and_methods(gatepost: Service) -> None:
     assert gatepost.session.get(f"{gatepost.ops}/oauth/tokens").status_code == 404
+    for path in ("/%2Fhealthz", "/console%2F", "/console%2Findex.html"):
+        assert gatepost.session.get(f"{gatepost.ops}{path}").status_code == 404, path
     answer = gatepost.session.post(f"{gatepost.ops}/healthz")
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
 

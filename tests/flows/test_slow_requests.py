@@ -136,6 +136,7 @@ def test_addresses_behind_a_trusted_proxy_count_separately(sqlite_gatepost: Serv
             for headers, status in (
                 ({"X-Forwarded-For": "192.0.2.1"}, 429), ({"X-Forwarded-For": "192.0.2.2"}, 429),
                 ({"X-Forwarded-For": "192.0.2.3"}, 200), ({}, 200),
+                ({"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=unknown"}, 200),
             ):  # fmt: skip
                 answer = await asyncio.to_thread(requests.get, seen, headers=headers)
                 assert answer.status_code == status, headers

@@ -174,7 +174,7 @@ def read_own(text: str) -> object:
 
 
 def check_proof(text: str) -> object:
-    return dpop.check(text, method="POST", url=f"{BASE_URL}/oauth/tokens", key=KEYS.nonce, at=NOW)
+    return dpop.check(text, method="POST", urls=[f"{BASE_URL}/oauth/tokens"], key=KEYS.nonce, at=NOW)
 
 
 def proof(payload: Make) -> Make:

@@ -104,7 +104,7 @@ def test_any_header_fields_are_read_or_refused(sent: list[tuple[bytes, bytes]]) 
         assert set(found) == {name.decode("latin-1") for name in names}
 
 
-ADDRESS = st.ip_addresses().map(str)
+ADDRESS = st.ip_addresses().filter(lambda address: getattr(address, "ipv4_mapped", None) is None).map(str)
 TRUSTED = ("10.0.0.0/8", "2001:db8::/32")
 PROXY = st.ip_addresses(v=4, network="10.0.0.0/8").map(str) | st.ip_addresses(v=6, network="2001:db8::/32").map(str)
 STRANGER = ADDRESS.filter(lambda text: not any(ipaddress.ip_address(text) in ipaddress.ip_network(n) for n in TRUSTED))
@@ -147,6 +147,16 @@ class TestSources:
             {"x-forwarded-for": invented, "forwarded": forwarded(caller)},
         ):
             assert source(peer, headers, TRUSTED) in ({caller} if caller == invented else {peer})
+
+    @given(PROXY, st.ip_addresses(v=4).map(str).filter(lambda text: not text.startswith("10.")))
+    def test_an_ipv4_address_mapped_to_ipv6_is_the_ipv4_address(self, peer: str, caller: str) -> None:
+        mapped = f"::ffff:{caller}"
+        for headers in (
+            {"x-forwarded-for": mapped},
+            {"forwarded": forwarded(mapped)},
+            {"x-forwarded-for": caller, "forwarded": forwarded(mapped)},
+        ):
+            assert source(peer, headers, TRUSTED) == caller
 
     @given(PROXY, HEADERS)
     def test_the_answer_is_always_an_address(self, peer: str, headers: dict[str, str]) -> None:

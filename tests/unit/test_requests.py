@@ -8,7 +8,17 @@ import pytest
 
 from gatepost.core.errors import Refusal
 from gatepost.web.body import BODY, MAX_BODY, MAX_DISCARDED, BodyLimits, BodyReader
-from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, preferences, source
+from gatepost.web.requests import (
+    FORM,
+    Request,
+    fields,
+    form,
+    json_object,
+    parameters,
+    peer_address,
+    preferences,
+    source,
+)
 
 
 def request(sent: bytes, media_type: str) -> Request:
@@ -441,10 +451,26 @@ class TestSources:
             ("198.51.100.1", "10.0.0.1"),
             ("", "10.0.0.1"),
             ('for="203.0.113.9, for=198.51.100.1', "198.51.100.1"),
+            ('for=198.51.100.1;host="a;for=203.0.113.9"', "198.51.100.1"),
+            ('for=198.51.100.1;host="a,for=203.0.113.9"', "198.51.100.1"),
+            ('for=198.51.100.1;host="a\\",for=203.0.113.9"', "198.51.100.1"),
+            ('for=198.51.100.1;host="a\\\\", for=10.0.0.2', "198.51.100.1"),
+            ('for=203.0.113.9;host="a, for=198.51.100.1;host="b"', "198.51.100.1"),
+            ('for=203.0.113.9;host="a, for=10.0.0.2;host="b"', "10.0.0.2"),
+            ("for=198.51.100.1;for=203.0.113.9", "10.0.0.1"),
         ],
     )
     def test_the_header_of_rfc_7239(self, forwarded: str, found: str) -> None:
         assert caller("10.0.0.1", forwarded=forwarded) == found
+
+    @pytest.mark.parametrize("peer", ["::ffff:10.0.0.1", "::FFFF:a00:1"])
+    def test_addresses_as_a_listener_on_ipv6_sees_them(self, peer: str) -> None:
+        connected = peer_address({"client": (peer, 4711)})
+        assert connected == "10.0.0.1"
+        assert caller(connected, x_forwarded_for="203.0.113.9, ::ffff:198.51.100.1, ::ffff:10.0.0.2") == "198.51.100.1"
+
+    def test_a_connection_without_an_address(self) -> None:
+        assert (peer_address({}), peer_address({"client": ("unix", 0)})) == ("", "unix")
 
     def test_two_headers_must_agree(self) -> None:
         """A proxy that writes one of them may pass on the other as the caller wrote it."""

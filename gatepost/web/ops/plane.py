@@ -23,7 +23,7 @@ from gatepost.web.in_flight import TOO_MANY, InFlight
 from gatepost.web.ops import metrics, operator, pages
 from gatepost.web.ops.readiness import WriteProbe
 from gatepost.web.request_log import RequestLog, log_failure
-from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, source
+from gatepost.web.requests import NO_HOST, Request, Scope, Send, fields, has_encoded_slash, peer_address, source
 from gatepost.web.responses import NO_STORE, UNSUPPORTED_VERSION, VERSION, Reply, json, problem, with_docs_link
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ class Plane:
             return
         request_id = ids.new("req")
         sent = fields(scope["headers"])
-        peer = scope["client"][0] if scope.get("client") else ""
+        peer = peer_address(scope)
         address = peer if isinstance(sent, Refusal) else source(peer, sent, self._trusted)
-        owner = self._in_flight.enter(address)
+        owner = self._in_flight.enter(address, sent)
         if owner is None:
             reply = problem(TOO_MANY)
         else:
@@ -124,7 +124,8 @@ class Plane:
         if host.lower() not in self._allowed_hosts and not is_own_name(host, self._host, self._port):
             detail = "Host: not a name of the operations plane; add it to the setting ops_allowed_hosts"
             return problem(Refusal("misdirected_request", detail))
-        path, supported = scope["path"], headers.get("gatepost-version", VERSION) == VERSION
+        path = "" if has_encoded_slash(scope) else scope["path"]
+        supported = headers.get("gatepost-version", VERSION) == VERSION
         if path in self._post:
             span = self._log.start_span(scope, path)
             started = perf_counter()
@@ -172,11 +173,15 @@ class Plane:
         if isinstance(body, Refusal):
             return problem(body)
         path, query = scope["path"], scope["query_string"].decode("latin-1")
-        request = Request("POST", path, query, headers, body, address, request_id, f"http://{headers['host']}")
+        request = Request("POST", path, query, headers, body, address, request_id, self._bases(headers["host"]))
         try:
             return await self._post[path](self._context, request)
         except Exception as error:  # noqa: BLE001 (a caller must never see a stack trace)
             return problem(log_failure(error, request_id, path))
+
+    def _bases(self, host: str) -> tuple[str, ...]:
+        """The base URLs that callers know. An allowed host can be that of a proxy that terminates TLS."""
+        return (f"https://{host}", f"http://{host}") if host.lower() in self._allowed_hosts else (f"http://{host}",)
 
     async def _healthz(self) -> Reply:
         return json(200, {"status": "alive", "instance": self._service.keys.instance})
