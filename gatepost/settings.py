@@ -194,8 +194,9 @@ def _from_file(path: str) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """An empty variable counts as not set: Compose and other tools pass variables on that have no value."""
     variables = {name: PREFIX + name.upper() for name in NAMES}
-    return {name: _from_text(name, environment[key]) for name, key in variables.items() if key in environment}
+    return {name: _from_text(name, environment[key]) for name, key in variables.items() if environment.get(key)}
 
 
 def _from_text(name: str, text: str) -> Any:

@@ -4,7 +4,7 @@ import click
 
 from gatepost.cli import define, show
 from gatepost.cli.kinds import CLIENT
-from gatepost.cli.operations import Operations, with_operations
+from gatepost.cli.operations import Operations, change, with_operations
 from gatepost.cli.options import account_named, account_option, with_store
 from gatepost.oauth import client_rows, define_client
 from gatepost.run.app import Runtime
@@ -50,7 +50,7 @@ def disable(operations: Operations, client_id: str, as_json: bool) -> None:
 
     Verifiers that only check signatures accept access tokens until they expire.
     """
-    show.record(operations.define(CLIENT, {"client_id": client_id, "status": "disabled"}), as_json=as_json)
+    show.record(change(operations, CLIENT, {"client_id": client_id, "status": "disabled"}), as_json=as_json)
 
 
 @client.command()
@@ -58,4 +58,4 @@ def disable(operations: Operations, client_id: str, as_json: bool) -> None:
 @with_operations
 def enable(operations: Operations, client_id: str, as_json: bool) -> None:
     """Enable a disabled client."""
-    show.record(operations.define(CLIENT, {"client_id": client_id, "status": "active"}), as_json=as_json)
+    show.record(change(operations, CLIENT, {"client_id": client_id, "status": "active"}), as_json=as_json)

@@ -12,7 +12,7 @@ import click
 
 from gatepost.cli import output, profiles, show
 from gatepost.cli.kinds import SCOPE, Kind
-from gatepost.cli.operations import Operations, Record, with_operations
+from gatepost.cli.operations import Operations, Record, change, with_operations
 from gatepost.cli.options import Command, duration, pairs, quiet_option
 from gatepost.core.errors import BadSetting, Refusal
 from gatepost.core.json_schema import Json
@@ -21,15 +21,19 @@ from gatepost.core.strict_json import read_json
 from gatepost.oauth.clients import SECRET_METHODS
 
 
-def _check_directory(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
+def _check_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
     """Refuse a file that could not be written before anything is created: its secret would be lost."""
-    if file is not None and not os.access(file.parent, os.W_OK):
+    if file is None:
+        return None
+    if not file.name or (file.exists() and not file.is_file()):  # such as a device, which would be replaced
+        raise click.BadParameter(f"{str(file) if file.name else 'an empty name'!r} is not a file")
+    if not os.access(file.parent, os.W_OK):
         raise click.BadParameter(f"{file.parent} is not a directory in which files can be written")
     return file
 
 
 save_option = click.option(
-    "--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", callback=_check_directory,
+    "--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", callback=_check_file,
     help="Write the secret to FILE, which only its owner can read, instead of printing it.",
 )  # fmt: skip
 overlap_option = click.option(
@@ -114,7 +118,7 @@ def _rotate_secret(
     if overlap > kind.max_overlap:
         raise BadSetting(f"--overlap: must be from 0 to {kind.max_overlap.days}d")
     body = {kind.id: identifier, "rotate_secret": {"overlap": int(overlap.total_seconds())}}
-    definition = operations.define(kind, body)
+    definition = change(operations, kind, body)
     if save is not None:
         definition = save_secret(save, operations.url, kind, definition)
     with _showing_secret(kind, definition):

@@ -4,7 +4,7 @@ import click
 
 from gatepost.cli import define, show
 from gatepost.cli.kinds import ENDPOINT
-from gatepost.cli.operations import Operations, Record, pages, with_operations
+from gatepost.cli.operations import Operations, Record, change, pages, with_operations
 
 
 @click.group()
@@ -54,7 +54,7 @@ def show_endpoint(operations: Operations, endpoint_id: str, as_json: bool) -> No
 @with_operations
 def disable(operations: Operations, endpoint_id: str, as_json: bool) -> None:
     """Stop sending to an endpoint. Its deliveries are held, and fail after the account's hold_limit."""
-    show.record(operations.define(ENDPOINT, {"id": endpoint_id, "status": "disabled"}), as_json=as_json)
+    show.record(change(operations, ENDPOINT, {"id": endpoint_id, "status": "disabled"}), as_json=as_json)
 
 
 @endpoint.command()
@@ -62,4 +62,4 @@ def disable(operations: Operations, endpoint_id: str, as_json: bool) -> None:
 @with_operations
 def enable(operations: Operations, endpoint_id: str, as_json: bool) -> None:
     """Enable a disabled endpoint. Held deliveries are sent now."""
-    show.record(operations.define(ENDPOINT, {"id": endpoint_id, "status": "active"}), as_json=as_json)
+    show.record(change(operations, ENDPOINT, {"id": endpoint_id, "status": "active"}), as_json=as_json)

@@ -63,7 +63,8 @@ def listen(operations: Operations, endpoint_id: str, url: str, secret: str | Non
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        printable = url.isascii() and url.isprintable() and " " not in url
+        return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
 

@@ -18,7 +18,7 @@ from gatepost.cli.kinds import SCOPE, Kind
 from gatepost.cli.options import account_named, json_option, optional_account, remote_options, settings_options
 from gatepost.cli.remote import RemoteOperations, error_of
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refusal
+from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refusal, Refused
 from gatepost.ledger import entry_rows
 from gatepost.ledger.operations import Call, operator
 from gatepost.oauth import client_admin, client_rows, define_client
@@ -140,6 +140,14 @@ class StoreOperations:
             return answer.body
 
         return self.runtime.store.read_now(unit)
+
+
+def change(operations: Operations, kind: Kind, body: Record) -> Record:
+    """Redefine a resource by members that the command chose. If they are not valid for it, its state forbids that."""
+    try:
+        return operations.define(kind, body)
+    except BadSetting as error:
+        raise Refused(str(error)) if type(error) is BadSetting else error from None
 
 
 def _error(account: Account, kind: Kind, body: Record, refusal: Refusal) -> GatepostError:

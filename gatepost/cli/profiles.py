@@ -69,6 +69,8 @@ def _check_url(remote: str, file: str) -> None:
 def read(file: Path) -> dict[str, Any]:
     """Return the members of a file that only its owner can read."""
     try:
+        if file.exists() and not file.is_file():
+            raise BadSetting(f"{file} is not a file")
         if file.stat().st_mode & 0o077:
             raise BadSetting(f"{file} can be read by other users; run: chmod 600 {file}")
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])

@@ -6,7 +6,7 @@ import click
 
 from gatepost.cli import define, show
 from gatepost.cli.kinds import ENDPOINT, SUBSCRIPTION
-from gatepost.cli.operations import Operations, pages, with_operations
+from gatepost.cli.operations import Operations, change, pages, with_operations
 from gatepost.cli.options import since_option, until_option
 from gatepost.core import clock
 
@@ -76,4 +76,4 @@ def replay(
 @with_operations
 def remove(operations: Operations, subscription_id: str, as_json: bool) -> None:
     """Remove a subscription, which is final. Its unfinished deliveries go on."""
-    show.record(operations.define(SUBSCRIPTION, {"id": subscription_id, "status": "removed"}), as_json=as_json)
+    show.record(change(operations, SUBSCRIPTION, {"id": subscription_id, "status": "removed"}), as_json=as_json)

@@ -194,6 +194,9 @@ def test_client_commands_refuse(gatepost: Service, account_name: str) -> None:
         token_endpoint_auth_method="none",
     )  # fmt: skip
     assert "client show" in refusal(gatepost, "client", "rotate-secret", public.id)
+    assert gatepost.cli("client", "rotate-secret", public.id, check=False).returncode == 4
+    created = ("account", "create", f"{account_name}-keys", "--jwks", '{"keys": []}')
+    assert gatepost.cli(*created, check=False).returncode == 2
     assert "--overlap: must be from 0 to 30d" in refusal(
         gatepost, "client", "rotate-secret", client.id, "--overlap", "31d"
     )

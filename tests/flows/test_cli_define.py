@@ -102,6 +102,8 @@ def test_refusals_have_exit_codes(commander: Commander, account_name: str) -> No
         (2, ("client", "create", "colour=blue"), "the members are client_name"),
         (2, ("client", "create", "client_name=x", "--quiet"), "--save"),
         (2, ("endpoint", "create", "--save", "/no/such/directory/x"), "not a directory"),
+        (2, ("endpoint", "create", "--save", ""), "not a file"),
+        (2, ("account", "create", "unsaved", "--save", "/dev/null"), "not a file"),
         (2, ("subscription", "replay", ids.new("sub")), "--since"),
         (2, ("client", "crate"), "Did you mean 'create'?"),
         (2, ("clint", "create"), "Did you mean 'client'?"),

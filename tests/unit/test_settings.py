@@ -178,6 +178,14 @@ class TestLists:
     def test_further_hosts_of_the_operations_plane(self, value: str) -> None:
         assert load({}, {"GATEPOST_OPS_ALLOWED_HOSTS": value}).ops_allowed_hosts == [value]
 
+    def test_an_empty_variable_counts_as_not_set(self, tmp_path: Path) -> None:
+        file = tmp_path / "gatepost.toml"
+        file.write_text("trusted_proxies = ['10.0.0.0/8']")
+        variables = ("DATA", "PORT", "DEV", "MASTER_KEY", "TRUSTED_PROXIES")
+        found = load({}, {f"GATEPOST_{name}": "" for name in variables}, config=str(file))
+        assert found == load({}, {}, config=str(file))
+        assert (found.data, found.trusted_proxies) == ("./gatepost-data", ["10.0.0.0/8"])
+
     @pytest.mark.parametrize("value", ["", "*", "https://ops.example.com", "Ops.example.com", "ops.example.com/"])
     def test_they_are_hosts(self, value: str) -> None:
         with pytest.raises(BadSetting, match="ops_allowed_hosts: "):
