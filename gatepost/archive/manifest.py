@@ -71,7 +71,7 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-class ArchivedFile(msgspec.Struct, frozen=True):
+class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of an archive."""
 
     sha256: str
@@ -79,7 +79,7 @@ class ArchivedFile(msgspec.Struct, frozen=True):
     rows: int
 
 
-class AnchorRecord(msgspec.Struct, frozen=True):
+class AnchorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last seal that pruning had deleted when the archive was made."""
 
     number: int
@@ -148,7 +148,7 @@ def read(directory: Path) -> Manifest | str:
         raise BadSetting(f"{directory} is not an archive: it has no {FILE}") from None
     except OSError as error:
         raise BadSetting(f"cannot read {directory / FILE}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return f"{FILE} is malformed: {error}"
     if manifest.format != FORMAT:
         return f"{FILE} has the format {manifest.format}; this release reads {FORMAT}"

@@ -10,6 +10,7 @@ while the store is unavailable, because a process on another machine may still r
 import asyncio
 import contextlib
 import operator
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,11 +48,15 @@ FIXED: dict[str, Any] = {
     "enable.auto.commit": True,  # of the offsets that are passed to store_offsets
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # nothing is skipped without a record
+    "isolation.level": "read_committed",
     "partition.assignment.strategy": "range,roundrobin",
     "group.protocol": "classic",
     "log_level": 0,  # errors are reported to error_cb
 }
-_CONNECTION = ("bootstrap.servers", "group.id", "error_cb")
+_RESERVED = re.compile(  # what decides which messages are read, other names of it, and what is not text
+    r"bootstrap\.servers|metadata\.broker\.list|group\.id|group\.instance\.id|topic\.blacklist|auto\.commit\.enable"
+    r"|default\.topic\.config|\w+_cb"
+)
 _OUTAGES = (KafkaException, BadSetting)
 _NO_BROKER = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the client's own errors have such names)
 _OUT_OF_RANGE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 (the same)
@@ -92,8 +97,8 @@ async def consume(
 def configuration(topics: KafkaTopics, config: str) -> dict[str, Any]:
     """The properties of the client: the defaults, those in the operator's file, and those that must not differ."""
     given = read_properties(Path(config)) if config else {}
-    for name in (*FIXED, *_CONNECTION):
-        if name in given:
+    for name in given:
+        if name in FIXED or _RESERVED.fullmatch(name):
             raise BadSetting(f"bus_config: {name} cannot be set; remove it from {config}")
     return DEFAULTS | given | FIXED | {"bootstrap.servers": topics.servers, "group.id": topics.group}
 

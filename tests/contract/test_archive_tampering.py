@@ -76,6 +76,14 @@ def test_a_malformed_entry(archived: Archived) -> None:
     assert "acme: entry evt_x (seal 2) is malformed" in archived.problems(None)
 
 
+@pytest.mark.parametrize("value", ["1", "[" * 200_000 + "]" * 200_000], ids=["a member", "a nested member"])
+def test_an_unknown_member_of_a_file(archived: Archived, value: str) -> None:
+    path = archived.directory / manifest.FILE
+    path.write_text(path.read_text().replace('"sha256"', f'"unknown": {value}, "sha256"', 1))
+    [problem] = archived.problems(None)
+    assert "manifest.json is malformed" in problem
+
+
 def test_a_removed_entry(archived: Archived) -> None:
     edit(archived, tables.ENTRIES, lambda values: values.pop(1))
     name = archived.entries[1].name
@@ -185,6 +193,13 @@ def test_an_altered_manifest(archived: Archived, change: Any, problem: str) -> N
     change(found)
     path.write_text(json.dumps(found))
     assert any(each.startswith(problem) for each in archived.problems())
+
+
+def test_a_manifest_that_is_not_text(archived: Archived) -> None:
+    path = archived.directory / manifest.FILE
+    path.write_bytes(path.read_bytes().replace(b"acme", b"acm\xff"))
+    assert archived.problems()[0].startswith("manifest.json is malformed: ")
+    assert archived.problems(None)[0].startswith("manifest.json is malformed: ")
 
 
 def test_another_key(archived: Archived) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -464,10 +465,23 @@ def test_the_file_of_properties(tmp_path: Path) -> None:
         "6000",
     )
     assert (found["bootstrap.servers"], found["group.id"]) == ("a", "gatepost")
-    for line, problem in (("group.id=x", "group.id cannot be set"), ("a b", r"line 1 of .* must be name=value")):
-        file.write_text(line)
-        with pytest.raises(BadSetting, match=f"^bus_config: {problem}"):
-            bus.configuration(source, str(file))
+    file.write_text("a b")
+    with pytest.raises(BadSetting, match=r"^bus_config: line 1 of .* must be name=value"):
+        bus.configuration(source, str(file))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["group.id", "group.instance.id", "metadata.broker.list", "topic.blacklist", "isolation.level",
+     "auto.commit.enable", "auto.offset.reset", "default.topic.config", "stats_cb"],
+)  # fmt: skip
+def test_properties_that_decide_what_is_read_cannot_be_set(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "kafka.properties"
+    source = settings.load({"bus": "kafka://a/events", "bus_config": str(file)}, {}).kafka
+    assert source is not None
+    file.write_text(f"{name}=x\n")
+    with pytest.raises(BadSetting, match=rf"^bus_config: {re.escape(name)} cannot be set"):
+        bus.configuration(source, str(file))
 
 
 def test_a_property_that_does_not_exist(opened: Runtime, config: str, warnings: list[str]) -> None:
