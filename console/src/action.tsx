@@ -160,7 +160,7 @@ function RequestPreview({ requests }: { requests: ApiRequest[] }) {
 /** The request as a command. The token is read from the environment. */
 function curlOf({ path, body, key }: ApiRequest): string {
   return [
-    `curl -i ${quoted(urlOf(path))} \\`,
+    `curl -gi ${quoted(urlOf(path))} \\`,
     `  -H "Authorization: Bearer \${TOKEN:?set it to an access token}" \\`,
     "  -H 'Content-Type: application/json' \\",
     ...(key ? [`  -H 'Idempotency-Key: ${key}' \\`] : []),

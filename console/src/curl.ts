@@ -41,7 +41,7 @@ export function curl(record: Delivery, endpoint: Endpoint | null, body: string):
           '  openssl dgst -sha256 -mac HMAC -macopt "hexkey:$key" -binary | base64)',
         ]
       : []),
-    `curl -i ${quoted(record.endpoint.url)} \\`,
+    `curl -gi ${quoted(record.endpoint.url)} \\`,
     `  -H 'content-type: ${TYPES[endpoint?.format ?? 'standard']}' \\`,
     ...own,
     `  -H 'webhook-id: ${record.event.id}' \\`,

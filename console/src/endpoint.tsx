@@ -25,7 +25,7 @@ export function EndpointView({ query }: { query: Query }) {
   const reading = useSummary(range, id)
   const endpoint = useEndpoint(id, reading.at)
   const now = useNow()
-  if (endpoint === null || reading.problem?.kind === 'refused')
+  if (!id || endpoint === null || reading.problem?.kind === 'refused')
     return (
       <Empty title="Endpoint not found">
         <p>

@@ -32,7 +32,7 @@ export interface Place {
 
 export function place(hash: string): Place {
   const [path = '', rest = ''] = hash.replace(/^#\/?/, '').split('?', 2)
-  const view = path in NAMES ? (path as Place['view']) : 'health'
+  const view = Object.hasOwn(NAMES, path) ? (path as Place['view']) : 'health'
   const sent = new URLSearchParams(rest)
   const query: Query = {}
   for (const name of NAMES[view] ?? []) {

@@ -23,7 +23,7 @@ export const RANGES: Record<string, { text: string; interval: Size; hours: numbe
   '90d': { text: '90 days', interval: 'day', hours: 2160 },
 }
 
-export const rangeOf = (query: Query): string => (query['range'] && query['range'] in RANGES ? query['range'] : '24h')
+export const rangeOf = (query: Query): string => (query['range'] && Object.hasOwn(RANGES, query['range']) ? query['range'] : '24h')
 
 /** The summary of a range that ends now, read again while the page is live. */
 export function useSummary(range: string, endpoint?: string): Reading<Summary> {

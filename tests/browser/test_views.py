@@ -122,6 +122,35 @@ def test_ranges_are_in_the_address(look: Opener, account: Account) -> None:
     assert seen.place == "#/health?range=7d"
 
 
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "1y", "%"])
+def test_an_unknown_range_is_the_default(inside: Look, name: str) -> None:
+    inside.go(f"#/health?range={name}")
+    inside.heading("Health").wait_for()
+    assert inside.page.get_by_role("link", name="24 hours").get_attribute("aria-current") == "true"
+
+
+def test_an_address_without_an_endpoint(inside: Look) -> None:
+    inside.go("#/endpoint")
+    inside.heading("Endpoint not found").wait_for()
+
+
+LONG_NAME = "W" * 249 + "\u202e" + "W" * 249  # with a mark that reverses what follows
+
+
+def test_a_long_name_does_not_widen_a_page(look: Opener, own: tuple[Platform, Json]) -> None:
+    platform, endpoint = own
+    platform.redefine(endpoint, description=LONG_NAME)
+    platform.send()
+    seen = look()
+    seen.enter(platform.client)
+    for place in ("#/health", f"#/endpoint?id={endpoint['id']}", "#/deliveries"):
+        seen.go(place)
+        seen.page.get_by_text(LONG_NAME[:20]).locator("visible=true").first.wait_for()
+        assert seen.overflow() <= 0, place
+    named = seen.page.evaluate("getComputedStyle(document.querySelector('td')).unicodeBidi")
+    assert named == "isolate"
+
+
 def test_what_needs_attention_comes_first(look: Opener, account: Account) -> None:
     seen = look()
     seen.enter(account.platform.client)
