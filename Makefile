@@ -55,7 +55,8 @@ lint: setup-test
 types: setup-test
 	@$(BIN)/mypy
 
-check: lint types test  ## lint, types and tests: what CI runs
+check: lint  ## lint, types and tests: what CI runs; the types are checked while the tests run
+	@$(MAKE) --no-print-directory -j2 types test
 
 # Helm is built from source, if it is not installed. This takes several minutes, once.
 HELM := $(or $(shell command -v helm),.cache/bin/helm)

@@ -4,6 +4,7 @@ import ast
 import asyncio
 import json
 import re
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -84,6 +85,7 @@ OPERATOR = {
 }
 
 
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for path in PACKAGE.rglob("*.py"):
@@ -98,6 +100,7 @@ def floor(folder: str) -> int:
     return found[0]
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules of ours that a file imports, at any depth of the file."""
     found: set[str] = set()

@@ -15,7 +15,8 @@ import pytest
 from gatepost.core import clock, ids, webhook_signature
 from gatepost.webhooks import message
 from gatepost.webhooks.message import EventMessage
-from tests.docs.pages import HOW_TO, ROOT, blocks
+from tests.clients.toolchains import GO, require
+from tests.docs.pages import HOW_TO, blocks
 
 PAGE = HOW_TO / "verify-webhooks.md"
 EVENT = {"invoice": 17, "words": "Grüße, 世界", "amount": 12.50}
@@ -104,8 +105,7 @@ func (header Header) Set(name, value string) { header[strings.ToLower(name)] = v
 
 
 def test_go(secret: webhook_signature.NewSecret, tmp_path: Path) -> None:
-    if shutil.which("go") is None:
-        pytest.skip("Go is not on this machine; the service does not need it")
+    require("go")
     [snippet] = blocks(PAGE, "go")
     (tmp_path / "page.go").write_text(snippet)
     assert not run(["gofmt", "-l", "page.go"], tmp_path), "the page's code is formatted"
@@ -147,8 +147,7 @@ func main() {
 """
     )
     sent = json.dumps([{"Headers": headers, "Body": text} for headers, text in json.loads(as_json(secret))])
-    here = {"GOCACHE": str(ROOT / ".cache" / "go"), "GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
-    result = run(["go", "run", ".", secret.shown, sent], tmp_path, here)
+    result = run(["go", "run", ".", secret.shown, sent], tmp_path, GO)
     assert result == [str(each.good).lower() for each in requests(secret)]
 
 
