@@ -28,38 +28,42 @@ def read_json(text: str | bytes) -> Json | Refusal:
             text = text.decode("utf-8")
         except UnicodeDecodeError:
             return Refusal("invalid_request", "the body is not UTF-8")
-    duplicate: list[str] = []
     try:
-        value = _strict_json(text, duplicate)
+        value = _DECODER.decode(text)
+    except _Repeated as error:
+        name = error.name[:64].encode("utf-8", "replace").decode()
+        return Refusal("invalid_request", f"{name!a}: the member is repeated", f"/{name}")
     except ValueError as error:
         return Refusal("invalid_request", f"the body is not JSON: {error}")
     except RecursionError:
         return Refusal("invalid_request", f"the body is nested more than {_MAX_DEPTH} deep")
-    if duplicate:
-        name = duplicate[0][:64].encode("utf-8", "replace").decode()
-        return Refusal("invalid_request", f"{name!a}: the member is repeated", f"/{name}")
     problem = _problem(value, 0)
     if problem is not None:
         return Refusal("invalid_request", f"{problem[0] or 'the body'} {problem[1]}", problem[0])
     return Json(value)
 
 
-def _strict_json(text: str, duplicate: list[str]) -> Any:
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs) and not duplicate:
-            duplicate.append(_first_repeated(name for name, _ in pairs))
-        return members
+class _Repeated(Exception):
+    """A member is repeated."""
 
-    def no_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
-    def integer(digits: str) -> int:
-        return int(digits[:25])  # enough to detect a number that is too large; Python refuses thousands of digits
 
-    return json.loads(
-        text, object_pairs_hook=collect, parse_constant=no_constant, parse_int=integer, parse_float=_exact
-    )
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _Repeated(_first_repeated(name for name, _ in pairs))
+    return members
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int:
+    return int(digits[:25])  # enough to detect a number that is too large; Python refuses thousands of digits
 
 
 def _exact(text: str) -> float:
@@ -82,6 +86,11 @@ def _exact(text: str) -> float:
 def _digits(number: str) -> str:
     """Return the digits of a number, from the first one that is not 0."""
     return number.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_members, parse_constant=_no_constant, parse_int=_integer, parse_float=_exact
+)
 
 
 def _first_repeated(names: Iterable[str]) -> str:
@@ -109,7 +118,7 @@ def _problem(value: Any, depth: int) -> tuple[str, str] | None:
             return "", f"is nested more than {_MAX_DEPTH} deep"
         case dict():
             for name, inner in value.items():
-                if not _storable(name):
+                if not (name.isprintable() or _storable(name)):
                     return "", _UNSTORABLE
                 problem = _problem(inner, depth + 1)
                 if problem is not None:
