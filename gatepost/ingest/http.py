@@ -79,8 +79,8 @@ async def answer(context: Context, request: Request) -> Reply:
     rendered = [_render(published) for published in outcome.events]
     reply = json(200, {"data": rendered} if isinstance(events, Refusal) or events.batch else rendered[0])
     log_fields = LogFields(entry=rendered[0]["id"] if len(rendered) == 1 else "", account=outcome.account)
-    deliveries = [delivery for published in outcome.events for delivery in published.created]
-    return reply._replace(log_fields=log_fields, published=deliveries)
+    created = [(event["id"], delivery) for event in rendered if not event["again"] for delivery in event["deliveries"]]
+    return reply._replace(log_fields=log_fields, published=created)
 
 
 class _RolledBack(Exception):
