@@ -67,14 +67,20 @@ class Attempts:
         if self.draining:
             self._not_sent(Result(claim, self._now(), detail="not sent: the service was stopping", sent=False))
             return
+        if claim.is_lost:
+            log.error("an event is missing in the ledger", delivery=delivery_id(claim))
+            self._fail(claim, "the event is missing in the ledger, so there is nothing to send")
+            return
         try:
             request = self._requests.build(claim)
             self.last_deadline = max(self.last_deadline, self._loop.time() + request.timeout)
             self._sender.start(request)
         except Exception:  # noqa: BLE001 (one request that cannot be built must not stop the others)
             log.exception("an attempt could not be prepared", delivery=delivery_id(claim))
-            detail = "the request could not be built: an internal error, or a secret that was altered"
-            self._sent([SendResult(claim, None, "send", detail, None, {}, 0.0, None, b"")])
+            self._fail(claim, "the request could not be built: an internal error, or a secret that was altered")
+
+    def _fail(self, claim: Claim, detail: str) -> None:
+        self._sent([SendResult(claim, None, "send", detail, None, {}, 0.0, None, b"")])
 
     def _sent(self, results: list[SendResult]) -> None:
         now = self._now()

@@ -13,7 +13,7 @@ from gatepost.accounts import Account
 from gatepost.core import clock
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
-from gatepost.webhooks import decide, endpoint_rows, queue_rows, recover
+from gatepost.webhooks import decide, delivery_rows, endpoint_rows, queue_rows, recover
 from gatepost.webhooks.deliveries import OpenAttempt, Queued
 from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.queue_rows import Lane, NextDue
@@ -37,6 +37,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     key: Key
     endpoint_key: Key
     account_name: str = ""
+    is_lost: bool = False  # the event is not in the ledger: the attempt fails, and says nothing about the endpoint
 
 
 class LaneClaims(NamedTuple):
@@ -68,6 +69,7 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
     now = tx.now
     active = _active(tx, turns)
     pages = queue_rows.due(tx, ((turn.lane, turn.after, turn.limit) for turn, _, _ in active))
+    lost = delivery_rows.load_many(tx, [each.queued.key for page in pages for each in page if each.type is None])
     claims_by_turn: list[list[Claim]] = []
     rows: list[tuple[bytes, bytes, int, bytes, str]] = []
     expired: list[Queued] = []
@@ -92,8 +94,8 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
             rows.append((*key, lease, worker, attempt[1]))
             claims.append(
                 Claim(
-                    queued, queued.number + 1, attempt[0], account.id, endpoint, type_, at, data, key, endpoint_key,
-                    account.name,
+                    queued, queued.number + 1, attempt[0], account.id, endpoint,
+                    type_ or lost[key].event_type, at, data, key, endpoint_key, account.name, key in lost,
                 )
             )  # fmt: skip
         claims_by_turn.append(claims)

@@ -29,10 +29,13 @@ class Lane(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A delivery that is due, with its event, and the last Retry-After of its endpoint."""
+    """A delivery that is due, with its event, and the last Retry-After of its endpoint.
+
+    `type` is None if the event is not in the ledger, which the service does not let happen.
+    """
 
     queued: Queued
-    type: str
+    type: str | None
     at: int
     data: str | None
     not_before: int
@@ -91,20 +94,25 @@ def due(tx: Tx, turns: Iterable[tuple[Lane, tuple[int, bytes], int]]) -> list[li
         for lane, after, limit in turns
     ]  # fmt: skip
     lanes = [
-        [Due(Queued._make(queued), type_, at, data, not_before or 0) for *queued, not_before, type_, at, data in rows]
+        [
+            Due(Queued._make(queued), type_, at or 0, data, not_before or 0)
+            for *queued, not_before, type_, at, data in rows
+        ]
         for rows in tx.rows_each("due", parameters)
     ]
     without = {(due.queued.account, due.queued.event) for rows in lanes for due in rows if due.type is None}
     if not without:
         return lanes
     events = entry_rows.events(tx, without)
+    if missing := without - events.keys():
+        events |= entry_rows.events(tx, missing)  # again, in case they were moved meanwhile to another partition
     return [_with_events(rows, events) for rows in lanes]
 
 
 def _with_events(rows: list[Due], events: dict[Key, tuple[str, int, str | None]]) -> list[Due]:
     """On PostgreSQL, events are read separately, from the partitions of their days."""
     keyed = [(due, events.get((due.queued.account, due.queued.event))) for due in rows]
-    return [Due(due.queued, *event, due.not_before) for due, event in keyed if event is not None]
+    return [due if event is None else Due(due.queued, *event, due.not_before) for due, event in keyed]
 
 
 def claim(tx: Tx, claims: list[tuple[bytes, bytes, int, bytes, str]]) -> None:

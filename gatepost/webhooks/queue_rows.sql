@@ -24,7 +24,7 @@ SELECT q.account, q.id, q.endpoint, q.event, q.lane, q.due, q.planned_at, q.beca
     q.worker, q.opened, q.lease,
     (SELECT not_before FROM health WHERE account = :account AND endpoint = :endpoint) AS not_before,
     /*sqlite: e.type, e.at, e.data */ /*postgres: NULL::text AS type, NULL::bigint AS at, NULL::text AS data */
-  FROM queue q /*sqlite: JOIN entries e ON e.account = q.account AND e.id = q.event */
+  FROM queue q /*sqlite: LEFT JOIN entries e ON e.account = q.account AND e.id = q.event */
   WHERE q.account = :account AND q.endpoint = :endpoint AND q.lane = :lane AND q.due <= :now
     AND (q.due, q.id) > (:after_due, :after_id) AND (q.worker IS NULL OR q.lease <= :now)
     AND NOT EXISTS (SELECT 1 FROM health WHERE account = :account AND endpoint = :endpoint AND not_before > :now)

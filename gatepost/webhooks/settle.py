@@ -50,8 +50,11 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def concerns_health(self) -> bool:
-        """Whether it tells anything about the endpoint: not if it was not sent, or is repeated on a new connection."""
-        return self.sent and not (self.connection_closed and self.attempted().is_repeated)
+        """Whether it tells anything about the endpoint.
+
+        It does not if it was not sent, its event was lost, or it is repeated on a new connection.
+        """
+        return self.sent and not self.claim.is_lost and not (self.connection_closed and self.attempted().is_repeated)
 
 
 class FinishedAttempt(msgspec.Struct, frozen=True, gc=False):

@@ -133,6 +133,23 @@ def test_what_stands_still_is_not_claimed(post: Post, endpoint: Endpoint, status
     assert len(post.claim()) == (status != "removed")
 
 
+def test_a_delivery_whose_event_is_missing_is_claimed_and_fails(
+    post: Post, endpoint: Endpoint, backend: Backend
+) -> None:
+    """Otherwise it would be due for ever, and on PostgreSQL also hide those after it."""
+    lost, kept = post.publish(), post.publish()
+    backend.execute("DELETE FROM entries WHERE id = ?", lost.entry.id)
+    first, second = claims = post.claim(limit=2)
+    assert [(claim.key[1], claim.type, claim.is_lost) for claim in claims] == [
+        (lost.delivery_ids[0], "invoice.paid", True),
+        (kept.delivery_ids[0], "invoice.paid", False),
+    ]
+    assert (first.data, second.data) == (None, "{}")
+    post.settle(post.result(first, None, "send"))
+    assert post.waiting(lost.deliveries[0]).used == 1
+    assert post.health(endpoint) is None, "the endpoint is not at fault"
+
+
 def test_a_lease_that_ran_out_is_an_interrupted_attempt(post: Post, endpoint: Endpoint) -> None:
     [made] = post.deliver()
     post.claim()

@@ -1,7 +1,9 @@
-"""A secret that was altered in the store: the attempts of its endpoint fail, and no others."""
+"""What was altered or removed in the store: the attempts that depend on it fail, and no others."""
 
 import msgspec
 
+from gatepost.core import ids
+from gatepost.ledger import entry_rows
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_rows
 from tests.flows.test_delivery import Platform
@@ -31,3 +33,18 @@ def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: S
         assert "secret" in failed["attempts"][0]["detail"]
         platform.once(second["id"], "succeeded")
     assert [each.headers[":path"] for each in found.requests] == ["/hooks"]
+
+
+def test_an_event_that_is_missing_fails_only_its_own_delivery(sqlite_gatepost: Service, account_name: str) -> None:
+    platform = Platform(sqlite_gatepost, account_name)
+    with receiver() as found:
+        endpoint = platform.connect(found.url, "invoice.*", retry_schedule=[], status="disabled")
+        lost, kept = platform.publish(1), platform.publish(2)
+        raw = ids.raw(lost["id"])
+        sqlite_gatepost.opened.store.run_now(lambda tx: entry_rows.delete(tx, endpoint["account"], [raw]))
+        platform.redefine(endpoint, status="active")
+        failed = platform.once(lost["deliveries"][0], "failed")
+        assert (failed["ended_reason"], failed["attempts"][0]["failure"]) == ("attempts_exhausted", "send")
+        assert "missing in the ledger" in failed["attempts"][0]["detail"]
+        platform.once(kept["deliveries"][0], "succeeded")
+    assert len(found.requests) == 1
