@@ -1,10 +1,11 @@
 """Where requests may be sent: rules for URLs when they are defined, and for addresses when a connection is made.
 
-No I/O. A function returns a problem as text, or "" if there is none. The text never contains an address.
-With an egress proxy, the proxy checks host names, and only the URL itself is checked here.
+Nothing is sent or resolved. A function returns a problem as text, or "" if there is none. The text never contains an
+address. With an egress proxy, the proxy checks host names, and only the URL itself is checked here.
 """
 
 import re
+import socket
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
@@ -112,7 +113,17 @@ def _reaches(listener: str, ip: Address) -> bool:
         own = ip_address(listener)
     except ValueError:
         return False
-    return own == ip or (_is_local(own) and _is_local(ip))
+    return own == ip or (_is_local(own) and _is_local(ip)) or (own.is_unspecified and _is_of_this_machine(ip))
+
+
+def _is_of_this_machine(ip: Address) -> bool:
+    """Whether an interface has this address: the system then uses it as the source too. No packet is sent."""
+    with socket.socket(socket.AF_INET if ip.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(ip), 9))
+        except OSError:  # there is no route
+            return False
+        return ip_address(probe.getsockname()[0].partition("%")[0]) == ip
 
 
 def _is_local(ip: Address) -> bool:

@@ -1,5 +1,6 @@
 """The guard: every kind of address that is no receiver's, every spelling that hides one, and what is allowed."""
 
+import socket
 from ipaddress import ip_network
 
 import pytest
@@ -171,6 +172,21 @@ class TestOwnListeners:
         for name in ("localhost", "LOCALHOST", "a.localhost"):
             assert url_problem(policy, f"https://{name}:8080/") == "leads to Gatepost itself"
             assert url_problem(policy, f"https://{name}:8081/") == ""
+
+    @pytest.mark.parametrize("listener", ["0.0.0.0", "::"])
+    def test_an_address_of_an_interface(self, listener: str) -> None:
+        """A listener on all interfaces is reached by the addresses of each, which other addresses do not have."""
+        policy = Policy(dev=True, own=((listener, 8080),))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("10.255.255.254", 9))  # sends nothing
+            except OSError:
+                pytest.skip("this machine has no network interface but loopback")
+            mine = probe.getsockname()[0]
+        assert address_problem(policy, mine, 8080) == "leads to Gatepost itself"
+        assert address_problem(policy, f"::ffff:{mine}", 8080) == "leads to Gatepost itself"
+        assert address_problem(policy, mine, 8081) != "leads to Gatepost itself"
+        assert address_problem(policy, "10.255.255.254", 8080) == ""
 
     def test_an_address_of_its_own(self) -> None:
         policy = Policy(dev=True, own=(("192.168.1.5", 8080), ("2001:db8::5", 9090), ("1.1.1.1", 8443)))
