@@ -20,6 +20,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a
 # Write bytecode even if the environment forbids it, because the tests start hundreds of processes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Without buffering, `print` writes a line in several parts, between which another process may write to the same file.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 @pytest.hookimpl(wrapper=True)
