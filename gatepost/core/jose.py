@@ -120,6 +120,15 @@ def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return (head, claims) if isinstance(head, dict) and isinstance(claims, dict) else ({}, {})
 
 
+def unverified_header(token: str) -> dict[str, Any]:
+    """Return the header of a token, whatever its claims are; {} if it has none."""
+    try:
+        head = _decode(unb64(token.partition(".")[0]), _MAX_PEEK_BRACKETS) if len(token) <= MAX_BYTES else {}
+    except (ValueError, RecursionError):
+        return {}
+    return head if isinstance(head, dict) else {}
+
+
 def numeric_date(claims: dict[str, Any], name: str) -> float | None:
     """Return a NumericDate claim (RFC 7519, section 2), or None if it is missing."""
     value = claims.get(name)

@@ -28,6 +28,7 @@ class ConsentDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     claims: dict[str, Any] = {}
     userinfo: list[str] = []
     id_token: list[str] = []
+    refused: list[str] = []  # scopes that were requested and not granted
 
 
 class Consent(NamedTuple):

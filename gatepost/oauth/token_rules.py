@@ -55,6 +55,7 @@ class ScopeLimit(NamedTuple):
 
     audience: tuple[str, ...]
     scope: tuple[str, ...]
+    of: str = "subject token, or in a token that it was obtained for"
 
 
 class GrantContext(msgspec.Struct, frozen=True):

@@ -124,7 +124,7 @@ class Application:
             reply = with_docs_link(reply, self._docs_url)
             if scope["path"] in self._without_cors and isinstance(sent, dict):
                 reply = error_page.for_browser(reply, sent.get("accept", ""), request_id)
-        if isinstance(sent, dict) and "dpop" in sent:  # in every response: RFC 9449, section 8.2
+        if isinstance(sent, dict) and bearer.needs_nonce(sent, reply):
             reply = reply.with_headers(bearer.nonce(self._context))
         headers = [
             (b"content-type", reply.media_type.encode()),

@@ -1,5 +1,7 @@
 """Access tokens in requests: the Authorization header with Bearer or DPoP, and the challenge if one is missing."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gatepost.core.errors import Refusal
@@ -66,6 +68,11 @@ def is_nonce_challenge(refusal: Refusal) -> bool:
 def nonce(context: Context) -> Header:
     """The header with the nonce for the next proof. RFC 9449, section 8.2."""
     return "dpop-nonce", dpop.nonce(context.service.keys.nonce, context.now())
+
+
+def needs_nonce(headers: Mapping[str, str], reply: Reply) -> bool:
+    """Whether a response has a nonce: in every one to a proof (RFC 9449, section 8.2), and if a proof is missing."""
+    return "dpop" in headers or reply.log_fields.error == "invalid_dpop_proof"
 
 
 def challenged(context: Context, request: Request, refusal: Refusal, scope: str) -> Header:

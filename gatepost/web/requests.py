@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -201,6 +201,21 @@ def parameters(raw: bytes, *, repeatable: tuple[str, ...] | None = ()) -> dict[s
         if has_nul and "\0" in "".join((name, *values)):
             return Refusal("invalid_request", f"{name[:64]!a}: contains a NUL character", "")
     return values_by_name
+
+
+def parameters_sent_once(raw: bytes, names: Collection[str]) -> dict[str, list[str]]:
+    """Those of these parameters that a form has once, even if the form is invalid."""
+    pairs = [pair.partition(b"=") for pair in raw.split(b"&")]
+    sent: dict[str, list[str]] = {}
+    for name in names:
+        values = [value for sent_name, _, value in pairs if value and sent_name == name.encode()]
+        try:
+            value = _unquote(values[0].decode("utf-8")) if len(values) == 1 else ""
+        except UnicodeDecodeError:
+            continue
+        if value and "\0" not in value:
+            sent[name] = [value]
+    return sent
 
 
 def _unquote(text: str) -> str:

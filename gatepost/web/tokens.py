@@ -22,12 +22,13 @@ from gatepost.oauth.token_endpoint import Explained, Issued
 from gatepost.oauth.token_rules import Token, TokenRequest
 from gatepost.web import bearer
 from gatepost.web.context import Context
-from gatepost.web.requests import Request, form, preferences
+from gatepost.web.requests import FORM, Request, form, parameters_sent_once, preferences
 from gatepost.web.responses import NO_STORE, Header, LogFields, Reply, json, oauth_error
 
 # Seconds until a request beyond a quota is refused. A client that repeats it at once, whatever Retry-After says, would
 # otherwise keep the process as busy as with the requests that the quota refuses.
 QUOTA_DELAY = 0.5
+_CREDENTIALS = ("client_id", "client_secret", "client_assertion", "client_assertion_type")
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _BASIC: Header = ("www-authenticate", 'Basic realm="gatepost"')
 # In the bodies of requests that a client may repeat byte by byte. Parsing them is cached.
@@ -111,7 +112,11 @@ def read_client_form(
     An invalid form is refused only after its client has authenticated, so that the refusal is recorded.
     """
     parsed = form(request, repeatable=repeatable)
-    credentials = read_credentials(context, request, {} if isinstance(parsed, Refusal) else parsed)
+    if isinstance(parsed, dict):
+        sent = parsed
+    else:
+        sent = parameters_sent_once(request.body, _CREDENTIALS) if request.media_type() == FORM else {}
+    credentials = read_credentials(context, request, sent)
     if isinstance(credentials, Refusal):
         if isinstance(parsed, Refusal):
             return oauth_error(parsed)

@@ -26,7 +26,7 @@ from tests.wire import check_refusal
 ADDRESS = {"formatted": "12 St James's Square, London", "country": "UK"}
 PERSON = {
     "name": "Ada Lovelace", "given_name": "Ada", "family_name": "Lovelace", "preferred_username": "ada",
-    "birthdate": "1815-12-10", "updated_at": 1_700_000_000, "email": "ada@example.com", "email_verified": True,
+    "birthdate": "1985-12-10", "updated_at": 1_700_000_000, "email": "ada@example.com", "email_verified": True,
     "address": ADDRESS, "phone_number": "+44 20 7946 0000", "phone_number_verified": False,
 }  # fmt: skip
 OF_SCOPE = {

@@ -57,8 +57,8 @@ def sqlite_setting(sqlite_gatepost: Service) -> Setting:
     return Setting(sqlite_gatepost, "authentication-sqlite")
 
 
-def show(setting: Setting, client: Client, method: str, session: requests.Session | None = None) -> requests.Response:
-    """Ask for a token and authenticate in this way."""
+def sent(setting: Setting, client: Client, method: str) -> dict[str, Any]:
+    """A request for a token that authenticates in this way."""
     headers, body = {}, dict(ASKING)
     match method:
         case "client_secret_basic":
@@ -69,7 +69,12 @@ def show(setting: Setting, client: Client, method: str, session: requests.Sessio
             body = form(SCOPE, assertion(setting.key, client.id, setting.gatepost.url))
         case "none":
             body["client_id"] = client.id
-    return (session or setting.gatepost.session).post(setting.url, data=body, headers=headers)
+    return {"data": body, "headers": headers}
+
+
+def show(setting: Setting, client: Client, method: str, session: requests.Session | None = None) -> requests.Response:
+    """Ask for a token and authenticate in this way."""
+    return (session or setting.gatepost.session).post(setting.url, **sent(setting, client, method))
 
 
 def looks(answer: requests.Response) -> tuple[int, bytes, dict[str, str]]:
@@ -119,6 +124,27 @@ def test_a_secret_is_not_accepted_once_the_client_has_a_key(setting: Setting) ->
     check_refusal(
         setting.gatepost.session.post(setting.url, data=both), "/oauth/tokens", "invalid_request", "one method"
     )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("invalid", ["scope=other", "more=%00", "x=%ff", "&".join(f"x{n}=1" for n in range(100))])
+def test_an_invalid_form_is_recorded_however_its_client_authenticates(
+    sqlite_setting: Setting, method: str, invalid: str
+) -> None:
+    client = sqlite_setting.clients[method]
+    request = requests.Request("POST", sqlite_setting.url, **sent(sqlite_setting, client, method)).prepare()
+    request.prepare_body(f"{request.body!s}&{invalid}", None)
+    answer = sqlite_setting.gatepost.session.send(request)
+    check_refusal(answer, "/oauth/tokens", "invalid_request")
+    assert sqlite_setting.refusals(client)[0]["id"] == answer.headers["Gatepost-Event"]
+
+
+def test_an_invalid_form_with_wrong_credentials_is_a_failed_authentication(sqlite_setting: Setting) -> None:
+    client = sqlite_setting.clients["client_secret_post"]
+    for secret in ("wrong", "\0"):
+        form = [*ASKING.items(), ("scope", "other"), ("client_id", client.id), ("client_secret", secret)]
+        with session_from_new_address() as session:
+            check_refusal(session.post(sqlite_setting.url, data=form), "/oauth/tokens", "invalid_client")
 
 
 # --- failures

@@ -83,3 +83,20 @@ def test_a_challenge_looks_the_same_for_every_caller(platform: Platform, path: s
         headers = {"Authorization": wrong.basic} | prover.headers(path=path)
         answer = session.post(platform.url + path, data=form(platform, wrong, path), headers=headers)
         check_refusal(answer, path, "invalid_client")  # not 429: challenges are not failed authentications
+
+
+def test_a_missing_proof_is_refused_with_a_nonce(platform: Platform) -> None:
+    """RFC 9449, section 8: the client can send its first proof with it."""
+    members = {"grant_types": ["client_credentials"], "redirect_uris": None, "scope": "things:read"}
+    client = platform.define(dpop_bound_access_tokens=True, **members)
+    refused = platform.ask(client, grant_type="client_credentials", scope="things:read")
+    check_refusal(refused, "/oauth/tokens", "invalid_dpop_proof")
+    prover = Prover(platform.url)
+    headers = prover.headers(nonce=refused.headers["DPoP-Nonce"])
+    bound = platform.ask(client, headers, grant_type="client_credentials", scope="things:read")
+    assert bound.status_code == 200, bound.text
+    without = {"Authorization": f"DPoP {bound.json()['access_token']}"}
+    for address in (f"{platform.url}/oauth/scopes", f"{platform.gatepost.ops}/events"):
+        answer = requests.post(address, json={}, headers=without)
+        assert answer.status_code == 401, answer.text
+        assert answer.headers["DPoP-Nonce"]

@@ -396,6 +396,34 @@ def test_a_way_over_another_resource_and_back_adds_no_scope(gatepost: Service, a
     check_refusal(chain.exchange(further, "things:read", back), TOKENS, "invalid_request", "was erased")
 
 
+def test_a_client_obtains_no_scope_for_its_own_token_that_the_person_did_not_grant(chain: Chain) -> None:
+    """A token with a part of what was granted, such as `openid`, has another audience."""
+    app = chain.define(
+        grant_types=["authorization_code", "refresh_token", TOKEN_EXCHANGE],
+        scope="openid offline_access things:read things:write store:read",
+    )
+    asked = chain.auth_request(app, scope="openid offline_access things:read things:write")
+    granted = chain.tokens(asked, app, scope="openid offline_access things:read")
+    narrow = chain.refresh(granted["refresh_token"], app, scope="openid").json()["access_token"]
+    words = "things:write is not in the scopes that the person granted"
+    check_refusal(chain.exchange(narrow, "things:write", app), TOKENS, "invalid_scope", words)
+    assert decode_jwt(chain.exchanged(narrow, "things:read", app))[1]["scope"] == "things:read"
+    assert decode_jwt(chain.exchanged(narrow, "store:read", app))[1]["aud"] == chain.store, "nobody was asked for it"
+    away = chain.exchanged(narrow, "store:read", app)
+    check_refusal(chain.exchange(away, "things:write", app), TOKENS, "invalid_scope", words)
+    refused = chain.tokens(chain.auth_request(app, scope="openid things:write"), app, scope="openid")
+    check_refusal(chain.exchange(refused["access_token"], "things:write", app), TOKENS, "invalid_scope", words)
+
+
+def test_a_subject_token_may_have_any_claims(chain: Chain) -> None:
+    nested: Any = {"x": [[]] * 1010}
+    client = chain.define(
+        grant_types=["client_credentials", TOKEN_EXCHANGE], redirect_uris=None, scope="things:read", claims=nested
+    )
+    token = chain.gatepost.token(client, "things:read")
+    assert decode_jwt(chain.exchanged(token, "things:read", client))[1]["sub"] == client.id
+
+
 # --- expiry, and what ends an exchanged token
 
 

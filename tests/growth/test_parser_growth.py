@@ -34,7 +34,16 @@ from gatepost.web.body import MAX_BODY
 from gatepost.web.context import Context
 from gatepost.web.definitions import idempotency_key
 from gatepost.web.error_page import prefers_html
-from gatepost.web.requests import Request, fields, form, json_object, parameters, preferences, source
+from gatepost.web.requests import (
+    Request,
+    fields,
+    form,
+    json_object,
+    parameters,
+    parameters_sent_once,
+    preferences,
+    source,
+)
 from gatepost.webhooks import endpoint_rules, listing, subscriptions
 from gatepost.webhooks.listing import Query
 from gatepost.webhooks.plan import retry_after
@@ -342,6 +351,9 @@ PARSERS: dict[str, Parser] = {
     "JSON bodies": Parser(lambda raw: json_object(request(raw)), MAX_BODY, {
         name: JSON[name] for name in ("many members and one twice", "many members, all twice", "a long string")
     }),
+    "credentials in invalid forms": Parser(
+        lambda raw: parameters_sent_once(raw, ("client_id", "client_secret")), MAX_BODY, FORMS
+    ),
     "forms": Parser(lambda raw: parameters(raw, repeatable=("resource",)), MAX_BODY, FORMS),
     "client credentials in a form": Parser(credentials, MAX_BODY, FORMS | {
         "a long assertion": repeated("eyJ", f"client_assertion_type={tokens.ASSERTION_TYPE}&client_assertion=e30."),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gatepost.core.errors import Refusal
 from gatepost.web.body import MAX_BODY
-from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, source
+from gatepost.web.requests import FORM, Request, fields, form, json_object, parameters, parameters_sent_once, source
 from gatepost.web.responses import oauth_error, problem
 
 BYTES = st.binary(max_size=500)
@@ -48,6 +48,13 @@ class TestForms:
             assert all(
                 len(values) == 1 and values[0] and "\0" not in name + values[0] for name, values in found.items()
             )
+
+    @given(BYTES | FORM_BYTES)
+    def test_parameters_that_a_form_has_once_are_read_from_any_form(self, raw: bytes) -> None:
+        found, once = form(request(raw, FORM)), parameters_sent_once(raw, ("a", "\u00e9"))
+        assert all(len(values) == 1 and values[0] and "\0" not in values[0] for values in once.values())
+        if not isinstance(found, Refusal) and raw.isascii() and b"%" not in raw:
+            assert once == {name: values for name, values in found.items() if name == "a"}
 
     @given(st.dictionaries(TEXT, TEXT.filter(bool), max_size=20))
     def test_what_a_library_writes_is_read(self, sent: dict[str, str]) -> None:

@@ -134,7 +134,8 @@ def check(
     requested = authorization.claims or {}
     return Granted(
         msgspec.structs.replace(
-            details, resources=authorization.resources, userinfo=list(requested.get("userinfo", {})),
+            details, refused=[name for name in authorization.scope if name not in details.scope],
+            resources=authorization.resources, userinfo=list(requested.get("userinfo", {})),
             id_token=list(requested.get("id_token", {})),
         )
     )  # fmt: skip

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 
 from gatepost.core.errors import Refusal
-from gatepost.core.jose import audiences, decode_unverified
+from gatepost.core.jose import audiences, unverified_header
 from gatepost.ledger.entries import Origin
 from gatepost.oauth import access_tokens, scopes
 from gatepost.oauth.client_authentication import AuthenticatedClient
 from gatepost.oauth.client_grants import TOKEN_EXCHANGE
 from gatepost.oauth.clients import Client
+from gatepost.oauth.consents import Consent
 from gatepost.oauth.grants.grant_type import GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.provenance import LONGEST_CHAIN, Provenance, SubjectToken, earlier_limits
 from gatepost.oauth.resources import owned_as
@@ -31,12 +32,15 @@ JWT = "urn:ietf:params:oauth:token-type:jwt"
 
 
 def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft | Refusal:
-    """For the audience of the subject token, or of one that it was obtained for, the token adds no scope."""
+    """For the audience of the subject token, or of one that it was obtained for, the token adds no scope.
+
+    The same holds for the resources of what a person granted or refused, if a client exchanges its own token.
+    """
     resource = owned_as(draft.resource)  # with and without a slash
     for limit in draft.context.limits if draft.context else ():
         beyond = scopes.first_beyond(draft.scope, limit.scope) if resource in map(owned_as, limit.audience) else None
         if beyond is not None:
-            detail = f"scope: {beyond} is not in the subject token, or in a token that it was obtained for"
+            detail = f"scope: {beyond} is not in the {limit.of}"
             return Refusal("invalid_scope", detail, "scope")
     return draft
 
@@ -59,19 +63,28 @@ def load(
     )
     if isinstance(context, Refusal):
         return context
-    header, _ = decode_unverified(request.parameter("subject_token"))  # `verify` has checked the token
-    provenance = extend_provenance(token.provenance, token.claims, header["kid"])
+    kid = unverified_header(request.parameter("subject_token"))["kid"]  # `verify` has checked the token
+    provenance = extend_provenance(token.provenance, token.claims, kid)
     if isinstance(provenance, Refusal):
         return provenance
     earlier = earlier_limits(tx, authenticated.account.id, token.provenance)
     if earlier is None:
         detail = "subject_token: the record of a token that it was obtained for was erased"
         return Refusal("invalid_request", detail, "subject_token")
+    if token.consent is not None and token.client.id == authenticated.client.id:
+        earlier.append(_limit_of_consent(tx, service, token.consent))
     context = msgspec.structs.replace(
         context, limits=(*context.limits, *earlier), entry_data=context.entry_data | provenance.entry_data()
     )
     members = {"issued_token_type": request.parameter("requested_token_type") or ACCESS_TOKEN}
     return LoadedGrant(context, lambda _draft: TokenExtras(members))
+
+
+def _limit_of_consent(tx: Tx, service: Service, consent: Consent) -> ScopeLimit:
+    """What the person decided also limits a client whose token has only a part of it, such as `openid`."""
+    decided = (service.scope(tx, consent.account, name) for name in (*consent.details.scope, *consent.details.refused))
+    resources = tuple(scope.resource for scope in decided if scope is not None)
+    return ScopeLimit(resources, tuple(consent.details.scope), "scopes that the person granted")
 
 
 def check_parameters(parameters: dict[str, str]) -> Refusal | None:

@@ -134,7 +134,7 @@ class Plane:
             else:
                 reply = problem(UNSUPPORTED_VERSION)
             self._log.record(scope, path, started, span, reply, request_id, address)
-            return reply.with_headers(bearer.nonce(self._context)) if "dpop" in headers else reply
+            return reply.with_headers(bearer.nonce(self._context)) if bearer.needs_nonce(headers, reply) else reply
         if not supported:
             return problem(UNSUPPORTED_VERSION)
         handler = self._routes.get(path)
