@@ -31,6 +31,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Literal["active", "suspended"] = "active"
     settings: dict[str, Value] = {}
     suspended_at: datetime | None = None
+    resumed_at: datetime | None = None
 
     def __getitem__(self, setting: str) -> Value:
         value = self.settings.get(setting)

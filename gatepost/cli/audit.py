@@ -19,7 +19,9 @@ from gatepost.cli.options import (
     account_option,
     instant,
     json_option,
+    limit_option,
     optional_account,
+    read_text,
     since_option,
     until_option,
     with_runtime,
@@ -87,7 +89,7 @@ def show_entry(runtime: Runtime, event: str, name: str, as_json: bool) -> None:
 )
 @since_option
 @until_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of entries.")
+@limit_option(50, "entries")
 @with_store
 def list_entries(
     runtime: Runtime, name: str, types: tuple[str, ...], client: str, subject: str, token: str, family: str,
@@ -214,7 +216,7 @@ def heads_problems(runtime: Runtime, only: Account | None = None) -> dict[str, s
 def _saved_checkpoint(runtime: Runtime, account: Account, saved: TextIO | None) -> Checkpoint | None:
     """Return the checkpoint in the file, verified with this service's key for this account."""
     origin = checkpoint.origin(runtime.service.base_url, account.id)
-    return open_note(saved.read(), runtime.service.signer.verifier(origin)) if saved is not None else None
+    return open_note(read_text(saved), runtime.service.signer.verifier(origin)) if saved is not None else None
 
 
 def verify_ledger(
@@ -354,7 +356,7 @@ def _record_heads(runtime: Runtime) -> None:
 @json_option
 def check_proof(file: TextIO, public: str, as_json: bool) -> None:
     """Check a proof that `audit prove` printed. Needs only the public key: no store and no settings."""
-    proof = receipt.check(file.read(), parse_verifier(public))
+    proof = receipt.check(read_text(file), parse_verifier(public))
     members = {
         "entry": entries.render(proof.entry), "leaf": proof.number, "size": proof.checkpoint.size,
         "origin": proof.checkpoint.origin,

@@ -6,7 +6,7 @@ import click
 
 from gatepost.accounts import lookup
 from gatepost.cli import show
-from gatepost.cli.options import account_named, account_option, with_store
+from gatepost.cli.options import account_named, account_option, limit_option, with_store
 from gatepost.core import ids
 from gatepost.core.errors import NotFound
 from gatepost.ledger.entries import OPERATOR, Origin
@@ -26,7 +26,7 @@ def consent() -> None:
 @click.option("--client", default="", metavar="CLIENT_ID", help="Only consents for this client.")
 @click.option("--subject", default="", metavar="SUB", help="Only consents of this person, by the `sub` in tokens.")
 @click.option("--all", "include_ended", is_flag=True, help="Include consents that have ended.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of consents.")
+@limit_option(100, "consents")
 @with_store
 def list_consents(
     runtime: Runtime, name: str, client: str, subject: str, include_ended: bool, limit: int, as_json: bool

@@ -55,6 +55,8 @@ def add_commands(group: click.Group, kind: Kind) -> None:
         operations: Operations, members: tuple[str, ...], as_json: bool, quiet: bool, identifier: str = "",
         save: Path | None = None, if_missing: bool = False,
     ) -> None:  # fmt: skip
+        if identifier.partition("=")[0] in kind.table.request:
+            raise BadSetting(f"write the name alone before the members: gatepost {kind.noun} create NAME …")
         body = ({kind.id: identifier} if identifier else {}) | parse_members(kind, members, "create")
         if quiet and save is None and _gets_secret(kind, body):
             raise BadSetting(SECRET_WOULD_BE_LOST)

@@ -16,7 +16,7 @@ from gatepost.accounts import Account
 from gatepost.cli import show
 from gatepost.cli.kinds import SUBSCRIPTION
 from gatepost.cli.operations import Operations, Record, StoreOperations, pages, with_operations
-from gatepost.cli.options import optional_account, quiet_option, since_option, until_option, with_store
+from gatepost.cli.options import limit_option, optional_account, quiet_option, since_option, until_option, with_store
 from gatepost.cli.show import printable
 from gatepost.cli.simulate import format_duration
 from gatepost.core import clock, ids
@@ -42,7 +42,7 @@ def delivery() -> None:
 @click.option("--status", type=click.Choice(list(TRANSITIONS)), help="Only deliveries with this status.")
 @since_option
 @until_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of deliveries.")
+@limit_option(50, "deliveries")
 @click.option("--watch", is_flag=True, help="Refresh the list every second, until Ctrl-C.")
 @quiet_option
 @with_operations

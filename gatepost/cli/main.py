@@ -11,7 +11,7 @@ import click
 from gatepost import __version__
 from gatepost.cli import output
 from gatepost.cli.options import load_settings, settings_options
-from gatepost.core.errors import GatepostError, NoStore
+from gatepost.core.errors import BadSetting, GatepostError, NoStore
 
 # Each noun is a module of this package that has a command of the same name.
 NOUNS = (
@@ -95,6 +95,8 @@ def main() -> None:
 def _run() -> str | int | None:
     """Run the command, and return its exit code."""
     try:
+        if not all(map(_is_text, sys.argv)):
+            raise BadSetting("an argument is not UTF-8; type it again, or write it in a file and pass key=@file")
         commands()
     except SystemExit as ended:
         return ended.code
@@ -114,6 +116,11 @@ def _run() -> str | int | None:
         _report(f"the output cannot be written: {error.strerror}")
         return GatepostError.exit_code
     return 0
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument was UTF-8. Python has replaced each byte that was not by a surrogate."""
+    return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 
 def _report(text: str) -> None:

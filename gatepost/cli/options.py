@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -16,6 +16,7 @@ from gatepost.run.app import Runtime, open_for_use
 from gatepost.settings import Settings, load
 
 Command = Callable[..., Any]
+_MAX_LISTED = 1_000_000_000
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the id.")
@@ -126,6 +127,22 @@ since_option = click.option(
     "--since", type=instant, metavar="TIME", help="From this time on: RFC 3339, or 1h for an hour ago."
 )
 until_option = click.option("--until", type=instant, metavar="TIME", help="Before this time.")
+
+
+def limit_option(default: int, what: str) -> Command:
+    """The option --limit of a command that lists something."""
+    return click.option(
+        "--limit", type=click.IntRange(1, _MAX_LISTED), default=default, show_default=True,
+        help=f"Maximum number of {what}.",
+    )  # fmt: skip
+
+
+def read_text(file: TextIO) -> str:
+    """Return the content of a file that is given as an argument."""
+    try:
+        return file.read()
+    except UnicodeDecodeError:
+        raise BadSetting(f"{file.name} is not a text file; save it as UTF-8") from None
 
 
 def contents(text: str) -> str:

@@ -296,9 +296,9 @@ def prune(runtime: Runtime, as_json: bool) -> None:
     runtime.store.maintain_partitions()
     for account in lookup.every(runtime.store):
         deliveries, entries = _prune(runtime, account)
-        pruned.append({"account": account.id, "name": account.name, "deliveries": deliveries, "entries": entries})
-    columns = {"account": "name", "deliveries deleted": "deliveries", "entries examined": "entries"}
-    show.listing(pruned, columns, as_json=as_json)
+        counts = {"deliveries_deleted": deliveries, "entries_examined": entries}
+        pruned.append({"account": account.id, "name": account.name} | counts)
+    show.listing(pruned, {"account": "name"} | show.headings("deliveries_deleted", "entries_examined"), as_json=as_json)
 
 
 def _prune(runtime: Runtime, account: Account) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gatepost.cli import profiles, show
-from gatepost.cli.options import json_option, remote_options, remote_values, with_store
+from gatepost.cli.options import json_option, limit_option, remote_options, remote_values, with_store
 from gatepost.cli.remote import RemoteOperations
 from gatepost.core.errors import BadSetting
 from gatepost.oauth import token_admin
@@ -69,7 +69,7 @@ def _selector(**criteria: str) -> TokenSelector:
 
 @token.command("show")
 @_selector_options
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of tokens.")
+@limit_option(50, "tokens")
 @with_store
 def show_tokens(
     runtime: Runtime, token_id: str, client: str, subject: str, family: str, account: str, limit: int, as_json: bool

@@ -4,6 +4,7 @@
     ├── BadSetting          a setting, option or key cannot be used; the command prints the reason and exits
     │   ├── NotFound        there is no account, client, delivery … with this name or id
     │   ├── Refused         what was asked for is not possible in the present state
+    │   ├── Altered         a proof or checkpoint was altered
     │   └── NoStore         there is no store here, or its schema is not that of this release
     └── Unavailable         the store is not available now; 503 with Retry-After
 
@@ -33,6 +34,12 @@ class NotFound(BadSetting):
     """There is no resource with the name or id that the operator gave."""
 
     exit_code = 3
+
+
+class Altered(BadSetting):
+    """What a command verified was altered. The exit code is that of any problem that a verification finds."""
+
+    exit_code = 1
 
 
 class Refused(BadSetting):

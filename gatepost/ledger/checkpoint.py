@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import Altered, BadSetting
 from gatepost.ledger.merkle import HASH
 
 ED25519 = b"\x01"
@@ -117,7 +117,7 @@ def _is_signed(text: str, line: str, key: Verifier) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(key.public).verify(signature[4:], text.encode())
     except InvalidSignature:
-        raise BadSetting(f"the signature of {key.name} is invalid: the checkpoint was altered") from None
+        raise Altered(f"the signature of {key.name} is invalid: the checkpoint was altered") from None
     return True
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import Altered, BadSetting
 from gatepost.ledger import chain, merkle, seal
 from gatepost.ledger.checkpoint import Checkpoint, Verifier, open_note, parse_proof
 from gatepost.ledger.entries import Entry
@@ -41,7 +41,7 @@ def check(text: str, key: Verifier) -> Receipt:
         raise BadSetting(f"the entry belongs to {entry.account}, but the checkpoint to {checkpoint.origin}")
     leaf = merkle.leaf_hash(blinding + seal.leaf(entry).hash)
     if merkle.root_of(proof.leaf, checkpoint.size, leaf, proof.path) != checkpoint.root:
-        raise BadSetting("the proof does not lead to the checkpoint's root: the entry or the proof was altered")
+        raise Altered("the proof does not lead to the checkpoint's root: the entry or the proof was altered")
     return Receipt(entry, proof.leaf, checkpoint)
 
 

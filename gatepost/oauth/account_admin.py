@@ -115,8 +115,8 @@ def resume(tx: Tx, name: str) -> Account:
 def _set_status(tx: Tx, account: Account, status: str, data: dict[str, Any]) -> Account:
     if account.status == status:
         return account
-    since = tx.at if status == "suspended" else None
-    changed = msgspec.structs.replace(account, status=status, suspended_at=since)
+    at = {"suspended_at": tx.at} if status == "suspended" else {"suspended_at": None, "resumed_at": tx.at}
+    changed = msgspec.structs.replace(account, status=status, **at)
     account_rows.update(tx, changed)
     event = "account.suspended" if status == "suspended" else "account.resumed"
     record(tx, changed, event, _ORIGIN, account.id, data)

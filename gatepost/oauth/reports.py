@@ -45,11 +45,10 @@ class _Endings(NamedTuple):
 
 def unexpired_tokens(store: Reader, account: Account, audience: str, at: datetime) -> list[UnexpiredToken]:
     """Newest first. Entries older than the longest lifetime of an access token, or later than `at`, do not matter."""
+    since = max(at, clock.EPOCH + LONGEST_ACCESS) - LONGEST_ACCESS
     types = ("oauth.token.issued", *_ENDED, *_DISABLED, "account.changed")
     endings, issued = _Endings({}, {}, {}), []
-    for entry in search.newest(
-        store, account.id, EntryFilter(types, since=at - LONGEST_ACCESS, until=at), _NO_LIMIT
-    ):  # fmt: skip
+    for entry in search.newest(store, account.id, EntryFilter(types, since=since, until=at), _NO_LIMIT):
         data = _data(entry)
         if entry.type in _ENDED:
             endings.reasons.setdefault(entry.subject, str(data.get("reason", "ended")))

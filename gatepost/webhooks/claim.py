@@ -77,7 +77,7 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
         signed_with = [secret.id for secret in endpoint.secrets if secret.is_active(tx.at)]
         lease = now + (timedelta(seconds=endpoint.timeout) + LEASE) // timedelta(milliseconds=1)
         endpoint_key = turn.lane[:2]
-        resumed_at = clock.milliseconds(endpoint.resumed_at) if endpoint.resumed_at else 0
+        resumed_at = max(clock.milliseconds(at) if at else 0 for at in (endpoint.resumed_at, account.resumed_at))
         attempts: dict[int, tuple[OpenAttempt, str]] = {}  # deliveries planned for the same time have equal ones
         claims: list[Claim] = []
         for queued, type_, at, data, not_before in page:

@@ -195,9 +195,9 @@ def asked_not_before(attempted: Attempted, receiver: Receiver | Endpoint) -> int
 def waited_for(planned_at: int, not_before: int, resumed_at: int, blocked: str, now: int) -> str:
     """What an attempt made now waited for since it was planned.
 
-    `not_before` is the stored Retry-After of the endpoint, and `resumed_at` the time since which it is active; both are
-    0 if there is none. Each is the reason if it accounts for at least half of the time. Otherwise it is `blocked`, the
-    last obstacle that the schedule in memory saw.
+    `not_before` is the end of the last Retry-After of the endpoint, and `resumed_at` the time since which it and its
+    account are active; both are 0 if there is none. Each is the reason if it accounts for at least half of the time.
+    Otherwise it is `blocked`, the last obstacle that the schedule in memory saw.
     """
     if now <= planned_at:
         return "plan"

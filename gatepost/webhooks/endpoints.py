@@ -288,6 +288,7 @@ def render(endpoint: Endpoint, health: Health | None, held: int, at: datetime) -
                 {"id": secret.id, "created_at": _time(secret.created_at), "expires_at": _time(secret.expires_at)}
                 | ({"public": secret.public} if secret.kind == "v1a" else {})
                 for secret in endpoint.secrets
+                if secret.is_active(at)
             ],
             "created_at": _time(endpoint.created_at),
             "updated_at": _time(endpoint.updated_at),

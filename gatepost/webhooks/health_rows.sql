@@ -8,7 +8,7 @@ UPDATE health SET failures = 0, failing_since = NULL /*postgres: FROM given */
 -- name: delete_health
 DELETE FROM health WHERE account = :account AND endpoint = :endpoint
 -- name: lift_retry_after
-UPDATE health SET not_before = 0 WHERE account = :account AND endpoint = :endpoint AND not_before > :now RETURNING 1
+UPDATE health SET not_before = :now WHERE account = :account AND endpoint = :endpoint AND not_before > :now RETURNING 1
 -- name: plan_without_retry_after
 UPDATE queue SET planned_at = due WHERE account = :account AND endpoint = :endpoint AND lane = 1 AND planned_at > due
 -- name: retry_afters

@@ -289,6 +289,8 @@ def define(
     subscription = msgspec.structs.replace(base, **values)
     if replay is not None and subscription.status == "removed":
         return MEMBERS.refusal("replay", "must not be sent for a subscription that is removed")
+    if replay is not None and replay.start is not None and replay.start > at:
+        return MEMBERS.refusal("replay", "from must not be in the future")
     if _is_same(subscription, base):
         return SubscriptionDefinition(base, replay)
     return SubscriptionDefinition(msgspec.structs.replace(subscription, updated_at=at), replay)

@@ -133,6 +133,21 @@ def test_what_stands_still_is_not_claimed(post: Post, endpoint: Endpoint, status
     assert len(post.claim()) == (status != "removed")
 
 
+@pytest.mark.parametrize("status", ["disabled", "suspended"])
+def test_what_was_held_waited_for_its_plan(post: Post, endpoint: Endpoint, status: str) -> None:
+    post.deliver(2)
+    if status == "suspended":
+        post.store.run_now(lambda tx: account_admin.suspend(tx, post.name, ""))
+        post.forward(seconds=60)
+        post.store.run_now(lambda tx: account_admin.resume(tx, post.name))
+    else:
+        post.redefine(endpoint, status=status)
+        post.forward(seconds=60)
+        post.redefine(endpoint, status="active")
+    post.forward(seconds=1)
+    assert [each.attempt.waited_for for each in post.claim(limit=10)] == ["plan", "plan"]
+
+
 def test_a_delivery_whose_event_is_missing_is_claimed_and_fails(
     post: Post, endpoint: Endpoint, backend: Backend
 ) -> None:

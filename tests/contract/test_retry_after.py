@@ -158,7 +158,8 @@ def test_defining_the_endpoint_as_active_lifts_it(post: Post, endpoint: Endpoint
     post.redefine(endpoint, **members)
     health = post.health(endpoint)
     assert health is not None
-    assert health.not_before is None
+    assert health.not_before == post.watch.at, "it ends now"
+    assert post.store.read_now(health_rows.retry_afters) == {}
     assert health.consecutive_failures == 1, "the failures are still failures"
     assert post.entry_data("webhook.endpoint.changed")[-1]["changed"] == [*list(members)[1:], "retry_after_until"]
     assert planned(post, first) == (text_of(by_plan), "schedule")
@@ -167,6 +168,21 @@ def test_defining_the_endpoint_as_active_lifts_it(post: Post, endpoint: Endpoint
     post.claim()
     assert record(post, first)["attempts"][1]["planned_at"] == text_of(by_plan)
     assert record(post, first)["attempts"][1]["waited"] == {"for": "plan", "ms": 0}
+
+
+def test_what_waited_until_it_was_lifted_says_so(post: Post, endpoint: Endpoint) -> None:
+    post.deliver(3)
+    receive_retry_after(post)
+    post.forward(seconds=100)
+    post.redefine(endpoint, status="active")
+    post.forward(seconds=1)
+    [later] = post.deliver()
+    post.forward(seconds=1)
+    waited = {ids.text("dlv", each.key[1]): each.attempt for each in post.claim(limit=10)}
+    by_turn = waited.pop(later)
+    assert [each.waited_for for each in waited.values()] == ["retry_after"] * 3
+    assert max(each.waited_ms for each in waited.values()) == 102_000
+    assert (by_turn.waited_for, by_turn.waited_ms) == ("turn", 1000), "it was planned after that"
 
 
 def test_nothing_is_written_where_there_is_nothing_to_lift(post: Post, endpoint: Endpoint) -> None:

@@ -168,7 +168,11 @@ def test_a_receipt_is_checked_with_the_public_key_alone(gatepost: Service, accou
     assert found["entry"]["id"] == event
     assert found["origin"].endswith(f"/accounts/{account}")
     proof.write_text(proof.read_text().replace("\nindex ", "\nindex 1"))
-    assert nowhere.cli("audit", "check-proof", str(proof), "--key", key, check=False).returncode == 2
+    assert nowhere.cli("audit", "check-proof", str(proof), "--key", key, check=False).returncode == 1
+    for content in (b"not a proof", b"\xff\xfe"):
+        proof.write_bytes(content)
+        unreadable = nowhere.cli("audit", "check-proof", str(proof), "--key", key, check=False)
+        assert (unreadable.returncode, str(proof) in unreadable.stderr) == (2, content == b"\xff\xfe")
     listed = gatepost.session.get(f"{gatepost.ops}/checkpoints").json()["checkpoints"]
     [note] = [each["checkpoint"] for each in listed if each["account"] == account]
     assert all(set(each) == {"account", "size", "checkpoint"} for each in listed)

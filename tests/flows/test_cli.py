@@ -47,6 +47,25 @@ def types(gatepost: Service, account: str) -> list[str]:
     return [each["type"] for each in gatepost.cli_json("audit", "list", "--account", account)]
 
 
+def test_an_argument_that_is_not_text_is_refused(sqlite_gatepost: Service, account_name: str) -> None:
+    sqlite_gatepost.account(account_name)
+    for arguments in (
+        ("account", "suspend", account_name, "--reason", "\udcff"),
+        ("scope", "create", "\udcff", "--account", account_name),
+        ("client", "create", "client_name=\udcff", "--account", account_name),
+        ("delivery", "list", "--type", "\udcff", "--account", account_name),
+    ):
+        assert "not UTF-8" in refusal(sqlite_gatepost, *arguments)
+
+
+@pytest.mark.parametrize("noun", ["audit", "consent", "delivery", "token"])
+def test_a_limit_has_a_maximum(sqlite_gatepost: Service, account_name: str, noun: str) -> None:
+    sqlite_gatepost.account(account_name)
+    command_line = [noun, "show" if noun == "token" else "list", "--account", account_name, "--limit", "9" * 20]
+    ended = sqlite_gatepost.cli(*command_line, check=False)
+    assert (ended.returncode, "--limit" in ended.stderr) == (2, True), ended
+
+
 # --- accounts
 
 

@@ -120,6 +120,8 @@ def test_refusals_have_exit_codes(commander: Commander, account_name: str) -> No
         (2, ("client", "create", "grant_types=foo"), "grant_types"),
         (2, ("scope", "create", "a:b", "max_lifetime=x"), "max_lifetime"),
         (2, ("scope", "create", "openid"), "reserved$"),
+        (2, ("scope", "create", "name=x"), "name alone"),
+        (2, ("scope", "create", "resource=https://a.example", "x"), "name alone"),
         (2, ("subscription", "create"), "endpoint_id"),
         (2, ("endpoint", "rotate-secret", ids.new("ep"), "--overlap", "8d"), "--overlap: must be from 0 to 7d"),
     ):

@@ -78,6 +78,7 @@ def test_the_tokens_that_could_reach_an_api(platform: Platform) -> None:
     assert reached(before) == {token: None, person: None}
     assert reached(after) == {token: "revoked_by_operator", person: "client disabled"}
     assert reached(after, "https://elsewhere.example") == {}
+    assert reached("0001-01-01T00:00:00Z") == {}
     assert reached("2h") == {}
 
 

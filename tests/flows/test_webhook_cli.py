@@ -327,7 +327,8 @@ def test_prune_deletes_what_is_old_and_ended(alone: command.Alone) -> None:
         kept = {deliver(opened, timedelta(days=31), ended=False), deliver(opened, timedelta(days=29), ended=True)}
     result = {each["name"]: each for each in alone.cli_json("store", "prune")}
     assert set(result) == {"default", "gatepost"}
-    assert (result["default"]["deliveries"], result["gatepost"]["deliveries"]) == (3, 0)
+    assert (result["default"]["deliveries_deleted"], result["gatepost"]["deliveries_deleted"]) == (3, 0)
+    assert set(result["default"]) == {"account", "name", "deliveries_deleted", "entries_examined"}
     assert {ids.text("dlv", row[0]) for row in alone.execute("SELECT id FROM deliveries")} == kept
     output = alone.cli("store", "prune").stdout.splitlines()
     assert output[0].split() == ["account", "deliveries", "deleted", "entries", "examined"]

@@ -42,7 +42,7 @@ MUTATIONS = [
     Mutation(
         "a redefinition as active keeps Retry-After",
         "webhooks/health_rows.sql",
-        "UPDATE health SET not_before = 0 WHERE",
+        "UPDATE health SET not_before = :now WHERE",
         "UPDATE health SET failures = failures WHERE",
     ),
     Mutation(

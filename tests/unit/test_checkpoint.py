@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import Altered, BadSetting
 from gatepost.ledger import checkpoint
 from gatepost.ledger.checkpoint import Checkpoint, Proof, Signer, open_note, parse_proof, parse_verifier
 
@@ -26,7 +26,7 @@ def test_the_verifier_key_of_the_specification() -> None:
     assert (found.name, found.id.hex()) == ("example.com/foo", "530d903a")
     assert str(found) == EXAMPLE_KEY
     assert checkpoint._is_signed("This is an example message.\n", EXAMPLE_LINE, found)
-    with pytest.raises(BadSetting, match="altered"):
+    with pytest.raises(Altered, match="altered"):
         checkpoint._is_signed("This is another message.\n", EXAMPLE_LINE, found)
 
 

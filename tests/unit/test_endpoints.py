@@ -517,6 +517,11 @@ class TestShown:
         }
         assert "c2VhbGVk" not in str(answer)
 
+    def test_a_secret_whose_overlap_has_ended_is_not_shown(self) -> None:
+        known = with_secret(defined(FULL), secret("new", LATER), HOUR, LATER)
+        for at, shown in ((LATER + HOUR - timedelta(seconds=1), ["sk_v1a", "sk_new"]), (LATER + HOUR, ["sk_new"])):
+            assert [each["id"] for each in endpoints.render(known, None, 0, at)["secrets"]] == shown
+
     def test_one_that_is_well(self) -> None:
         answer = endpoints.render(defined({}), None, 0, NOW)
         assert answer["health"] == {

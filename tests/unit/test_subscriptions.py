@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.core.errors import Refusal
 from gatepost.ledger import entries
 from gatepost.webhooks import subscriptions
@@ -253,6 +253,12 @@ class TestReplay:
     def test_not_while_removing(self) -> None:
         found = refused({"replay": {"only": "failed"}, "status": "removed"}, defined({}))
         assert (found.code, found.pointer) == ("invalid_request", "/replay")
+
+    def test_of_the_future(self) -> None:
+        """It would have nothing to send, because later events are delivered anyway."""
+        for start in (LATER + timedelta(milliseconds=1), LATER + timedelta(days=1)):
+            found = refused({"replay": {"from": clock.rfc3339(start)}}, defined(FULL))
+            assert (found.pointer, found.detail) == ("/replay", "replay: from must not be in the future")
 
     def test_an_unknown_member_is_named(self) -> None:
         assert "since" in refused({"replay": {"since": "x"}}).detail
