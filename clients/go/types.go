@@ -68,7 +68,7 @@ type Client struct {
 	Scope string `json:"scope"`
 	// The valid secrets, with `id`, `created_at`, `expires_at` and `last_used_at`, never with the secret itself.
 	Secrets []ClientSecret `json:"secrets,omitempty"`
-	// Resources of the account that this client is: it may introspect and exchange tokens for them.
+	// Resources that this client is, as scopes of the account name them: it may introspect and exchange tokens for them.
 	Serves []string `json:"serves,omitempty"`
 	// Identifies the client software.
 	SoftwareID *string `json:"software_id,omitempty"`
@@ -160,7 +160,7 @@ type ClientDefinition struct {
 	RotateSecret Optional[any] `json:"rotate_secret,omitzero"`
 	// The scopes of the account that the client may obtain, each once.
 	Scope Optional[string] `json:"scope,omitzero"`
-	// Resources of the account that this client is: it may introspect and exchange tokens for them.
+	// Resources that this client is, as scopes of the account name them: it may introspect and exchange tokens for them.
 	Serves Optional[[]string] `json:"serves,omitzero"`
 	// Identifies the client software.
 	SoftwareID Optional[string] `json:"software_id,omitzero"`

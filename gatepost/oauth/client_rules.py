@@ -3,7 +3,7 @@
 A violation of a rule names the member at fault and what is wrong.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ def define(
     if isinstance(client, Refusal):
         return client
     of_profile = _fapi2_violations(client) if strict else ()
-    violation = next(chain(_resource_violations(client, base_url), _violations(client), of_profile), None)
+    violation = next(chain(_resource_violations(client, base, base_url), _violations(client), of_profile), None)
     if violation:
         return MEMBERS.refusal(*violation)
     if client.token_endpoint_auth_method not in SECRET_METHODS:
@@ -64,6 +64,12 @@ def define(
 def fapi2_violation(client: Client) -> Violation | None:
     """Why the client cannot be used under the FAPI 2.0 security profile."""
     return next(_fapi2_violations(client), None)
+
+
+def added(before: Iterable[str], after: Iterable[str]) -> list[str]:
+    """The references that a definition adds. Those that were there before may have become invalid since."""
+    known = frozenset(before)
+    return [reference for reference in after if reference not in known]
 
 
 # --- grants
@@ -117,9 +123,9 @@ def _with_explicit_grants(client: Client) -> Client | Refusal:
 # --- rules between members
 
 
-def _resource_violations(client: Client, base_url: str) -> Iterator[Violation]:
+def _resource_violations(client: Client, before: Client, base_url: str) -> Iterator[Violation]:
     own = scopes.default_resource(client.account)
-    for resource in client.serves:
+    for resource in added(before.serves, client.serves):
         is_another_default = resource.startswith(scopes.default_resource("")) and resource != own
         if is_another_default or resources.is_base_url(resource, base_url):
             yield "serves", "must not be Gatepost's own base URL or the default resource of another account"

@@ -247,7 +247,8 @@ MEMBERS = table(
     Member(
         "serves",
         schema.array(scopes.RESOURCE, expects="a list of at most 50 resources", maxItems=50),
-        "Resources of the account that this client is: it may introspect and exchange tokens for them.",
+        "Resources that this client is, as scopes of the account name them: it may introspect and exchange tokens for "
+        "them.",
         rule=_served_resources,
     ),
     Member(

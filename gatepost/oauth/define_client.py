@@ -13,7 +13,6 @@ from gatepost.ledger.operations import Answer, Call, Caller, changed_members, re
 from gatepost.ledger.record import record
 from gatepost.oauth import client_rows, client_rules, clients, resources, scope_rows, scopes
 from gatepost.oauth.clients import Client
-from gatepost.oauth.define_scope import needs_no_owner
 from gatepost.oauth.service import Service
 from gatepost.store.transaction import Tx
 
@@ -46,7 +45,7 @@ def _define(tx: Tx, service: Service, account: Account, call: Call) -> Answer | 
     if isinstance(defined, Refusal):
         return defined
     client, secret = defined.client, None
-    refusal = _escalation(client.operations(), call.caller) or _check_references(tx, service, account, client)
+    refusal = _escalation(client.operations(), call.caller) or _check_references(tx, service, account, client, current)
     if refusal:
         return refusal
     if defined.needs_secret:
@@ -101,17 +100,41 @@ def _escalation(needed: set[str], caller: Caller) -> Refusal | None:
     return Refusal("insufficient_scope", f"your token must hold {missing}, which this client has", missing)
 
 
-def _check_references(tx: Tx, service: Service, account: Account, client: Client) -> Refusal | None:
-    """The scopes and resources belong to the account, and the address guard allows the key set's URL.
+def _check_references(
+    tx: Tx, service: Service, account: Account, client: Client, current: Client | None
+) -> Refusal | None:
+    """New scopes and resources belong to the account, and the address guard allows a new URL of the key set.
 
-    The guard checks the URL again when the key set is fetched.
+    What the client had before is not checked: it may have become invalid, and must not block other changes. A scope is
+    checked again when a token is issued, and the URL when the key set is fetched.
     """
-    for name in scopes.split(client.scope):
+    before = current or Client(client.id, account.id, tx.at, tx.at)
+    for name in client_rules.added(scopes.split(before.scope), scopes.split(client.scope)):
         if name not in scopes.RESERVED_NAMES and service.scope(tx, account.id, name) is None:
             return clients.MEMBERS.refusal("scope", f"{name} is not a scope of the account")
-    for resource in client.serves:
-        own = needs_no_owner(service, account.id, resource)
-        if not own and scope_rows.resource_owner(tx, resources.owned_as(resource)) != account.id:
-            return clients.MEMBERS.refusal("serves", f"{resource} is not a resource of the account")
-    problem = url_problem(service.policy_for(account.name), client.jwks_uri) if client.jwks_uri else ""
+    problem = _serves_problem(tx, service, account.id, client_rules.added(before.serves, client.serves))
+    if problem:
+        return clients.MEMBERS.refusal("serves", problem)
+    if client.jwks_uri is None or client.jwks_uri == before.jwks_uri:
+        return None
+    problem = url_problem(service.policy_for(account.name), client.jwks_uri)
     return clients.MEMBERS.refusal("jwks_uri", problem) if problem else None
+
+
+def _serves_problem(tx: Tx, service: Service, account: str, serves: list[str]) -> str:
+    """What is wrong with resources in `serves`. They are compared with the `aud` of tokens, which a scope names."""
+    shared = service.shared_resources
+    named = {scopes.default_resource(account), *shared.by_scope.values()}
+    others = client_rules.added(named, serves)
+    own = scope_rows.resources(tx, account) if others else set()
+    named.update(resource for resource in own if not shared.includes(resource))
+    for resource in others:
+        owned = resources.owned_as(resource)
+        if not shared.includes(resource) and scope_rows.resource_owner(tx, owned) != account:
+            return f"{resource} is not a resource of the account"
+        if resource not in named:
+            exact = next((name for name in named if resources.owned_as(name) == owned), None)
+            if exact is None:
+                return f"no scope has the resource {resource}"
+            return f"{resource} must be {exact}, as its scopes name it"
+    return ""

@@ -38,19 +38,15 @@ def _define(tx: Tx, service: Service, account: Account, call: Call, current: Sco
     if current is None and scope_rows.count(tx, account.id) >= account["max_scopes"]:
         return Refusal("limit_reached", f"the account has its {account['max_scopes']} scopes (max_scopes)")
     shared, resource = service.shared_resources, defined.resource
-    makes_active = defined.status == "active" and current is not None and bool(changed_members(current, defined))
-    if (current is None or makes_active) and shared.includes(resource):
+    retires = current is not None and defined.status == "retired" and resource == current.resource
+    unchanged = current is not None and not changed_members(current, defined)
+    if not (retires or unchanged) and shared.includes(resource):
         detail = f"{resource} is shared by all accounts; the operator defines its scopes"
         return scopes.MEMBERS.refusal("resource", detail)
     if current is None and defined.name in shared.by_scope:
         detail = f"{defined.name} is a scope of the shared resource {shared.by_scope[defined.name]}"
         return scopes.MEMBERS.refusal("name", detail)
-    own = needs_no_owner(service, account.id, resource)
-    if not own and not scope_rows.claim_resource(tx, resources.owned_as(resource), account.id):
+    needs_no_owner = resource == scopes.default_resource(account.id) or shared.includes(resource)
+    if not needs_no_owner and not scope_rows.claim_resource(tx, resources.owned_as(resource), account.id):
         return scopes.MEMBERS.refusal("resource", "belongs to another account")
     return defined
-
-
-def needs_no_owner(service: Service, account: str, resource: str) -> bool:
-    """Whether a resource belongs to no account: the default of this account, or a shared resource."""
-    return resource == scopes.default_resource(account) or service.shared_resources.includes(resource)

@@ -67,6 +67,11 @@ def resource_owner(tx: Tx, resource: str) -> str | None:
     return ids.text("acc", row[0]) if row else None
 
 
+def resources(tx: Tx, account: str) -> set[str]:
+    """The resources that the account's own scopes name."""
+    return {resource for (resource,) in tx.rows("scope_resources", account=ids.raw(account))}
+
+
 def every(store: Reader, account: str) -> Iterator[Scope]:
     """All scopes of an account, by name."""
     after = ""

@@ -12,3 +12,6 @@ SELECT count(*) FROM scopes WHERE account = :account
 INSERT INTO resources (resource, account) VALUES (:resource, :account) ON CONFLICT DO NOTHING
 -- name: resource_owner
 SELECT account FROM resources WHERE resource = :resource
+-- name: scope_resources
+SELECT /*sqlite: json_extract(document, '$.resource') */ /*postgres: document::json ->> 'resource' */
+FROM scopes WHERE account = :account

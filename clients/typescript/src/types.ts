@@ -63,7 +63,7 @@ export interface Client {
   scope: string;
   /** The valid secrets, with `id`, `created_at`, `expires_at` and `last_used_at`, never with the secret itself. */
   secrets?: ClientSecret[];
-  /** Resources of the account that this client is: it may introspect and exchange tokens for them. */
+  /** Resources that this client is, as scopes of the account name them: it may introspect and exchange tokens for them. */
   serves?: string[];
   /** Identifies the client software. */
   software_id?: string;
@@ -154,7 +154,7 @@ export interface ClientRegistration {
   rotate_secret?: boolean | ClientRegistrationRotateSecret | null;
   /** The scopes of the account that the client may obtain, each once. */
   scope?: string | null;
-  /** Resources of the account that this client is: it may introspect and exchange tokens for them. */
+  /** Resources that this client is, as scopes of the account name them: it may introspect and exchange tokens for them. */
   serves?: string[] | null;
   /** Identifies the client software. */
   software_id?: string | null;
@@ -243,7 +243,7 @@ export interface ClientRedefinition {
   rotate_secret?: boolean | ClientRegistrationRotateSecret | null;
   /** The scopes of the account that the client may obtain, each once. */
   scope?: string | null;
-  /** Resources of the account that this client is: it may introspect and exchange tokens for them. */
+  /** Resources that this client is, as scopes of the account name them: it may introspect and exchange tokens for them. */
   serves?: string[] | null;
   /** Identifies the client software. */
   software_id?: string | null;
